@@ -22,11 +22,10 @@ from robodyn.description import rotation_from_rpy
 from robodyn.errors import LoadError, RobodynError
 from robodyn.messages import brief, quoted
 from robodyn.records import dataclass
+from robodyn.viewer.meshes import read_mesh
 
 _OPAQUE = frozenset({"inertial", "collision", "joint", "transmission", "gazebo"})
 _GREY = (0.72, 0.74, 0.77, 1.0)
-_LARGEST_MESH = 64 * 1024 * 1024
-_SUFFIXES = (".stl", ".obj", ".dae", ".ply", ".glb", ".gltf", ".off")
 _MOST_SAID = 20
 
 
@@ -147,7 +146,7 @@ class _Reader:
         if path is None:
             raise LoadError(f"mesh {quoted(name)} is not found")
         if path not in self._meshes:
-            self._meshes[path] = _read_mesh(path)
+            self._meshes[path] = read_mesh(path)
         mesh = self._meshes[path].copy()
         if "scale" in element.attributes:
             mesh.apply_transform(np.diag([*_positive(element, "scale", 3, negative=True), 1.0]))
@@ -212,21 +211,6 @@ def _sphere(element: Element) -> Any:
 
 
 _PRIMITIVES: dict[str, Callable[[Element], Any]] = {"box": _box, "cylinder": _cylinder, "sphere": _sphere}
-
-
-def _read_mesh(path: Path) -> Any:
-    import trimesh
-
-    if path.suffix.lower() not in _SUFFIXES:
-        raise LoadError(f"mesh {quoted(str(path))}; read are {', '.join(_SUFFIXES)}")
-    if path.stat().st_size > _LARGEST_MESH:
-        raise LoadError(f"mesh {quoted(str(path))} is larger than {_LARGEST_MESH} bytes, the most that is read")
-    scene = trimesh.load_scene(path)
-    # Points and lines are no surfaces, and are neither painted nor drawn.
-    scene.delete_geometry([name for name, each in scene.geometry.items() if not len(getattr(each, "faces", ()))])
-    if not all(np.isfinite(each.vertices).all() for each in scene.geometry.values()) or scene.is_empty:
-        raise LoadError(f"mesh {quoted(str(path))} has no faces, or places that are not finite")
-    return scene
 
 
 def _painted(shape: Any, rgba: tuple[float, ...]) -> Any:
