@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from robodyn import forks
 from robodyn.arguments import count
 from robodyn.errors import ArgumentError, UnavailableError
 
 HOST = "127.0.0.1"
 _LARGEST_PORT = 65535
-_quiet = threading.Lock()
+_quiet = forks.lock()
 
 
-def start(name: str, port: Any, what: str) -> Any:
-    """A server of viser on this machine's own address; port 0 is any that is free.
+def start(name: str, port: Any, what: str, origins: Sequence[str] = ()) -> Any:
+    """A server of viser on this machine's own address, guarded; port 0 is any that is free.
+
+    `origins`: of pages that may use it besides its own, of `origins_of`.
 
     Raises:
-        UnavailableError: viser cannot be imported; names the extra.
+        UnavailableError: viser cannot be imported, which names the extra, or cannot be guarded.
         ArgumentError: the port is none, or taken.
     """
     try:
-        import viser
+        import viser  # noqa: F401  (the next line would not miss it once it was imported)
+
+        from robodyn.viewer.guard import Server
     except ImportError as error:
         raise UnavailableError(
             f"{what}: viser cannot be imported here ({error}): pip install 'robodyn[viewer]'"
@@ -32,7 +36,7 @@ def start(name: str, port: Any, what: str) -> Any:
     number = count("port", port, 0, _LARGEST_PORT)
     _require_free(number)
     with _silent():
-        server = viser.ViserServer(host=HOST, port=number, label=name, verbose=False)
+        server = Server(origins, host=HOST, port=number, label=name, verbose=False)
     # A button of viser's pages, and whoever reaches the port, would ask for a tunnel through a server of its makers.
     server.request_share_url = lambda *_, **__: None
     server.gui.configure_theme(show_logo=False, show_share_button=False)

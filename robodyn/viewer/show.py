@@ -30,6 +30,7 @@ def show(
     looks: Any = None,
     package_dirs: Sequence[str | os.PathLike[str]] = (),
     port: int = 0,
+    origins: Sequence[str] = (),
 ) -> View:
     """Show a robot, or a rollout, in a browser: open `view.url`, or let a notebook show the view.
 
@@ -43,6 +44,8 @@ def show(
             given the file that `load_urdf` read; False for none. Links without one are ellipsoids of their inertia.
         package_dirs: folders that hold packages, for meshes named `package://NAME/...`.
         port: where the server listens, on 127.0.0.1 alone; 0 is any port that is free.
+        origins: pages of other servers that may use the view, such as "https://hub.example.org" where a proxy there
+            passes its requests on. Pages of this machine's own names may; other pages are refused.
 
     Raises:
         ArgumentError: an argument of another type or shape, a port that is taken, or more than 100,000 links.
@@ -50,7 +53,7 @@ def show(
         UnavailableError: viser is not installed.
     """
     dyn, motion = _moving(robot, q, f_ext, model)
-    return View(dyn, _looks(dyn.model, looks, package_dirs), motion, port)
+    return View(dyn, _looks(dyn.model, looks, package_dirs), motion, port, origins)
 
 
 def _moving(robot: Any, q: Any, f_ext: Any, model: Any) -> tuple[Dynamics, Motion]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn import forks
 from robodyn.arguments import Array, finite_number, flag, one_of
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, RobodynError
@@ -18,6 +19,7 @@ from robodyn.viewer import server as servers
 from robodyn.viewer.knobs import Knob, first, knobs, readings, turned
 from robodyn.viewer.looks import Looks
 from robodyn.viewer.motion import Motion, above_zero, frames, one_state, row_of
+from robodyn.viewer.origins import origins_of
 from robodyn.viewer.scene import Scene
 from robodyn.viewer.target import Target
 
@@ -43,13 +45,13 @@ class View:
     file's shapes, a text for each.
     """
 
-    def __init__(self, dyn: Dynamics, looks: Looks, motion: Motion, port: Any) -> None:
+    def __init__(self, dyn: Dynamics, looks: Looks, motion: Motion, port: Any, origins: Any = ()) -> None:
         self.model = dyn.model
         self._dyn, self._looks, self._motion = dyn, looks, motion
-        self._lock, self._ended = threading.RLock(), threading.Event()
+        self._lock, self._ended = forks.lock(), threading.Event()
         self._row, self._time, self._speed, self._playing = 0, float(motion.t[0]), 1.0, False
         self._forces = motion.forces(0, 0)
-        self._server = servers.start(label(self.model.name), port, "show")
+        self._server = servers.start(label(self.model.name), port, "show", origins_of(origins))
         try:
             self.url = f"http://{servers.HOST}:{self._server.get_port()}"
             self._scene = Scene(self._server, dyn, looks, motion.q[0, 0])
@@ -392,6 +394,8 @@ class View:
                 target.held = True
                 try:
                     self._draw(target.solve(self._q), self._forces)
+                except RobodynError:  # to where nothing can be drawn
+                    released = True
                 finally:
                     target.held = False
                 self._follow()
