@@ -150,17 +150,70 @@ class Joint:
     line: int | None = field(default=None, compare=False)
 
 
+GEOMETRY_SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "capsule": 2, "ellipsoid": 3, "plane": 2, "mesh": 3}
+"""Kinds of geometries, with how many numbers their size has; see `Geometry`."""
+
+ROLES = ("visual", "collision", "both")
+"""What a geometry is there for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A shape on a link, which is seen ("visual"), collides ("collision"), or "both". It has no part in the dynamics.
+
+    `pose`: in the frame of the link. `size`, in m:
+    box: edges along x, y, z; sphere: radius; cylinder: radius and length along z; capsule: radius and length, along z,
+    between the centres of its ends; ellipsoid: semi-axes; plane (normal z): edges along x and y, 0 where it is
+    infinite; mesh: factors that scale it along x, y, z.
+    `mesh`: the file of a mesh as the robot's file names it; `folder`: where that file lies, "" where it is none.
+    `name`, "" for none. `color`: red, green, blue, opacity, 0 to 1; `material`: its name, `texture`: its picture, as
+    the file names them. `format`: of the file; `attributes`: further attributes of the element there, which mean
+    nothing in other formats.
+    """
+
+    link: str
+    role: str
+    kind: str
+    pose: Pose
+    size: tuple[float, ...]
+    mesh: str = ""
+    folder: str = ""
+    name: str = ""
+    color: tuple[float, float, float, float] | None = None
+    material: str = ""
+    texture: str = ""
+    format: str = "urdf"
+    attributes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An element of a robot's file that is not read, such as a transmission: kept as text for files that are written.
+
+    `format`: of the file; `parent`: the tag of the element that it stands in; `of`: the name of that link or joint, ""
+    where it is neither.
+    """
+
+    format: str
+    parent: str
+    of: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class RobotDescription:
     """A checked kinematic tree: unique names, one root, every other link the child of exactly one joint, no
     cycles. `links` and `joints` keep the file's order; `report` is what the builder found; `constraints` hold the tree
-    besides its joints (`robodyn.constraints`), by names of its links and joints."""
+    besides its joints (`robodyn.constraints`), by names of its links and joints. `geometries`: what the links look like
+    and collide with; `extensions`: elements of the file that are kept as text."""
 
     name: str
     links: tuple[Link, ...]
     joints: tuple[Joint, ...]
     report: tuple[Finding, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    geometries: tuple[Geometry, ...] = ()
+    extensions: tuple[Extension, ...] = ()
 
     @property
     def root(self) -> str:

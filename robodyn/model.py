@@ -25,7 +25,7 @@ from robodyn.builders.findings import Report
 from robodyn.builders.followers import Limits
 from robodyn.cached import Quicker, cached_property, stood_in_for
 from robodyn.constraints.kinds import Constraint
-from robodyn.description import FileTree, Finding
+from robodyn.description import Extension, FileTree, Finding, Geometry
 from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
@@ -35,6 +35,8 @@ from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
 _TABLE_ROWS = 40
+_WITHOUT_PART = ("report", "file_tree", "source", "geometries", "extensions")
+"""Fields that have no part in the answers of queries."""
 _Generator, _multiply, _add = np.random.Generator, np.multiply, np.add
 _AHEAD, _MOST_AHEAD, _SHARING = 8192, 256, 8
 """Coordinates that are drawn at once, and configurations; of the latter, those that share memory."""
@@ -96,8 +98,10 @@ class Model(Edits):
     | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
 
     `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
-    model of no file; `source` the path of a URDF that was read, whose shapes `robodyn.show` draws, else None. None of
-    them has a part in the answers of queries, and paths are not saved.
+    model of no file; `source` the path of a URDF that was read, else None; `geometries` what links look like and
+    collide with (`robodyn.description.Geometry`); `extensions` elements of the file that are kept as text, for files
+    that are written (`robodyn.description.Extension`). None of them has a part in the answers of queries, and folders
+    and paths of files are not saved.
 
     `constraints`: what holds the tree besides its joints (`robodyn.constraints`): closed loops, feet. `proximal`: the
     size of the term that makes their forces unique, beside the diagonal of J H^-1 J', and how many iterations take it
@@ -140,6 +144,8 @@ class Model(Edits):
     link_inertia: NDArray[np.float64] | None = None
     constraints: tuple[Constraint, ...] = ()
     proximal: tuple[float, int] = (1e-8, 5)
+    geometries: tuple[Geometry, ...] = ()
+    extensions: tuple[Extension, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -182,7 +188,7 @@ class Model(Edits):
         for f in fields(self):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
-            if f.name in ("report", "file_tree", "source") or without_part:
+            if f.name in _WITHOUT_PART or without_part:
                 continue
             state.update(f.name.encode())
             state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())

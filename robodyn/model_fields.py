@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from weakref import ref
@@ -13,7 +14,7 @@ from robodyn.arguments import Array, as_array, finite_number, integer
 from robodyn.builders.findings import Report
 from robodyn.constraints.kinds import KINDS as CONSTRAINTS
 from robodyn.constraints.kinds import Constraint
-from robodyn.description import FileTree, Finding
+from robodyn.description import GEOMETRY_SIZES, ROLES, Extension, FileTree, Finding, Geometry, Pose
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
@@ -168,6 +169,7 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if source is not None and type(source) is not str:
         raise ArgumentError(f"source: got {brief(source)}; wanted a text or None")
     found["constraints"], found["proximal"] = _constraints(given["constraints"]), _proximal(given["proximal"])
+    found["geometries"], found["extensions"] = _geometries(given["geometries"]), _extensions(given["extensions"])
     found["link_names"] = _names("link_names", given["link_names"], None, "")
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
     sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
@@ -359,6 +361,48 @@ def _constraints(value: Any) -> tuple[Constraint, ...]:
     for k, each in enumerate(given):
         if type(each) not in CONSTRAINTS:
             raise ArgumentError(f"constraints[{k}]: got {brief(each)}; {wanted}")
+    return given
+
+
+def _geometries(value: Any) -> tuple[Geometry, ...]:
+    wanted = "wanted a tuple of robodyn.description.Geometry"
+    if not exact.is_a(value, tuple, list):
+        raise ArgumentError(f"geometries: got {brief(value)}; {wanted}")
+    given = exact.members(value)
+    for k, each in enumerate(given):
+        if not _is_geometry(each):
+            raise ArgumentError(f"geometries[{k}]: got {brief(each)}; {wanted} with finite numbers, as it describes")
+    return given
+
+
+def _is_geometry(each: Any) -> bool:
+    if type(each) is not Geometry or type(each.pose) is not Pose or type(each.size) is not tuple:
+        return False
+    texts = (each.link, each.role, each.kind, each.mesh, each.folder, each.name, each.material, each.texture)
+    pairs = each.attributes if type(each.attributes) is tuple else (None,)
+    if not all(type(pair) is tuple and len(pair) == 2 and set(map(type, pair)) == {str} for pair in pairs):
+        return False
+    if not all(type(text) is str for text in (*texts, each.format)):
+        return False
+    if each.role not in ROLES or len(each.size) != GEOMETRY_SIZES.get(each.kind, -1):
+        return False
+    rows = [(each.pose.xyz, 3), (each.pose.rotation, 9), (each.size, len(each.size))]
+    rows += [] if each.color is None else [(each.color, 4)]
+    return all(
+        type(row) is tuple and len(row) == count and all(type(x) is float and math.isfinite(x) for x in row)
+        for row, count in rows
+    )
+
+
+def _extensions(value: Any) -> tuple[Extension, ...]:
+    wanted = "wanted a tuple of robodyn.description.Extension, of texts"
+    if not exact.is_a(value, tuple, list):
+        raise ArgumentError(f"extensions: got {brief(value)}; {wanted}")
+    given = exact.members(value)
+    for k, each in enumerate(given):
+        texts = (each.format, each.parent, each.of, each.text) if type(each) is Extension else (None,)
+        if not all(type(text) is str for text in texts):
+            raise ArgumentError(f"extensions[{k}]: got {brief(each)}; {wanted}")
     return given
 
 

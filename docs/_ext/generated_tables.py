@@ -146,7 +146,7 @@ def reading_limits() -> list[Row]:
 
 def ignored_tags() -> list[Row]:
     """Elements of files that have no part in dynamics."""
-    return [("elements that are skipped",), (_code(sorted(urdf.IGNORED_TAGS)),)]
+    return [("elements that are kept as text",), (_code(sorted(urdf.IGNORED_TAGS)),)]
 
 
 def sdf_ignored_tags() -> list[Row]:

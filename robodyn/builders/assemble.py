@@ -259,6 +259,8 @@ def _arrays(
         file_tree=_file_tree(description, sorted_movers),
         source=source,
         constraints=description.constraints,
+        geometries=description.geometries,
+        extensions=description.extensions,
         **columns,
     )
 

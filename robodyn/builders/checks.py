@@ -45,7 +45,7 @@ MIMIC = ("follow", "ignore")
 
 _FLOAT = {float}
 _WORLD = '; add <link name="{}"/> where the robot is held by the world'
-_SKIPPED = ("ignored-tag", "unknown-tag")
+_SKIPPED = ("ignored-tag", "kept-tag", "unknown-tag")
 _LIMITS = tuple((name, f"limits {name}") for name in ("lower", "upper", "effort", "velocity"))
 
 UNIT = 1e-9

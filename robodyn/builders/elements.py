@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
 
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -22,6 +23,10 @@ _TEXT = re.compile(rb">\s*+[^<]")
 
 _LATE = "XML or text declaration not at start of entity"
 """How expat says it."""
+
+
+_WHITE = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+"""Blanks that an attribute keeps only when they are written so."""
 
 
 class Element:
@@ -144,3 +149,11 @@ def _may_have_text(data: bytes) -> bool:
 
 def _refuse(*_: object) -> NoReturn:
     raise LoadError("the XML holds a document type or entities (<!DOCTYPE ...>); they are refused")
+
+
+def written(element: Element) -> str:
+    """An element as XML, its own text before its children. Comments are not kept by `parse_xml`."""
+    attributes = "".join(f" {key}={quoteattr(value, _WHITE)}" for key, value in element.attributes.items())
+    inside = escape(element.text) + "".join(map(written, element.children))
+    start = f"<{element.tag}{attributes}"
+    return f"{start}>{inside}</{element.tag}>" if inside else f"{start}/>"

@@ -9,7 +9,13 @@ _CODES: dict[str, tuple[Severity, str]] = {
     # Found while reading a file or a robot object.
     "robot-name-missing": ("warning", "the robot has no name; it is called `robot`"),
     "version-not-known": ("warning", "the robot's version is not 1.0; it is read as version 1.0"),
-    "ignored-tag": ("info", "a known element that has no part in dynamics, such as `<visual>`, was skipped"),
+    "ignored-tag": ("info", "a known element that has no part in dynamics, such as `<plugin>` of SDF, was skipped"),
+    "kept-tag": (
+        "info",
+        "an element that has no part in dynamics, such as `<transmission>`, is kept as text, to be written again; a "
+        "warning where it is a shape that cannot be read",
+    ),
+    "shape-not-read": ("warning", "what a link looks like or collides with is left out, such as a height field"),
     "ignored-attribute": (
         "info",
         "an attribute without a part in dynamics was skipped: a link's `type`, a joint's `dont_collapse`, or one with "
@@ -151,6 +157,10 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "constraint-dropped": (
         "warning",
         "a constraint was left out of a model that was edited: its links or joints are gone, or are one body now",
+    ),
+    "extension-dropped": (
+        "info",
+        "a kept element, such as a transmission, of a link or joint that is gone, or that does not move any more",
     ),
     # Found while a model is written to a file of another format.
     "written-otherwise": ("info", "something is written in another way, as a link that was added; it means the same"),

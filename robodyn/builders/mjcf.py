@@ -7,6 +7,7 @@ reported, never dropped in silence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,11 @@ from robodyn.builders.checks import check_and_resolve
 from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
+from robodyn.builders.mjcf_elements import kept_elements
 from robodyn.builders.mjcf_equalities import Equalities, Reading
 from robodyn.builders.mjcf_files import contents, is_binary, self_contained
 from robodyn.builders.mjcf_frames import moved, rotation, three, turned_back
+from robodyn.builders.mjcf_geometries import geoms
 from robodyn.builders.mjmodel import MjArrays, actuated_joints, dof_coefficients, require_consistent
 from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.errors import LoadError, RobodynError, UnavailableError
@@ -61,7 +64,7 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
     mujoco = mujoco_module("load_mjcf")
     compiled = _compiled(mujoco, source)
     with foreign("the mjModel"):
-        reader = _Reader(mujoco, compiled, equality)
+        reader = _Reader(mujoco, compiled, equality, {})
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
     model = assemble(checked, mimics, "fixed", reader.gravity)
@@ -70,7 +73,7 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
 
 def joint_names(mj_model: Any) -> list[str]:
     """The names that `load_mjcf` gives to MuJoCo's joints, in MuJoCo's order."""
-    return _Reader(mujoco_module("load_mjcf"), mj_model, "report").joint_names()
+    return _Reader(mujoco_module("load_mjcf"), mj_model, "report", {}).joint_names()
 
 
 def mujoco_module(asked: str) -> Any:
@@ -112,8 +115,9 @@ def _compiled(mujoco: Any, source: Any) -> Any:
 class _Reader:
     """A mjModel, read."""
 
-    def __init__(self, mujoco: Any, m: Any, equality: str) -> None:
+    def __init__(self, mujoco: Any, m: Any, equality: str, files: Mapping[str, str]) -> None:
         self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, Notes()
+        self._files = files
         self._a = MjArrays(mujoco, m)
         off = self._is_off("GRAVITY")
         self.gravity = np.zeros(3) if off else finite_gravity(np.array(m.opt.gravity, dtype=np.float64))
@@ -121,6 +125,7 @@ class _Reader:
         self._types = self._a.joint_types()
         self._bodies = self._names("body", self._a.size("nbody"))
         self._joints = self._names("joint", self._a.size("njnt"))
+        self._sites = self._names("site", self._a.size("nsite"))
         self._body_names, self._joint_names = set(self._bodies), set(self._joints)
         self._eq = Equalities(self._a, self._bodies, self._joints)
         self._off = self._is_off("CONSTRAINT", "EQUALITY")
@@ -159,8 +164,10 @@ class _Reader:
         with foreign("the mjModel's names"):
             name = self._model_name()
         held = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
+        shapes = geoms(self._a, self._bodies, self._files, self._notes)
+        kept = kept_elements(self._a, self._bodies, self._joints, self._sites, self._notes)
         report = Report(self._notes.findings())
-        return RobotDescription(name, tuple(links), tuple(joints), report, constraints=held)
+        return RobotDescription(name, tuple(links), tuple(joints), report, held, shapes, kept)
 
     def _model_name(self) -> str:
         text = bytes(self._m.names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import Notes, at_line
 from robodyn.errors import LoadError
@@ -33,10 +35,11 @@ class Survey:
         notes: Notes,
         repeated: frozenset[str] = _NONE,
         text: bool = False,
+        keep: Callable[[Element], None] | None = None,
     ) -> dict[str, Element]:
         """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
-        and text where none belongs are reported. Raises LoadError for a second one of `once` and for xacro that was not
-        expanded."""
+        and text where none belongs are reported. `keep`: takes children that have no part in dynamics. Raises LoadError
+        for a second one of `once` and for xacro that was not expanded."""
         if not attributes.issuperset(element.attributes):
             for attribute in element.attributes:
                 if attribute not in attributes:
@@ -53,20 +56,30 @@ class Survey:
                     raise LoadError(f"{subject}{at_line(child.line)}: a second <{tag}>; at most one is allowed")
                 parts[tag] = child
             elif tag not in repeated:
-                self.report_tag(element.tag, child, subject, notes)
+                self.report_tag(element.tag, child, subject, notes, keep)
         return parts
 
-    def report_tag(self, parent: str, child: Element, subject: str, notes: Notes) -> None:
-        """A finding for a child that is not read."""
-        if child.tag in self._ignored_tags:
-            notes.gather("ignored-tag", subject, f"<{child.tag}> has no part in dynamics; skipped", child.line)
+    def report_tag(
+        self,
+        parent: str,
+        child: Element,
+        subject: str,
+        notes: Notes,
+        keep: Callable[[Element], None] | None = None,
+    ) -> None:
+        """A finding for a child that is not read, which `keep` takes if it has no part in dynamics."""
+        code, then = ("ignored-tag", "skipped") if keep is None else ("kept-tag", "kept as text")
+        known, tag = child.tag in self._ignored_tags, quoted(child.tag)[1:-1]
+        if keep is not None and (known or (":" in tag and not tag.startswith("xacro:"))):
+            keep(child)
+        if known:
+            notes.gather(code, subject, f"<{tag}> has no part in dynamics; {then}", child.line)
             return
-        tag = quoted(child.tag)[1:-1]
         if tag.startswith("xacro:"):
             text = f"<{tag}> is xacro, not {self._language}; expand the file with xacro first"
             raise LoadError(f"{subject}{at_line(child.line)}: {text}")
         if ":" in tag:
-            notes.gather("ignored-tag", subject, f"<{tag}> belongs to another program; skipped", child.line)
+            notes.gather(code, subject, f"<{tag}> belongs to another program; {then}", child.line)
         else:
             notes.gather("unknown-tag", subject, f"<{tag}> is not known inside <{parent}>; skipped", child.line)
 

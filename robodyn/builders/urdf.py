@@ -1,14 +1,17 @@
 """URDF into a checked RobotDescription.
 
 What is read is what has a part in dynamics: links with their inertials; joints with origin, axis, limits, dynamics and
-mimic; joints that close loops, as constraints; the rotor inertias of Drake's transmissions. Everything else is skipped
-and reported. Meshes and textures are never opened, and nothing besides the one file is read.
+mimic; joints that close loops, as constraints; the rotor inertias of Drake's transmissions. What links look like and
+collide with is read too, and everything else that is known is kept as text, so that it can be written again. Meshes and
+textures are never opened, and nothing besides the one file is read.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from robodyn.arguments import flag, one_of
 from robodyn.builders.axes import pose_transform
@@ -19,6 +22,7 @@ from robodyn.builders.findings import Notes, Report, at_line
 from robodyn.builders.loops import Loop, close, cut
 from robodyn.builders.sources import path_of, read_source
 from robodyn.builders.survey import Survey
+from robodyn.builders.urdf_geometries import SHAPES, Geometries
 from robodyn.builders.urdf_objects import describe_object, robot_of
 from robodyn.builders.values import bad_number, hint, number, numbers, off_unit, rotation_from_quaternion, unit_axis
 from robodyn.description import (
@@ -27,6 +31,8 @@ from robodyn.description import (
     ONE_COORDINATE_TYPES,
     TYPES_WITHOUT_AXIS,
     UNLIMITED,
+    Finding,
+    Geometry,
     Inertial,
     Joint,
     Limits,
@@ -47,7 +53,6 @@ MAX_LINKS = 1_000_000
 IGNORED_TAGS = frozenset(
     {
         "calibration",
-        "collision",
         "collision_checking",
         "contact",
         "contact_coefficients",
@@ -56,7 +61,6 @@ IGNORED_TAGS = frozenset(
         "gravity",
         "joint_properties",
         "kinematic",
-        "material",
         "mujoco",
         "ros2_control",
         "safety_controller",
@@ -64,7 +68,6 @@ IGNORED_TAGS = frozenset(
         "self_filter",
         "sensor",
         "surface",
-        "visual",
     }
 )
 """Elements of URDF and its common extensions that have no part in dynamics."""
@@ -137,9 +140,14 @@ def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> 
 def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
     """What `read_urdf` returns, and what its mimics amount to."""
     notes = Notes()
-    robot = None if path_of(source) is not None else robot_of(source)
+    path = path_of(source)
+    robot = None if path is not None else robot_of(source)
     loops: list[Loop] = []
-    description = _robot(read_source(source), loops, notes) if robot is None else describe_object(robot, notes)
+    if robot is None:
+        geometries = Geometries("" if path is None else str(Path(path).absolute().parent), _pose, notes)
+        description = _robot(read_source(source), loops, geometries, notes)
+    else:
+        description = describe_object(robot, notes)
     mimic = one_of("mimic", mimic, MIMIC)
     description, second = cut(description, mimic == "follow")
     loops = [*second, *loops]
@@ -153,7 +161,29 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     return description, mimics
 
 
-def _robot(data: bytes, loops: list[Loop], notes: Notes) -> RobotDescription:
+def geometries_of(source: object) -> tuple[tuple[Geometry, ...], tuple[Finding, ...]]:
+    """The geometries of a URDF, which need not be a whole robot, and findings on those that cannot be read.
+
+    Raises:
+        LoadError: not the XML of a URDF.
+        ArgumentError: another kind of source.
+    """
+    notes = Notes()
+    path = path_of(source)
+    geometries = Geometries("" if path is None else str(Path(path).absolute().parent), _pose, notes)
+
+    def take(element: Element) -> None:
+        if element.tag == "link":
+            geometries.take(element.attributes.get("name", ""), element)
+        elif element.tag == "material":
+            geometries.take_material(element)
+
+    root = parse_xml(read_source(source), "robot", frozenset({"inertial", "joint", "transmission", "gazebo"}), take)
+    shapes, _ = geometries.finish(root)
+    return shapes, tuple(each for each in notes.findings() if each.severity == "warning")
+
+
+def _robot(data: bytes, loops: list[Loop], geometries: Geometries, notes: Notes) -> RobotDescription:
     links: list[Link] = []
     joints: list[Joint] = []
     transmissions: list[Element] = []
@@ -161,19 +191,21 @@ def _robot(data: bytes, loops: list[Loop], notes: Notes) -> RobotDescription:
     def take(element: Element) -> None:
         """Read what a robot holds by its tag; transmissions wait for the joints that they name."""
         if element.tag == "link":
-            links.append(_link(element, notes))
+            links.append(_link(element, geometries, notes))
         elif element.tag == "joint":
-            joints.append(_joint(element, notes))
+            joints.append(_joint(element, geometries, notes))
         elif element.tag == "transmission":
             transmissions.append(element)
         elif element.tag == "loop_joint":
             loops.append(_loop(element, notes))
+        elif element.tag == "material":
+            geometries.take_material(element)
         else:
-            _survey.report_tag("robot", element, "robot", notes)
+            _survey.report_tag("robot", element, "robot", notes, partial(geometries.keep, "robot", ""))
         if max(len(links), len(joints), len(loops)) > MAX_LINKS:
             raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
-    root = parse_xml(data, "robot", IGNORED_TAGS, take)
+    root = parse_xml(data, "robot", _NONE, take, texts=True)
     _survey(root, "robot", _NONE, _ATTRIBUTES["robot"], notes)
     version = root.attributes.get("version", "1.0").strip()
     if version not in _VERSIONS:
@@ -184,14 +216,18 @@ def _robot(data: bytes, loops: list[Loop], notes: Notes) -> RobotDescription:
         name = _name(root, "robot", "name")
     else:
         notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"', root.line)
-    joints = _with_armatures(joints, transmissions, notes)
-    return RobotDescription(name, tuple(links), tuple(joints), notes.findings())
+    joints = _with_armatures(joints, transmissions, geometries, notes)
+    shapes, kept = geometries.finish(root)
+    found = notes.findings()
+    return RobotDescription(name, tuple(links), tuple(joints), found, geometries=shapes, extensions=kept)
 
 
-def _link(element: Element, notes: Notes) -> Link:
+def _link(element: Element, geometries: Geometries, notes: Notes) -> Link:
     name = _name(element, "link", "name")
     subject = f"link {quoted(name)}"
-    parts = _survey(element, subject, _LINK_CHILDREN, _ATTRIBUTES["link"], notes)
+    keep = partial(geometries.keep, "link", name)
+    parts = _survey(element, subject, _LINK_CHILDREN, _ATTRIBUTES["link"], notes, SHAPES, keep=keep)
+    geometries.take(name, element)
     inertial = _inertial(parts["inertial"], subject, notes) if "inertial" in parts else None
     return Link(name, inertial, element.line)
 
@@ -234,15 +270,15 @@ def _inertia(element: Element, subject: str, notes: Notes) -> tuple[float, float
     )
 
 
-def _joint(element: Element, notes: Notes) -> Joint:
+def _joint(element: Element, geometries: Geometries, notes: Notes) -> Joint:
     name = _name(element, "joint", "name")
     subject = f"joint {quoted(name)}"
     kind = element.attributes.get("type", "")
     if kind not in JOINT_TYPES:
         raise unknown_joint_type(subject, kind, element.line)
-    parts = _survey(
-        element, subject, _UNIVERSAL_CHILDREN if kind == "universal" else _JOINT_CHILDREN, _ATTRIBUTES["joint"], notes
-    )
+    children = _UNIVERSAL_CHILDREN if kind == "universal" else _JOINT_CHILDREN
+    keep = partial(geometries.keep, "joint", name)
+    parts = _survey(element, subject, children, _ATTRIBUTES["joint"], notes, keep=keep)
     parent, child = _end(element, parts, "parent", subject, notes), _end(element, parts, "child", subject, notes)
     if kind == "fixed":
         _drop_templates(parts, subject, notes)
@@ -393,17 +429,20 @@ def _pose_in(element: Element, subject: str, notes: Notes) -> Pose:
     return Pose(_vector(element, subject, "xyz") if "xyz" in attributes else (0.0, 0.0, 0.0), rotation)
 
 
-def _with_armatures(joints: list[Joint], transmissions: list[Element], notes: Notes) -> list[Joint]:
+def _with_armatures(
+    joints: list[Joint], transmissions: list[Element], geometries: Geometries, notes: Notes
+) -> list[Joint]:
     """The joints with the armature that transmissions give them, as Drake defines it: an actuator's
     `drake:rotor_inertia` times the square of its `drake:gear_ratio`; two transmissions of one joint add up."""
     types = {joint.name: joint.type for joint in joints}
     armatures: dict[str, float] = {}
     for element in transmissions:
         subject = f"transmission {quoted(element.attributes.get('name', ''))}"
+        geometries.keep("robot", "", element)
         actuators = [child for child in element.children if child.tag == "actuator"]
         rotors = [part for actuator in actuators for part in actuator.children if part.tag == "drake:rotor_inertia"]
         if not rotors:
-            notes.gather("ignored-tag", subject, "<transmission> has no part in dynamics; skipped", element.line)
+            notes.gather("kept-tag", subject, "<transmission> has no part in dynamics; kept as text", element.line)
             continue
         names = [child.attributes.get("name", "") for child in element.children if child.tag == "joint"]
         if not len(names) == len(actuators) == len(rotors) == 1 or types.get(names[0]) not in ONE_COORDINATE_TYPES:

@@ -61,6 +61,13 @@ Equality = Annotated[
 OutFile = Annotated[
     str, typer.Argument(metavar="OUT", help=".urdf, .xml, .mjcf or .npz, or - for URDF.", show_default=False)
 ]
+PackageDir = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FOLDER", help="Where packages are, for meshes. May be given many times."),
+]
+Meshes = Annotated[
+    str, typer.Option(metavar="named|paths", help="In URDF, name meshes as the file does, or by where they are found.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPED = "States: one on the command line"
 Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
@@ -380,11 +387,13 @@ def convert(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    meshes: Meshes = "named",
+    package_dir: PackageDir = None,
 ) -> None:
     """Write a robot in another format."""
     from robodyn.cli import edits
 
-    edits.write(edits.read(file, base, mimic, equality, lenient), out)
+    edits.write(edits.read(file, base, mimic, equality, lenient), out, meshes, package_dir or [])
 
 
 @app.command(
@@ -404,12 +413,14 @@ def lock(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    meshes: Meshes = "named",
+    package_dir: PackageDir = None,
 ) -> None:
     """Write a robot whose joints are locked."""
     from robodyn.cli import edits
 
     model = edits.read(file, base, mimic, equality, lenient)
-    edits.write(model.lock(edits.locked(model, joint)), out)
+    edits.write(model.lock(edits.locked(model, joint)), out, meshes, package_dir or [])
 
 
 @app.command(
@@ -428,13 +439,16 @@ def attach(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    meshes: Meshes = "named",
+    package_dir: PackageDir = None,
 ) -> None:
     """Write a robot with another one fixed to one of its links."""
     from robodyn.cli import edits
 
     pose = edits.pose(xyz, rpy)
     model = edits.read(file, base, mimic, equality, lenient)
-    edits.write(model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix), out)
+    both = model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix)
+    edits.write(both, out, meshes, package_dir or [])
 
 
 @app.command(
@@ -448,10 +462,7 @@ def view(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
-    package_dir: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FOLDER", help="Where packages are, for meshes. May be given many times."),
-    ] = None,
+    package_dir: PackageDir = None,
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Where to listen; 0 is any port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
     out: Annotated[str | None, typer.Option(metavar="FILE.html", help="Write a page that shows it.")] = None,

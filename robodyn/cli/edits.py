@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from robodyn.arguments import one_of
 from robodyn.builders.every import load
 from robodyn.builders.findings import Report
 from robodyn.builders.values import number
 from robodyn.cli.state_files import NO_NUMBER
 from robodyn.cli.states import numbers
 from robodyn.description import Pose, rotation_from_rpy
-from robodyn.editing.written import RobotText
 from robodyn.errors import ArgumentError
 from robodyn.files import require_writable, whole_file
 from robodyn.messages import printable, quoted
 from robodyn.model import Model
 
-_TEXTS: dict[str, Callable[[Model], RobotText]] = {
-    ".urdf": Model.to_urdf,
-    ".xml": Model.to_mjcf,
-    ".mjcf": Model.to_mjcf,
-}
+_TEXTS = (".urdf", ".xml", ".mjcf")
+"""Endings of files of text that are written; the last two are MJCF."""
+_MESHES = {"named": "as named", "paths": "paths"}
 
 
 def read(file: str, base: str | None, mimic: str | None, equality: str | None, lenient: bool) -> Model:
@@ -63,12 +61,13 @@ def pose(xyz: str, rpy: str) -> Pose:
     return Pose((x, y, z), rotation_from_rpy(*numbers("--rpy", rpy, ("r", "p", "y"))))
 
 
-def write(model: Model, out: str) -> None:
+def write(model: Model, out: str, meshes: str, package_dirs: Sequence[str]) -> None:
     """Write a robot by the ending of the file's name, and say what was written otherwise, or not."""
     from robodyn import tables
 
+    named = _MESHES[one_of("--meshes", meshes, tuple(_MESHES))]
     if out == "-":
-        print(model.to_urdf(), end="")
+        print(model.to_urdf(meshes=named, package_dirs=package_dirs), end="")
         return
     path = require_writable(out, "OUT")
     kind = path.suffix.lower()
@@ -76,7 +75,10 @@ def write(model: Model, out: str) -> None:
     if kind == ".npz":
         model.save(path)
     elif kind in _TEXTS:
-        text = _TEXTS[kind](model)
+        if kind == ".urdf":
+            text = model.to_urdf(meshes=named, folder=path.absolute().parent, package_dirs=package_dirs)
+        else:
+            text = model.to_mjcf(package_dirs=package_dirs)
         report = text.report
         with whole_file(path, "OUT") as file:
             file.write(text.encode())

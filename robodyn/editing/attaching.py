@@ -8,7 +8,7 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.builders.findings import Report, listed
-from robodyn.editing import holding
+from robodyn.editing import carried, holding
 from robodyn.editing.parts import Fields, fields_of, finished, joined, unused
 from robodyn.editing.placing import row_of, transform_in, transform_of
 from robodyn.errors import ArgumentError
@@ -50,6 +50,9 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
                 both_fields[what][i] = row_of(transform_in(both_fields[what][i]).after(X))
     _hang(both_fields, links, at, {*own["joint_names"], *own["link_joints"]}, set(more["joint_names"]))
     both_fields["report"] = Report((*model.report, *other.report))
+    shapes, kept = carried.prefixed(other.geometries, other.extensions, before)
+    both_fields["geometries"] = (*model.geometries, *shapes)
+    both_fields["extensions"] = (*model.extensions, *kept)
     both_fields["constraints"] = holding.prefixed(other.constraints, before)
     holding.move_world(both_fields, own["link_names"][at], placed)
     both_fields["constraints"] = (*model.constraints, *both_fields["constraints"])

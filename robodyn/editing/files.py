@@ -16,7 +16,7 @@ from robodyn.archives import Archive, damaged
 from robodyn.arguments import Array
 from robodyn.builders.findings import SEVERITIES
 from robodyn.constraints.plain import constraint_of, plain
-from robodyn.description import FileTree, Finding, Severity
+from robodyn.description import Extension, FileTree, Finding, Geometry, Pose, Severity
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import quoted
@@ -50,6 +50,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             texts[each.name] = None if value is None else dataclasses.asdict(value)
         elif each.name == "constraints":
             texts[each.name] = [plain(constraint) for constraint in value]
+        elif each.name == "geometries":
+            texts[each.name] = [dataclasses.asdict(dataclasses.replace(shape, folder="")) for shape in value]
+        elif each.name == "extensions":
+            texts[each.name] = [dataclasses.asdict(extension) for extension in value]
         else:
             texts[each.name] = value
     data = json.dumps(texts).encode("ascii")
@@ -91,6 +95,10 @@ def _read(kind: type[Model], archive: Archive) -> Model:
             fields[name] = None if value is None else _file_tree(value)
         elif name == "constraints":
             fields[name] = tuple(map(constraint_of, value))
+        elif name == "geometries":
+            fields[name] = tuple(map(_geometry, value))
+        elif name == "extensions":
+            fields[name] = tuple(Extension(**each) for each in value)
         elif type(value) is dict:
             fields[name] = Numbered(_text(value["prefix"]), _count(value["n"]))
         else:
@@ -112,6 +120,13 @@ def _finding(given: dict[str, Any]) -> Finding:
         raise ArgumentError(f"it holds a finding of severity {quoted(given['severity'])}, which there is not")
     element, message = _text(given["element"]), _text(given["message"])
     return Finding(severity, code, element, message, line, tuple(map(_text, elements)))
+
+
+def _geometry(given: dict[str, Any]) -> Geometry:
+    """What it holds is checked as a field of the model."""
+    rows = {name: tuple(value) for name, value in given.items() if type(value) is list and name != "attributes"}
+    pose = Pose(tuple(given["pose"]["xyz"]), tuple(given["pose"]["rotation"]))
+    return Geometry(**{**given, **rows, "pose": pose, "attributes": tuple(map(tuple, given["attributes"]))})
 
 
 def _file_tree(given: dict[str, Any]) -> FileTree:

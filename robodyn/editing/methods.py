@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from numpy.typing import ArrayLike
@@ -130,12 +131,26 @@ class Edits:
 
         return reroot(cast("Model", self), link)
 
-    def to_urdf(self) -> RobotText:
-        """The robot as URDF, to 17 digits: links with their names and inertias, joints, mimics, limits, frames.
+    def to_urdf(
+        self,
+        *,
+        meshes: str = "as named",
+        folder: str | os.PathLike[str] | None = None,
+        package_dirs: Sequence[str | os.PathLike[str]] = (),
+    ) -> RobotText:
+        """The robot as URDF, to 17 digits: links with their names, inertias and shapes, joints, mimics, limits, frames,
+        and what was kept of the URDF that was read (transmissions, `<gazebo>`).
 
         A floating base that loading has made is left out: read it with `base="floating"`. Numbers read back agree to
         roundings. What other programs do not know of URDF (helical, spherical and universal joints, armature), and what
         URDF has no words for (gravity, constraints that are no loop joints), stands in the `report` of the text.
+
+        Args:
+            meshes: how files of meshes are named. "as named": as in the robot's file, but that names relative to it
+                become relative to `folder`, or absolute if that is not given; "paths": where they are found on this
+                machine, which programs read that know no `package://`.
+            folder: where the text will stand.
+            package_dirs: folders that hold packages, for meshes named `package://NAME/...`.
 
         Raises:
             ArgumentError: names that XML or URDF cannot hold, armature, damping or friction that differs among the
@@ -143,14 +158,18 @@ class Edits:
         """
         from robodyn.editing.urdf_writer import to_urdf
 
-        return to_urdf(cast("Model", self))
+        return to_urdf(cast("Model", self), meshes, folder, package_dirs)
 
-    def to_mjcf(self) -> RobotText:
-        """The robot as MJCF for MuJoCo, to 17 digits: all links as bodies, joints with armature, damping, friction and
-        limits, mimics and constraints as equalities, gravity.
+    def to_mjcf(self, *, package_dirs: Sequence[str | os.PathLike[str]] = ()) -> RobotText:
+        """The robot as MJCF for MuJoCo, to 17 digits: all links as bodies with their shapes as geoms, joints with
+        armature, damping, friction and limits, mimics and constraints as equalities, gravity.
 
-        `load_mjcf(text, equality="mimic")` reads it back. Planar joints become two slides and a hinge. What MuJoCo does
-        not have, or refuses, stands in the `report` of the text.
+        `load_mjcf(text, equality="mimic")` reads it back. Planar joints become two slides and a hinge. Meshes are named
+        by where they are found on this machine. What MuJoCo does not have, or refuses, stands in the `report` of the
+        text.
+
+        Args:
+            package_dirs: folders that hold packages, for meshes named `package://NAME/...`.
 
         Raises:
             ArgumentError: as in `to_urdf`.
@@ -158,7 +177,7 @@ class Edits:
         """
         from robodyn.editing.mjcf_writer import to_mjcf
 
-        return to_mjcf(cast("Model", self))
+        return to_mjcf(cast("Model", self), package_dirs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file of NumPy's .npz format, which `Model.load` reads back bit for bit.

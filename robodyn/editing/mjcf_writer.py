@@ -11,6 +11,7 @@ import numpy as np
 
 from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.findings import Notes
+from robodyn.builders.mesh_files import MeshFiles
 from robodyn.constraints.held import anchored_by_calls
 from robodyn.constraints.kinds import ROWS, Coupling, Lock, Point, Weld
 from robodyn.constraints.plain import frame
@@ -18,8 +19,9 @@ from robodyn.description import IDENTITY as UNTURNED
 from robodyn.description import UNLIMITED, Inertial, Joint, Link, Pose
 from robodyn.editing.described import Described, describe, pose_of
 from robodyn.editing.holding import element
+from robodyn.editing.mjcf_geometries import MjcfGeometries, kept_lines
 from robodyn.editing.parts import unused
-from robodyn.editing.written import RobotText, name, quaternion_of, values
+from robodyn.editing.written import RobotText, name, note_unread, quaternion_of, values
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
 from robodyn.messages import quoted
@@ -46,21 +48,26 @@ _APART = 0.1
 _COMPILER = 'angle="radian" autolimits="false" inertiafromgeom="false" balanceinertia="false" fusestatic="false"'
 
 
-def to_mjcf(model: Model) -> RobotText:
+def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
     """The robot as MJCF; see `Model.to_mjcf`."""
     notes = Notes()
+    geoms = MjcfGeometries(model, MeshFiles(package_dirs), notes)
     robot = describe(model, notes)
     held = _Held(model, robot, notes)
+    bodies = [*_Bodies(model, robot, held.sites, geoms, notes).lines()]
     lines = [
         f"<mujoco model={name('robot', model.name or 'robot')}>",
         f"  <compiler {_COMPILER}/>",
         f"  <option gravity={values(model.gravity.tolist())}/>",
-        *_Bodies(model, robot, held.sites, notes).lines(),
+        *(["  <asset>", *(f"    {asset}" for asset in geoms.assets), "  </asset>"] if geoms.assets else []),
+        *bodies,
     ]
     followers = [joint for joint in robot.joints if joint.mimic is not None]
     equalities = [*(line for joint in followers for line in _equality(joint, notes)), *held.equalities]
     if equalities:
         lines += ["  <equality>", *equalities, "  </equality>"]
+    lines += kept_lines(model, robot, notes)
+    note_unread(model, notes)
     return RobotText.of([*lines, "</mujoco>"], notes)
 
 
@@ -143,8 +150,11 @@ class _Held:
 class _Bodies:
     """The links of a robot as bodies in bodies, each with the joint that carries it."""
 
-    def __init__(self, model: Model, robot: Described, sites: dict[str, list[str]], notes: Notes) -> None:
-        self._model, self._robot, self._notes, self._sites = model, robot, notes, sites
+    def __init__(
+        self, model: Model, robot: Described, sites: dict[str, list[str]], geoms: MjcfGeometries, notes: Notes
+    ) -> None:
+        self._model, self._robot, self._notes = model, robot, notes
+        self._sites, self._geoms = sites, geoms
         self._links = {link.name: link for link in robot.links}
         self._above = {joint.child: joint for joint in robot.joints}
         self._on: dict[str, list[str]] = defaultdict(list)
@@ -162,6 +172,7 @@ class _Bodies:
         yield "  <worldbody>"
         yield from (f"    {site}" for site in self._sites.get(root if self._is_world(root) else "", ()))
         if self._is_world(root):
+            yield from (f"    {geom}" for geom in self._geoms.lines(root))
             waiting = [(child, 2) for child in reversed(self._on[root])]
             if self._links[root].inertial is not None:
                 self._notes.add("not-written", 'link "world"', "the mass of what is the world itself")
@@ -221,7 +232,10 @@ class _Bodies:
 
     def _is_passed(self, link: str) -> bool:
         """Whether a link is nothing but a frame between two joints."""
-        return self._links[link].inertial is None and len(self._on[link]) == 1 and link not in self._sites
+        return self._links[link].inertial is None and len(self._on[link]) == 1 and not self._is_used(link)
+
+    def _is_used(self, link: str) -> bool:
+        return link in self._sites or self._geoms.has(link)
 
     def _body(self, link: Link, chain: list[Joint], indent: str) -> Iterator[str]:
         joint = chain[-1] if chain else None
@@ -230,7 +244,7 @@ class _Bodies:
         yield f"{indent}<body name={self._named(link.name)}{placed}>"
         if link.inertial is not None:
             yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
-        yield from (f"{indent}  {site}" for site in self._sites.get(link.name, ()))
+        yield from (f"{indent}  {part}" for part in (*self._sites.get(link.name, ()), *self._geoms.lines(link.name)))
         moving = joint is not None and joint.type != "fixed"
         if joint is None and self._robot.floating is not None:
             moving = True

@@ -16,7 +16,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.builders.link_inertias import of_bodies
-from robodyn.editing import holding
+from robodyn.editing import carried, holding
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
 from robodyn.inertial_parameters import in_frame
@@ -197,6 +197,7 @@ def finished(model: Model, fields: Fields) -> Model:
         placed = fields["link_inertia"], fields["link_body"], fields["link_X"]
         fields["inertia"] = of_bodies(*placed, len(kind))
     holding.keep(fields)
+    carried.keep(fields)
     return type(model)(**fields)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from robodyn.arguments import one_of
 from robodyn.builders.findings import Notes
+from robodyn.builders.mesh_files import MeshFiles
 from robodyn.constraints.held import anchored_by_calls
 from robodyn.constraints.kinds import ROWS, Point, Weld
 from robodyn.constraints.plain import frame, pose
@@ -13,7 +15,8 @@ from robodyn.description import IDENTITY, TYPES_WITHOUT_AXIS, UNLIMITED, Joint, 
 from robodyn.editing.described import Described, describe
 from robodyn.editing.holding import element
 from robodyn.editing.parts import unused
-from robodyn.editing.written import RobotText, name, rpy_of, values
+from robodyn.editing.urdf_geometries import MESHES, MeshNames, UrdfGeometries
+from robodyn.editing.written import RobotText, folder_of, name, note_unread, rpy_of, values
 from robodyn.errors import ArgumentError
 from robodyn.messages import quoted
 
@@ -31,21 +34,27 @@ _LOOPS = {
 _GRAVITY = (0.0, 0.0, -9.81)
 
 
-def to_urdf(model: Model) -> RobotText:
+def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotText:
     """The robot as URDF; see `Model.to_urdf`."""
     notes = Notes()
+    files, there = MeshFiles(package_dirs), folder_of("folder", folder)
+    names = MeshNames(one_of("meshes", meshes, MESHES), there, files, notes)
     robot = describe(model, notes)
+    shapes = UrdfGeometries(model, robot, names, notes)
     if robot.floating is not None:
         element = f"joint {quoted(model.joint_names[robot.floating])}"
         notes.add("written-otherwise", element, 'the floating base is left out; read it with base="floating"')
     if tuple(model.gravity.tolist()) != _GRAVITY:
         notes.add("not-written", "gravity", f"URDF has none; read it with gravity={model.gravity.tolist()}")
     lines = ['<?xml version="1.0"?>', f"<robot name={_name('robot', model.name or 'robot')}>"]
+    lines += [f"  {line}" for line in shapes.materials]
     for link in robot.links:
-        lines += _link(link)
+        lines += _link(link, [f"    {line}" for line in shapes.lines(link.name)])
     for joint in robot.joints:
-        lines += _joint(joint, notes)
+        lines += _joint(joint, shapes.kept("joint", joint.name), notes)
     lines += _loops(model, robot, notes)
+    lines += [f"  {line}" for line in shapes.kept("robot")]
+    note_unread(model, notes)
     return RobotText.of([*lines, "</robot>"], notes)
 
 
@@ -55,18 +64,20 @@ def _name(what: str, given: str) -> str:
     return name(what, given)
 
 
-def _link(link: Link) -> Iterator[str]:
-    if link.inertial is None:
+def _link(link: Link, shapes: list[str]) -> Iterator[str]:
+    if link.inertial is None and not shapes:
         yield f"  <link name={_name('link', link.name)}/>"
         return
     yield f"  <link name={_name('link', link.name)}>"
-    yield "    <inertial>"
-    yield from _origin(link.inertial.pose, "      ")
-    yield f"      <mass value={values([link.inertial.mass])}/>"
-    keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
-    parts = " ".join(f"{key}={values([x])}" for key, x in zip(keys, link.inertial.inertia, strict=True))
-    yield f"      <inertia {parts}/>"
-    yield "    </inertial>"
+    if link.inertial is not None:
+        yield "    <inertial>"
+        yield from _origin(link.inertial.pose, "      ")
+        yield f"      <mass value={values([link.inertial.mass])}/>"
+        keys = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+        parts = " ".join(f"{key}={values([x])}" for key, x in zip(keys, link.inertial.inertia, strict=True))
+        yield f"      <inertia {parts}/>"
+        yield "    </inertial>"
+    yield from shapes
     yield "  </link>"
 
 
@@ -76,7 +87,7 @@ def _origin(pose: Pose, indent: str) -> Iterator[str]:
         yield f"{indent}<origin xyz={values(pose.xyz)}{turned}/>"
 
 
-def _joint(joint: Joint, notes: Notes) -> Iterator[str]:
+def _joint(joint: Joint, kept: list[str], notes: Notes) -> Iterator[str]:
     at = f"joint {quoted(joint.name)}"
     if joint.type not in _COMMON:
         notes.gather("written-for-few", at, f"a {joint.type} joint, which other programs do not know of URDF")
@@ -96,6 +107,7 @@ def _joint(joint: Joint, notes: Notes) -> Iterator[str]:
     if joint.mimic is not None:
         numbers = f"multiplier={values([joint.mimic.multiplier])} offset={values([joint.mimic.offset])}"
         yield f"    <mimic joint={_name('joint', joint.mimic.joint)} {numbers}/>"
+    yield from (f"    {line}" for line in kept)
     yield "  </joint>"
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from robodyn import exact
 from robodyn.builders.findings import Notes, Report
 from robodyn.description import Rotation
 from robodyn.errors import ArgumentError
-from robodyn.messages import quoted
+from robodyn.messages import brief, quoted
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINES = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
@@ -29,6 +36,45 @@ class RobotText(str):
         return text
 
 
+_UNREAD = frozenset(
+    {
+        *("ignored-tag", "shape-not-read", "sdf-added-mass", "sdf-constraint", "sdf-spring"),
+        *(
+            "mjcf-damping",
+            "mjcf-equality",
+            "mjcf-flex",
+            "mjcf-fluid",
+            "mjcf-gravity-compensation",
+            "mjcf-spring",
+            "mjcf-tendon",
+        ),
+    }
+)
+"""Codes of findings that name what a file has, and a model does not."""
+
+
+def note_unread(model: Model, notes: Notes) -> None:
+    """Say of everything that loading left out that it is not written either."""
+    for each in model.report:
+        held = each.code == "mjcf-equality" and each.severity == "info"
+        if each.code in _UNREAD and not held:
+            for element in each.elements or (each.element,):
+                notes.gather("not-written", element, f"loading left it out: {each.message}")
+
+
+def folder_of(what: str, given: object) -> Path | None:
+    """The folder that a user gives as a path, absolute; None for None.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    if given is None:
+        return None
+    if not exact.is_a(given, str, os.PathLike):
+        raise ArgumentError(f"{what}: got {brief(given)}; wanted the path of a folder, or None")
+    return Path(os.fsdecode(given)).absolute()  # type: ignore[arg-type]
+
+
 def name(what: str, given: str) -> str:
     """A name as an attribute's value, in quotes.
 
@@ -38,6 +84,11 @@ def name(what: str, given: str) -> str:
     if _NOT_XML.search(given) or not given.strip():
         raise ArgumentError(f"{what} {quoted(given)} has a name that XML cannot hold; wanted printable characters")
     return quoteattr(given, _LINES)
+
+
+def text_value(given: str) -> str:
+    """A text as an attribute's value, in quotes, without what XML cannot hold."""
+    return quoteattr(_NOT_XML.sub("?", given), _LINES)
 
 
 def values(numbers: Iterable[float]) -> str:

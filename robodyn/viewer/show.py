@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from robodyn import exact
+from robodyn.builders.mesh_files import MeshFiles, checked_folders
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.motion.result import Rollout
-from robodyn.viewer.looks import Looks, looks_of
+from robodyn.viewer.looks import Looks, drawn, looks_of
 from robodyn.viewer.motion import Motion, motion_of, one_state
 from robodyn.viewer.view import View
 
@@ -41,7 +42,7 @@ def show(
             (K, ..., n_bodies, 6).
         model: the robot of a rollout that does not know its own, as one that was read from a file.
         looks: a URDF with the `<visual>` elements that links look like: a path, XML text, bytes or an open file. If not
-            given the file that `load_urdf` read; False for none. Links without one are ellipsoids of their inertia.
+            given the geometries of the model; False for none. Links without a shape are ellipsoids of their inertia.
         package_dirs: folders that hold packages, for meshes named `package://NAME/...`.
         port: where the server listens, on 127.0.0.1 alone; 0 is any port that is free.
         origins: pages of other servers that may use the view, such as "https://hub.example.org" where a proxy there
@@ -84,11 +85,7 @@ def _dynamics(name: str, given: Any) -> Dynamics:
 
 
 def _looks(model: Model, given: Any, package_dirs: Any) -> Looks:
-    if not exact.is_a(package_dirs, list, tuple) or not all(
-        exact.is_a(each, str, os.PathLike) for each in package_dirs
-    ):
-        raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted a list of folders")
     if given is False:
+        checked_folders(package_dirs)
         return Looks()
-    source = model.source if given is None else given
-    return Looks() if source is None else looks_of(source, package_dirs)
+    return drawn(model.geometries, MeshFiles(package_dirs)) if given is None else looks_of(given, package_dirs)

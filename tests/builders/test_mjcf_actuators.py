@@ -229,14 +229,24 @@ EVERYTHING = (
     ROBOT.replace("<equality>", '<equality><connect body1="tip" anchor="0 0 0"/><weld site1="x" site2="y"/>')
     .replace("</worldbody>", '<site name="x"/><body><freejoint/><geom size=".1"/><site name="y"/></body></worldbody>')
     .replace('gear="10"', 'gear="10" armature=".1"')
+    .replace(
+        "<worldbody>",
+        '<asset><mesh name="t" file="t.obj"/><material name="m"/></asset><actuator>'
+        '<intvelocity joint="a" kp="3" actrange="-1 1" ctrlrange="-1 1" forcerange="-1 1"/></actuator>'
+        '<sensor><framepos objtype="site" objname="x" reftype="site" refname="y"/></sensor>'
+        '<contact><exclude body1="world" body2="tip"/></contact>'
+        '<worldbody><geom type="mesh" mesh="t" material="m"/>',
+        1,
+    )
 )
+ASSETS = {"t.obj": b"v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"}
 OF_A_MODEL = [name for name in mjmodel.ARRAYS if not name.startswith(("key_", "q", "x")) or name == "qpos0"]
 
 
 @COUNTED_APART
 @pytest.mark.parametrize("name", OF_A_MODEL)
 def test_an_array_of_another_shape_is_refused_by_name(name, other):
-    m = mujoco.MjModel.from_xml_string(EVERYTHING)
+    m = mujoco.MjModel.from_xml_string(EVERYTHING, ASSETS)
     assert rd.load_mjcf(Changed(m), equality="constraints").constraints
     array = np.array(getattr(m, name))
     longer = np.concatenate([array, array[-1:]])
@@ -277,7 +287,7 @@ def test_numbers_of_types_and_flags_may_change(other):
     def moved(enum: Any, prefix: str) -> types.SimpleNamespace:
         return types.SimpleNamespace(**{name: int(getattr(enum, name)) + 3 for name in dir(enum) if prefix in name})
 
-    m = mujoco.MjModel.from_xml_string(EVERYTHING)
+    m = mujoco.MjModel.from_xml_string(EVERYTHING, ASSETS)
     wanted = rd.load_mjcf(Changed(m), equality="constraints")
     other.mjtEq, other.mjtJoint, other.mjtTrn = (
         moved(mujoco.mjtEq, "mjEQ"),

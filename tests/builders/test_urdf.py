@@ -264,7 +264,7 @@ def test_rotor_inertia_of_transmissions():
     assert read_urdf(robot(extra=transmission() + transmission())).joints[0].armature == 100.0
     plain = read_urdf(robot(extra=transmission(rotor="")))
     assert plain.joints[0].armature == 0.0
-    assert "<transmission>" in finding(plain, "ignored-tag").message
+    assert "<transmission>" in finding(plain, "kept-tag").message
     refused(robot('<dynamics armature="1"/>', extra=transmission()), 'joint "j"', "both an armature")
     refused(robot(extra=transmission(rotor='<drake:rotor_inertia value="x"/>')), 'transmission "t"', '"x"')
     huge = robot(extra=transmission(gear='<drake:gear_ratio value="1e200"/>'))
@@ -332,14 +332,14 @@ def test_attributes_without_a_part_in_dynamics_are_reported():
 
 
 def test_what_has_no_part_in_dynamics_is_reported_once_per_kind():
-    links = "".join(f'\n<link name="v{i}"><visual/><visual/></link>' for i in range(1, 8))
+    links = "".join(f'\n<link name="v{i}"><sensor/><sensor/></link>' for i in range(1, 8))
     joints = "".join(
         f'<joint name="f{i}" type="fixed"><parent link="base"/><child link="v{i}"/></joint>' for i in range(1, 8)
     )
-    found = [f for f in read_urdf(robot(extra=links + joints)).report if f.code == "ignored-tag"]
+    found = [f for f in read_urdf(robot(extra=links + joints)).report if f.code == "kept-tag"]
     assert len(found) == 1
     assert found[0].element == 'link "v1", link "v2", link "v3", link "v4", link "v5" and 2 more'
-    assert found[0].message == "<visual> has no part in dynamics; skipped (14 times)"
+    assert found[0].message == "<sensor> has no part in dynamics; kept as text (14 times)"
     warned = read_urdf(robot(extra="\n<a/>\n<a/>")).report
     assert "<a> is not known inside <robot>; skipped (2 times: lines 2, 3)" in {f.message for f in warned}
 

@@ -25,7 +25,8 @@ def some_joints(model, rng, share=0.5):
 def require_held(model, joints, seed=0):
     """The locked model is the whole one at rest in the locked joints: torques, mass matrix, poses, coefficients."""
     small = model.lock(joints)
-    assert small.link_names == model.link_names and small.report == model.report
+    kept = tuple(each for each in small.report if each.code != "extension-dropped")
+    assert small.link_names == model.link_names and kept == tuple(model.report)
     free = [joint for joint in velocities_of(model) if joint not in joints]
     assert list(velocities_of(small)) == free
     leaders = {model.joint_names[b] for b in np.flatnonzero(model.mimics < 0)} - set(free)

@@ -22,6 +22,8 @@ def require_bits(model, again):
         if each.name == "source":  # where files lie on this machine is not saved
             assert b is None
             continue
+        if each.name == "geometries":
+            a = tuple(dataclasses.replace(shape, folder="") for shape in a)
         if isinstance(a, np.ndarray):
             assert a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes(), each.name
         else:

@@ -46,7 +46,8 @@ CHAIN = (
 SOURCES = {
     "version-not-known": robot(root='version="2.0"'),
     "robot-name-missing": '<robot><link name="a"/></robot>',
-    "ignored-tag": robot(base="<visual/>"),
+    "ignored-tag": robot(tip="<inertial><frame/></inertial>"),
+    "kept-tag": robot(base="<sensor/>"),
     "ignored-attribute": robot('<limit a:b="1"/>'),
     "unknown-tag": robot("<axes/>"),
     "unknown-attribute": robot('<limit lover="1"/>'),
@@ -107,9 +108,11 @@ OF_PINOCCHIO = {"friction-uneven"}
 OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")}
 """Codes of `load_sdf`; tests/builders/test_sdf.py reaches them."""
 OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
-OF_EDITS = {"constraint-changed", "constraint-dropped"}
-"""Codes of edits; tests/constraints/test_carried.py reaches them."""
 """Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
+OF_EDITS = {"constraint-changed", "constraint-dropped", "extension-dropped"}
+"""Codes of edits; tests/constraints/test_carried.py and tests/editing/test_shapes.py reach them."""
+OF_SHAPES = {"shape-not-read"}
+"""Of SDF and MJCF; tests/editing/test_shapes.py reaches it."""
 
 
 @pytest.mark.parametrize("code", SOURCES)
@@ -156,7 +159,7 @@ def test_the_list_of_codes_is_complete_and_described():
     folder = Path(robodyn.__file__).parent
     text = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     used = set(re.findall(r'(?:notes\.add|notes\.gather|impossible\.append\()\(\s*"([a-z-]+)"', text))
-    of_others = OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO | OF_SDF | OF_WRITERS | OF_EDITS
+    of_others = OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO | OF_SDF | OF_WRITERS | OF_EDITS | OF_SHAPES
     assert used == set(FINDINGS) == set(SOURCES) | of_others
     assert not re.search(r"\bFinding\(\s*[\"']", text), "a finding whose code is not looked up in the list"
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) and meaning for code, meaning in FINDINGS.items())

@@ -1,0 +1,61 @@
+"""Where the files of meshes are that robots name: on this machine, nothing is fetched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from robodyn import exact
+from robodyn.description import Geometry
+from robodyn.errors import ArgumentError
+from robodyn.messages import brief
+
+Folders = Sequence[str | os.PathLike[str]]
+
+
+def checked_folders(package_dirs: object) -> list[Path]:
+    """Folders that a user gives.
+
+    Raises:
+        ArgumentError: something else.
+    """
+    if not exact.is_a(package_dirs, list, tuple) or not all(
+        exact.is_a(each, str, os.PathLike) for each in exact.members(package_dirs)
+    ):
+        raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted a list of folders")
+    return [Path(os.fsdecode(each)) for each in exact.members(package_dirs)]
+
+
+class MeshFiles:
+    """Finds meshes and textures: absolute, relative to the robot's file, or `package://NAME/...` and `model://NAME/...`
+    in `package_dirs`, then in the folders of the environment variable ROS_PACKAGE_PATH, then in those above the
+    robot's file."""
+
+    def __init__(self, package_dirs: object = ()) -> None:
+        self._packages = checked_folders(package_dirs)
+        self._packages += [Path(each) for each in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if each]
+
+    def mesh(self, geometry: Geometry) -> Path | None:
+        """The file of a mesh, None where there is none."""
+        return self.find(geometry.mesh, geometry.folder)
+
+    def find(self, name: str, folder: str) -> Path | None:
+        """The file of a name that stands in a file of this folder, "" for none; None where there is no such file."""
+        if "\0" in name:
+            return None
+        return next((path for path in self._candidates(name, folder) if path.is_file()), None)
+
+    def _candidates(self, name: str, folder: str) -> Iterator[Path]:
+        scheme, there, rest = name.partition("://")
+        above = [Path(folder), *Path(folder).parents] if folder else []
+        if not there:
+            yield from [Path(name)] if Path(name).is_absolute() else [each / name for each in above[:1]]
+        elif scheme == "file":
+            yield Path(rest)
+        elif scheme in ("package", "model"):
+            package, _, inside = rest.partition("/")
+            for each in [*self._packages, *above]:
+                yield each / package / inside
+                if each.name == package:
+                    yield each / inside

@@ -1,0 +1,147 @@
+"""Geometries as geoms of MJCF, with the meshes that they need."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robodyn.builders.findings import Notes
+from robodyn.builders.mesh_files import MeshFiles
+from robodyn.description import IDENTITY, Geometry, Pose
+from robodyn.editing.carried import Names, element_name
+from robodyn.editing.described import Described
+from robodyn.editing.parts import unused
+from robodyn.editing.written import quaternion_of, text_value, values
+from robodyn.messages import quoted
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+_READ = (".stl", ".obj", ".msh")
+"""Files of meshes that MuJoCo reads."""
+_LEAST_SIZE = 1e-9
+"""MuJoCo refuses sizes that are not above 1e-15; of a capsule without length a sphere is made."""
+_SEEN, _UNSEEN = 2, 3
+"""Groups of geoms: MuJoCo's viewer shows those up to 2."""
+_STL_HEADER, _STL_FACE = 84, 50
+
+
+class MjcfGeometries:
+    """The geoms of links. `assets`: elements of the meshes that they name."""
+
+    def __init__(self, model: Model, files: MeshFiles, notes: Notes) -> None:
+        self._files, self._notes = files, notes
+        self._of: dict[str, list[Geometry]] = defaultdict(list)
+        bodies = dict(zip(model.link_names, model.link_body.tolist(), strict=True))
+        for each in model.geometries:
+            if each.link not in bodies:
+                message = "a geometry of a link that the robot does not have"
+            elif each.kind == "plane" and bodies[each.link] >= 0:
+                message = "a plane that moves, which MuJoCo does not have"
+            else:
+                self._of[each.link].append(each)
+                continue
+            notes.gather("not-written", f"link {quoted(each.link)}", message)
+        self._names: set[str] = set()
+        self._meshes: dict[tuple[object, ...], str | None] = {}
+        self._mesh_names: set[str] = set()
+        self.assets: list[str] = []
+
+    def has(self, link: str) -> bool:
+        """Whether a link has geometries."""
+        return link in self._of
+
+    def lines(self, link: str) -> Iterator[str]:
+        """The geoms of a link."""
+        shapes = self._of.get(link, [])
+        seen = any(each.role == "visual" for each in shapes)
+        for each in shapes:
+            if (shape := self._shape(each)) is None:
+                continue
+            named = f" name={text_value(unused(each.name, self._names))}" if each.name else ""
+            color = "" if each.color is None else f" rgba={values(each.color)}"
+            yield f"<geom{named} {shape}{placed(each.pose)}{color}{self._contact(each, seen)}/>"
+
+    def _contact(self, each: Geometry, seen: bool) -> str:
+        """What a geom collides with, and whether it is seen."""
+        if each.format == "mjcf":
+            return "".join(f" {key}={text_value(value)}" for key, value in each.attributes)
+        if each.texture:
+            message = f"the texture {quoted(each.texture)} of a geometry"
+            self._notes.gather("not-written", f"link {quoted(each.link)}", message)
+        if each.role == "visual":
+            return f' contype="0" conaffinity="0" group="{_SEEN}"'
+        return f' group="{_UNSEEN}"' if seen and each.role == "collision" else ""
+
+    def _shape(self, each: Geometry) -> str | None:
+        """Type and size, None for what is not written."""
+        if each.kind == "mesh":
+            name = self._mesh(each)
+            return None if name is None else f'type="mesh" mesh={text_value(name)}'
+        kind, size = each.kind, each.size
+        if kind == "plane":
+            return f'type="plane" size={values([size[0] / 2.0, size[1] / 2.0, 1.0])}'
+        if kind == "capsule" and size[1] < _LEAST_SIZE:
+            kind, size = "sphere", size[:1]
+        if kind == "box":
+            size = tuple(x / 2.0 for x in size)
+        elif kind in ("cylinder", "capsule"):
+            size = (size[0], size[1] / 2.0)
+        return f'type="{kind}" size={values(size)}'
+
+    def _mesh(self, each: Geometry) -> str | None:
+        """The name of the asset of a mesh; None where MuJoCo cannot have it, which is said."""
+        key = (each.mesh, each.folder, each.size)
+        if key not in self._meshes:
+            path = self._files.mesh(each)
+            reason = "is not found" if path is None else unreadable(path)
+            if path is None or reason:
+                self._meshes[key] = None
+                message = f"a mesh: {quoted(each.mesh)} {reason}"
+                self._notes.gather("not-written", f"link {quoted(each.link)}", message)
+            else:
+                name = self._meshes[key] = unused(path.stem or "mesh", self._mesh_names)
+                scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
+                # Inertias are given, and volumes of open meshes, which MuJoCo would refuse, are not asked for.
+                file = text_value(os.path.normpath(path))
+                self.assets.append(f'<mesh name={text_value(name)} file={file}{scale} inertia="shell"/>')
+        elif self._meshes[key] is None:
+            message = f"a mesh: {quoted(each.mesh)} is not there to be read"
+            self._notes.gather("not-written", f"link {quoted(each.link)}", message)
+        return self._meshes[key]
+
+
+def kept_lines(model: Model, robot: Described, notes: Notes) -> list[str]:
+    """Actuators, sensors and excluded contacts that were kept of the MJCF that was read."""
+    known = Names.of_robot(robot)
+    found: dict[str, list[str]] = {}
+    for extension in model.extensions:
+        left = known.remaining(extension) if extension.format == "mjcf" else None
+        if left is None:
+            message = "a kept element of another format, or of a joint that MJCF has otherwise"
+            notes.gather("not-written", element_name(extension), message)
+        else:
+            found.setdefault(extension.parent, []).append(f"    {left.text}")
+    return [line for parent, lines in found.items() for line in (f"  <{parent}>", *lines, f"  </{parent}>")]
+
+
+def unreadable(path: Path) -> str:
+    """Why MuJoCo does not read the file of a mesh, "" where it does."""
+    if path.suffix.lower() not in _READ:
+        return f"is none of the formats that MuJoCo reads: {', '.join(_READ)}"
+    if path.suffix.lower() == ".stl":
+        with path.open("rb") as file:
+            header = file.read(_STL_HEADER)
+        faces = int.from_bytes(header[-4:], "little")
+        if header.startswith(b"solid") and path.stat().st_size != _STL_HEADER + _STL_FACE * faces:
+            return "is an STL of text; MuJoCo reads binary ones"
+    return ""
+
+
+def placed(pose: Pose) -> str:
+    """Where something stands in its body; nothing where it stands at its frame."""
+    found = f" pos={values(pose.xyz)}" if any(pose.xyz) else ""
+    return found if pose.rotation == IDENTITY else f"{found} quat={values(quaternion_of(pose.rotation))}"

@@ -1,0 +1,160 @@
+"""Geometries and kept elements as URDF."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robodyn.builders.findings import Notes
+from robodyn.builders.mesh_files import MeshFiles
+from robodyn.description import IDENTITY, Geometry, Pose
+from robodyn.editing.carried import Names, element_name
+from robodyn.editing.described import Described
+from robodyn.editing.parts import unused
+from robodyn.editing.written import rpy_of, text_value, values
+from robodyn.messages import quoted
+from robodyn.spatial import rotate
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
+
+_SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
+MESHES = ("as named", "paths")
+"""How meshes are named in a file that is written."""
+
+
+class MeshNames:
+    """What meshes and textures are called in a file that will stand in `folder`, None where that is not known.
+
+    `meshes`: "as named": names with a scheme, as `package://`, and absolute ones stay, relative ones lead from the new
+    folder to the same file; "paths": all files that are found are named by where they are.
+    """
+
+    def __init__(self, meshes: str, folder: Path | None, files: MeshFiles, notes: Notes) -> None:
+        self._found_only, self._folder = meshes == "paths", folder
+        self._files, self._notes = files, notes
+
+    def of(self, given: str, geometry: Geometry) -> str:
+        """The name of a file that a geometry names."""
+        found = self._files.find(given, geometry.folder)
+        if self._found_only and found is None:
+            message = f"{quoted(given)} is not found; its name is written as it is"
+            self._notes.gather("written-otherwise", f"link {quoted(geometry.link)}", message)
+        if found is not None and self._found_only:
+            return self._from_folder(found)
+        if "://" in given or Path(given).is_absolute() or not geometry.folder:
+            return given
+        return self._from_folder(Path(geometry.folder) / given)
+
+    def _from_folder(self, path: Path) -> str:
+        if self._folder is None:
+            return os.path.normpath(path)
+        try:
+            return os.path.relpath(path, self._folder)
+        except ValueError:  # another drive
+            return os.path.normpath(path)
+
+
+class UrdfGeometries:
+    """The geometries of a model by links, with the materials that they share, and its kept elements."""
+
+    def __init__(self, model: Model, robot: Described, names: MeshNames, notes: Notes) -> None:
+        self._names, self._notes = names, notes
+        self._of: dict[str, list[Geometry]] = defaultdict(list)
+        self._materials: dict[tuple[object, ...], str] = {}
+        self._kept: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self.materials: list[str] = []
+        links = {link.name for link in robot.links}
+        taken: set[str] = set()
+        for each in model.geometries:
+            at = f"link {quoted(each.link)}"
+            if each.link not in links:
+                notes.gather("not-written", at, "a geometry of a link that the robot does not have")
+            else:
+                self._of[each.link].append(each)
+                self._name_material(each, taken)
+        known = Names.of_robot(robot)
+        for extension in model.extensions:
+            left = known.remaining(extension) if extension.format == "urdf" else None
+            if left is None:
+                message = "a kept element of another format, or of a joint that URDF has otherwise"
+                notes.gather("not-written", element_name(extension), message)
+            else:
+                self._kept[extension.parent, extension.of].append(left.text)
+
+    def kept(self, parent: str, of: str = "") -> list[str]:
+        """The elements that are kept for an element of the file."""
+        return self._kept.get((parent, of), [])
+
+    def lines(self, link: str) -> Iterator[str]:
+        """The elements of a link, without their indentation."""
+        for each in self._of.get(link, ()):
+            for part in self._parts(each):
+                for tag in ("visual", "collision") if part.role == "both" else (part.role,):
+                    yield from self._element(tag, part)
+        yield from self.kept("link", link)
+
+    def _parts(self, given: Geometry) -> list[Geometry]:
+        """A geometry as shapes of URDF."""
+        at = f"link {quoted(given.link)}"
+        if given.kind in ("ellipsoid", "plane"):
+            self._notes.gather("not-written", at, f"a geometry of kind {given.kind}, which URDF does not have")
+            return []
+        if given.kind != "capsule":
+            return [given]
+        if given.format == "urdf":
+            self._notes.gather("written-for-few", at, "a capsule, which not all programs know of URDF")
+            return [given]
+        self._notes.gather("written-otherwise", at, "a capsule, as a cylinder and two spheres")
+        return capsule_parts(given)
+
+    def _element(self, tag: str, each: Geometry) -> Iterator[str]:
+        named = f" name={text_value(each.name)}" if each.name else ""
+        yield f"<{tag}{named}>"
+        turned = "" if each.pose.rotation == IDENTITY else f" rpy={values(rpy_of(each.pose.rotation))}"
+        if turned or any(each.pose.xyz):
+            yield f"  <origin xyz={values(each.pose.xyz)}{turned}/>"
+        if each.kind == "mesh":
+            scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
+            shape = f"filename={text_value(self._names.of(each.mesh, each))}{scale}"
+        elif each.kind == "box":
+            shape = f"size={values(each.size)}"
+        else:
+            shape = " ".join(f"{key}={values([x])}" for key, x in zip(_SIZES[each.kind], each.size, strict=True))
+        yield f"  <geometry><{each.kind} {shape}/></geometry>"
+        if tag == "visual" and (key := _look(each)) is not None:
+            yield f"  <material name={text_value(self._materials[key])}/>"
+        yield f"</{tag}>"
+
+    def _name_material(self, each: Geometry, taken: set[str]) -> None:
+        """Name a material once: readers take two of one name for the same."""
+        key = _look(each)
+        if each.role == "collision" or key is None or key in self._materials:
+            return
+        called = self._materials[key] = unused(each.material or f"material_{len(self._materials)}", taken)
+        inside = "" if each.color is None else f"<color rgba={values(each.color)}/>"
+        inside += f"<texture filename={text_value(self._names.of(each.texture, each))}/>" if each.texture else ""
+        if inside:
+            self.materials.append(f"<material name={text_value(called)}>{inside}</material>")
+
+
+def _look(each: Geometry) -> tuple[object, ...] | None:
+    """What tells one material from another."""
+    if each.color is None and not each.material and not each.texture:
+        return None
+    return each.material, each.color, each.texture, each.folder if each.texture else ""
+
+
+def capsule_parts(given: Geometry) -> list[Geometry]:
+    """A capsule as a cylinder and two spheres."""
+    radius, length = given.size
+    x, y, z = rotate(given.pose.rotation, (0.0, 0.0, length / 2.0))
+    px, py, pz = given.pose.xyz
+    ends = [Pose((px + s * x, py + s * y, pz + s * z), given.pose.rotation) for s in (1.0, -1.0)]
+    parts = [replace(given, kind="cylinder", size=(radius, length))] if length else []
+    spheres = [replace(given, kind="sphere", size=(radius,), pose=end, name="") for end in ends]
+    return [*parts, *spheres]
