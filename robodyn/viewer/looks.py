@@ -16,6 +16,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.builders.elements import Element, parse_xml
+from robodyn.builders.findings import Notes
 from robodyn.builders.sources import path_of, read_source
 from robodyn.builders.values import numbers
 from robodyn.description import rotation_from_rpy
@@ -49,7 +50,7 @@ def looks_of(source: Any, package_dirs: Sequence[str | os.PathLike[str]]) -> Loo
         path = path_of(source)
         data = read_source(source)
         reader = _Reader(found, _Files(path, package_dirs))
-        parse_xml(data, "robot", _OPAQUE, reader.take)
+        parse_xml(data, "robot", _OPAQUE, reader.take, notes=Notes())  # told where the model is loaded
     except RobodynError as error:
         found.left_out.append(f"no looks: {error}")
         return found
