@@ -172,6 +172,9 @@ def _merge_fixed(
     if base == "floating":
         name = unused_name("root_joint", joint_names)
         movers.append(_Mover(None, name, root, "floating", -1, IDENTITY, (-1, 0)))
+        if root.casefold() == "world":
+            message = 'the root link floats, as base="floating" asks, although it is called the world'
+            notes.add("floating-world", f"link {quoted(root)}", message)
     placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
     queue = [root]
     for link in queue:

@@ -12,7 +12,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.builders.findings import Notes, at_line, cycle, listed
 from robodyn.builders.followers import Limits as Bounds
-from robodyn.description import ONE_COORDINATE_TYPES, Joint, Limits, Mimic
+from robodyn.description import ONE_COORDINATE_TYPES, UNLIMITED, Joint, Limits, Mimic
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
 from robodyn.records import dataclass
@@ -31,6 +31,20 @@ def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) ->
         if joint.damping or joint.friction or joint.armature:
             _check_coefficients(joint, strict, notes)
         _check_limits(joint, notes)
+
+
+def limits_of(given: Mapping[str, float | None], subject: str, line: int | None, notes: Notes) -> Limits:
+    """The limits that a file or an object gives, by name; infinite ones are none, with a finding.
+
+    Args:
+        given: finite numbers, infinities, or None where there is no limit.
+    """
+    for name, value in given.items():
+        if value is not None and math.isinf(value):
+            usual = (value < 0.0) == (name == "lower")
+            message = f"the {name} limit is {value:g}; taken as no limit"
+            notes.gather("limit-infinite", subject, message, line, None if usual else "warning")
+    return Limits(**{name: value for name, value in given.items() if value is not None and abs(value) < UNLIMITED})
 
 
 def _check_coefficients(joint: Joint, strict: bool, notes: Notes) -> None:

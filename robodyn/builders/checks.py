@@ -272,6 +272,8 @@ def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
     if len(roots) > 1:
         names = listed([quoted(name) for name in roots])
         text = f"{len(roots)} links have no parent: {names}; a robot has one root, so connect them by joints"
+        implicit = any(each.code == "implicit-world" for each in description.report)
+        text += ' ("world" is a parent that no link is called)' if implicit else ""
         raise LoadError(text + _skipped(description))
     order = [(index[roots[0]], -1)] if roots else []
     for link, _ in order:  # grows while it is walked

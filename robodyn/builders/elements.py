@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import NoReturn
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
+from robodyn.builders.findings import Notes
+from robodyn.builders.mend import DOCUMENT_TYPE, LATE, mend
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
 
@@ -31,7 +34,7 @@ _WHITE = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
 class Element:
     """An XML element: its tag and attributes as written (prefixes included), children, line in the file and, where text
-    other than blanks stands between its tags, a list: of the pieces that it came in, if texts were asked for."""
+    other than blanks stands between its tags, the pieces that it came in."""
 
     __slots__ = ("attributes", "children", "line", "pieces", "tag")
 
@@ -44,7 +47,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """What stands between its tags, without blanks around it; "" where texts were not asked for."""
+        """What stands between its tags, without blanks around it."""
         return "".join(self.pieces or ()).strip(" \t\r\n")
 
 
@@ -55,14 +58,17 @@ def parse_xml(
     take: Callable[[Element], None],
     texts: bool = False,
     depth: int = MAX_DEPTH,
+    notes: Notes | None = None,
 ) -> Element:
     """Parse an XML document whose root element must have the tag `root`, or any where that is None, and return that
     element.
 
     Each child of the root is given to `take` when it is complete and the next one begins, and not kept, so that memory
     does not hold the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where
-    `texts` asks for them. Raises LoadError for what is no well-formed XML, holds a DTD or entities, has another root,
-    is nested deeper than `depth`, or exceeds `MAX_ELEMENTS`.
+    `texts` asks for them, or where some text in the document is no blank. Errors that other programs let pass
+    (`robodyn.builders.mend`) are let pass with a finding in `notes`, and refused where that is None. Raises LoadError
+    for what is no well-formed XML, holds a DTD or entities, has another root, is nested deeper than `depth`, or exceeds
+    `MAX_ELEMENTS`.
     """
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = _refuse  # entities, and all that is fetched, come after one
@@ -71,12 +77,13 @@ def parse_xml(
     ended: list[str] = []  # tags of those that have; how many are open is the difference
     heard = texts or _may_have_text(data)
     count = inside = 0  # elements so far, and open ones where contents are skipped, with the opaque one
+    taken = 0  # children of the root that `take` was given
 
     # Functions of this one rather than methods: what they share costs next to nothing to reach, and they are called for
     # every tag. The end of an element calls a method of a list, without a function of Python.
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal count, inside
+        nonlocal count, inside, taken
         above = count - len(ended)
         count += 1
         if above >= depth or count > MAX_ELEMENTS:
@@ -93,6 +100,7 @@ def parse_xml(
                 raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
         elif count > 2:
             take(opened[1])
+            taken += 1
         opened[above] = element
         if name in opaque:
             inside = above + 1
@@ -115,8 +123,7 @@ def parse_xml(
         element = opened[count - len(ended) - 1]
         if element.pieces is None:
             element.pieces = []
-        if texts:
-            element.pieces.append(data)
+        element.pieces.append(data)
 
     parser.StartElementHandler, parser.EndElementHandler = start, ended.append
     if heard:
@@ -128,17 +135,27 @@ def parse_xml(
         if opened[1] is not nothing:
             take(opened[1])
     except expat.ExpatError as error:
-        message = expat.ErrorString(error.code)
-        if message == _LATE:
-            message = "the declaration <?xml ...?> does not stand at the very beginning"
-        raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
+        if notes is None:
+            message = expat.ErrorString(error.code)
+            message = LATE if message == _LATE else message
+            raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
     except LoadError:  # of the functions above and of `take`: a ValueError as well
         raise
-    except (ValueError, LookupError) as error:  # an encoding that is not known
-        raise LoadError(f"cannot read the XML: {error}") from None
+    except (ValueError, LookupError) as error:  # an encoding that expat does not read
+        if notes is None:
+            raise LoadError(f"cannot read the XML: {error}") from None
+    else:
+        return opened[0]
     finally:  # parser and functions hold each other
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
-    return opened[0]
+    mended = mend(data, root or "file", depth, MAX_ELEMENTS, notes)
+    # What was given to `take` stood before the first error, and stands there again.
+    left = chain(repeat(_skip, taken), repeat(take))
+    return parse_xml(mended, root, opaque, lambda element: next(left)(element), texts, depth)
+
+
+def _skip(_: Element) -> None:
+    """Take nothing."""
 
 
 def _may_have_text(data: bytes) -> bool:
@@ -148,7 +165,7 @@ def _may_have_text(data: bytes) -> bool:
 
 
 def _refuse(*_: object) -> NoReturn:
-    raise LoadError("the XML holds a document type or entities (<!DOCTYPE ...>); they are refused")
+    raise LoadError(DOCUMENT_TYPE)
 
 
 def written(element: Element) -> str:

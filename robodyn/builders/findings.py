@@ -7,6 +7,10 @@ from robodyn.messages import quoted
 
 _CODES: dict[str, tuple[Severity, str]] = {
     # Found while reading a file or a robot object.
+    "xml-not-well-formed": (
+        "warning",
+        "an error of XML that most programs let pass, as `--` in a comment or a bare `&`; it is let pass here, too",
+    ),
     "robot-name-missing": ("warning", "the robot has no name; it is called `robot`"),
     "version-not-known": ("warning", "the robot's version is not 1.0; it is read as version 1.0"),
     "ignored-tag": ("info", "a known element that has no part in dynamics, such as `<plugin>` of SDF, was skipped"),
@@ -24,6 +28,8 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "unknown-tag": ("warning", "an element that is not known at its place was skipped; look for a misspelling"),
     "unknown-attribute": ("warning", "an attribute that is not known in its element was skipped"),
     "stray-text": ("warning", "text inside an element was skipped; values of URDF stand in attributes"),
+    "repeated-tag": ("warning", "an element stands twice where one is allowed; the first is read, as others do"),
+    "implicit-world": ("warning", "joints have the parent `world`, and no link is called so; it is added as the root"),
     "axis-defaulted": ("info", "a moving joint gives no axis; URDF's default 1 0 0 (axis2: 0 1 0) is used"),
     "axis-not-used": ("info", "a fixed, floating or spherical joint gives an axis, which is not looked at"),
     "axis-normalised": ("warning", "a joint axis was not a unit vector and was scaled to one"),
@@ -37,8 +43,15 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "a `<loop_joint>`, or a second joint to a link, closes a loop: a constraint of the model; a warning where it "
         "is left out, as a joint for which there is no constraint",
     ),
-    "armature-from-rotor": ("info", "a joint's armature is `drake:rotor_inertia` times `drake:gear_ratio` squared"),
-    "rotor-inertia-not-used": ("warning", "a `drake:rotor_inertia` belongs to no single one-coordinate joint"),
+    "armature-from-rotor": (
+        "info",
+        "a joint's armature is `drake:rotor_inertia` times `drake:gear_ratio` squared, or `motorInertia` times "
+        "`mechanicalReduction` squared",
+    ),
+    "rotor-inertia-not-used": (
+        "warning",
+        "a `drake:rotor_inertia` or `motorInertia` belongs to no single one-coordinate joint, or is given in two ways",
+    ),
     "suspected-default-inertial": (
         "warning",
         "mass exactly 1 and identity inertia: what some libraries make up for a link without `<inertial>`",
@@ -67,6 +80,10 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "inertia-without-mass": ("warning", "a link has rotational inertia and no mass; both are used as given"),
     "negative-coefficient": ("error", "damping, friction or armature is negative (accepted by `strict=False`)"),
     "joint-forces-not-used": ("info", "damping or friction is read; it acts only where `joint_forces` asks for it"),
+    "limit-infinite": (
+        "info",
+        "a limit is infinite, which is no limit; a warning where its sign is that of the other end",
+    ),
     "limit-missing": ("info", "a joint that URDF wants limited gives no lower or no upper limit"),
     "limit-reversed": ("warning", "a joint's lower limit is above its upper limit; kept as given"),
     "limit-equal": ("warning", "a joint's lower and upper limits are equal; kept as given"),
@@ -150,7 +167,13 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "sdf-gravity-off": ("warning", "a link that gravity does not act on in the file; here it does"),
     "sdf-kinematic": ("warning", "a link that is moved from outside in the file; here forces move it"),
     "sdf-added-mass": ("warning", "a fluid that moves along has no part in the model"),
+    # Found while xacro is expanded.
+    "xacro-argument-not-used": (
+        "warning",
+        "an argument was given that no `<xacro:arg>` declares; look for a misspelling",
+    ),
     # Found while a description becomes a model.
+    "floating-world": ("warning", 'the root link is called `world`, and floats, as `base="floating"` asks'),
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
     # Found while a model is edited.
     "constraint-changed": ("info", "a constraint of a model that was edited is given otherwise; it means the same"),

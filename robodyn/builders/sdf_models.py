@@ -81,7 +81,7 @@ def read_file(data: bytes, model: str | None, notes: Notes) -> SdfFile:
     """
     opaque = IGNORED_TAGS - {"physics"} | _CONSTRAINTS
     tops: list[Element] = []
-    root = parse_xml(data, "sdf", opaque, tops.append, texts=True)
+    root = parse_xml(data, "sdf", opaque, tops.append, texts=True, notes=notes)
     return _Reader(notes, _version(root, notes)).read(root, tops, model)
 
 

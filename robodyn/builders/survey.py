@@ -19,11 +19,17 @@ class Survey:
         language: its name, for messages.
         ignored_tags: elements that have no part in dynamics.
         ignored_attributes: the like attributes, with the tags of their elements: (tag, attribute).
+        first: of several elements where one is allowed the first is read, with a finding; else they are refused.
     """
 
     def __init__(
-        self, language: str, ignored_tags: frozenset[str], ignored_attributes: frozenset[tuple[str, str]]
+        self,
+        language: str,
+        ignored_tags: frozenset[str],
+        ignored_attributes: frozenset[tuple[str, str]],
+        first: bool = False,
     ) -> None:
+        self._first = first
         self._language, self._ignored_tags, self._ignored_attributes = language, ignored_tags, ignored_attributes
 
     def __call__(
@@ -39,7 +45,7 @@ class Survey:
     ) -> dict[str, Element]:
         """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
         and text where none belongs are reported. `keep`: takes children that have no part in dynamics. Raises LoadError
-        for a second one of `once` and for xacro that was not expanded."""
+        for a second one of `once`, unless the first is to be read, and for xacro that was not expanded."""
         if not attributes.issuperset(element.attributes):
             for attribute in element.attributes:
                 if attribute not in attributes:
@@ -52,9 +58,12 @@ class Survey:
         for child in element.children:
             tag = child.tag
             if tag in once:
-                if tag in parts:
+                if tag not in parts:
+                    parts[tag] = child
+                elif self._first:
+                    notes.gather("repeated-tag", subject, f"a second <{tag}>; the first is read", child.line)
+                else:
                     raise LoadError(f"{subject}{at_line(child.line)}: a second <{tag}>; at most one is allowed")
-                parts[tag] = child
             elif tag not in repeated:
                 self.report_tag(element.tag, child, subject, notes, keep)
         return parts

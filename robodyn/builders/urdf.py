@@ -15,22 +15,30 @@ from pathlib import Path
 
 from robodyn.arguments import flag, one_of
 from robodyn.builders.axes import pose_transform
-from robodyn.builders.check_joints import Mimics
+from robodyn.builders.check_joints import Mimics, limits_of
 from robodyn.builders.checks import MIMIC, resolve, unknown_joint_type
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, Report, at_line
 from robodyn.builders.loops import Loop, close, cut
 from robodyn.builders.sources import path_of, read_source
 from robodyn.builders.survey import Survey
+from robodyn.builders.transmissions import with_armatures
 from robodyn.builders.urdf_geometries import SHAPES, Geometries
 from robodyn.builders.urdf_objects import describe_object, robot_of
-from robodyn.builders.values import bad_number, hint, number, numbers, off_unit, rotation_from_quaternion, unit_axis
+from robodyn.builders.values import (
+    bad_number,
+    hint,
+    infinity,
+    number,
+    numbers,
+    off_unit,
+    rotation_from_quaternion,
+    unit_axis,
+)
 from robodyn.description import (
     IDENTITY,
     JOINT_TYPES,
-    ONE_COORDINATE_TYPES,
     TYPES_WITHOUT_AXIS,
-    UNLIMITED,
     Finding,
     Geometry,
     Inertial,
@@ -91,6 +99,8 @@ _ATTRIBUTES = {
     "link1": frozenset({"link", "xyz", "rpy", "quat_xyzw"}),
     "link2": frozenset({"link", "xyz", "rpy", "quat_xyzw"}),
 }
+_WORLD = "world"
+_LIMITS = ("lower", "upper", "effort", "velocity")
 _PRODUCTS = dict.fromkeys(("ixy", "ixz", "iyz")).keys()
 _LOOP_TYPES = {
     "fixed": "fixed",
@@ -104,7 +114,7 @@ _LOOP_CHILDREN = frozenset({"link1", "link2", "axis"})
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _VERSIONS = frozenset({"1", "1.0"})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
-_survey = Survey("URDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
+_survey = Survey("URDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES, first=True)  # as urdfdom and Drake
 _NONE = frozenset[str]()
 _HERE, _NO_LIMITS = Pose(), Limits()
 _COMMON: dict[str, Vector3] = {
@@ -131,7 +141,8 @@ def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> 
 
     Beyond URDF proper it reads `<origin quat_xyzw>`, `<dynamics armature>`, spherical joints, helical joints
     (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), a
-    transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`, and `<loop_joint>`. Second joints to
+    transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`, or `motorInertia` and
+    `mechanicalReduction`, and `<loop_joint>`. Second joints to
     a link and loop joints are the description's `constraints`.
     """
     return read_and_resolve(source, mimic=mimic, strict=strict)[0]
@@ -149,7 +160,7 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     else:
         description = describe_object(robot, notes)
     mimic = one_of("mimic", mimic, MIMIC)
-    description, second = cut(description, mimic == "follow")
+    description, second = cut(_with_world(description), mimic == "follow")
     loops = [*second, *loops]
     description, mimics = resolve(description, mimic, flag("strict", strict), directed=robot is None)
     if loops:
@@ -159,6 +170,19 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
             notes.gather("urdf-loop", each.element, each.message, each.line, each.severity)
         description = replace(description, report=Report((*description.report, *notes.findings())))
     return description, mimics
+
+
+def _with_world(description: RobotDescription) -> RobotDescription:
+    """The description with a link `world` where joints have that parent and no link is called so, as in Drake."""
+    joints = [joint for joint in description.joints if joint.parent == _WORLD]
+    if not joints or any(link.name == _WORLD for link in description.links):
+        return description
+    notes = Notes()
+    for joint in joints:
+        message = 'its parent is "world", and no link is called so; it is added as the root'
+        notes.gather("implicit-world", f"joint {quoted(joint.name)}", message, joint.line)
+    report = Report((*description.report, *notes.findings()))
+    return replace(description, links=(Link(_WORLD), *description.links), report=report)
 
 
 def geometries_of(source: object) -> tuple[tuple[Geometry, ...], tuple[Finding, ...]]:
@@ -178,7 +202,8 @@ def geometries_of(source: object) -> tuple[tuple[Geometry, ...], tuple[Finding, 
         elif element.tag == "material":
             geometries.take_material(element)
 
-    root = parse_xml(read_source(source), "robot", frozenset({"inertial", "joint", "transmission", "gazebo"}), take)
+    opaque = frozenset({"inertial", "joint", "transmission", "gazebo"})
+    root = parse_xml(read_source(source), "robot", opaque, take, notes=Notes())  # told where the model is loaded
     shapes, _ = geometries.finish(root)
     return shapes, tuple(each for each in notes.findings() if each.severity == "warning")
 
@@ -205,7 +230,7 @@ def _robot(data: bytes, loops: list[Loop], geometries: Geometries, notes: Notes)
         if max(len(links), len(joints), len(loops)) > MAX_LINKS:
             raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
-    root = parse_xml(data, "robot", _NONE, take, texts=True)
+    root = parse_xml(data, "robot", _NONE, take, notes=notes)
     _survey(root, "robot", _NONE, _ATTRIBUTES["robot"], notes)
     version = root.attributes.get("version", "1.0").strip()
     if version not in _VERSIONS:
@@ -216,7 +241,9 @@ def _robot(data: bytes, loops: list[Loop], geometries: Geometries, notes: Notes)
         name = _name(root, "robot", "name")
     else:
         notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"', root.line)
-    joints = _with_armatures(joints, transmissions, geometries, notes)
+    for element in transmissions:
+        geometries.keep("robot", "", element)
+    joints = with_armatures(joints, transmissions, notes)
     shapes, kept = geometries.finish(root)
     found = notes.findings()
     return RobotDescription(name, tuple(links), tuple(joints), found, geometries=shapes, extensions=kept)
@@ -374,8 +401,13 @@ def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
     if element is None:
         return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
-    given = [_number(element, subject, name, UNLIMITED) for name in ("lower", "upper", "effort", "velocity")]
-    return Limits(*[limit if abs(limit) < UNLIMITED else None for limit in given])
+    given = {}
+    for name in _LIMITS:
+        text = element.attributes.get(name)
+        if text is not None and (value := number(text)) is None and (value := infinity(text)) is None:
+            raise bad_number(text, _where(element, subject, name))
+        given[name] = None if text is None else value
+    return limits_of(given, subject, element.line, notes)
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
@@ -427,45 +459,6 @@ def _pose_in(element: Element, subject: str, notes: Notes) -> Pose:
         if any(rpy):
             rotation = rotation_from_rpy(*rpy)
     return Pose(_vector(element, subject, "xyz") if "xyz" in attributes else (0.0, 0.0, 0.0), rotation)
-
-
-def _with_armatures(
-    joints: list[Joint], transmissions: list[Element], geometries: Geometries, notes: Notes
-) -> list[Joint]:
-    """The joints with the armature that transmissions give them, as Drake defines it: an actuator's
-    `drake:rotor_inertia` times the square of its `drake:gear_ratio`; two transmissions of one joint add up."""
-    types = {joint.name: joint.type for joint in joints}
-    armatures: dict[str, float] = {}
-    for element in transmissions:
-        subject = f"transmission {quoted(element.attributes.get('name', ''))}"
-        geometries.keep("robot", "", element)
-        actuators = [child for child in element.children if child.tag == "actuator"]
-        rotors = [part for actuator in actuators for part in actuator.children if part.tag == "drake:rotor_inertia"]
-        if not rotors:
-            notes.gather("kept-tag", subject, "<transmission> has no part in dynamics; kept as text", element.line)
-            continue
-        names = [child.attributes.get("name", "") for child in element.children if child.tag == "joint"]
-        if not len(names) == len(actuators) == len(rotors) == 1 or types.get(names[0]) not in ONE_COORDINATE_TYPES:
-            message = "drake:rotor_inertia is used only from one actuator on one joint of one coordinate; skipped"
-            notes.gather("rotor-inertia-not-used", subject, message, element.line)
-            continue
-        gears = [part for part in actuators[0].children if part.tag == "drake:gear_ratio"]
-        ratio = _number(gears[0], subject, "value") if gears else 1.0
-        armatures[names[0]] = armatures.get(names[0], 0.0) + _number(rotors[0], subject, "value") * ratio * ratio
-        message = "its armature is drake:rotor_inertia times drake:gear_ratio squared"
-        notes.gather("armature-from-rotor", f"joint {quoted(names[0])}", message, rotors[0].line)
-    for joint in joints:
-        if joint.armature and joint.name in armatures:
-            subject = f"joint {quoted(joint.name)}{at_line(joint.line)}"
-            raise LoadError(f"{subject} gives both an armature and a drake:rotor_inertia; give one")
-    return [_with_armature(joint, armatures[joint.name]) if joint.name in armatures else joint for joint in joints]
-
-
-def _with_armature(joint: Joint, armature: float) -> Joint:
-    if not math.isfinite(armature):
-        subject = f"joint {quoted(joint.name)}{at_line(joint.line)}"
-        raise LoadError(f"{subject} armature: a finite number is wanted, not {armature}")
-    return replace(joint, armature=armature)
 
 
 def _where(element: Element, subject: str, attribute: str) -> str:

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from robodyn import exact
+from robodyn.builders.check_joints import limits_of
 from robodyn.builders.checks import unknown_joint_type
 from robodyn.builders.findings import Notes
 from robodyn.builders.foreign import foreign
-from robodyn.builders.values import bad_number, hint, number, off_unit, unit_axis
+from robodyn.builders.values import bad_number, hint, infinity, number, off_unit, unit_axis
 from robodyn.description import (
     JOINT_TYPES,
     TYPES_WITHOUT_AXIS,
     Inertial,
     Joint,
-    Limits,
     Link,
     Mimic,
     Pose,
@@ -112,10 +112,10 @@ def _joint(joint: Any, notes: Notes) -> Joint:
     name = _text(getattr(joint, "name", None), "joint name")
     subject = f"joint {quoted(name)}"
     kind = getattr(joint, "joint_type", None)  # of urdfpy and urchin; yourdfpy calls it `type`
-    given = getattr(joint, "type", None) if kind is None else kind
-    kind = exact.text_or_none(given)
+    named = getattr(joint, "type", None) if kind is None else kind
+    kind = exact.text_or_none(named)
     if kind is None or kind not in JOINT_TYPES:
-        raise unknown_joint_type(subject, given, None)
+        raise unknown_joint_type(subject, named, None)
     if kind in _EXTENSIONS:
         lost = f"a robot object does not hold the {_EXTENSIONS[kind]} of a {kind} joint"
         raise LoadError(f"{subject}: {lost}; load the file itself")
@@ -123,7 +123,7 @@ def _joint(joint: Any, notes: Notes) -> Joint:
     if kind not in TYPES_WITHOUT_AXIS:
         axis = _axis(getattr(joint, "axis", None), subject, notes)
     limit, dynamics, mimic = (getattr(joint, part, None) for part in ("limit", "dynamics", "mimic"))
-    limits = Limits(*(_optional(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")))
+    given = {part: _limit(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")}
     return Joint(
         name=name,
         type=kind,
@@ -131,7 +131,7 @@ def _joint(joint: Any, notes: Notes) -> Joint:
         child=_text(getattr(joint, "child", None), f"{subject} child"),
         origin=_pose(getattr(joint, "origin", None), f"{subject} origin"),
         axis=axis,
-        limits=limits,
+        limits=limits_of(given, subject, None, notes),
         damping=_optional(dynamics, "damping", f"{subject} dynamics") or 0.0,
         friction=_optional(dynamics, "friction", f"{subject} dynamics") or 0.0,
         mimic=None if mimic is None else _mimic(mimic, f"{subject} mimic"),
@@ -166,6 +166,17 @@ def _pose(matrix: Any, where: str) -> Pose:
         raise LoadError(f"{where}: the last row {m[12:]} is not (0, 0, 0, 1)")
     rotation: Rotation = (m[0], m[1], m[2], m[4], m[5], m[6], m[8], m[9], m[10])
     return Pose((m[3], m[7], m[11]), rotation)
+
+
+def _limit(holder: Any, part: str, where: str) -> float | None:
+    """A limit, which may be infinite."""
+    value: Any = getattr(holder, part, None)
+    spelt = exact.text_or_none(value)
+    if spelt is not None and (infinite := infinity(spelt)) is not None:
+        return infinite
+    if exact.is_a(value, float, np.floating) and np.isinf(value):
+        return float(value)
+    return None if value is None else _number(value, 0.0, f"{where} {part}")
 
 
 def _optional(holder: Any, part: str, where: str) -> float | None:

@@ -22,6 +22,7 @@ UNIT_TOLERANCE = 1e-3
 _BLANK = r"[ \t\r\n]"
 _DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")
+_INFINITY = re.compile(f"{_BLANK}*[+-]?inf(?:inity)?{_BLANK}*", re.IGNORECASE | re.ASCII)
 _BLANKS = re.compile(f"{_BLANK}+")
 _WHOLE = re.compile("[0-9]{1,18}")  # what counts is less, and Python refuses texts of thousands of digits
 
@@ -36,6 +37,11 @@ def number(text: str) -> float | None:
         return None
     plain = text.isascii() and text.isprintable() and "_" not in text
     return value if plain or _NUMBER.fullmatch(text) else None
+
+
+def infinity(text: str) -> float | None:
+    """Plus or minus infinity where `text` spells it as a word, "inf" or "infinity" in any case, or None."""
+    return float(text) if _INFINITY.fullmatch(text) else None
 
 
 def whole_number(text: str) -> int | None:

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+from xml.dom import minidom
+from xml.parsers.expat import ExpatError
 
 from numpy.typing import ArrayLike
 
-from robodyn import exact
-from robodyn.builders.elements import parse_xml
+from robodyn import exact, forks
+from robodyn.arguments import one_of
+from robodyn.builders.assemble import BASES, assemble, gravity_vector
+from robodyn.builders.elements import MAX_DEPTH, MAX_ELEMENTS, parse_xml
+from robodyn.builders.findings import LISTED, Notes, Report, listed
 from robodyn.builders.foreign import foreign
-from robodyn.builders.load import load_urdf
-from robodyn.builders.sources import is_xml_text, read_source
+from robodyn.builders.mend import mend
+from robodyn.builders.sources import is_xml_text, read_path
+from robodyn.builders.urdf import read_and_resolve
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
-from robodyn.messages import brief, printable, quoted, shortened
+from robodyn.messages import brief, near_misses, printable, quoted, shortened
 from robodyn.model import Model
 
 _SHOWN = 300
 """So many characters of what xacro says are shown."""
 
-_ONE_AT_A_TIME = threading.Lock()
+_ONE_AT_A_TIME = forks.lock()
 """xacro keeps its state in its modules."""
+
+_LONGEST_PATH = 200
+"""So many characters of a path are shown."""
 
 
 def load_xacro(
@@ -65,22 +74,105 @@ def load_xacro(
     given = _args({} if args is None else args)
     with foreign("the path"):
         file = Path(os.fsdecode(path)).absolute()
-    parse_xml(read_source(file), "robot", frozenset(), lambda element: None)
-    packages = _Packages(file, package_dirs)
-    with _finding(packages.find) as xacro:
+    notes = Notes()
+    expanded = _expanded(file, given, package_dirs, notes)
+    description, mimics = read_and_resolve(expanded, mimic=mimic, strict=strict)
+    description = replace(description, report=Report((*notes.findings(), *description.report)))
+    return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity))
+
+
+def _expanded(file: Path, given: _Arguments, package_dirs: Any, notes: Notes) -> str:
+    """The URDF that a xacro file stands for."""
+    packages, sources = _Packages(file, package_dirs), _Sources(file, notes)
+    with _reading(packages.find, sources.parse) as xacro:
         try:
-            expanded = xacro.process_file(str(file), mappings=given, verbosity=0).toxml()
+            document = xacro.process_file(str(file), mappings=given, verbosity=0)
+            expanded: str = document.toxml()
         except MemoryError as error:
             raise UnavailableError(f"cannot expand {quoted(str(file))}: there is not enough memory") from error
         except Exception as error:  # xacro's own, and whatever the expressions of the file raise
             why = packages.lacking or " ".join(str(error).split()) or exact.type_name(error)
+            where = _place(xacro)
             raise LoadError(
-                f"cannot expand the xacro {quoted(str(file))}: {shortened(printable(why), _SHOWN)}"
+                f"cannot expand the xacro {_path(file)}: {shortened(printable(why), _SHOWN)}{where}"
             ) from None
-    return load_urdf(expanded, base=base, mimic=mimic, strict=strict, gravity=gravity)
+    if sources.macros and not document.getElementsByTagName("link"):
+        names = listed([quoted(name) for name in sources.macros])
+        raise LoadError(
+            f"the xacro {_path(file)} gives no links: it only defines macros ({names}); load a file that calls them"
+        )
+    for name in given.unused():
+        near = [quoted(each) for each in near_misses(name, given.used, 0)]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        notes.add("xacro-argument-not-used", f"argument {quoted(name)}", f"no <xacro:arg> declares it{hint}")
+    return expanded
 
 
-def _args(args: Any) -> dict[str, str]:
+def _path(path: object) -> str:
+    return quoted(str(path), most=_LONGEST_PATH)
+
+
+def _place(xacro: Any) -> str:
+    """Where xacro is, for a message: macros and files, the innermost first."""
+    macros = [
+        f"macro {quoted(macro.body.getAttribute('name'))} of {_path(macro.history[-1][-1])}"
+        for macro in reversed(xacro.macrostack or ())
+    ]
+    files = [_path(name) for name in reversed((xacro.filestack or ())[1:])]
+    places = [f", {'called by' if i else 'in'} {macro}" for i, macro in enumerate(macros)]
+    places += [f", {'included by' if i else 'in'} {name}" for i, name in enumerate(files)]
+    return "".join(places[:LISTED]) + (f", and {len(places) - LISTED} more" if len(places) > LISTED else "")
+
+
+class _Arguments(dict[str, str]):
+    """Values of arguments. `used`: names of those that the files declare or ask for."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        super().__init__(given)
+        self._given, self.used = tuple(given), dict[str, None]()
+
+    def __contains__(self, name: object) -> bool:
+        """As xacro asks where an argument is declared."""
+        self.used[str(name)] = None
+        return super().__contains__(name)
+
+    def __getitem__(self, name: str) -> str:
+        self.used[name] = None
+        return super().__getitem__(name)
+
+    def unused(self) -> list[str]:
+        """Names that were given, and that no file declares or asks for."""
+        return [name for name in self._given if name not in self.used]
+
+
+class _Sources:
+    """Parses the files of one robot, as xacro asks for them. `macros`: the names of those that they define."""
+
+    def __init__(self, file: Path, notes: Notes) -> None:
+        self._file, self._notes, self.macros = str(file), notes, dict[str, None]()
+
+    def parse(self, text: Any, filename: str | None = None) -> Any:
+        """The document of a file, in place of `xacro.parse`: bounded, without document types, and in the encoding that
+        it declares."""
+        import xacro
+
+        name = str(filename)
+        if not os.path.lexists(name):
+            xacro.filestack.pop()  # as xacro does: the place is the file that names this one
+            raise xacro.XacroException(f"there is no file {_path(name)}", exc=FileNotFoundError())
+        data = read_path(name)
+        parse_xml(data, "robot" if name == self._file else None, frozenset(), lambda element: None, notes=Notes())
+        try:
+            document = minidom.parseString(data)
+        except (ExpatError, ValueError, LookupError):
+            mended = mend(data, f"file {_path(name)}", MAX_DEPTH, MAX_ELEMENTS, self._notes)
+            document = minidom.parseString(mended)
+        for macro in document.getElementsByTagName("xacro:macro"):
+            self.macros[macro.getAttribute("name")] = None
+        return document
+
+
+def _args(args: Any) -> _Arguments:
     """Values as text, as they would come from a command line."""
     if not exact.is_a(args, Mapping):
         raise ArgumentError(f"args: got {brief(args)}; wanted a mapping from names to values")
@@ -88,10 +180,12 @@ def _args(args: Any) -> dict[str, str]:
         pairs = [(exact.text_or_none(name), value) for name, value in args.items()]
         if any(name is None for name, _ in pairs):
             raise ArgumentError(f"args: got {brief(args)}; wanted names that are texts")
-        return {
-            str(name): ("true" if value else "false") if isinstance(value, bool) else str(value)
-            for name, value in pairs
-        }
+        return _Arguments(
+            {
+                str(name): ("true" if value else "false") if isinstance(value, bool) else str(value)
+                for name, value in pairs
+            }
+        )
 
 
 class _Packages:
@@ -137,14 +231,15 @@ def _folder(given: Any) -> str:
 
 
 @contextmanager
-def _finding(find: Callable[[str], str]) -> Iterator[Any]:
-    """xacro's module, which asks `find` for packages meanwhile."""
+def _reading(find: Callable[[str], str], parse: Callable[..., Any]) -> Iterator[Any]:
+    """xacro's module, which asks `find` for packages and `parse` for files meanwhile."""
     import xacro
     from xacro import substitution_args
 
     with _ONE_AT_A_TIME:
-        before, substitution_args._eval_find = substitution_args._eval_find, find
+        before = substitution_args._eval_find, xacro.parse
+        substitution_args._eval_find, xacro.parse = find, parse
         try:
             yield xacro
         finally:
-            substitution_args._eval_find = before
+            substitution_args._eval_find, xacro.parse = before

@@ -77,8 +77,6 @@ def test_skipped_elements_are_named_where_the_tree_falls_apart() -> None:
 
 
 def test_a_world_that_is_no_link_is_explained() -> None:
-    with pytest.raises(rd.LoadError, match='parent link "world" does not exist; add <link name="world"/> where'):
-        rd.load_urdf(robot(link(), joint(parent="world", child="a")))
     with pytest.raises(
         rd.LoadError, match=r'add <link name="World"/> where .* <drake:link> belongs to another program'
     ):

@@ -45,6 +45,10 @@ CHAIN = (
 
 SOURCES = {
     "version-not-known": robot(root='version="2.0"'),
+    "xml-not-well-formed": robot(extra="<!-- a -- b -->"),
+    "repeated-tag": robot('<origin xyz="1 0 0"/><origin xyz="2 0 0"/>'),
+    "implicit-world": robot(extra='<joint name="w" type="fixed"><parent link="world"/><child link="base"/></joint>'),
+    "limit-infinite": robot('<limit lower="-inf" upper="inf"/>'),
     "robot-name-missing": '<robot><link name="a"/></robot>',
     "ignored-tag": robot(tip="<inertial><frame/></inertial>"),
     "kept-tag": robot(base="<sensor/>"),
@@ -107,6 +111,10 @@ OF_PINOCCHIO = {"friction-uneven"}
 """Of `from_pinocchio`; tests/builders/test_from_pinocchio.py reaches it."""
 OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")}
 """Codes of `load_sdf`; tests/builders/test_sdf.py reaches them."""
+OF_XACRO = {"xacro-argument-not-used"}
+"""Of `load_xacro`; tests/builders/test_xacro.py reaches it."""
+OF_BASES = {"floating-world"}
+"""Of `base="floating"`; tests/builders/test_urdf.py reaches it."""
 OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
 """Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
 OF_EDITS = {"constraint-changed", "constraint-dropped", "extension-dropped"}
@@ -159,7 +167,8 @@ def test_the_list_of_codes_is_complete_and_described():
     folder = Path(robodyn.__file__).parent
     text = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     used = set(re.findall(r'(?:notes\.add|notes\.gather|impossible\.append\()\(\s*"([a-z-]+)"', text))
-    of_others = OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO | OF_SDF | OF_WRITERS | OF_EDITS | OF_SHAPES
+    of_loading = OF_THE_COMMAND | OF_MUJOCO | OF_PINOCCHIO | OF_SDF | OF_XACRO | OF_BASES
+    of_others = of_loading | OF_WRITERS | OF_EDITS | OF_SHAPES
     assert used == set(FINDINGS) == set(SOURCES) | of_others
     assert not re.search(r"\bFinding\(\s*[\"']", text), "a finding whose code is not looked up in the list"
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) and meaning for code, meaning in FINDINGS.items())
