@@ -62,8 +62,8 @@ class Call:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
 
     `library`: where arrays live, those of results too. To look at values on a device is to wait for it, so they are
-    checked only where that is asked for. `inertia`: the inertias given, before they are broadcast, or None;
-    `singular`: which rows are known to have a mass matrix without inverse (B,), or None; their results are NaN.
+    checked only where that is asked for. `given_q`: q as it was given, before it is broadcast; `inertia`: likewise, or
+    None; `singular`: which rows are known to have a mass matrix without inverse (B,), or None; their results are NaN.
 
     Args:
         dyn: what is called.
@@ -100,7 +100,7 @@ class Call:
         if self.checked:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
-        self._q = q = arrays["q"]
+        self.given_q = q = arrays["q"]
         arrays["q"] = q if self.engine.normalizes else dyn.model.unit_coordinates(q)
         self.inertia, self.singular = arrays.get("inertia"), cast(Array | None, None)
         self.batch = prod(self.leading)
@@ -212,7 +212,7 @@ class Call:
         Raises:
             ArgumentError: one has zero length; names it and its rows.
         """
-        q = self.library.to_numpy(self._q)
+        q = self.library.to_numpy(self.given_q)
         self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:
