@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn
 from xml.parsers import expat
 
+from robodyn.builders.formats import reads_bytes, reads_root
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
 
@@ -85,7 +86,10 @@ def parse_xml(
             opened[above - 1].children.append(element)
         elif not above:
             if root is not None and name != root:
-                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
+                raise LoadError(
+                    f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}"
+                    + reads_root(name, attributes)
+                )
         elif count > 2:
             take(opened[1])
         opened[above] = element
@@ -126,7 +130,9 @@ def parse_xml(
         message = expat.ErrorString(error.code)
         if message == _LATE:
             message = "the declaration <?xml ...?> does not stand at the very beginning"
-        raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
+        raise LoadError(
+            f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}{reads_bytes(data)}"
+        ) from None
     except LoadError:  # of the functions above and of `take`: a ValueError as well
         raise
     except (ValueError, LookupError) as error:  # an encoding that is not known

@@ -63,7 +63,9 @@ class Survey:
             return
         tag = quoted(child.tag)[1:-1]
         if tag.startswith("xacro:"):
-            text = f"<{tag}> is xacro, not {self._language}; expand the file with xacro first"
+            text = (
+                f"<{tag}> is xacro, not {self._language}; expand the file with xacro first, as robodyn.load_xacro does"
+            )
             raise LoadError(f"{subject}{at_line(child.line)}: {text}")
         if ":" in tag:
             notes.gather("ignored-tag", subject, f"<{tag}> belongs to another program; skipped", child.line)
