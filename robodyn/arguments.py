@@ -139,8 +139,9 @@ def broadcast_leading(arrays: dict[str, tuple[Array, int]]) -> tuple[int, ...]:
         return np.broadcast_shapes(*leading.values())
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
+        single = "".join(f"; {name} is one number for each state" for name, (_, axes) in arrays.items() if not axes)
         raise ArgumentError(
-            f"leading axes do not broadcast: got {listed}; wanted shapes that NumPy can broadcast"
+            f"leading axes do not broadcast: got {listed}; wanted shapes that NumPy can broadcast{single}"
         ) from None
 
 

@@ -42,7 +42,7 @@ def test_files_that_are_no_xml_name_their_reader(data, right):
 def test_robots_of_xml_are_not_what_a_model_saved(tmp_path):
     path = tmp_path / "robot.npz"
     path.write_text(URDF)
-    with pytest.raises(rd.LoadError, match="robodyn.load reads robots"):
+    with pytest.raises(rd.LoadError, match=r"robodyn\.load reads robots"):
         rd.Model.load(path)
 
 
