@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from robodyn.builders.sdf import load_sdf
     from robodyn.builders.urdf import read_urdf
     from robodyn.builders.xacro import load_xacro
-    from robodyn.constraints.kinds import Coupling, Lock, Point, Rod, Weld
+    from robodyn.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
     from robodyn.conventions.converter import converter
     from robodyn.conventions.order import JointOrder
     from robodyn.description import RobotDescription
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from robodyn.viewer.show import show
 
 _HOME = {
+    "Baumgarte": "constraints.kinds",
     "CoMTask": "solvers.tasks",
     "Coupling": "constraints.kinds",
     "DirectionTask": "solvers.tasks",
@@ -110,6 +111,7 @@ _MODULES = ("conventions", "distributed", "hardware", "inertial_parameters", "pl
 __all__ = [
     "ArgumentError",
     "AssemblyError",
+    "Baumgarte",
     "CoMTask",
     "Coupling",
     "DirectionTask",

@@ -162,7 +162,9 @@ def _directory(file: IO[bytes]) -> int:
     file.seek(end - size)
     tail = file.read(size)
     if tail[-_END.size :][:4] != b"PK\x05\x06":
-        raise ArgumentError("it is no .npz file, or it was cut, or something was added to its end")
+        file.seek(0)
+        other = "; it looks like XML: robodyn.load reads robots of other formats" if file.read(1) == b"<" else ""
+        raise ArgumentError(f"it is no .npz file, or it was cut, or something was added to its end{other}")
     _, disk, first_disk, _, _, length, start, comment = _END.unpack(tail[-_END.size :])
     stop = end - _END.size
     if tail[-_END.size - _LOCATOR64.size :][:4] == b"PK\x06\x07":

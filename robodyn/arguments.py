@@ -21,6 +21,10 @@ Array: TypeAlias = NDArray[Any]
 _MAX_ROWS_NAMED = 5
 _MAX_LEADING_AXES = 32
 """As many as NumPy broadcasts; it has room for twice as many, so that results may have axes of their own."""
+_MAX_MEMBERS = 100
+"""Of a list, those that are looked at for arrays of other libraries."""
+_TRACING = ("torch", "jax", "jaxlib")
+"""Libraries whose arrays may stand for more than numbers."""
 _DOUBLE = 8
 
 
@@ -58,7 +62,8 @@ def real_array(
 
 
 def as_array(name: str, value: Any, wanted: str) -> Array:
-    """`value` as an array, of whatever dtype and shape; `wanted` ends the message where there is none.
+    """`value` as an array, of whatever dtype and shape; `wanted` ends the message where there is none. Of tensors that
+    require gradients, and of arrays that JAX traces, the message says what takes them.
 
     Raises:
         ArgumentError: ragged, or an object that raises; or masked, since what is masked would count like the rest.
@@ -72,10 +77,38 @@ def as_array(name: str, value: Any, wanted: str) -> Array:
     except MemoryError as error:
         raise UnavailableError(f"{name}: no memory for {brief(value)} as an array ({brief(error)})") from error
     except Exception as error:  # a foreign object may raise anything
-        raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
+        raise ArgumentError(f"{name}: got {brief(value)}; {instead(value) or wanted}") from error
     if masked:
         raise ArgumentError(f"{name}: got an array with masked entries; {wanted}, none of them masked")
     return array
+
+
+def instead(value: Any) -> str:
+    """What to do with an array of PyTorch or JAX that does not become one of NumPy, as the end of a message; nothing
+    for anything else. A list is what its first array is."""
+    for _ in range(_MAX_LEADING_AXES):
+        members = exact.members(value) if exact.is_a(value, list, tuple) else ()
+        if not members:
+            break
+        value = next((each for each in members[:_MAX_MEMBERS] if _home(each) in _TRACING), members[0])
+    if _home(value) not in _TRACING:
+        return ""
+    if _home(value) != "torch":
+        return "wanted a NumPy array; robodyn.jax.wrap(dyn) answers inside JAX's transformations, such as jit and grad"
+    try:
+        tracked = bool(value.requires_grad)
+    except Exception:  # a foreign object may raise anything
+        tracked = False
+    if tracked:
+        return "it requires gradients: robodyn.torch.wrap(dyn) gives them, and tensor.detach() is an array without"
+    return (
+        "wanted a dense float32 or float64 tensor on the CPU, outside of torch.func's transformations; "
+        "robodyn.torch.wrap(dyn) answers inside"
+    )
+
+
+def _home(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
 
 
 def require_few_axes(name: str, axes: int) -> None:
@@ -106,8 +139,9 @@ def broadcast_leading(arrays: dict[str, tuple[Array, int]]) -> tuple[int, ...]:
         return np.broadcast_shapes(*leading.values())
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in leading.items())
+        single = "".join(f"; {name} is one number for each state" for name, (_, axes) in arrays.items() if not axes)
         raise ArgumentError(
-            f"leading axes do not broadcast: got {listed}; wanted shapes that NumPy can broadcast"
+            f"leading axes do not broadcast: got {listed}; wanted shapes that NumPy can broadcast{single}"
         ) from None
 
 

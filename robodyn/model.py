@@ -201,9 +201,10 @@ class Model(Edits):
         return hash(self.digest)
 
     def __new__(cls, **given: Any) -> Model:
-        """Name the fields behind what is computed from them, which `dataclasses.replace` cannot change."""
-        for name in given.keys() & _COMPUTED.keys():
-            raise TypeError(f"Model: {name} is computed; give the field {_COMPUTED[name]}")
+        """Say what to give instead of what is no field, which `dataclasses.replace` cannot change."""
+        strange = sorted(given.keys() - cls.__dataclass_fields__.keys())
+        if strange:
+            raise ArgumentError(f"Model: {_no_field(strange[0])}")
         return object.__new__(cls)
 
     def __repr__(self) -> str:
@@ -738,6 +739,19 @@ def _forget_draws() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_draws)
+
+
+def _no_field(name: str) -> str:
+    """What to give instead of what is no field of a model."""
+    behind = _COMPUTED.get(name)
+    if behind is not None:
+        size = "nq_tree" if behind in ("tree_lower", "tree_upper") else "nv_tree"
+        wanted = f", ({size},), mimicking joints included" if behind.startswith("tree_") else ""
+        return f"{name} is computed; give the field {behind}{wanted}"
+    if hasattr(Model, name):
+        return f"{name} is computed from its fields, and cannot be given"
+    names = [each.name for each in fields(Model)]
+    return f"it has no field {brief(name)}; wanted one of {', '.join(near_misses(name, names, len(names)))}"
 
 
 def _plain(value: Any) -> Any:

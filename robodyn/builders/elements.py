@@ -10,6 +10,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from robodyn.builders.findings import Notes
+from robodyn.builders.formats import reads_bytes, reads_root
 from robodyn.builders.mend import DOCUMENT_TYPE, LATE, mend
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -97,7 +98,10 @@ def parse_xml(
             opened[above - 1].children.append(element)
         elif not above:
             if root is not None and name != root:
-                raise LoadError(f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}")
+                raise LoadError(
+                    f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}"
+                    + reads_root(name, attributes)
+                )
         elif count > 2:
             take(opened[1])
             taken += 1
@@ -138,7 +142,8 @@ def parse_xml(
         if notes is None:
             message = expat.ErrorString(error.code)
             message = LATE if message == _LATE else message
-            raise LoadError(f"not well-formed XML at line {error.lineno}, column {error.offset}: {message}") from None
+            where = f"line {error.lineno}, column {error.offset}"
+            raise LoadError(f"not well-formed XML at {where}: {message}{reads_bytes(data)}") from None
     except LoadError:  # of the functions above and of `take`: a ValueError as well
         raise
     except (ValueError, LookupError) as error:  # an encoding that expat does not read

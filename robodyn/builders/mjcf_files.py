@@ -19,6 +19,7 @@ from xml.sax.saxutils import quoteattr
 
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import at_line
+from robodyn.builders.formats import reads_root
 from robodyn.builders.sources import MAX_BYTES, decoded, path_of, read_path, read_source
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, read_regular
@@ -135,7 +136,8 @@ class _Document:
             self.included.add(str(path))
         root = self._parsed(_name_of(path), data)
         if root.tag != "mujoco":
-            raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"')
+            other = reads_root(root.tag, root.attributes)
+            raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"{other}')
         own = above if path is None else (*above, str(path))
         root.children = self._expanded(root.children, None, own)
         for each in self.named:

@@ -14,6 +14,7 @@ from robodyn.builders.checks import check_and_resolve
 from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
+from robodyn.builders.formats import reads_object
 from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
 from robodyn.messages import quoted
@@ -64,7 +65,8 @@ def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
             f"from_pinocchio: Pinocchio cannot be imported here ({error}): pip install pin"
         ) from error
     if not exact.is_a(pin_model, pin.Model):
-        raise ArgumentError(f"pin_model: got {exact.type_name(pin_model)}; wanted a pinocchio.Model")
+        other = reads_object(pin_model) or "; robodyn.load reads files and texts"
+        raise ArgumentError(f"pin_model: got {exact.type_name(pin_model)}; wanted a pinocchio.Model{other}")
     with foreign("the pinocchio.Model"):
         reader = _Reader(pin, pin_model)
         description = reader.description()

@@ -9,6 +9,7 @@ from typing import Any
 
 from robodyn import exact
 from robodyn.builders.foreign import foreign
+from robodyn.builders.formats import reads_object
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, read_regular
 from robodyn.messages import quoted
@@ -54,7 +55,8 @@ def read_source(source: Any) -> bytes:
     elif readable(source):
         data = _from_file(source)
     else:
-        raise ArgumentError(f"cannot read a robot from an object of type {exact.type_name(source)}; give {ALLOWED}")
+        kind = exact.type_name(source)
+        raise ArgumentError(f"cannot read a robot from an object of type {kind}; give {ALLOWED}{reads_object(source)}")
     return _looked_through(data)
 
 

@@ -85,7 +85,9 @@ class Survey:
             notes.gather(code, subject, f"<{tag}> has no part in dynamics; {then}", child.line)
             return
         if tag.startswith("xacro:"):
-            text = f"<{tag}> is xacro, not {self._language}; expand the file with xacro first"
+            text = (
+                f"<{tag}> is xacro, not {self._language}; expand the file with xacro first, as robodyn.load_xacro does"
+            )
             raise LoadError(f"{subject}{at_line(child.line)}: {text}")
         if ":" in tag:
             notes.gather(code, subject, f"<{tag}> belongs to another program; {then}", child.line)

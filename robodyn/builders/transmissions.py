@@ -13,6 +13,8 @@ from robodyn.description import ONE_COORDINATE_TYPES, Joint
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
 
+ROTORS = frozenset({"drake:rotor_inertia", "drake:gear_ratio", "motorInertia"})
+"""Elements that say what the inertia of a motor is."""
 _ROUNDED = 1e-9
 """Relative difference up to which the armature of a joint is that of its transmissions: files round."""
 

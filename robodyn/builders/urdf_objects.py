@@ -12,6 +12,7 @@ from robodyn.builders.check_joints import limits_of
 from robodyn.builders.checks import unknown_joint_type
 from robodyn.builders.findings import Notes
 from robodyn.builders.foreign import foreign
+from robodyn.builders.formats import reads_object
 from robodyn.builders.values import bad_number, hint, infinity, number, off_unit, unit_axis
 from robodyn.description import (
     JOINT_TYPES,
@@ -42,7 +43,7 @@ def robot_of(source: object) -> Any:
     """The object that holds `links` and `joints`: `source` itself (urdfpy, urchin), its `robot` (yourdfpy), or None
     where `source` is something else. Raises ArgumentError for a RobotDescription, which needs no reading."""
     if exact.is_a(source, RobotDescription):
-        raise ArgumentError("this is a RobotDescription already; robodyn.builders.checks.check checks it")
+        raise ArgumentError(f"this is a RobotDescription already{reads_object(source)}")
     with foreign(f"an object of type {exact.type_name(source)}"):
         for candidate in (source, getattr(source, "robot", None)):
             parts = (getattr(candidate, "links", None), getattr(candidate, "joints", None))

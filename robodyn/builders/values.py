@@ -71,7 +71,7 @@ def bad_number(text: str, where: str, count: int = 1) -> LoadError:
 
 def hint(text: str) -> str:
     """What to say about a text that xacro has left unexpanded, or nothing."""
-    return "; it looks like xacro: expand the file with xacro first" if "$" in text else ""
+    return "; it looks like xacro: expand the file with xacro first, as robodyn.load_xacro does" if "$" in text else ""
 
 
 def unit_axis(xyz: Vector3, where: str) -> tuple[Vector3, float]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from robodyn.algorithms.reach import reach
 from robodyn.arguments import Array
-from robodyn.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld
+from robodyn.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld, gains
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS, unit_quaternion
 from robodyn.messages import brief
@@ -29,7 +29,8 @@ _LENGTHS = ("x", "y", "z", "length")
 class Held:
     """A constraint as its text sees it.
 
-    `number`: its place among the model's; `rows`: their names; `link`, `to`: indices, -1 for the world; `X`, `X_to`:
+    `number`: its place among the model's; `name`: its own, no other's of the model; `rows`: their names; `gains`: on
+    phidot and on phi, by which errors decay; `link`, `to`: indices, -1 for the world; `X`, `X_to`:
     transforms from either to its frame; `anchored`: whether the place of the latter, in the world, comes with calls;
     `length`: of a rod;
     `joints`: of a sum, tree velocities, tree coordinates and their numbers; `offset`; `norm`: of what they make of
@@ -40,7 +41,7 @@ class Held:
     number: int
     name: str
     rows: tuple[str, ...]
-    baumgarte: tuple[float, float]
+    gains: tuple[float, float]
     link: int = -1
     to: int = -1
     X: Transform = IDENTITY
@@ -66,7 +67,20 @@ def held_by(model: Model) -> tuple[Held, ...]:
     Raises:
         ArgumentError: a link or joint that the model has not, or two frames on one body; names it.
     """
-    return tuple(_held(model, k, each) for k, each in enumerate(model.constraints))
+    names = _names(model.constraints)
+    return tuple(_held(model, k, names[k], each) for k, each in enumerate(model.constraints))
+
+
+def _names(constraints: Sequence[Constraint]) -> list[str]:
+    """Their names, with a number behind those that one before them has: "tool0", "tool0_2"."""
+    given, found, last = {each.name for each in constraints}, list[str](), dict[str, int]()
+    for each in constraints:
+        name, k = each.name, last.get(each.name, 0) + 1
+        while k > 1 and (name := f"{each.name}_{k}") in given:
+            k += 1
+        last[each.name] = k
+        found.append(name)
+    return found
 
 
 def anchored_by_calls(constraints: Sequence[Constraint]) -> bool:
@@ -114,16 +128,16 @@ def row_sizes(model: Model, held: Sequence[Held]) -> Array:
     return np.where(are_distances(model, held), reach(model), np.array(norms, float))
 
 
-def _held(model: Model, number: int, constraint: Constraint) -> Held:
+def _held(model: Model, number: int, name: str, constraint: Constraint) -> Held:
     common: dict[str, Any] = {
         "kind": type(constraint),
         "number": number,
-        "name": constraint.name,
-        "baumgarte": constraint.baumgarte or (0.0, 0.0),
+        "name": name,
+        "gains": gains(constraint.baumgarte),
     }
-    where = f"constraints[{number}] {constraint.name!r}"
+    where = f"constraints[{number}] {name!r}"
     if isinstance(constraint, Coupling):
-        joints = tuple(_coordinate(model, where, name, c) for name, c in constraint.joints)
+        joints = tuple(_coordinate(model, where, joint, c) for joint, c in constraint.joints)
         norm = math.hypot(*(c * float(model.v_multiplier[v]) for v, _, c in joints)) or 1.0
         return Held(**common, rows=constraint.rows, joints=joints, offset=constraint.offset, norm=norm)
     if isinstance(constraint, Lock):

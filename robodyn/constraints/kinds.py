@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from robodyn import exact
-from robodyn.arguments import finite_number
+from robodyn.arguments import finite_number, finite_real
 from robodyn.editing.placing import row_of, transform_of
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
@@ -16,7 +16,31 @@ from robodyn.records import dataclass
 Numbers: TypeAlias = tuple[float, ...]
 ROWS = ("rx", "ry", "rz", "x", "y", "z")
 """Rows of a weld: turns about the axes of a, then moves along them."""
-_NOWHERE = "wanted a link's name"
+
+
+@dataclass(frozen=True, init=False)
+class Baumgarte:
+    """Gains by which errors of constraints decay, each on its own.
+
+    Rows with residual phi are held with accelerations phiddot = -velocity phidot - position phi. As (omega, zeta) says
+    the same with velocity = 2 zeta omega and position = omega^2, a velocity gain alone is said by this class only: it
+    damps errors of velocity and leaves errors of position as they are.
+
+    Args:
+        velocity: gain on phidot, 1/s, 0 or more.
+        position: gain on phi, 1/s^2, 0 or more.
+    """
+
+    velocity: float
+    position: float
+
+    def __init__(self, velocity: float, position: float = 0.0) -> None:
+        for name, given in {"velocity": velocity, "position": position}.items():
+            object.__setattr__(self, name, _gain(f"Baumgarte.{name}", given))
+
+
+Decay: TypeAlias = Baumgarte | tuple[float, float] | None
+"""How errors of a constraint decay: gains, (omega, zeta), or not at all."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +54,7 @@ class _Framed:
     to: str | None
     at: Numbers
     to_at: Numbers | None
-    baumgarte: tuple[float, float] | None
+    baumgarte: Decay
     name: str
 
 
@@ -42,11 +66,14 @@ class Point(_Framed):
         link: name of the link, or frame, that is held.
         to: name of the link that holds it; None: the world.
         at: the point on `link`: three numbers (m) in its axes from its origin, or a pose as for `Model.with_frames`.
+            It is kept as twelve numbers, a row of `Model.link_X`, which are taken, too.
         to_at: the point on `to`, likewise; its axes are those that forces are in. None: the origin of `to`; to the
             world it says that the place comes with every call, as `targets`, and is the world's origin without them.
         baumgarte: (omega, zeta): errors decay as an oscillator of natural frequency omega (rad/s) and damping ratio
-            zeta. None: accelerations do not heed errors.
-        name: for rows and messages; None: the link's name.
+            zeta: phiddot = -2 zeta omega phidot - omega^2 phi. A number alone is omega, with zeta = 1. Other gains, as
+            on the velocity alone, are a `robodyn.Baumgarte`. None: accelerations do not heed errors.
+        name: for rows and messages; None: the link's name. Where several constraints of a model have one name, rows
+            of the second and later ones begin with "name_2", "name_3".
     """
 
     rows: ClassVar[tuple[str, ...]] = ROWS[3:]
@@ -57,7 +84,7 @@ class Point(_Framed):
         to: str | None = None,
         at: Any = None,
         to_at: Any = None,
-        baumgarte: Sequence[float] | None = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
         name: str | None = None,
     ) -> None:
         _set_frames(self, link, to, at, to_at, baumgarte, name)
@@ -81,7 +108,7 @@ class Weld(_Framed):
         at: Any = None,
         to_at: Any = None,
         rows: Sequence[str] = ROWS,
-        baumgarte: Sequence[float] | None = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
         name: str | None = None,
     ) -> None:
         given = exact.members(rows) if exact.is_a(rows, list, tuple) else ()
@@ -113,7 +140,7 @@ class Rod(_Framed):
         at: Any = None,
         to_at: Any = None,
         length: float = 0.0,
-        baumgarte: Sequence[float] | None = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
         name: str | None = None,
     ) -> None:
         long = finite_number("Rod.length", length)
@@ -130,32 +157,31 @@ class Coupling:
     """A sum of multiples of joint coordinates is constant: sum of c_j q_j = offset.
 
     Args:
-        joints: numbers c_j by the names of joints of one degree of freedom.
+        joints: numbers c_j by the names of joints of one degree of freedom; a dictionary, or pairs as they are kept.
         offset: in rad or m.
         baumgarte, name: as of `Point`; without a name that of the joints.
     """
 
     joints: tuple[tuple[str, float], ...]
     offset: float
-    baumgarte: tuple[float, float] | None
+    baumgarte: Decay
     name: str
 
     rows: ClassVar[tuple[str, ...]] = ("sum",)
 
     def __init__(
         self,
-        joints: Mapping[str, float],
+        joints: Mapping[str, float] | Sequence[tuple[str, float]],
         offset: float = 0.0,
-        baumgarte: Sequence[float] | None = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
         name: str | None = None,
     ) -> None:
-        if not exact.is_a(joints, dict) or not joints:
-            raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a dictionary of joints to numbers")
-        given: list[tuple[Any, Any]] = list(dict.items(joints))  # type: ignore[arg-type]
         pairs = tuple(
             (_name("Coupling.joints", joint), finite_number(f"Coupling.joints[{brief(joint)}]", number))
-            for joint, number in given
+            for joint, number in _pairs(joints)
         )
+        if len({joint for joint, _ in pairs}) < len(pairs):
+            raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted each joint once")
         if not any(number for _, number in pairs):
             raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a number that is not zero")
         object.__setattr__(self, "joints", pairs)
@@ -177,11 +203,15 @@ class Lock:
 
     joint: str
     value: Numbers | None
-    baumgarte: tuple[float, float] | None
+    baumgarte: Decay
     name: str
 
     def __init__(
-        self, joint: str, value: Any = None, baumgarte: Sequence[float] | None = None, name: str | None = None
+        self,
+        joint: str,
+        value: Any = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
     ) -> None:
         object.__setattr__(self, "joint", _name("Lock.joint", joint))
         numbers = None
@@ -219,11 +249,53 @@ def _name(what: str, given: Any) -> str:
     return text
 
 
-def _baumgarte(what: str, given: Any) -> tuple[float, float] | None:
-    if given is None:
-        return None
-    numbers = exact.members(given) if exact.is_a(given, list, tuple) else ()
-    found = tuple(finite_number(f"{what}.baumgarte", number) for number in numbers)
-    if len(found) != 2 or not (found[0] >= 0.0 and found[1] >= 0.0) or math.isinf(found[0]):
-        raise ArgumentError(f"{what}.baumgarte: got {brief(given)}; wanted (omega, zeta), both 0 or more")
-    return found[0], found[1]
+def _pairs(joints: Any) -> list[tuple[Any, Any]]:
+    """Joints and their numbers as pairs."""
+    if exact.is_a(joints, dict):
+        given = list(dict.items(joints))
+    else:
+        members = exact.members(joints) if exact.is_a(joints, list, tuple) else ()
+        given = [exact.members(each) if exact.is_a(each, list, tuple) else () for each in members]
+    if not given or any(len(each) != 2 for each in given):
+        raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a dictionary of joints to numbers")
+    return given
+
+
+def _baumgarte(what: str, given: Any) -> Decay:
+    """How errors decay.
+
+    Raises:
+        ArgumentError: no number, pair of numbers or gains; or a pair that does nothing.
+    """
+    if given is None or exact.is_a(given, Baumgarte):
+        return cast(Decay, given)
+    wanted = "wanted (omega, zeta), both 0 or more, omega alone, or a robodyn.Baumgarte(velocity, position)"
+    members = exact.members(given) if exact.is_a(given, list, tuple) else (given, 1.0)
+    numbers = [number for number in map(finite_real, members) if number is not None and number >= 0.0]
+    if len(numbers) != 2 or len(members) != 2 or not all(map(math.isfinite, gains((numbers[0], numbers[1])))):
+        raise ArgumentError(f"{what}.baumgarte: got {brief(given)}; {wanted}")
+    omega, zeta = numbers
+    if omega == 0.0 and zeta != 0.0:
+        raise ArgumentError(
+            f"{what}.baumgarte: got {brief(given)}, that is omega = 0, by which no error decays, whatever zeta; to "
+            "damp errors of velocity alone give robodyn.Baumgarte(velocity=...)"
+        )
+    return omega, zeta
+
+
+def gains(decay: Decay) -> tuple[float, float]:
+    """The velocity gain, 1/s, and the position gain, 1/s^2, of a constraint."""
+    if decay is None:
+        return 0.0, 0.0
+    if isinstance(decay, Baumgarte):
+        return decay.velocity, decay.position
+    omega, zeta = decay
+    return 2.0 * zeta * omega, omega * omega
+
+
+def _gain(name: str, given: Any) -> float:
+    """A gain of its own."""
+    number = finite_real(given)
+    if number is None or number < 0.0:
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted a finite gain of 0 or more")
+    return number

@@ -6,7 +6,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from robodyn.constraints.kinds import KINDS, Constraint, Numbers
+from robodyn.constraints.kinds import KINDS, Baumgarte, Constraint, Numbers
 from robodyn.description import Pose
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
@@ -25,15 +25,20 @@ def frame(numbers: Numbers | None) -> Transform:
 
 
 def pose(X: Transform) -> Pose:
-    """The pose of the frame that a transform leads to: a constraint that is given it keeps the same numbers, signs of
-    zeros among them."""
+    """The pose of the frame that a transform leads to."""
     return Pose(X.r, transpose(X.E))
 
 
 def plain(constraint: Constraint) -> dict[str, Any]:
     """Kind and fields of a constraint."""
-    found = {"kind": type(constraint).__name__}
-    return found | {each.name: getattr(constraint, each.name) for each in fields(constraint)}
+    found = {"kind": type(constraint).__name__, **_fields_of(constraint)}
+    if isinstance(constraint.baumgarte, Baumgarte):
+        found["baumgarte"] = _fields_of(constraint.baumgarte)
+    return found
+
+
+def _fields_of(made: Any) -> dict[str, Any]:
+    return {each.name: getattr(made, each.name) for each in fields(made)}
 
 
 def constraint_of(given: Any) -> Constraint:
@@ -51,25 +56,23 @@ def constraint_of(given: Any) -> Constraint:
     values = {name: given[name] for name in names}
     for place in _PLACES:
         if values.get(place) is not None:
-            values[place] = _pose_of(kind.__name__, place, values[place])
-    if "joints" in values:
-        values["joints"] = _joints_of(values["joints"])
+            _require_place(kind.__name__, place, values[place])
+    if "joints" in values and type(values["joints"]) is not list:
+        raise ArgumentError(f"Coupling.joints: got {brief(values['joints'])}; wanted pairs of a joint and a number")
+    if type(values["baumgarte"]) is dict:
+        values["baumgarte"] = _gains_of(kind.__name__, values["baumgarte"])
     made: Constraint = kind(**values)
     return made
 
 
-def _pose_of(kind: str, place: str, given: Any) -> Pose:
+def _require_place(kind: str, place: str, given: Any) -> None:
     good = type(given) is list and len(given) == _PLACE and set(map(type, given)) == {float}
     if not good or not all(map(math.isfinite, given)):
         raise ArgumentError(f"{kind}.{place}: got {brief(given)}; wanted {_PLACE} finite numbers")
-    return pose(frame(given))
 
 
-def _joints_of(given: Any) -> dict[str, Any]:
-    pairs: list[Any] = given if type(given) is list else [None]
-    good = all(type(each) is list and len(each) == 2 and type(each[0]) is str for each in pairs)
-    found: dict[str, Any] = dict(pairs) if good else {}
-    if not good or len(found) != len(pairs):
-        wanted = "wanted pairs of a joint and a number, each joint once"
-        raise ArgumentError(f"Coupling.joints: got {brief(given)}; {wanted}")
-    return found
+def _gains_of(kind: str, given: dict[str, Any]) -> Baumgarte:
+    names = {each.name for each in fields(Baumgarte)}
+    if given.keys() != names:
+        raise ArgumentError(f"{kind}.baumgarte: got {brief(given)}; wanted {', '.join(sorted(names))}")
+    return Baumgarte(**given)

@@ -70,12 +70,12 @@ class _State(Protocol):
 
 
 def _drift(state: _State, model: Model) -> Any:
-    """r = gamma + 2 zeta omega phidot + omega^2 phi."""
-    gains = [each.baumgarte for each in held_by(model) for _ in each.rows]
+    """r = gamma + k_v phidot + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`)."""
+    gains = [each.gains for each in held_by(model) for _ in each.rows]
     r = state.gamma
-    if any(omega for omega, _ in gains):
-        rate = state.constant([2.0 * zeta * omega for omega, zeta in gains])
-        r = r + rate * state.phidot + state.constant([omega * omega for omega, _ in gains]) * state.phi
+    for k, error in enumerate((state.phidot, state.phi)):
+        if any(each[k] for each in gains):
+            r = r + state.constant([each[k] for each in gains]) * error
     return state.masked(r)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, as_array, count, integer, one_of, real_array, wanted_shape
+from robodyn.arguments import Array, as_array, count, flag, integer, one_of, real_array, wanted_shape
 from robodyn.distributed.identity import UncertainError, array_bytes
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, UnavailableError
@@ -209,6 +209,8 @@ def read(
     choices = {name: value for name, value in named.items() if value is not None and name not in question.arrays}
     for name in {"frame", "classical"} & {*choices}:
         choices[name] = checked_choice(dyn.model, name, choices[name])
+    if "sparse" in choices and flag("sparse", choices.pop("sparse")):
+        raise ArgumentError("sparse: got True; wanted False, as a sparse matrix is of one state")
     if "method" in choices:
         choices["method"] = dyn._method(question, choices["method"])
     places = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from robodyn.builders.findings import Notes, Report, listed
 from robodyn.constraints.kinds import Constraint, Coupling, Lock
-from robodyn.constraints.plain import frame, pose
+from robodyn.constraints.plain import frame
 from robodyn.errors import ArgumentError
 from robodyn.joints import KINDS, unit_quaternion
 from robodyn.messages import quoted
@@ -69,7 +69,7 @@ def lock(fields: Fields, values: Mapping[str, float]) -> None:
                 offset = each.offset - sum(c * values[name] for name, c in each.joints if name in values)
                 notes.gather("constraint-changed", element(each), "its locked joints are part of its offset now")
                 try:
-                    each = Coupling(left, offset, each.baumgarte, each.name)
+                    each = replace(each, joints=tuple(left.items()), offset=offset)
                 except ArgumentError as error:
                     raise ArgumentError(f"joints: {element(each)}: {error}") from None
         found.append(each)
@@ -83,13 +83,13 @@ def prefixed(constraints: Iterable[Constraint], prefix: str) -> tuple[Constraint
     for each in constraints:
         name = f"{prefix}{each.name}"
         if isinstance(each, Lock):
-            found.append(Lock(f"{prefix}{each.joint}", each.value, each.baumgarte, name))
+            found.append(replace(each, joint=f"{prefix}{each.joint}", name=name))
         elif isinstance(each, Coupling):
-            joints = {f"{prefix}{joint}": c for joint, c in each.joints}
-            found.append(Coupling(joints, each.offset, each.baumgarte, name))
+            joints = tuple((f"{prefix}{joint}", c) for joint, c in each.joints)
+            found.append(replace(each, joints=joints, name=name))
         else:
             to = None if each.to is None else f"{prefix}{each.to}"
-            found.append(_framed(each, f"{prefix}{each.link}", to, each.to_at, name=name))
+            found.append(replace(each, link=f"{prefix}{each.link}", to=to, name=name))
     return tuple(found)
 
 
@@ -105,7 +105,7 @@ def move_world(fields: Fields, to: str | None, X: Transform) -> None:
             after = frame(each.to_at).after(X)
             holder = "the world, whose frame is another one" if to is None else f"link {quoted(to)}"
             notes.gather("constraint-changed", element(each), f"it held a link to the world; it holds it to {holder}")
-            each = _framed(each, each.link, to, (*after.E, *after.r))
+            each = replace(each, to=to, to_at=(*after.E, *after.r))
         found.append(each)
     fields["constraints"] = tuple(found)
     note(fields, notes)
@@ -137,7 +137,7 @@ def turn_locks(fields: Fields, model: Model, joints: Iterable[int]) -> None:
         if isinstance(each, Lock) and each.value is not None and each.joint in turned:
             kind = turned[each.joint]
             if kind.nv > 1:
-                each = Lock(each.joint, _from_behind(kind, each.value), each.baumgarte, each.name)
+                each = replace(each, value=tuple(_from_behind(kind, each.value)))
         found.append(each)
     fields["constraints"] = tuple(found)
 
@@ -153,10 +153,3 @@ def _from_behind(kind: Any, value: Sequence[float]) -> list[float]:
         return [float(back[0]), float(back[1]), -q[2]]
     x, y, z, w = q[at]
     return [*map(float, back[: kind.quaternion]), -x, -y, -z, w]
-
-
-def _framed(each: Any, link: str, to: str | None, to_at: Any, **more: Any) -> Constraint:
-    """A constraint of two frames with other ends."""
-    there = None if to_at is None else pose(frame(to_at))
-    made: Constraint = replace(each, link=link, to=to, at=pose(frame(each.at)), to_at=there, **more)
-    return made

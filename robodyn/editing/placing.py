@@ -15,14 +15,16 @@ from robodyn.spatial import IDENTITY, Transform
 
 _UNIT = 1e-9
 """How far a rotation may be from orthonormal, as in a description."""
-_WANTED = "wanted None, three numbers (m), a 4 x 4 matrix of a pose, or a robodyn.description.Pose"
+_WANTED = (
+    "wanted None, three numbers (m), a 4 x 4 matrix of a pose, a row of `Model.link_X` (12), or a description.Pose"
+)
 
 
 def transform_of(name: str, pose: Any) -> Transform:
     """The transform from the frame that a pose is given in to the posed frame.
 
     `pose`: None for no way at all, three numbers (m), a homogeneous matrix (4, 4), whose rotation turns coordinates of
-    the posed frame into those of the other, or a `Pose`.
+    the posed frame into those of the other, a row of `Model.link_X` (E row-major, r), or a `Pose`.
 
     Raises:
         ArgumentError: anything else, or a rotation that is none; names the argument.
@@ -52,6 +54,8 @@ def _matrix_of(name: str, pose: Any) -> tuple[Any, Any]:
     array = real_array(name, pose, (), np.float64, what="a pose")
     if array.shape == (3,):
         return np.eye(3), array
+    if array.shape == (12,):
+        return array[:9].reshape(3, 3).T, array[9:]
     if array.shape != (4, 4):
         raise ArgumentError(f"{name}: got shape {array.shape}; {_WANTED}")
     if (array[3] != (0.0, 0.0, 0.0, 1.0)).any():

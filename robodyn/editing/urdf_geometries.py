@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robodyn.builders.elements import written
 from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
-from robodyn.description import IDENTITY, Geometry, Pose
-from robodyn.editing.carried import Names, element_name
+from robodyn.builders.transmissions import ROTORS, with_armatures
+from robodyn.description import IDENTITY, Extension, Geometry, Pose
+from robodyn.editing.carried import Names, element_name, element_of
 from robodyn.editing.described import Described
 from robodyn.editing.parts import unused
 from robodyn.editing.written import rpy_of, text_value, values
@@ -60,7 +62,10 @@ class MeshNames:
 
 
 class UrdfGeometries:
-    """The geometries of a model by links, with the materials that they share, and its kept elements."""
+    """The geometries of a model by links, with the materials that they share, and its kept elements.
+
+    `materials`: elements of materials. `geared`: joints whose armature stands in a kept transmission.
+    """
 
     def __init__(self, model: Model, robot: Described, names: MeshNames, notes: Notes) -> None:
         self._names, self._notes = names, notes
@@ -78,13 +83,38 @@ class UrdfGeometries:
                 self._of[each.link].append(each)
                 self._name_material(each, taken)
         known = Names.of_robot(robot)
+        kept: list[Extension] = []
         for extension in model.extensions:
             left = known.remaining(extension) if extension.format == "urdf" else None
             if left is None:
                 message = "a kept element of another format, or of a joint that URDF has otherwise"
                 notes.gather("not-written", element_name(extension), message)
             else:
-                self._kept[extension.parent, extension.of].append(left.text)
+                kept.append(left)
+        self.geared = self._geared(kept, robot)
+        for extension in kept:
+            self._kept[extension.parent, extension.of].append(extension.text)
+
+    def _geared(self, kept: list[Extension], robot: Described) -> frozenset[str]:
+        """The joints whose armature is that of the motors in their transmissions. Where it is another one, as after an
+        edit, the motors' inertias are taken out of the transmissions in `kept`."""
+        found = {}
+        for k, extension in enumerate(kept):
+            top = element_of(extension)
+            if top.tag == "transmission":
+                found[k] = top
+        bare = [replace(joint, armature=0.0) for joint in robot.joints]
+        given = with_armatures(bare, list(found.values()), Notes())
+        pairs = [(joint, made) for joint, made in zip(robot.joints, given, strict=True) if made.armature]
+        others = {joint.name for joint, made in pairs if joint.armature != made.armature}
+        for k, top in found.items():
+            if any(child.attributes.get("name") in others for child in top.children if child.tag == "joint"):
+                for each in (top, *top.children):
+                    each.children = [child for child in each.children if child.tag not in ROTORS]
+                kept[k] = replace(kept[k], text=written(top))
+                message = "the inertia of its motor, as the armature of the joint is another one"
+                self._notes.gather("not-written", element_name(kept[k]), message)
+        return frozenset(joint.name for joint, made in pairs if joint.armature == made.armature)
 
     def kept(self, parent: str, of: str = "") -> list[str]:
         """The elements that are kept for an element of the file."""

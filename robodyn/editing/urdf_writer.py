@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from robodyn.arguments import one_of
@@ -51,7 +52,8 @@ def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotT
     for link in robot.links:
         lines += _link(link, [f"    {line}" for line in shapes.lines(link.name)])
     for joint in robot.joints:
-        lines += _joint(joint, shapes.kept("joint", joint.name), notes)
+        armature = 0.0 if joint.name in shapes.geared else joint.armature
+        lines += _joint(replace(joint, armature=armature), shapes.kept("joint", joint.name), notes)
     lines += _loops(model, robot, notes)
     lines += [f"  {line}" for line in shapes.kept("robot")]
     note_unread(model, notes)

@@ -21,6 +21,7 @@ from robodyn.chains import against
 from robodyn.constraints.refusals import require_no_constraints
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief, users_line
+from robodyn.motion.causes import causes
 from robodyn.motion.rollout import prepared
 from robodyn.motion.run import Run, memory_for
 from robodyn.questions import BASE
@@ -269,9 +270,9 @@ class _Backwards:
             return
         for array in found.values():
             array[:, self._run.library.like_numpy(rows)] = np.nan
+        why = causes(self._run, dict.fromkeys(rows.tolist(), self._run.steps))
         warnings.warn(
-            f"rollout_vjp: {rows.size} of {self._run.start.batch} rows diverged; their gradients are NaN. A smaller dt "
-            "may help",
+            f"rollout_vjp: {rows.size} of {self._run.start.batch} rows diverged; their gradients are NaN. {why}",
             RuntimeWarning,
             stacklevel=users_line(),
         )

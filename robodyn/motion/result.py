@@ -133,7 +133,7 @@ class Rollout:
 
         Raises:
             ArgumentError: an argument of another type, shape or range; no name of a file; or no model.
-            NumericalError: a state that is not finite, or links farther away than can be drawn.
+            NumericalError: a row that diverged, a state that is not finite, or links farther away than can be drawn.
             UnavailableError: viser is not installed.
             OSError: the file cannot be written.
         """

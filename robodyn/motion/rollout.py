@@ -24,6 +24,7 @@ from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.files import require_writable
 from robodyn.integrators import INTEGRATORS
 from robodyn.messages import brief
+from robodyn.motion.causes import causes
 from robodyn.motion.result import Rollout
 from robodyn.motion.run import Policy, Run, memory_for
 from robodyn.queries.call import Call
@@ -208,6 +209,8 @@ class _Trajectory:
         self.states = [array.reshape(kept, run.start.batch, array.shape[-1]) for array in arrays]
         self._arrays, self._out = arrays, None if direct else given
         self.diverged = np.full(run.start.batch, -1, np.int64)
+        self._untold = set[int]()
+        """Rows for which the policy returned a tau that is not finite, and that diverged by it."""
         self._last: tuple[int, Any, Any] = (0, None, None)
 
     def keep(self, q: Array, qd: Array, first: int) -> None:
@@ -234,7 +237,11 @@ class _Trajectory:
         if self._run.finite(q[-1], qd[-1]):
             return
         finite = library.to_numpy(xp.isfinite(q).all(axis=-1) & xp.isfinite(qd).all(axis=-1))
-        for row in np.flatnonzero(~finite[-1] & ~still).tolist():
+        gone = np.flatnonzero(~finite[-1] & ~still)
+        if self._run.asked is not None and gone.size:
+            told = np.isfinite(library.to_numpy(self._run.asked)[gone]).all(axis=-1)
+            self._untold |= set(gone[~told].tolist())
+        for row in gone.tolist():
             good = int(np.flatnonzero(~finite[:, row])[0])
             self.diverged[row] = first + good
             for states in (q, qd):
@@ -251,9 +258,10 @@ class _Trajectory:
         if rows.size:
             where = row_named(int(rows[0]), run.start.leading) or "the state"
             step = int(diverged[rows[0]])
+            why = causes(run, dict(zip(rows.tolist(), diverged[rows].tolist(), strict=True)), self._untold)
             warnings.warn(
                 f"rollout: {rows.size} of {diverged.size} rows diverged, {where} in step {step} (t = "
-                f"{step * run.dt:.6g} s); they keep their last finite state. A smaller dt may help",
+                f"{step * run.dt:.6g} s); they keep their last finite state. {why}",
                 RuntimeWarning,
                 stacklevel=5,
             )

@@ -74,7 +74,8 @@ class Run:
     """A rollout under way.
 
     `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
-    `timed`: names of what changes; `library`: of arrays where the engine lives, which need not be that of the user's,
+    `as_given`: the same before quaternions are scaled; `timed`: names of what changes; `asked`: tau (B, nv) of the
+    policy's last answer; `library`: of arrays where the engine lives, which need not be that of the user's,
     `outer`; `interrupted`: whether somebody asked to stop.
     """
 
@@ -95,7 +96,9 @@ class Run:
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
         self.timed: set[str] = set()
+        self.asked: Array | None = None
         self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        self.as_given = dict(self.given)
         if "tau" not in self.given:
             self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
         if "q_des" in self.given:
@@ -221,7 +224,7 @@ class Run:
         per_dof = (*COEFFICIENTS, "kp", "kd")
         shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array, flags=name in FLAGS)
-        if self.start.checked:
+        if self.start.checked or name in per_dof:
             require_finite(name, array, len(shape))
         if name in per_dof and bool((array < 0.0).any()):
             raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
@@ -257,6 +260,12 @@ class Run:
             near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
             q = library.like_numpy(np.where(near, given, unit))
         return q, qd
+
+    def as_given_at_start(self) -> tuple[Array, Array]:
+        """The states q (B, nq) and qd (B, nv) at the start as they were given."""
+        q = self.start.given_q
+        whole = self.outer.xp.broadcast_to(q, (*self.start.leading, q.shape[-1])).reshape(self.start.batch, q.shape[-1])
+        return self.inward(whole), self.inward(self.start.inputs["qd"])
 
     def outputs(self, out: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
         """The user's arrays for results by name, contiguous ones; for None new ones like the user's."""
@@ -400,7 +409,8 @@ class Run:
             raise ArgumentError(
                 f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
             ) from None
-        return self.inward(self._in_rows(whole, 1))
+        self.asked = self.inward(self._in_rows(whole, 1))
+        return self.asked
 
 
 class _Arrays(Differentiable):

@@ -32,7 +32,7 @@ _MEANING = {
     "point": "",
     "targets": "a transform for each constraint",
     "active": "a number, or a bool, for each constraint, or one bool",
-    "restitution": "",
+    "restitution": "one number for each state",
     "lam": "a number for each row of the constraints",
 }
 
@@ -58,12 +58,32 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
         return None
 
 
+def _require_one_restitution(dyn: Core, shape: tuple[int, ...], axes: Sequence[tuple[int, int]]) -> None:
+    """Raise where one state is given as many restitutions as there are constraints, or rows: a number for each of these
+    was meant, and one for each of so many states is what it would be taken for.
+
+    `axes`: of all arguments, and those of them that are of one state.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    model = dyn.model
+    several = sum(own > of_state for own, of_state in axes) > 1
+    counts = {model.n_constraints: "constraints", model.n_rows: "rows"}
+    if several or len(shape) != 1 or shape[0] < 2 or shape[0] not in counts:
+        return
+    raise ArgumentError(
+        f"restitution: got {shape[0]} numbers for one state that has {shape[0]} {counts[shape[0]]}; wanted one number, "
+        "the same for all constraints. For the state with each of several restitutions give q of shape (1, nq)"
+    )
+
+
 class Call:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
 
     `library`: where arrays live, those of results too. To look at values on a device is to wait for it, so they are
-    checked only where that is asked for. `inertia`: the inertias given, before they are broadcast, or None;
-    `singular`: which rows are known to have a mass matrix without inverse (B,), or None; their results are NaN.
+    checked only where that is asked for. `given_q`: q as it was given, before it is broadcast; `inertia`: likewise, or
+    None; `singular`: which rows are known to have a mass matrix without inverse (B,), or None; their results are NaN.
 
     Args:
         dyn: what is called.
@@ -93,6 +113,10 @@ class Call:
         }
         trailing = {name: len(shapes[name]) for name in arrays}
         self.leading = broadcast_leading({name: (array, trailing[name]) for name, array in arrays.items()})
+        if "restitution" in arrays:
+            _require_one_restitution(
+                dyn, arrays["restitution"].shape, [(arrays[each].ndim, trailing[each]) for each in arrays]
+            )
         for axes in more:
             with suppress(ValueError):  # whoever reads that array says so
                 self.leading = np.broadcast_shapes(self.leading, axes)
@@ -100,7 +124,7 @@ class Call:
         if self.checked:
             for name, array in arrays.items():
                 require_finite(name, array, trailing[name])
-        self._q = q = arrays["q"]
+        self.given_q = q = arrays["q"]
         arrays["q"] = q if self.engine.normalizes else dyn.model.unit_coordinates(q)
         self.inertia, self.singular = arrays.get("inertia"), cast(Array | None, None)
         self.batch = prod(self.leading)
@@ -212,7 +236,7 @@ class Call:
         Raises:
             ArgumentError: one has zero length; names it and its rows.
         """
-        q = self.library.to_numpy(self._q)
+        q = self.library.to_numpy(self.given_q)
         self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:

@@ -129,7 +129,8 @@ class ConstraintQueries(Core):
     ) -> tuple[Array, Array]:
         """(qd after, impulse): velocities (..., nv) after the constraints have closed at once, and impulses (..., m).
 
-        `restitution` (...): rows move with -restitution times their velocity before; None: 0, they stay together.
+        `restitution` (...): one number for each state; all rows move with -restitution times their velocity before.
+        None: 0, they stay together.
 
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.

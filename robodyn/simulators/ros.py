@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, as_array, finite_number, flag, real_array, require_finite
+from robodyn.arguments import Array, as_array, finite_number, finite_real, flag, real_array, require_finite
 from robodyn.builders.findings import listed
 from robodyn.builders.load import load_urdf
 from robodyn.errors import ArgumentError, LoadError, RobodynError, UnavailableError
@@ -355,7 +355,7 @@ def _places(model: Model) -> dict[str, tuple[int, int]]:
 def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
     """Names and numbers of a JointState."""
     try:
-        given = exact.at_most(message.name, _MOST_NAMES)
+        given = None if exact.is_a(message.name, str) else exact.at_most(message.name, _MOST_NAMES)
         texts = [exact.text_or_none(name) for name in given or ()]
         names = [name for name in texts if name is not None]
         if given is None or len(names) < len(texts):
@@ -376,9 +376,11 @@ def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
 
 
 def _numbers(name: str, given: Any) -> Array:
-    """A list of numbers of a message as an array of float64; texts are none, whatever they spell."""
+    """A list of numbers of a message as an array of float64; texts, bytes and bools are none, whatever they spell."""
     array = as_array(name, given, "wanted numbers")
-    if array.size and array.dtype.kind not in "fiu":
+    members = exact.members(given) if exact.is_a(given, list, tuple) else ()
+    spelt = exact.is_a(given, str, bytes, bytearray) or any(exact.is_a(each, str, bytes, bool) for each in members)
+    if spelt or (array.size and array.dtype.kind not in "fiu"):
         raise ArgumentError(f"{name}: got {brief(given)}; wanted numbers")
     return array.astype(np.float64)
 
@@ -387,9 +389,12 @@ def _seconds(message: Any) -> float:
     """The stamp of a message, s; 0 for one without."""
     try:
         stamp = getattr(getattr(message, "header", None), "stamp", None)
-        return float(getattr(stamp, "sec", 0)) + float(getattr(stamp, "nanosec", 0)) / _NANO
+        seconds, nanoseconds = (finite_real(getattr(stamp, part, 0)) for part in ("sec", "nanosec"))
     except Exception as error:  # a foreign object may raise anything
         raise ArgumentError(f"message.header.stamp: got {brief(message)}; wanted seconds and nanoseconds") from error
+    if seconds is None or nanoseconds is None:
+        raise ArgumentError(f"message.header.stamp: got {brief(stamp)}; wanted seconds and nanoseconds")
+    return seconds + nanoseconds / _NANO
 
 
 def _time(t: Any) -> float:

@@ -149,6 +149,12 @@ class Task:
             if gain is not None:
                 raise ArgumentError(f"{name}: got {brief(gain)}; wanted None where actuation is {self.actuation!r}")
             return None
+        if gain is None:
+            drive = "stiffness (N m/rad or N/m)" if name == "kp" else "damping (N m s/rad or N s/m)"
+            raise ArgumentError(
+                f"{name}: not given, and actuation is 'position'; wanted the {drive} of drives: a number >= 0, or one "
+                f"for each of {self._v.size} degrees of freedom"
+            )
         whole = np.zeros(self.model.nv)
         whole[self._v] = self._numbers(name, gain)
         return whole

@@ -21,11 +21,15 @@ _LARGEST_FORCE = 1e30
 
 @dataclass(frozen=True)
 class Motion:
-    """Configurations (K, rows, nq) at times (K,), s, and the external forces (K or 1, rows or 1, n_bodies, 6) there."""
+    """Configurations (K, rows, nq) at times (K,), s, and the external forces (K or 1, rows or 1, n_bodies, 6) there.
+
+    `diverged`: (rows,) the step after which a row's states were not finite, -1 where they always were; None for all -1.
+    """
 
     t: Array
     q: Array
     f_ext: Array | None = None
+    diverged: Array | None = None
 
     @property
     def rows(self) -> int:
@@ -73,17 +77,20 @@ def motion_of(run: Rollout, model: Model, f_ext: Any) -> Motion:
     require_finite("rollout.q", q, 1)
     leading = q.shape[1:-1]
     q = q.reshape(len(t), -1, model.nq)
+    diverged = real_array("rollout.diverged", _on_host("rollout.diverged", run.diverged), leading, np.int64).ravel()
+    if len(diverged) != q.shape[1]:
+        raise ArgumentError(f"rollout.diverged: got {diverged.size} numbers; wanted {q.shape[1]}, one for each row")
     if f_ext is None:
-        return Motion(t, q)
+        return Motion(t, q, None, diverged)
     forces = forces_of(f_ext, model)
     if forces.ndim == 2:
-        return Motion(t, q, forces[None, None])
+        return Motion(t, q, forces[None, None], diverged)
     try:
         forces = np.broadcast_to(forces, (len(t), *leading, model.n_bodies, 6))
     except ValueError:
         wanted = f"({len(t)}, {', '.join(map(str, leading))}{', ' if leading else ''}{model.n_bodies}, 6)"
         raise ArgumentError(f"f_ext: got shape {forces.shape}; wanted {wanted} or what broadcasts to it") from None
-    return Motion(t, q, forces.reshape(len(t), -1, model.n_bodies, 6))
+    return Motion(t, q, forces.reshape(len(t), -1, model.n_bodies, 6), diverged)
 
 
 def forces_of(f_ext: Any, model: Model) -> Array:
@@ -153,6 +160,22 @@ def row_of(motion: Motion, row: Any) -> int:
         ArgumentError: there is no such row.
     """
     return count("row", row, 0, motion.rows - 1)
+
+
+def require_not_diverged(motion: Motion, row: int) -> None:
+    """Raise for a row of a rollout whose states were not finite at some time: it stands still from then on, and a page
+    would not say so.
+
+    Raises:
+        NumericalError: so it is; names a row that did not diverge, if there is one.
+    """
+    if motion.diverged is None or motion.diverged[row] < 0:
+        return
+    good = np.flatnonzero(motion.diverged < 0)
+    other = f"wanted one that did not, such as row={good[0]}" if good.size else "all rows did"
+    raise NumericalError(
+        f"row: row {row} diverged in step {motion.diverged[row]}, and keeps its last finite state from then on; {other}"
+    )
 
 
 def _on_host(name: str, array: Any) -> Array:

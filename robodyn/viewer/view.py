@@ -18,7 +18,7 @@ from robodyn.messages import printable, shortened
 from robodyn.viewer import server as servers
 from robodyn.viewer.knobs import Knob, first, knobs, readings, turned
 from robodyn.viewer.looks import Looks
-from robodyn.viewer.motion import Motion, above_zero, frames, one_state, row_of
+from robodyn.viewer.motion import Motion, above_zero, frames, one_state, require_not_diverged, row_of
 from robodyn.viewer.origins import origins_of
 from robodyn.viewer.scene import Scene
 from robodyn.viewer.target import Target
@@ -184,11 +184,13 @@ class View:
 
         Raises:
             ArgumentError: no name of a file, no such row, more frames than a page should have, or the view is closed.
+            NumericalError: the row diverged.
             OSError: it cannot be written.
         """
         with self._lock:
             self._require_open()
             chosen = self._row if row is None else row_of(self._motion, row)
+            require_not_diverged(self._motion, chosen)
             if not self._motion.duration > 0.0 and chosen == self._row:
                 written = require_writable(path)
                 if self._target is not None:

@@ -244,7 +244,7 @@ def test_long_tokens_take_linear_time():
 
 
 def test_unexpanded_xacro_is_refused():
-    hint = "expand the file with xacro first"
+    hint = "expand the file with xacro first, as robodyn.load_xacro does"
     for tag in ("macro", "include", "property", "if"):
         refused(
             f'<robot xmlns:xacro="http://www.ros.org/wiki/xacro"><xacro:{tag} name="x"/></robot>', f"xacro:{tag}", hint

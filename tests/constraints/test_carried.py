@@ -431,6 +431,7 @@ def every():
         rd.Coupling({"ab": 1.0, "bc": -2.0}, -0.0, (1.0, 1.0)),
         rd.Lock("ad"),
         rd.Lock("ad", 0.3, name="again"),
+        rd.Lock("ad", baumgarte=rd.Baumgarte(0.0, 2.0)),
     )
     return replace(model, constraints=held, proximal=(1e-7, 5))
 
@@ -468,6 +469,8 @@ CHANGES = {
     "a number without end": (lambda c: [c[4] | {"offset": 10**400}], "Coupling.offset"),
     "coordinates": (lambda c: [c[6] | {"value": [1.0, 2.0]}], "wanted 1 coordinates"),
     "damping": (lambda c: [c[6] | {"baumgarte": [1.0]}], "Lock.baumgarte"),
+    "gains": (lambda c: [c[6] | {"baumgarte": {"velocity": 1.0}}], "Lock.baumgarte"),
+    "a gain": (lambda c: [c[6] | {"baumgarte": {"velocity": -1.0, "position": 1.0}}], "Baumgarte.velocity"),
 }
 
 

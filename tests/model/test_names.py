@@ -68,7 +68,9 @@ def test_a_robot_that_cannot_move_has_no_joints() -> None:
 
 @pytest.mark.parametrize("name", ["armature", "damping", "friction"])
 def test_what_is_computed_names_its_field(arm: rd.Model, name: str) -> None:
-    with pytest.raises(TypeError, match=f"^Model: {name} is computed; give the field tree_{name}$"):
+    with pytest.raises(
+        rd.ArgumentError, match=rf"^Model: {name} is computed; give the field tree_{name}, \(nv_tree,\)"
+    ):
         replace(arm, **{name: np.ones(6)})
     changed = replace(arm, **{f"tree_{name}": np.full(6, 0.25)})
     assert (getattr(changed, name) == 0.25).all()
@@ -76,7 +78,19 @@ def test_what_is_computed_names_its_field(arm: rd.Model, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lower", "upper", "effort_limit", "velocity_limit", "total_mass", "nq", "nv"])
 def test_everything_else_that_is_computed_does_too(arm: rd.Model, name: str) -> None:
-    with pytest.raises(TypeError, match=f"^Model: {name} is computed; give the field "):
+    with pytest.raises(rd.ArgumentError, match=f"^Model: {name} is computed; give the field "):
+        replace(arm, **{name: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("velocity_names", "velocity_names is computed from its fields, and cannot be given"),
+        ("tree_dampings", "it has no field 'tree_dampings'; wanted one of tree_damping"),
+    ],
+)
+def test_what_is_no_field_is_named(arm: rd.Model, name: str, message: str) -> None:
+    with pytest.raises(rd.ArgumentError, match=f"^Model: {message}"):
         replace(arm, **{name: 1.0})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.arguments import Array, instead
 from robodyn.array_library import Library
 from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
@@ -54,7 +54,7 @@ class DeviceArrays:
         try:
             array: Array = self._device.wrapped(value)
         except Exception as error:  # a foreign object may raise anything
-            raise ArgumentError(f"{name}: got {brief(value)} ({brief(error)}); {wanted}") from error
+            raise ArgumentError(f"{name}: got {brief(value)} ({brief(error)}); {instead(value) or wanted}") from error
         here, number = self._device.name, self._device.number
         if not self._device.is_here(array):
             there = self._device.place(array)
