@@ -247,7 +247,7 @@ class Step:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Those of the dynamics, coefficients that are given, and the time."""
-        return (*self.forward_dynamics.inputs, *self.given, "dt")
+        return tuple(dict.fromkeys((*self.forward_dynamics.inputs, *self.given, "dt")))
 
     @cached_property
     def outputs(self) -> dict[str, Output | Configuration]:
@@ -350,7 +350,7 @@ class StepGradient:
     """
 
     step: Step
-    gradient: Chain
+    gradient: Chain | Direct
 
     @property
     def name(self) -> str:
@@ -374,9 +374,11 @@ class StepGradient:
 
 
 @cache
-def step_gradient_of(step: Step, gradient: Chain) -> StepGradient:
+def step_gradient_of(step: Step, gradient: Chain | Direct) -> StepGradient:
     """`StepGradient` for the gradient of the step's forward dynamics on inputs that are given, the same object whenever
-    it is asked for: engines know tasks by identity."""
+    it is asked for: engines know tasks by identity. A `Direct` has the inputs of the step's dynamics, and gives qdd."""
+    if isinstance(gradient, Direct):
+        return StepGradient(step, gradient)
     with_qdd = _and_accelerations(gradient)
     armature = "armature" in step.dynamics.inputs
     return StepGradient(step, cast(Chain, on_armature(with_qdd)) if armature else with_qdd)

@@ -303,7 +303,7 @@ class Dynamics(
             tau: (..., nv) generalised forces, or (steps, ..., nv), others in each step; None for none.
             dt: seconds of a step.
             steps: how many.
-            integrator: "semi_implicit_euler", "euler", "midpoint" or "rk4" (`robodyn.integrators`).
+            integrator: "semi_implicit_euler", "implicit", "euler", "midpoint" or "rk4" (`robodyn.integrators`).
             f_ext: (..., n_bodies, 6) or (steps, ..., n_bodies, 6) external forces, as elsewhere.
             policy: instead of tau a function of (t, q, qd) that returns tau (..., nv); it is asked once for each step.
             inertia: (..., n_bodies, 10), as elsewhere.
@@ -321,8 +321,8 @@ class Dynamics(
                 hold, as elsewhere; None: where constraints without a place are at the start.
             active: (..., n_constraints) or (steps, ..., n_constraints) 1 or True for constraints that hold, 0 or False
                 for others; or one bool.
-            limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the default
-                integrator alone.
+            limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the integrators
+                "semi_implicit_euler" and "implicit" alone.
             save_every: of this many states one is kept, and the last one; None for the first and the last alone.
             checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
                 and at the end (`Rollout.load`). What is there is replaced by a whole file, or stays.
@@ -340,7 +340,8 @@ class Dynamics(
             NumericalError: values are checked, and an argument is NaN or infinite.
             OSError: the checkpoint cannot be written at the start, or its folder is not there.
             SingularError: the mass matrix is singular whatever the state.
-            UnavailableError: there is no memory for the states that are kept.
+            UnavailableError: there is no memory for the states that are kept; or a robot with constraints, and the
+                integrator "implicit".
 
         Warns:
             RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
@@ -386,6 +387,7 @@ class Dynamics(
             ArgumentError: also a dt that is not positive.
             NumericalError: values are checked, and an argument or a result is NaN or infinite.
             SingularError: the mass matrix is singular whatever the state.
+            UnavailableError: the robot has constraints, which the integrator "implicit" does not know.
 
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.

@@ -25,7 +25,8 @@ class System(Protocol):
         """qdd at a state."""
 
     def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
-        """qdd that is constant over a time, joint forces being those at the velocity that it leads to."""
+        """qdd that is constant over a time, joint forces being those at the velocity that it leads to, and by the
+        integrators in `GYROSCOPIC` gyroscopic forces those halfway there."""
 
     def moved(self, q: Coordinates, u: Vector) -> Coordinates:
         """q (+) u."""
@@ -44,11 +45,17 @@ def euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordina
 
 
 def semi_implicit_euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
-    """The semi-implicit Euler method, of order 1: configurations move with the new velocities, which keeps oscillations
-    from growing (it is symplectic where the mass matrix is constant), and what resists velocities resists the new ones,
-    which cannot overshoot however long the step is."""
+    """The semi-implicit Euler method, of order 1. Configurations move with the new velocities: where the mass matrix is
+    constant the method is symplectic, and oscillations of springs do not grow. What resists velocities resists the new
+    ones, and cannot overshoot however long the step is. Gyroscopic forces are explicit: spin gains energy."""
     qd = qd + system.acceleration_over(q, qd, dt) * dt
     return system.moved(q, qd * dt), qd
+
+
+def implicit(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """The same step, in which gyroscopic, Coriolis and centrifugal forces are those of the velocities halfway to the
+    new ones, to first order (`robodyn.algorithms.linearly_implicit`): spin neither grows nor is damped. Of order 1."""
+    return semi_implicit_euler(system, q, qd, dt)
 
 
 def midpoint(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
@@ -106,10 +113,12 @@ def evaluations(step: Step) -> int:
     return system.count
 
 
-INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, euler, midpoint, rk4)}
+INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, implicit, euler, midpoint, rk4)}
 """By name."""
-IMPLICIT = ("semi_implicit_euler",)
+IMPLICIT = ("semi_implicit_euler", "implicit")
 """Those that ask for `System.acceleration_over`."""
+GYROSCOPIC = ("implicit",)
+"""Those whose accelerations take gyroscopic forces implicitly."""
 STABLE = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}
 """By explicit integrator the largest dt k with which steps of v' = -k v do not grow."""
 STICTION = 1e-3

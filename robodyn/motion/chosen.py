@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from robodyn import exact
+from robodyn.algorithms.linearly_implicit import linearly_implicit
 from robodyn.arguments import one_of
 from robodyn.chains import COEFFICIENTS, LIMITS, RESISTANCES, TARGETS, Chain, Direct, Step, Task, on_inertia, step_of
+from robodyn.constraints.refusals import constraints_named
 from robodyn.constraints.tasks import constraint_task
-from robodyn.errors import ArgumentError
-from robodyn.integrators import IMPLICIT
-from robodyn.messages import brief
+from robodyn.errors import ArgumentError, UnavailableError
+from robodyn.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
+from robodyn.messages import brief, quoted
 from robodyn.model import Model
 from robodyn.questions import OF_CONSTRAINTS, QUESTIONS, Asked, Question
 from robodyn.sweeps import INPUTS, Algorithm
@@ -53,17 +55,30 @@ def require_targets(given: Mapping[str, Any]) -> None:
 
 
 def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
-    """What a step is: by names of what is given, besides the state."""
+    """What a step is: by names of what is given, besides the state.
+
+    Raises:
+        UnavailableError: the robot has constraints, which the integrator does not know.
+    """
     model = dyn.model
-    if model.constraints:
-        inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
-        dynamics: Algorithm | Chain | Direct = constraint_task(
+    inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
+    projection: Direct | None = None
+    if integrator in GYROSCOPIC:
+        if model.constraints:
+            others = ", ".join(repr(each) for each in INTEGRATORS if each not in GYROSCOPIC)
+            raise UnavailableError(
+                f"integrator: {integrator!r} is not available for robots with constraints; {quoted(model.name)} has "
+                f"{constraints_named(model)}; wanted one of {others}"
+            )
+        dynamics: Algorithm | Chain | Direct = linearly_implicit(inputs)
+    elif model.constraints:
+        dynamics = constraint_task(
             "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
         )
         held = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
-        projection: Direct | None = constraint_task("project", held, model.proximal)
+        projection = constraint_task("project", held, model.proximal)
     else:
-        dynamics, projection = cast(Algorithm | Chain, dynamics_asked(FORWARD_DYNAMICS, model, given)), None
+        dynamics = cast(Algorithm | Chain, dynamics_asked(FORWARD_DYNAMICS, model, given))
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
     return step_of(dynamics, integrator, forces, names, limits, projection)

@@ -17,6 +17,7 @@ import numpy as np
 from robodyn import exact
 from robodyn.algorithms.jets import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
+from robodyn.algorithms.linearly_implicit import linearly_implicit
 from robodyn.arguments import Array, real_array, require_finite
 from robodyn.array_library import Library
 from robodyn.cached import cached_property
@@ -33,7 +34,7 @@ from robodyn.constraints.refusals import require_no_constraints
 from robodyn.engines.protocol import Engine, Marching
 from robodyn.engines.recursions import recursive_engine
 from robodyn.errors import ArgumentError, SingularError, UnavailableError
-from robodyn.integrators import INTEGRATORS, STABLE, Limits
+from robodyn.integrators import GYROSCOPIC, INTEGRATORS, STABLE, Limits
 from robodyn.joints import JointKind
 from robodyn.messages import brief, users_line
 from robodyn.motion.chosen import (
@@ -123,6 +124,8 @@ class Run:
             UnavailableError: the robot has constraints.
         """
         require_no_constraints(self.dyn.model, "step_gradient")
+        if self.integrator in GYROSCOPIC:
+            return step_gradient_of(self.step, linearly_implicit(self.step.dynamics.inputs, differentiated=True))
         return step_gradient_of(self.step, cast(Chain, dynamics_asked(GRADIENT, self.dyn.model, tuple(self.given))))
 
     @cached_property
@@ -373,9 +376,11 @@ class Run:
         return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
 
     def composed(self, task: Direct, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
-        """Run a task about constraints; what of its results is not asked for is dropped."""
+        """Run a task that is one program or nothing; what of its results is not asked for is dropped."""
         engine, model = self.without_scans, self.dyn.model
         given = {name: array for name, array in inputs.items() if name in task.inputs or name in BASE}
+        if "dt" in task.inputs:
+            given["dt"] = self.library.xp.full((len(given["q"]), 1), self.dt, self.dyn.dtype)
         like = next(iter(out.values()))
         every = {
             name: out[name] if name in out else np.empty_like(like, shape=(len(like), *each.shape(model)))
@@ -446,7 +451,11 @@ class _Arrays(Differentiable):
         run, xp, shape = self._run, self._run.library.xp, (*qd.shape, qd.shape[1])
         qdd, by = xp.empty(qd.shape, qd.dtype), {name: xp.empty(shape, qd.dtype) for name in ("q", "qd", "tau")}
         found = {"qdd": qdd, **{f"dqdd_d{name}": array for name, array in by.items()}}
-        self._recurred(run.step_gradient.gradient, (q, qd, tau, armature), found)
+        task = run.step_gradient.gradient
+        if isinstance(task, Direct):
+            run.composed(task, self._inputs(run.without_scans, q, qd, tau, armature), found)
+        else:
+            self._recurred(task, (q, qd, tau, armature), found)
         return qdd, by
 
     def _inputs(self, engine: Engine, q: Array, qd: Array, tau: Array, armature: Array | None) -> dict[str, Array]:

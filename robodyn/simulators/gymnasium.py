@@ -53,6 +53,7 @@ class RobodynEnv(gymnasium.Env):
         observation_space: a Box (k,) of it; None for one without bounds, of the dtype of `dyn`.
         dt: seconds between actions.
         substeps: steps that these are made of (`Dynamics.step`).
+        integrator: of these steps, as in `Dynamics.step`.
         actuation: what an action (m,) is: "torque": forces, N or N m, within effort limits; "normalized": the same in
             parts of the limits, -1 to 1; "position": positions within position limits, to which drives go by `kp` and
             `kd`, with forces within effort limits. Actions beyond the bounds are clipped.
@@ -85,6 +86,7 @@ class RobodynEnv(gymnasium.Env):
         observation_space: Any = None,
         dt: float = 0.01,
         substeps: int = 1,
+        integrator: str = "semi_implicit_euler",
         actuation: str = "torque",
         joints: Sequence[str] | None = None,
         effort: Any = None,
@@ -94,8 +96,8 @@ class RobodynEnv(gymnasium.Env):
         max_episode_steps: int | None = None,
     ) -> None:
         self.task = Task(
-            dyn, reward, terminated, reset, observation, dt, substeps, actuation, joints, effort, kp, kd, limits,
-            max_episode_steps,
+            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
+            limits, max_episode_steps,
         )  # fmt: skip
         self.observation_space, self.action_space = _spaces(self.task, observation_space)
         self._states: States | None = None
@@ -150,6 +152,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         observation_space: Any = None,
         dt: float = 0.01,
         substeps: int = 1,
+        integrator: str = "semi_implicit_euler",
         actuation: str = "torque",
         joints: Sequence[str] | None = None,
         effort: Any = None,
@@ -167,8 +170,8 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
             raise ArgumentError(f"autoreset_mode: got {brief(autoreset_mode)}; allowed: {allowed}") from None
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.task = Task(
-            dyn, reward, terminated, reset, observation, dt, substeps, actuation, joints, effort, kp, kd, limits,
-            max_episode_steps,
+            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
+            limits, max_episode_steps,
         )  # fmt: skip
         self.single_observation_space, self.single_action_space = _spaces(self.task, observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

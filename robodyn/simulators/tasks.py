@@ -13,10 +13,11 @@ from robodyn.arguments import Array, as_array, count, finite_real, one_of, real_
 from robodyn.builders.findings import listed
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, AssemblyError, NumericalError
+from robodyn.integrators import INTEGRATORS
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
-from robodyn.motion.chosen import limits_kept
+from robodyn.motion.chosen import chosen_step, limits_kept
 from robodyn.motion.equations import Equations
 from robodyn.motion.robot import dynamics_of
 
@@ -46,6 +47,7 @@ class Task:
         observation: Callable[..., Any] | None,
         dt: float,
         substeps: int,
+        integrator: str,
         actuation: str,
         joints: Sequence[str] | None,
         effort: Any,
@@ -74,7 +76,9 @@ class Task:
         self.actuation = one_of("actuation", actuation, ACTUATIONS)
         # Forces are clipped as actions; what drives to positions may ask for more than there is.
         own = ("effort",) if self.actuation == "position" else ()
-        self.limits = limits_kept(own if limits is None else limits, "semi_implicit_euler")
+        self.integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
+        self.limits = limits_kept(own if limits is None else limits, self.integrator)
+        chosen_step(self.dyn, ("tau",), self.integrator, self.limits)  # raises where it does not know constraints
         most = max_episode_steps
         self.max_episode_steps = None if most is None else count("max_episode_steps", most, 1, 1 << 62)
         self.joints, self._v = self._driven(joints)
@@ -204,7 +208,7 @@ class Task:
 
     def advance(self, q: Array, qd: Array, action: Array) -> tuple[Array, Array, Array]:
         """States (n, ...) after an action, and which of them have diverged; those are as they were before."""
-        given: dict[str, Any] = {"limits": self.limits}
+        given: dict[str, Any] = {"limits": self.limits, "integrator": self.integrator}
         tau = np.zeros((len(q), self.model.nv), self.dyn.dtype)
         if self.actuation == "position":
             target = q.copy()

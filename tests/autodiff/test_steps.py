@@ -96,7 +96,7 @@ def case(model: rd.Model, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("save_every", [1, 3, None])
-@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "implicit", "rk4"])
 @pytest.mark.some(of=3, rest="matrix")
 def test_states_and_gradients_are_those_of_dynamics(library, joints, integrator, save_every):
     model = joints if integrator != "rk4" else rd.load_urdf(own("arm6"))

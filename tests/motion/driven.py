@@ -23,6 +23,7 @@ def far(got: Any, wanted: Any) -> float:
 
 MATCHED = [
     ("small", "semi_implicit_euler"),
+    ("small", "implicit"),
     ("small", "euler"),
     ("small", "midpoint"),
     ("small", "rk4"),

@@ -55,7 +55,8 @@ def test_rollouts_are_the_same_on_every_engine(integrator, awkward, make_dynamic
 
 
 @pytest.mark.parametrize(
-    ("integrator", "order"), [("euler", 1), ("semi_implicit_euler", 1), ("midpoint", 2), ("rk4", 4)]
+    ("integrator", "order"),
+    [("euler", 1), ("semi_implicit_euler", 1), ("implicit", 1), ("midpoint", 2), ("rk4", 4)],
 )
 def test_integrators_have_their_order_on_the_manifold(integrator, order, awkward):
     q, qd, tau = random_states(awkward, (2,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from conftest import relative
@@ -186,11 +188,12 @@ def test_processes_of_single_ones_are_as_all_in_one_call(mode, shared_memory):
         theirs.close()
 
 
-def test_a_step_is_that_of_the_dynamics(arm):
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "implicit"])
+def test_a_step_is_that_of_the_dynamics(arm, integrator):
     """Clipped forces, on each of the parts that a step has; parts of limits are the same forces."""
-    model, n = arm.model, 7
-    envs = RobodynVectorEnv(arm, n, reward=lambda q, qd, action: action.sum(axis=1), dt=0.004, substeps=2)
-    parts = RobodynVectorEnv(arm, n, reward=lifted, dt=0.004, substeps=2, actuation="normalized")
+    model, n, options = arm.model, 7, {"dt": 0.004, "substeps": 2, "integrator": integrator}
+    envs = RobodynVectorEnv(arm, n, reward=lambda q, qd, action: action.sum(axis=1), **options)
+    parts = RobodynVectorEnv(arm, n, reward=lifted, **options, actuation="normalized")
     seen, _ = envs.reset(seed=5)
     parts.reset(seed=5)
     actions = np.random.default_rng(0).uniform(-2.0, 2.0, (n, 6)) * model.effort_limit
@@ -199,7 +202,7 @@ def test_a_step_is_that_of_the_dynamics(arm):
     q, qd = seen[:, :6], seen[:, 6:]
     assert np.abs(q).max() <= 0.1 and np.abs(qd).max() <= 0.1
     for _ in range(2):
-        q, qd = arm.step(q, qd, clipped, 0.002)
+        q, qd = arm.step(q, qd, clipped, 0.002, integrator=integrator)
     seen, rewards, *_ = envs.step(actions)
     assert relative(seen, np.concatenate((q, qd), axis=1)) < 1e-15 and relative(rewards, clipped.sum(axis=1)) < 1e-15
     assert relative(parts.step(actions / model.effort_limit)[0], seen) < 1e-14
@@ -333,6 +336,7 @@ def test_what_is_wrong_is_named(arm):
     envs = made()
     envs.reset(seed=0)
     hand = rd.load_urdf(own("hand"))
+    held = dataclasses.replace(arm.model, constraints=[rd.Coupling({"elbow": 1.0, "shoulder_lift": 1.0})])
     follower = next(name for name, i in zip(hand.joint_names, hand.mimics, strict=True) if i >= 0)
     for call, error, text in (
         (lambda: made(dyn=3), rd.ArgumentError, "dyn: got 3; wanted a robodyn.Dynamics or Model"),
@@ -341,6 +345,8 @@ def test_what_is_wrong_is_named(arm):
         (lambda: made(num_envs=0), rd.ArgumentError, "num_envs: got 0"),
         (lambda: made(dt=0.0), rd.ArgumentError, "dt: got 0.0; wanted a positive"),
         (lambda: made(substeps=1.5), rd.ArgumentError, "substeps: got 1.5"),
+        (lambda: made(integrator="rk5"), rd.ArgumentError, "integrator: got 'rk5'; allowed: 'semi_implicit_euler'"),
+        (lambda: made(dyn=held, integrator="implicit"), rd.UnavailableError, "integrator: 'implicit' is not available"),
         (lambda: made(max_episode_steps=0), rd.ArgumentError, "max_episode_steps: got 0"),
         (lambda: made(actuation="muscle"), rd.ArgumentError, "actuation: got 'muscle'; allowed: 'torque'"),
         (lambda: made(autoreset_mode="Never"), rd.ArgumentError, "autoreset_mode: got 'Never'; allowed: 'NextStep'"),

@@ -71,6 +71,7 @@ ENTRIES = {
     "dyn": (lambda thing: env(dyn=thing), DYN),
     "dt": (lambda thing: env(dt=thing), 0.01),
     "substeps": (lambda thing: env(substeps=thing), 1),
+    "integrator": (lambda thing: env(integrator=thing), "implicit"),
     "actuation": (lambda thing: env(actuation=thing), "torque"),
     "joints": (lambda thing: env(joints=thing), ("elbow",)),
     "effort": (lambda thing: env(effort=thing), 1.0),

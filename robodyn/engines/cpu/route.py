@@ -169,7 +169,7 @@ def program_within(request: Request, limit: float, linked: Linked) -> Program | 
 def _otherwise(request: Request) -> Route:
     """What is not one program."""
     task = request.algorithm
-    if isinstance(task, Direct | StepGradient) or (isinstance(task, Step) and task.projection is not None):
+    if isinstance(task, Direct | StepGradient) or (isinstance(task, Step) and isinstance(task.dynamics, Direct)):
         raise UnavailableError(
             f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code"
         )
@@ -261,6 +261,8 @@ def _worth_tracing(request: Request) -> bool:
     if bodies > _MAX_TRACED_BODIES or bodies * request.lanes > _MAX_TRACED_STEPS:
         return False
     if isinstance(task, StepGradient):
+        if isinstance(task.gradient, Direct):
+            return _within(request, MAX_UNROLLED_GRADIENT, task.gradient)
         return bodies * request.lanes <= _MAX_TRACED_STEPS
     if isinstance(task, Step):
         dynamics, projections = task.dynamics, [] if task.projection is None else [task.projection]

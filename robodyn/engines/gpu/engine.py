@@ -397,7 +397,7 @@ class GpuEngine(Engine):
             found: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
                 found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
-            if self.model.n_bodies and not found and step.projection is None:
+            if self.model.n_bodies and not found and not isinstance(step.dynamics, Direct):
                 found = self._launched(
                     lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )

@@ -1,0 +1,158 @@
+"""Accelerations over a step in which gyroscopic, Coriolis and centrifugal forces change with the velocities.
+
+With H the mass matrix and C(q, qd) the bias force, an explicit step takes H qdd = tau - C(q, qd). Here C is that of the
+velocities half a step later, to first order in their change:
+
+    (H + dt / 2 dC/dqd) qdd = tau - C(q, qd).
+
+C is quadratic in qd, so this is Kahan's method (Celledoni, McLachlan, Owren and Quispel, Geometric properties of
+Kahan's method, 2013). For a free rigid body it is the discrete Euler top of Hirota and Kimura (Discretization of the
+Euler top, 2000): for all times angular velocities stay on closed curves, near those of the true motion. MuJoCo's
+integrator "implicit" takes the whole dC/dqd instead of the half. That damps spin; and where velocities are in the axes
+of a body that turns at w, as here, its linear velocity shrinks at the rate w^2 dt / 2. `share` is the part that is
+taken.
+
+Derivatives of qdd follow from those of what it solves, F = H qdd + C + h dC/dqd qdd - tau = 0, with h = share dt. As C
+is quadratic, h dC/dqd qdd = (C(q, qd + h qdd) - C(q, qd - h qdd)) / 2 exactly, and its derivatives are differences of
+first derivatives of C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
+from robodyn.algorithms.idsva import idsva
+from robodyn.algorithms.manifold import scalars
+from robodyn.arguments import Array
+from robodyn.chains import Direct, Elimination, Placed, RunAlgorithm, Sized
+from robodyn.model import Model
+from robodyn.sweeps import Algorithm, with_given
+
+_Given: TypeAlias = Mapping[str, Any]
+_Ask: TypeAlias = Callable[..., Mapping[str, Any]]
+"""(algorithm, other inputs by name) to its outputs: vectors (..., nv) and matrices (..., nv, nv)."""
+
+_SIZES = {
+    "q": Sized(("nq",)),
+    **dict.fromkeys(("qd", "tau", "armature"), Sized(("nv",))),
+    "f_ext": Sized(("n_bodies", 6)),
+    "inertia": Sized(("n_bodies", 10)),
+    "dt": Sized((1,)),
+}
+_OF_A_BODY, _OF_A_PAIR = 40, 30
+"""About how many operations a program has at least for each body, and for each entry of the mass matrix that is not
+zero."""
+
+
+class _Factors:
+    """M = U L of a matrix (..., n, n) that is zero where the robot's mass matrix is: from the last row to the first, so
+    that zeros stay (RBDA section 6.5). Rows are not exchanged, so that all states take the same operations.
+
+    `rows[k]`: columns of row k below the diagonal that are not zero (`Elimination`).
+    """
+
+    def __init__(self, M: Any, rows: Sequence[Any]) -> None:
+        self._M, self._rows = M, rows
+        self._inverse: list[Any] = [0.0] * len(rows)
+        for k in range(len(rows) - 1, -1, -1):
+            p = rows[k]
+            self._inverse[k] = 1.0 / M[..., k : k + 1, k]
+            if len(p):
+                M[..., p, k] = M[..., p, k] * self._inverse[k]
+                M[..., p[:, None], p] = M[..., p[:, None], p] - M[..., p, k : k + 1] * M[..., k : k + 1, p]
+
+    def solved(self, b: Any) -> Any:
+        """M^-1 b, of columns (..., n, c)."""
+        M, x = self._M, b.copy()
+        for k in range(len(self._rows) - 1, -1, -1):
+            p = self._rows[k]
+            if len(p):
+                x[..., p, :] = x[..., p, :] - M[..., p, k : k + 1] * x[..., k : k + 1, :]
+        for k, p in enumerate(self._rows):
+            if len(p):
+                x[..., k, :] = x[..., k, :] - (M[..., k, p][..., :, None] * x[..., p, :]).sum(axis=-2)
+            x[..., k, :] = x[..., k, :] * self._inverse[k]
+        return x
+
+
+class _Accelerated:
+    """qdd, and what its derivatives take: `given` has vectors (..., nv) by name and dt (..., 1)."""
+
+    def __init__(self, given: _Given, ask: _Ask, rows: Sequence[Any], share: float, inputs: Sequence[str]) -> None:
+        names = tuple(name for name in ("q", "qd", "f_ext") if name in inputs)
+        dynamics, gradient = bias_and_mass_matrix(names), idsva(("q", "qd", "qdd", *names[2:]))
+        for name in ("inertia", "armature"):
+            if name in inputs:
+                dynamics = with_given(dynamics, name)
+                gradient = with_given(gradient, name) if name == "inertia" else gradient
+        self._ask, self._gradient, self._qd, self._h = ask, gradient, given["qd"], share * given["dt"]
+        found = ask(dynamics)
+        self._still = 0.0 * self._qd
+        self._by_qd = ask(gradient, qdd=self._still)["tau_qd"]
+        self._factors = _Factors(found["H"] + self._h[..., None] * self._by_qd, rows)
+        self.qdd = self._factors.solved((given["tau"] - found["tau"])[..., None])[..., 0]
+
+    def derivatives(self, one: Any) -> dict[str, Any]:
+        """By q on its tangent space, qd and tau; `one` (..., nv, nv) is the identity."""
+        step = self._h * self.qdd
+        more, less = (self._ask(self._gradient, qd=qd, qdd=self._still) for qd in (self._qd + step, self._qd - step))
+        by_q = self._ask(self._gradient, qdd=self.qdd)["tau_q"] + 0.5 * (more["tau_q"] - less["tau_q"])
+        by_qd = self._by_qd + 0.5 * (more["tau_qd"] - less["tau_qd"])
+        solved = self._factors.solved
+        return {"dqdd_dq": -solved(by_q), "dqdd_dqd": -solved(by_qd), "dqdd_dtau": solved(one)}
+
+
+@cache
+def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiated: bool = False) -> Direct:
+    """qdd over a time dt, `inputs` being those of forward dynamics that are given; `differentiated`: with its
+    derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau"."""
+    names = tuple(name for name in _SIZES if name in (*inputs, "dt"))
+    results = {"qdd": Sized(("nv",))}
+    if differentiated:
+        results |= dict.fromkeys(("dqdd_dq", "dqdd_dqd", "dqdd_dtau"), Sized(("nv", "nv")))
+
+    def found(model: Model, given: _Given, ask: _Ask, rows: Sequence[Any], one: Any) -> dict[str, Any]:
+        accelerated = _Accelerated(given, ask, rows, share, names)
+        return {"qdd": accelerated.qdd, **(accelerated.derivatives(one) if differentiated else {})}
+
+    def text(model: Model, given: Mapping[str, Sequence[Any]], at: Any) -> dict[str, list[Any]]:
+        nv = model.nv
+
+        def ask(algorithm: Algorithm, **others: Any) -> dict[str, Any]:
+            answers = at(algorithm, **{name: list(values) for name, values in others.items()})
+            return {
+                name: scalars(values).reshape((nv,) if len(values) == nv and name == "tau" else (nv, nv))
+                for name, values in answers.items()
+            }
+
+        vectors = {name: scalars(values) for name, values in given.items()}
+        answers = found(model, vectors, ask, Elimination(model).lower, np.eye(nv).astype(object))
+        return {name: list(values.ravel()) for name, values in answers.items()}
+
+    def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> dict[str, Array]:
+        def ask(algorithm: Algorithm, **others: Any) -> dict[str, Any]:
+            return run(algorithm, {**given, **others})
+
+        rows = [placed(row) for row in Elimination(model).lower]
+        one = placed(np.eye(model.nv, dtype=given["qd"].dtype)) + 0.0 * given["qd"][..., None]
+        return found(model, given, ask, rows, one)
+
+    def least(model: Model) -> int:
+        sizes = [len(row) + 1 for row in Elimination(model).lower]
+        factors = sum(size * size for size in sizes)
+        return (_OF_A_BODY * model.n_bodies + _OF_A_PAIR * sum(sizes) + factors) * (3 if differentiated else 1)
+
+    return Direct(
+        "_".join(("linearly_implicit", f"{share:g}", *(("gradient",) if differentiated else ()), *names)),
+        {name: _SIZES[name] for name in names},
+        results,
+        text,
+        lambda others: linearly_implicit(others, share, differentiated),
+        on_arrays,
+        least,
+    )
