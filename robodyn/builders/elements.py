@@ -139,11 +139,12 @@ def parse_xml(
         if opened[1] is not nothing:
             take(opened[1])
     except expat.ExpatError as error:
-        if notes is None:
+        other = reads_bytes(data)
+        if notes is None or other:
             message = expat.ErrorString(error.code)
             message = LATE if message == _LATE else message
             where = f"line {error.lineno}, column {error.offset}"
-            raise LoadError(f"not well-formed XML at {where}: {message}{reads_bytes(data)}") from None
+            raise LoadError(f"not well-formed XML at {where}: {message}{other}") from None
     except LoadError:  # of the functions above and of `take`: a ValueError as well
         raise
     except (ValueError, LookupError) as error:  # an encoding that expat does not read
