@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn import exact
-from robodyn.arguments import Array, count, finite_number, finite_real, one_of, real_array
+from robodyn.arguments import Array, count, finite_number, finite_real, one_of, real_array, require_finite
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.messages import brief, users_line
@@ -145,10 +145,11 @@ class _Run:
 
     y need not be on the constraints: rates are those of the state that it is projected to, and draw it there.
     `finite`: whether all rates of a step were; `asking`: whether a function of the user's may be under way; `tries`:
-    whether the method asks for rates of states that it may not keep.
+    whether the method asks for rates of states that it may not keep; `force`: which of the user's forces was not finite
+    when it was last asked for, in words.
     """
 
-    finite, asking, tries = True, False, False
+    finite, asking, tries, force = True, False, False, ""
 
     def __init__(
         self, dyn: Dynamics, q0: ArrayLike, qd0: ArrayLike, tau: Any, f_ext: Any, targets: Any, active: Any
@@ -162,18 +163,19 @@ class _Run:
                 raise ArgumentError(
                     f"{name}: got shape {array.shape}; wanted one state; batches are for Dynamics.rollout"
                 )
+            require_finite(name, array, 1)
         self._tau = tau if tau is not None else np.zeros(model.nv)
         self._f_ext = f_ext
         self._shapes = {name: dyn.argument_shapes[name] for name in ("tau", "f_ext")}
         self.y0 = np.concatenate(self._on_constraints(model.normalized(q), qd))
         self.slope(0.0, self.y0)
         if not self.finite:
-            raise NumericalError("simulate: the accelerations at the start are not finite")
+            raise NumericalError(f"simulate: the accelerations at the start are not finite{self.because}")
 
     def _on_constraints(self, q: Array, qd: Array) -> tuple[Array, Array]:
         """The state at the start."""
         equations = self._equations
-        if not equations.constrained or not (np.isfinite(q).all() and np.isfinite(qd).all()):
+        if not equations.constrained:
             return q, qd
         equations.anchor(q)
         off = equations.off(q)
@@ -247,7 +249,15 @@ class _Run:
         array = real_array(name, given(t, q.copy(), qd.copy()) if callable(given) else given, shape, np.float64)
         if array.shape != shape:
             raise ArgumentError(f"{name}: got shape {array.shape} for one state; wanted {shape}")
+        self.force = "" if np.isfinite(array).all() else f"{name} is NaN or infinite at t = {t:.6g} s"
+        if self.force and not self.tries:
+            raise NumericalError(f"simulate: {self.force}")
         return array
+
+    @property
+    def because(self) -> str:
+        """The end of a message about rates that are not finite."""
+        return f"; {self.force}" if self.force else ""
 
 
 class _Watch:
@@ -333,7 +343,7 @@ def _follow(
             if solver.t == solver.t_old:  # LSODA alone goes on like this for ever
                 solver.status, message = "failed", "a step is less than spacing between numbers"
             if solver.status == "failed":
-                raise NumericalError(f"simulate: {method} gives up at t = {solver.t:.6g} s: {message}")
+                raise NumericalError(f"simulate: {method} gives up at t = {solver.t:.6g} s: {message}{run.because}")
             dense = solver.dense_output()
             stop = watch.step(solver.t_old, solver.t, dense)
             t = solver.t if stop is None else stop
@@ -367,7 +377,7 @@ def _guarded(run: _Run, method: str, t: float, call: Callable[[], Any]) -> Any:
         if run.finite or run.asking:
             raise
         raise NumericalError(
-            f"simulate: {method} gives up at t = {t:.6g} s: rates of the state are not finite"
+            f"simulate: {method} gives up at t = {t:.6g} s: rates of the state are not finite{run.because}"
         ) from None
 
 

@@ -53,6 +53,19 @@ def arm():
     return rd.load_urdf(own("arm6"))
 
 
+@pytest.mark.parametrize("given", ["leaf", "result", "list", "batched"])
+def test_queries_of_arrays_name_what_takes_tensors(arm, given):
+    q = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    mass_matrix = rd.Dynamics(arm).mass_matrix
+    if given == "batched":
+        with pytest.raises(rd.ArgumentError, match=r"^q: .*torch\.func's transformations; robodyn\.torch\.wrap"):
+            vmap(lambda each: torch.as_tensor(mass_matrix(each)))(torch.zeros(2, 6))
+        return
+    with pytest.raises(rd.ArgumentError, match=r"^q: .*robodyn\.torch\.wrap\(dyn\) gives them, and tensor\.detach\(\)"):
+        mass_matrix({"leaf": q, "result": 2.0 * q, "list": list(q)}[given])
+    assert (mass_matrix(q.detach()) == mass_matrix(np.zeros(6))).all()
+
+
 @pytest.fixture(scope="module")
 def ball():
     return ROBOTS["floating"]()

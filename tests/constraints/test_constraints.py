@@ -302,6 +302,21 @@ def test_what_cannot_be_held_is_named(make, message):
         rd.Dynamics(model, constraints=make())
 
 
+def test_restitutions_are_numbers_of_states():
+    """One for each constraint, or row, of one state is no batch of states that anybody meant."""
+    model = rd.load_urdf(robots.own("quadruped"), base="floating")
+    feet = [rd.Point(name) for name in model.link_names if name.endswith("_foot")]
+    dyn = rd.Dynamics(model, engine="reference", constraints=feet)
+    q, qd = model.neutral(), np.zeros(model.nv)
+    for n, what in ((4, "constraints"), (12, "rows")):
+        with pytest.raises(rd.ArgumentError, match=f"^restitution: got {n} numbers for one state that has {n} {what}"):
+            dyn.impact(q, qd, np.full(n, 0.5))
+        assert dyn.impact(q[None], qd, np.full(n, 0.5))[0].shape == (n, model.nv)
+    assert dyn.impact(q, qd, np.full(3, 0.5))[0].shape == (3, model.nv)
+    with pytest.raises(rd.ArgumentError, match=r"restitution \(4,\); .*; restitution is one number for each state"):
+        dyn.impact(np.tile(q, (3, 1)), qd, np.full(4, 0.5))
+
+
 def test_rows_that_follow_from_others_are_named():
     """A planar loop closed by a point has one row too many."""
     model = rd.load_urdf(robots.own("arm6"))

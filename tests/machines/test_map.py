@@ -565,6 +565,8 @@ HOSTILE = {
     "frame": {"query": "jacobian", "link": "tool0", "frame": "x"},
     "classical": {"query": "link_acceleration", "given": (np.zeros((5, 7)),) * 3, "link": "tool0", "classical": 1},
     "method": {"query": "mass_matrix", "method": "x"},
+    "sparse": {"query": "mass_matrix", "sparse": "x"},
+    "sparse ": {"query": "mass_matrix", "sparse": True},
     "link": {"query": "jacobian", "link": "tool7"},
     "out   ": {"given": (range(10**6),)},
 }

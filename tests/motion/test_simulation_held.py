@@ -191,9 +191,7 @@ def test_forces_that_jump_end_in_an_error(method, push):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_forces_that_are_no_numbers_end_in_an_error(method, bad):
     with (
-        pytest.raises(
-            rd.NumericalError, match=rf"simulate: ({method} gives up at t = .*finite|.*between|the state is)"
-        ),
+        pytest.raises(rd.NumericalError, match=r"^simulate: (.* gives up at .*; )?tau is NaN or infinite at t = 0\.1"),
         np.errstate(all="ignore"),
     ):
         rd.simulate(cart(check=False), [0.0], [1.0], 1.0, lambda t, q, qd: [bad if t > 0.1 else 0.0], method=method)
@@ -201,14 +199,14 @@ def test_forces_that_are_no_numbers_end_in_an_error(method, bad):
 
 @pytest.mark.parametrize("method", ["Radau", "BDF", "DOP853"])
 def test_errors_of_functions_stay_as_they_are(method):
-    """Also behind forces that are no numbers."""
+    """Also behind forces that are no numbers, of methods that may try other states then."""
     asked = []
 
     def fails(t, q, qd):
         asked.append(t)
         if len(asked) > 30:
             raise ValueError("mine")
-        return [np.nan if len(asked) > 29 else 0.0]
+        return [np.nan if len(asked) > 29 and method != "DOP853" else 0.0]
 
     with pytest.raises(ValueError, match="mine") as found:
         rd.simulate(cart(check=False), [0.0], [1.0], 1.0, fails, method=method, max_step=0.01)

@@ -150,3 +150,30 @@ def test_no_memory_for_work_besides_results_is_said(arm, monkeypatch):
 def test_a_task_that_is_not_there(arm):
     with pytest.raises(rd.ArgumentError, match=r"^query: got 'x'; allowed: 'inverse_dynamics'"):
         rd.Dynamics(arm).plain_task("x")
+
+
+# Arrays of libraries that differentiate.
+
+
+@pytest.mark.parametrize(
+    ("home", "tracked", "match"),
+    [
+        ("torch", True, r"it requires gradients: robodyn\.torch\.wrap\(dyn\) gives them, and tensor\.detach\(\)"),
+        ("torch", False, r"wanted a dense float32 or float64 tensor on the CPU"),
+        ("jax._src.interpreters", False, r"robodyn\.jax\.wrap\(dyn\) answers inside"),
+        ("numpy_like", True, r"wanted a real array of shape"),
+    ],
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_arrays_that_are_more_than_numbers_name_what_takes_them(arm, home, tracked, match, listed):
+    class Foreign:
+        __module__ = home
+        requires_grad = tracked
+
+        def __array__(self, *_, **__):
+            raise RuntimeError("not to be had as an array")
+
+    given = [Foreign()] * 6 if listed else Foreign()
+    for engine in ENGINES:
+        with pytest.raises(rd.ArgumentError, match=f"^q: got .*{match}"):
+            rd.Dynamics(arm, engine=engine).mass_matrix(given)

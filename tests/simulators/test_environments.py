@@ -357,7 +357,7 @@ def test_what_is_wrong_is_named(arm):
         (lambda: made(effort=-1.0), rd.ArgumentError, "effort: got -1.0"),
         (lambda: made(effort=[1.0, 2.0]), rd.ArgumentError, "effort: got .*one for each of 6"),
         (lambda: made(kp=3.0), rd.ArgumentError, "kp: got 3.0; wanted None where actuation is 'torque'"),
-        (lambda: made(actuation="position"), rd.ArgumentError, "kp: got None"),
+        (lambda: made(actuation="position"), rd.ArgumentError, "kp: not given, and actuation is 'position'"),
         (lambda: made(actuation="position", kp=1.0, kd=0.0, effort=2.0), rd.ArgumentError, "effort: got 2.0; wanted"),
         (lambda: made(observation_space=gym.spaces.Box(-1, 1, (3,))), rd.ArgumentError, r"wanted a Box of shape"),
         (lambda: made(limits=("torque",)), rd.ArgumentError, "limits: got 'torque'; allowed"),

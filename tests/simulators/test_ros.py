@@ -184,6 +184,24 @@ def test_what_is_wrong_is_named(store, tmp_path):
             r"message\.position: got \['1', .*; wanted numbers",
         ),
         (lambda: ros.from_joint_state(model, message(velocity=[True] * 6)), rd.ArgumentError, "wanted numbers"),
+        (
+            lambda: ros.from_joint_state(model, message(velocity=[True, *[0.0] * 5])),
+            rd.ArgumentError,
+            "wanted numbers",
+        ),
+        (
+            lambda: ros.from_joint_state(model, message(position=bytearray(b"123456"))),
+            rd.ArgumentError,
+            "wanted numbers",
+        ),
+        (lambda: ros.from_joint_state(model, message(name="abcdef")), rd.ArgumentError, "wanted a list of names"),
+        (
+            lambda: ros.from_joint_state(
+                model, SimpleNamespace(**vars(message()), header=SimpleNamespace(stamp=SimpleNamespace(sec="1")))
+            ),
+            rd.ArgumentError,
+            "stamp: got .*; wanted seconds",
+        ),
         (lambda: ros.from_joint_state(model, message(effort="123456")), rd.ArgumentError, "effort: got '123456'"),
         (lambda: ros.from_joint_state(model, message(position=[])), rd.ArgumentError, "position: got 0 numbers for 6"),
         (
