@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from math import prod
 from pathlib import Path
 
@@ -11,8 +13,23 @@ from robodyn.errors import ArgumentError
 _MEMINFO = Path("/proc/meminfo")
 
 
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX of Windows."""
+
+    _fields_ = (
+        ("length", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        *((name, ctypes.c_uint64) for name in ("total", "available", "total_page_file", "available_page_file")),
+        *((name, ctypes.c_uint64) for name in ("total_virtual", "available_virtual", "available_extended_virtual")),
+    )
+
+
 def available() -> int:
-    """Bytes that a process may still take: what Linux says is available, elsewhere all that is built in."""
+    """Bytes that a process may still take: what Linux and Windows say is available, elsewhere all that is built in."""
+    if sys.platform == "win32":
+        status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
+        known = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status.available) if known else sys.maxsize
     try:
         for line in _MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

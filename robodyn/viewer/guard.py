@@ -60,6 +60,14 @@ class Server(viser.ViserServer):
         if name == "_websock_server":  # viser makes it and starts it in one go
             self._guard(value)
 
+    def bound_camera(self, nearest: float, farthest: float) -> None:
+        """Let cameras go so near to what they turn about, m, and so far from it: the bounds of viser suit usual robots,
+        and older ones have none."""
+        for bound, distance in {"Min": nearest, "Max": farthest}.items():
+            kind = getattr(messages, f"SetCamera{bound}OrbitDistanceMessage", None)
+            if kind is not None:
+                self._websock_server.queue_message(kind(distance))
+
     def _guard(self, inner: Any) -> None:
         """Let `inner` read messages by `deserialize`, and make its socket by `_serve`."""
         worker = getattr(type(inner), "_background_worker", None)

@@ -17,6 +17,7 @@ from robodyn.simulators.given import vector
 
 _MOST_FRAMES = 20_000
 _LARGEST_FORCE = 1e30
+_SOME = 30
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Motion:
     def at(self, time: float) -> int:
         """The state that was reached by a time."""
         return int(np.clip(np.searchsorted(self.t, time, side="right") - 1, 0, len(self.t) - 1))
+
+    def some(self, row: int) -> Array:
+        """Configurations (K, nq) of a row, the first and some of the others."""
+        found: Array = self.q[np.unique(np.linspace(0, len(self.t) - 1, _SOME).astype(int)), row]
+        return found
 
     @property
     def longest_force(self) -> float:

@@ -6,6 +6,8 @@ large the robot is. Shapes of a file are a node each, on a frame for their link.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from robodyn.arguments import Array
 from robodyn.dynamics import Dynamics
 from robodyn.errors import NumericalError
 from robodyn.messages import printable, quoted, shortened
+from robodyn.model import Model
+from robodyn.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
 from robodyn.viewer.looks import Looks
 from robodyn.viewer.shapes import (
     Ellipsoids,
@@ -43,12 +47,13 @@ _GREY, _ORANGE, _BLUE, _MAGENTA, _GREEN = (160, 168, 180), (238, 136, 68), (51, 
 
 
 class Scene:
-    """What is drawn of one robot, in layers that are shown or hidden. `q` is the configuration that the camera fits.
+    """What is drawn of one robot, in layers that are shown or hidden. `states` (K, nq) are the configurations that the
+    camera fits at first, with the one that is shown before all others.
 
     `said`: what is not drawn, a text for each. `longest_force`: that of the longest arrow so far, N.
     """
 
-    def __init__(self, server: Any, dyn: Dynamics, looks: Looks, q: Array) -> None:
+    def __init__(self, server: Any, dyn: Dynamics, looks: Looks, states: Array) -> None:
         import trimesh
 
         self._scene, self._atomic = server.scene, server.atomic
@@ -60,17 +65,19 @@ class Scene:
         self._layers: dict[str, list[Any]] = {}
         self._shown: dict[str, bool] = {}
         self._pushed = False
-        poses = self._poses = self.poses(q)
+        poses = self._poses = self.poses(states[0])
         self._solids, oversized = sensible(ellipsoids(self._model), poses)
         names = (quoted(self._model.link_names[link]) for link in oversized[:_MOST_SAID])
         self.said = [f"link {name}: the ellipsoid of its inertia is larger than the robot" for name in names]
-        self.centre, self.size = _extent(poses, self._solids)
+        drawn = _Drawn(self._model, looks, self._solids)
+        self.size = middle_and_size(drawn.points(poses))[1]
         self._length, self.longest_force = self._frame_length(poses), 0.0
         self._nodes = self._make(looks)
         # Their nodes come with the first force, and when names are asked for.
         self._layers |= {FORCES: [], NAMES: []}
         self._shown |= {FORCES: True, NAMES: False}
-        self._add_ground(server, float(poses[:, 2, 3].min(initial=0.0)))
+        self._add_ground(float(poses[:, 2, 3].min(initial=0.0)))
+        self._aim(server, together([drawn.points(each) for each in self._all_poses(states)]))
         hidden = (INERTIA, FRAMES, LINES, CENTRE) if self._nodes["looks"] else (INERTIA, FRAMES) if many else (INERTIA,)
         for layer in hidden:
             self.show(layer, False)
@@ -167,14 +174,24 @@ class Scene:
             layer, self._scene.add_line_segments(name, np.zeros((n, 2, 3)), colour, thickness=0.08 * self._length)
         )
 
-    def _add_ground(self, server: Any, height: float) -> None:
-        """A grid whose cells are a power of ten large, and where one looks from at first."""
+    def _add_ground(self, height: float) -> None:
+        """A grid whose cells are a power of ten large."""
         cell = 10.0 ** np.floor(np.log10(self.size / 2.0))
         sections = {"cell_size": cell, "section_size": 10.0 * cell, "fade_distance": 6.0 * self.size}
         self._scene.add_grid("/ground", infinite_grid=True, position=(0.0, 0.0, height), **sections)
-        camera = server.initial_camera
-        camera.look_at, camera.position = self.centre, self.centre + self.size * np.array([0.6, -0.6, 0.3])
+
+    def _all_poses(self, states: Array) -> Iterator[Array]:
+        """Poses at configurations, those alone that can be drawn."""
+        for q in states:
+            with suppress(NumericalError):
+                yield self.poses(q)
+
+    def _aim(self, server: Any, points: Array) -> None:
+        """Let new pages look at places."""
+        fitted, camera = camera_for(points), server.initial_camera
+        camera.look_at, camera.position, camera.fov = fitted.look_at, fitted.position, FIELD
         camera.near, camera.far = 1e-3 * self.size, 1e3 * self.size
+        server.bound_camera(1e-2 * self.size, 1e3 * self.size)
 
     def _frame_length(self, poses: Array) -> float:
         """Length of the axes of frames: those of neighbours shall not overlap."""
@@ -264,14 +281,31 @@ def _places(poses: Array, links: Array, places: Array) -> Array:
     return found
 
 
-def _extent(poses: Array, solids: Ellipsoids) -> tuple[Array, float]:
-    """The middle of a robot, and its size, m."""
-    at = poses[solids.link]
-    centres = np.einsum("nij,nj->ni", at[:, :3, :3], solids.centre) + at[:, :3, 3]
-    reach = solids.axes.max(axis=1, keepdims=True, initial=0.0)
-    points = np.concatenate([poses[:, :3, 3], centres - reach, centres + reach])
-    if not len(points):
-        return np.zeros(3), 1.0
-    low, high = points.min(axis=0), points.max(axis=0)
-    size = float(np.linalg.norm(high - low))
-    return (low + high) / 2.0, size if size > 0.0 else 1.0
+class _Drawn:
+    """What is drawn of a robot, as points on its links: corners of its shapes, and of boxes around the ellipsoids of
+    links without one; where there is neither, the links themselves."""
+
+    def __init__(self, model: Model, looks: Looks, solids: Ellipsoids) -> None:
+        numbers = {name: k for k, name in enumerate(model.link_names)}
+        shapes = [(numbers[name], pose, shape.bounds) for name, pose, shape in looks.shapes if name in numbers]
+        shapes = [each for each in shapes if each[2] is not None]
+        links = [link for link, _, _ in shapes]
+        bounds = np.array([bounds for _, _, bounds in shapes], dtype=np.float64).reshape(-1, 2, 3)
+        at = np.array([pose for _, pose, _ in shapes], dtype=np.float64).reshape(-1, 4, 4)
+        bare = ~np.isin(solids.link, links)
+        reach = np.broadcast_to(solids.axes[bare].max(axis=1, keepdims=True, initial=0.0), (int(bare.sum()), 3))
+        boxes = corners(solids.centre[bare] - reach, solids.centre[bare] + reach)
+        self._places = np.concatenate([_moved(at, corners(bounds[:, 0], bounds[:, 1])), boxes])
+        self._links = np.concatenate([np.array(links, dtype=np.intp), solids.link[bare]])
+
+    def points(self, poses: Array) -> Array:
+        """(n, 3) where they are, for poses (n_links, 4, 4) of links."""
+        if not len(self._links):
+            return poses[:, :3, 3]
+        return _moved(poses[self._links], self._places).reshape(-1, 3)
+
+
+def _moved(poses: Array, places: Array) -> Array:
+    """(n, k, 3) places on frames at poses (n, 4, 4), in the frame that these are of."""
+    found: Array = places @ poses[:, :3, :3].swapaxes(1, 2) + poses[:, None, :3, 3]
+    return found

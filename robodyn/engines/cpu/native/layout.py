@@ -89,5 +89,7 @@ def api() -> dict[str, int]:
     if version != _NUMPY_ABI or _word(table + 8 * 2) != id(np.ndarray):
         return {}
     own = {name: ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0 for name in _PYTHON_API}
-    memcmp = ctypes.cast(ctypes.CDLL(None).memcmp, ctypes.c_void_p).value or 0
+    # A process of Windows has no list of all its functions, as CDLL(None) is elsewhere.
+    library = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+    memcmp = ctypes.cast(library.memcmp, ctypes.c_void_p).value or 0
     return own | {name: _word(table + 8 * place) for name, place in _API.items()} | {"memcmp": memcmp}
