@@ -17,6 +17,7 @@ _CODES: dict[str, tuple[Severity, str]] = {
     ),
     "unknown-tag": ("warning", "an element that is not known at its place was skipped; look for a misspelling"),
     "unknown-attribute": ("warning", "an attribute that is not known in its element was skipped"),
+    "repeated-tag": ("warning", "SDF: of several elements where one is allowed the first is read, as Gazebo does"),
     "stray-text": ("warning", "text inside an element was skipped; values of URDF stand in attributes"),
     "axis-defaulted": ("info", "a moving joint gives no axis; URDF's default 1 0 0 (axis2: 0 1 0) is used"),
     "axis-not-used": ("info", "a fixed, floating or spherical joint gives an axis, which is not looked at"),
@@ -129,10 +130,19 @@ _CODES: dict[str, tuple[Severity, str]] = {
     # Found while SDF is read.
     "sdf-loop": (
         "info",
-        "a joint closes a loop: a constraint of the model; a warning where it is left out, as a gearbox, or a joint "
+        "a joint closes a loop, or is a gearbox: a constraint of the model; a warning where it is left out, as a joint "
         "for which there is no constraint",
     ),
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
+    "sdf-include": (
+        "warning",
+        "an `<include>` changes what it includes by elements that are not read (`<experimental:params>`), or merges a "
+        "static model, whose links move; an info where a file holds lights and actors alone",
+    ),
+    "sdf-static-around": (
+        "warning",
+        "a model that moves in a static one: it moves, as in Drake and by the specification; Gazebo holds it",
+    ),
     "sdf-turned-joint": ("info", "a joint is passed from its child to its parent, which is further from the root"),
     "sdf-static-joint": ("info", "a joint of a static model; none of it moves"),
     "sdf-default-inertial": (

@@ -40,6 +40,8 @@ _TYPES = {
     "gearbox": (),
 }
 """What each of SDF's joint types is one after another."""
+_GEARBOX = ("revolute", "revolute")
+"""Axes of a gearbox, about which its two angles are."""
 _POSITIONS, _OTHERS = 1e16, -1.0
 """What SDF means by no limit."""
 _Z = (0.0, 0.0, 1.0)
@@ -68,7 +70,9 @@ class Axis:
 
 @dataclass(slots=True)
 class JointPart:
-    """A `<joint>`: names as written, the pose of its frame and the frame that is given in ("" for the child's)."""
+    """A `<joint>`: names as written, the pose of its frame and the frame that is given in ("" for the child's).
+
+    `ratio`, `reference`: of a gearbox, which has both axes or none; "" where no reference body is named."""
 
     name: str
     type: str
@@ -78,6 +82,8 @@ class JointPart:
     relative_to: str
     axes: list[Axis]
     line: int | None
+    ratio: float = 1.0
+    reference: str = ""
 
 
 def read_inertial(link: Element, parts: dict[str, Element], subject: str, values: Values, moves: bool) -> Inertial:
@@ -151,7 +157,8 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
     if child == "world":
         raise LoadError(f"{subject}{at_line(element.line)}: its child is the world, which does not move")
     pose, relative_to = values.pose(parts, subject)
-    axes = [_axis(parts, k, of, subject, values, version, element.line) for k, of in enumerate(_TYPES[kind])]
+    types = _GEARBOX if kind == "gearbox" and {"axis", "axis2"} <= parts.keys() else _TYPES[kind]
+    axes = [_axis(parts, k, of, subject, values, version, element.line) for k, of in enumerate(types)]
     if not axes and "axis" in parts:
         message = f"a {kind} joint has no use for its <axis>, which is not looked at"
         values.notes.gather("axis-not-used", subject, message, parts["axis"].line)
@@ -159,7 +166,12 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
         axes[0].pitch = _pitch(parts, subject, values)
     if len(axes) == 1:
         _drakes(axes[0], parts, subject, values)
-    return JointPart(name, kind, parent, child, pose, relative_to, axes, element.line)
+    part = JointPart(name, kind, parent, child, pose, relative_to, axes, element.line)
+    if kind == "gearbox":
+        part.ratio = values.number(parts, "gearbox_ratio", subject, 1.0)
+        given = values.text(parts, "gearbox_reference_body", subject) or ""
+        part.reference = "" if given == "__default__" else given
+    return part
 
 
 def _axis(

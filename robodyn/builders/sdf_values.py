@@ -52,7 +52,7 @@ _UNBOUNDED = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
 _MOST_NAME = 1000
 """Longer names are refused: the names of models stand before those of all that is in them."""
 
-survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
+survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES, first=True)
 
 
 class Values:
@@ -103,6 +103,11 @@ class Values:
         """Yes or no."""
         text = self.text(parts, tag, subject)
         return default if not text else _yes_or_no(text, _where(parts, tag, subject))
+
+    def flag_of(self, element: Element, name: str, subject: str, default: bool) -> bool:
+        """Yes or no that stands in an attribute."""
+        text = element.attributes.get(name, "").strip()
+        return default if not text else _yes_or_no(text, f"{subject} {name}{at_line(element.line)}")
 
     def vector(
         self, parts: dict[str, Element], tag: str, subject: str, default: Vector3, attributes: frozenset[str] = NONE
@@ -164,6 +169,11 @@ def name_of(element: Element, kind: str) -> str:
     place = f"{kind}{at_line(element.line)}"
     if not name:
         raise LoadError(f"{place}: the attribute name of <{element.tag}> is missing or blank")
+    return allowed_name(name, place)
+
+
+def allowed_name(name: str, place: str) -> str:
+    """A name, if it is one that SDF does not keep for itself."""
     if "$" in name:
         raise LoadError(f"{place}: the name {quoted(name)} holds a '$'{hint(name)}")
     if name == "world" or (len(name) > 3 and name.startswith("__") and name.endswith("__")):

@@ -17,12 +17,19 @@ class Survey:
         language: its name, for messages.
         ignored_tags: elements that have no part in dynamics.
         ignored_attributes: the like attributes, with the tags of their elements: (tag, attribute).
+        first: of several elements where one is allowed the first is read and the others are reported; if not, they are
+            refused.
     """
 
     def __init__(
-        self, language: str, ignored_tags: frozenset[str], ignored_attributes: frozenset[tuple[str, str]]
+        self,
+        language: str,
+        ignored_tags: frozenset[str],
+        ignored_attributes: frozenset[tuple[str, str]],
+        first: bool = False,
     ) -> None:
         self._language, self._ignored_tags, self._ignored_attributes = language, ignored_tags, ignored_attributes
+        self._first = first
 
     def __call__(
         self,
@@ -35,8 +42,8 @@ class Survey:
         text: bool = False,
     ) -> dict[str, Element]:
         """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
-        and text where none belongs are reported. Raises LoadError for a second one of `once` and for xacro that was not
-        expanded."""
+        and text where none belongs are reported. Raises LoadError for a second one of `once`, where the language has no
+        rule for that, and for xacro that was not expanded."""
         if not attributes.issuperset(element.attributes):
             for attribute in element.attributes:
                 if attribute not in attributes:
@@ -49,9 +56,13 @@ class Survey:
         for child in element.children:
             tag = child.tag
             if tag in once:
-                if tag in parts:
+                if tag not in parts:
+                    parts[tag] = child
+                elif self._first:
+                    message = f"more than one <{tag}> where one is allowed; the first is read"
+                    notes.gather("repeated-tag", subject, message, child.line)
+                else:
                     raise LoadError(f"{subject}{at_line(child.line)}: a second <{tag}>; at most one is allowed")
-                parts[tag] = child
             elif tag not in repeated:
                 self.report_tag(element.tag, child, subject, notes)
         return parts
