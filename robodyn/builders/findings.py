@@ -149,6 +149,10 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "warning",
         "a link gives no mass or no moments of inertia; SDF's defaults, 1 kg and 1 kg m^2, are used",
     ),
+    "sdf-auto-inertial": (
+        "warning",
+        "an inertia that is computed from shapes (`auto`) is given as well; what is given is not used",
+    ),
     "sdf-initial-pose": ("info", "where a file puts a floating link is no part of the model"),
     "sdf-spring": ("warning", "a joint has a spring, whose force is no part of the model"),
     "sdf-gravity-off": ("warning", "a link that gravity does not act on in the file; here it does"),

@@ -31,8 +31,8 @@ CONSTRAINTS = frozenset(
 )
 """What holds bodies in Drake beyond joints."""
 
-OPAQUE = IGNORED_TAGS - {"physics"} | CONSTRAINTS
-"""Elements whose contents are not read."""
+OPAQUE = IGNORED_TAGS - {"physics", "collision"} | CONSTRAINTS
+"""Elements whose contents are not read. Of old physics gravity is, and of shapes the inertias of some links."""
 
 _MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})
 _MODEL_CHILDREN = frozenset({"pose", "static"})

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import at_line
+from robodyn.builders.sdf_auto_inertia import auto_inertial
 from robodyn.builders.sdf_values import NONE, Values, name_of, survey
 from robodyn.builders.values import off_unit, unit_axis
 from robodyn.description import Inertial, Limits, Mimic, Pose, Vector3
@@ -90,27 +91,24 @@ def read_inertial(link: Element, parts: dict[str, Element], subject: str, values
     """The inertial of a link, with SDF's defaults; where those are used for a link that moves, they are reported.
 
     Raises:
-        LoadError: it is to be computed from shapes, which are not read, or a value is none.
+        LoadError: it is to be computed from shapes of which it cannot, or a value is none.
     """
     notes, element = values.notes, parts.get("inertial")
     missing = ["<inertial>"]
     mass, pose, six = 1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)
     if element is not None:
         here = f"{subject} inertial"
-        if element.attributes.get("auto", "false").strip().casefold() in ("1", "true"):
-            raise LoadError(
-                f"{here}{at_line(element.line)} is to be computed from shapes (auto), which are not read; give <mass> "
-                "and <inertia>"
-            )
         own = survey(element, here, _INERTIAL_CHILDREN, frozenset({"auto"}), notes)
+        if "fluid_added_mass" in own:
+            message = "the mass of a fluid that moves along (<fluid_added_mass>) has no part"
+            notes.gather("sdf-added-mass", subject, message, own["fluid_added_mass"].line)
+        if values.flag_of(element, "auto", here, False):
+            return auto_inertial(link, own, subject, values)
         X, _ = values.pose(own, here, related=False)
         pose = Pose(X.r, transpose(X.E))
         mass = values.number(own, "mass", here, 1.0)
         six, missing = _moments(own, here, values)
         missing += [] if "mass" in own else ["<mass>"]
-        if "fluid_added_mass" in own:
-            message = "the mass of a fluid that moves along (<fluid_added_mass>) has no part"
-            notes.gather("sdf-added-mass", subject, message, own["fluid_added_mass"].line)
     if missing and moves:
         message = f"without {', '.join(missing)}: SDF's defaults are used, 1 kg and moments of 1 kg m^2"
         notes.gather("sdf-default-inertial", subject, message, link.line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from robodyn.builders.axes import pose_transform
 from robodyn.builders.elements import Element
@@ -49,6 +50,8 @@ _IGNORED_ATTRIBUTES = frozenset({("joint", "cfm"), ("world", "type")})
 _FORMATS = ("euler_rpy", "quat_xyzw")
 _YES, _NO = ("1", "true"), ("0", "false")
 _UNBOUNDED = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
+_COMMAS = re.compile(r"(?<=[0-9.]),(?=\s|\Z)")
+"""A comma that ends a number, as some files have them in poses, and Gazebo and Drake read."""
 _MOST_NAME = 1000
 """Longer names are refused: the names of models stand before those of all that is in them."""
 
@@ -141,6 +144,9 @@ class Values:
             return IDENTITY, reference
         count = 7 if form == "quat_xyzw" else 6
         values = numbers(text, count)
+        if values is None and (values := numbers(_COMMAS.sub(" ", text), count)) is not None:
+            message = "commas between the numbers of a pose are read as blanks"
+            self.notes.gather("stray-text", subject, message, element.line)
         if values is None:
             raise bad_number(text, where, count)
         if not any(values[3:6]) and form == "euler_rpy":

@@ -391,11 +391,12 @@ def convert(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    model_dir: ModelDir = None,
 ) -> None:
     """Write a robot in another format."""
     from robodyn.cli import edits
 
-    edits.write(edits.read(file, base, mimic, equality, lenient), out)
+    edits.write(edits.read(file, base, mimic, equality, lenient, model_dir), out)
 
 
 @app.command(
@@ -415,11 +416,12 @@ def lock(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    model_dir: ModelDir = None,
 ) -> None:
     """Write a robot whose joints are locked."""
     from robodyn.cli import edits
 
-    model = edits.read(file, base, mimic, equality, lenient)
+    model = edits.read(file, base, mimic, equality, lenient, model_dir)
     edits.write(model.lock(edits.locked(model, joint)), out)
 
 
@@ -439,13 +441,14 @@ def attach(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    model_dir: ModelDir = None,
 ) -> None:
     """Write a robot with another one fixed to one of its links."""
     from robodyn.cli import edits
 
     pose = edits.pose(xyz, rpy)
-    model = edits.read(file, base, mimic, equality, lenient)
-    edits.write(model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix), out)
+    model = edits.read(file, base, mimic, equality, lenient, model_dir)
+    edits.write(model.attach(edits.read(other, None, None, None, lenient, None), link, pose, prefix), out)
 
 
 @app.command(

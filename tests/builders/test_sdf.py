@@ -124,6 +124,17 @@ def same(ours: rd.Model, theirs: rd.Model) -> None:
 
 # Against Drake.
 
+SHAPES = (
+    "<box><size>1 2 3</size></box>",
+    "<sphere><radius>0.5</radius></sphere>",
+    "<cylinder><radius>0.5</radius><length>2</length></cylinder>",
+    "<capsule><radius>0.5</radius><length>2</length></capsule>",
+    "<ellipsoid><radii>0.5 1 2</radii></ellipsoid>",
+    "<cone><radius>0.5</radius><length>2</length></cone>",
+    "<cylinder/>",
+)
+"""Those whose inertia libsdformat computes; without sizes it takes 1 m."""
+
 WHOLE = {
     "kinds": chain(["revolute", "prismatic", "screw", "universal", "continuous", "fixed", "revolute"]),
     "universal axes": sdf(
@@ -224,6 +235,25 @@ WHOLE = {
         link("b"),
         link("c"),
         joint("j", "a", "b", more=f"{axis()}<parent>c</parent><child>c</child>{axis('0 1 0')}"),
+    ),
+    "commas in a pose": sdf(link("a", '<pose degrees="true">-0.05, 1.,\n 0.015, 0, 0, 90</pose>')),
+    "inertias of shapes": sdf(
+        *(
+            f'<link name="l{i}"><inertial auto="{"1" if i else "true"}"><density>700</density></inertial>{each}</link>'
+            for i, each in enumerate(
+                f'<collision name="c">{POSE}<geometry>{shape}</geometry></collision>'
+                f'<collision name="d"><density>{90 * i + 50}</density><geometry><box><size>1 2 0.3</size></box></geometry>'
+                "</collision>"
+                for i, shape in enumerate(SHAPES)
+            )
+        ),
+        *(joint(f"j{i}", f"l{i - 1}", f"l{i}", pose=POSE) for i in range(1, 7)),
+        version="1.11",
+    ),
+    "an inertia of shapes with a mass": sdf(
+        f'<link name="a"><inertial auto="true"><mass>5</mass></inertial><collision name="c">{POSE}<geometry>'
+        "<cone><radius>0.3</radius><length>0.8</length></cone></geometry></collision></link>",
+        version="1.12",
     ),
     "static inside": sdf(
         link("a", POSE), f'<model name="n"><static>1</static>{link("b", POSE)}</model>', joint("j", "n::b", "a")
@@ -629,6 +659,7 @@ def test_every_finding_is_reached(tmp_path):
     text = sdf(
         POSE,
         link("a", more="<gravity>false</gravity><kinematic>1</kinematic><visual name='v'><geometry/></visual>"),
+        '<link name="d"><inertial auto="1"><pose/></inertial><collision><geometry><box/></geometry></collision></link>',
         '<link name="b"><inertial><fluid_added_mass><xx>1</xx></fluid_added_mass></inertial></link>',
         link("c"),
         joint("j", "b", "a", more=axis("0 0 1", "<dynamics><spring_stiffness>3</spring_stiffness></dynamics>")),
@@ -659,6 +690,11 @@ def test_every_source(tmp_path):
         assert rd.load(source).joint_names == wanted.joint_names
 
 
+def auto(parts: str) -> str:
+    """A link whose inertia is to be computed from one collision; "" for none."""
+    return sdf(f'<link name="a"><inertial auto="true"/>{f"<collision>{parts}</collision>" if parts else ""}</link>')
+
+
 BROKEN = {
     "robot": ("<robot name='r'/>", 'root element is "robot"'),
     "not well-formed": ('<sdf version="1.7"><model name="m">', "not well-formed XML"),
@@ -669,7 +705,13 @@ BROKEN = {
     "no links": (sdf(""), 'model "m" .*has no link'),
     "two worlds": ('<sdf version="1.7"><world name="a"/><world name="b"/></sdf>', "several worlds"),
     "include": (sdf(link("a"), "<include><uri>model://x</uri></include>"), "no folder is given to look in"),
-    "auto": (sdf('<link name="a"><inertial auto="true"/></link>'), "computed from shapes"),
+    "auto, no shape": (auto(''), 'the link has no <collision>'),
+    "auto, a mesh": (auto('<geometry><mesh><uri>a.stl</uri></mesh></geometry>'), "<mesh>; the link's inertia is"),
+    "auto, no geometry": (auto('<density>1</density>'), "no shape; the link's inertia"),
+    "auto, size": (auto('<geometry><box><size>1 0 1</size></box></geometry>'), 'wanted numbers greater than zero'),
+    "auto, density": (auto('<density>-1</density><geometry><box/></geometry>'), 'wanted both greater than zero'),
+    "auto, frame": (auto("<pose relative_to='a'/><geometry><box/></geometry>"), 'given in the frame "a"'),
+    "auto, overflow": (auto('<density>1e308</density><geometry><sphere/></geometry>'), 'wanted both greater'),
     "link world": (sdf(link("world")), "SDF keeps for itself"),
     "twice": (sdf(link("a"), link("a")), "that of something else"),
     "joint twice": (sdf(link("a"), link("b"), joint("j", "a", "b"), joint("j", "a", "b")), "that of something else"),
