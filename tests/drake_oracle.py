@@ -20,14 +20,17 @@ DOWN = (0.0, 0.0, -9.81)
 """Drake's gravity, whatever a file says."""
 
 
-def plant_of(source: str | Path) -> Any:
-    """Drake's plant of SDF, a path or a text; raises RuntimeError for what Drake does not read."""
+def plant_of(source: str | Path, packages: dict[str, Path] | None = None) -> Any:
+    """Drake's plant of SDF, a path or a text; raises RuntimeError for what Drake does not read. `packages`: folders of
+    models that are included."""
     from pydrake.multibody.parsing import Parser
     from pydrake.multibody.plant import MultibodyPlant
 
     logging.getLogger("drake").setLevel(logging.ERROR)
     plant = MultibodyPlant(0.0)
     parser = Parser(plant)
+    for name, folder in (packages or {}).items():
+        parser.package_map().Add(name, str(folder))
     if isinstance(source, Path):
         parser.AddModels(str(source))
     else:
@@ -54,11 +57,17 @@ def readable(path: Path) -> tuple[str, str]:
     return text, ", ".join(done)
 
 
-def errors(source: str | Path, model: rd.Model, states: int = 3, seed: int = 0) -> dict[str, float]:
+def errors(
+    source: str | Path,
+    model: rd.Model,
+    states: int = 3,
+    seed: int = 0,
+    packages: dict[str, Path] | None = None,
+) -> dict[str, float]:
     """The largest differences, relative to the largest number: inverse dynamics, mass matrix, gravity, poses of all
     links and frames, and the residual of forward dynamics."""
     print(f"seed {seed}")
-    plant = plant_of(source)
+    plant = plant_of(source, packages)
     context, dyn, rng = (
         plant.CreateDefaultContext(),
         rd.Dynamics(model, engine="reference"),
@@ -103,12 +112,11 @@ def _name(plant: Any, part: Any, several: bool) -> str:
 
 
 def _several(plant: Any) -> bool:
-    from pydrake.multibody.tree import BodyIndex
+    from pydrake.multibody.tree import FrameIndex
 
-    models = {
-        plant.GetModelInstanceName(plant.get_body(BodyIndex(i)).model_instance()) for i in range(1, plant.num_bodies())
-    }
-    return len({each.split("::")[0] for each in models}) > 1
+    frames = [plant.get_frame(FrameIndex(i)) for i in range(1, plant.num_frames())]
+    models = {plant.GetModelInstanceName(frame.model_instance()).split("::")[0] for frame in frames}
+    return len(models - {"WorldModelInstance"}) > 1
 
 
 def _joint_names(plant: Any, model: rd.Model) -> list[str]:

@@ -152,15 +152,28 @@ _CODES: dict[str, tuple[Severity, str]] = {
     # Found while SDF is read.
     "sdf-loop": (
         "info",
-        "a joint closes a loop: a constraint of the model; a warning where it is left out, as a gearbox, or a joint "
+        "a joint closes a loop, or is a gearbox: a constraint of the model; a warning where it is left out, as a joint "
         "for which there is no constraint",
     ),
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
+    "sdf-include": (
+        "warning",
+        "an `<include>` changes what it includes by elements that are not read (`<experimental:params>`), or merges a "
+        "static model, whose links move; an info where a file holds lights and actors alone",
+    ),
+    "sdf-static-around": (
+        "warning",
+        "a model that moves in a static one: it moves, as in Drake and by the specification; Gazebo holds it",
+    ),
     "sdf-turned-joint": ("info", "a joint is passed from its child to its parent, which is further from the root"),
     "sdf-static-joint": ("info", "a joint of a static model; none of it moves"),
     "sdf-default-inertial": (
         "warning",
         "a link gives no mass or no moments of inertia; SDF's defaults, 1 kg and 1 kg m^2, are used",
+    ),
+    "sdf-auto-inertial": (
+        "warning",
+        "an inertia that is computed from shapes (`auto`) is given as well; what is given is not used",
     ),
     "sdf-initial-pose": ("info", "where a file puts a floating link is no part of the model"),
     "sdf-spring": ("warning", "a joint has a spring, whose force is no part of the model"),

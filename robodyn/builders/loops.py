@@ -121,10 +121,12 @@ def close(description: RobotDescription, mimics: Mimics, loops: list[Loop]) -> t
     Raises:
         LoadError: too many, a name that is taken, a link that does not exist, or a place that overflows.
     """
+    if not loops:
+        return description, []
     if len(loops) > MAX_LOOPS:
         raise LoadError(f"more than {MAX_LOOPS} joints close loops, the most that are read")
     taken = {joint.name: joint.line for joint in description.joints}
-    body = _bodies(description, mimics)
+    body = links_alike(description, mimics)
     found: list[Constraint] = []
     said = []
     for loop in loops:
@@ -169,18 +171,18 @@ def _constraint(loop: Loop, where: str) -> tuple[Constraint | None, str]:
     return made, f"it closes a loop: a constraint, {type(made).__name__} ({', '.join(made.rows)}){without}"
 
 
-def _bodies(description: RobotDescription, mimics: Mimics) -> dict[str, str]:
-    """The link that stands for the body of each, by name: what joints that never move hold is one body."""
-    welded: dict[str, list[str]] = {link.name: [] for link in description.links}
+def links_alike(description: RobotDescription, mimics: Mimics, types: frozenset[str] = frozenset()) -> dict[str, str]:
+    """For every link one that stands for all that joints hold to it which never move, or are of some `types`."""
+    near: dict[str, list[str]] = {link.name: [] for link in description.links}
     for joint in description.joints:
-        if joint.name in mimics.welded:
-            welded[joint.parent].append(joint.child)
-            welded[joint.child].append(joint.parent)
-    body: dict[str, str] = {}
-    for name in welded:
-        waiting = [] if name in body else [name]
+        if joint.name in mimics.welded or joint.type in types:
+            near[joint.parent].append(joint.child)
+            near[joint.child].append(joint.parent)
+    found: dict[str, str] = {}
+    for name in near:
+        waiting = [] if name in found else [name]
         for link in waiting:  # grows while it is walked
-            if link not in body:
-                body[link] = name
-                waiting += welded[link]
-    return body
+            if link not in found:
+                found[link] = name
+                waiting += near[link]
+    return found

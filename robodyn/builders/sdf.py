@@ -1,12 +1,13 @@
 """SDF: a Model from a world, a model, or several, as libsdformat and Drake understand them.
 
-Nothing but the one file is read: meshes, and files that it includes, are never opened.
+Of other files only SDF that it includes is read, from folders that the user gives and that of the file; meshes never.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable, Mapping
 from typing import IO, Any, Literal
 
 from numpy.typing import ArrayLike
@@ -19,7 +20,7 @@ from robodyn.builders.findings import Notes, Report
 from robodyn.builders.loops import close
 from robodyn.builders.sdf_models import SdfFile, read_file
 from robodyn.builders.sdf_tree import describe
-from robodyn.builders.sources import read_source
+from robodyn.builders.sources import path_of, read_source
 from robodyn.description import RobotDescription
 from robodyn.errors import ArgumentError
 from robodyn.model import Model
@@ -35,6 +36,7 @@ def load_sdf(
     mimic: Literal["follow", "ignore"] = "follow",
     strict: bool = True,
     gravity: ArrayLike | None = None,
+    model_dirs: Iterable[str | os.PathLike[str]] | Mapping[str, str | os.PathLike[str]] = (),
 ) -> Model:
     """Load robots from SDF, of versions 1.2 to 1.12.
 
@@ -53,14 +55,17 @@ def load_sdf(
         strict: whether inertias that no body can have are refused; if not, they are used and reported.
         gravity: acceleration of free fall in world coordinates, m/s^2. None: the world's, which without an element is
             (0, 0, -9.8); (0, 0, -9.81) for files without a world.
+        model_dirs: where models are that the file includes: folders that hold models, or a dictionary of the names in
+            `model://NAME` and `package://NAME` to folders. URIs relative to the file of `source` want none.
 
     Returns:
         The model; `model.report` lists what was cut, merged, defaulted, ignored or doubtful.
 
     Raises:
-        LoadError: not a usable robot, or one that needs other files; names the element and the value.
-        ArgumentError: an option that does not exist, a gravity that is not three real numbers, or a source of no such
-            kind.
+        LoadError: not a usable robot, or a file that it includes is not found or not in the folders; names the element
+            and the value.
+        ArgumentError: an option that does not exist, a folder that does not, a gravity that is not three real numbers,
+            or a source of no such kind.
         NumericalError: NaN or infinity in `gravity`.
     """
     follow, strictly = one_of("mimic", mimic, MIMIC), flag("strict", strict)
@@ -70,16 +75,17 @@ def load_sdf(
         raise ArgumentError(f"model: got {exact.type_name(model)}; wanted the name of a model, or None")
     given = None if gravity is None else gravity_vector(gravity)
     notes = Notes()
-    file = read_file(read_source(source), name, notes)
-    description, loops = describe(file, held, notes)
+    file = read_file(read_source(source), path_of(source), model_dirs, name, notes)
+    description, loops, gears = describe(file, held, notes)
     found = RobotDescription(file.name, description.links, description.joints, Report(notes.findings()))
     checked, mimics = check_and_resolve(found, mimic=follow, strict=strictly)
-    if loops:
-        checked, said = close(checked, mimics, loops)
-        notes = Notes()
-        for each in said:
-            notes.gather("sdf-loop", each.element, each.message, each.line, each.severity)
-        checked = dataclasses.replace(checked, report=Report((*checked.report, *notes.findings())))
+    checked, said = close(checked, mimics, loops)
+    couplings, more = gears.couple(checked, mimics)
+    notes = Notes()
+    for each in (*said, *more):
+        notes.gather("sdf-loop", each.element, each.message, each.line, each.severity)
+    constraints, report = (*checked.constraints, *couplings), Report((*checked.report, *notes.findings()))
+    checked = dataclasses.replace(checked, constraints=constraints, report=report)
     falling = gravity_vector(file.gravity or _USUAL_GRAVITY) if given is None else given
     return _with_dampings(assemble(checked, mimics, "fixed", falling), file)
 

@@ -22,13 +22,18 @@ _NEAR = 4
 
 @dataclass(slots=True)
 class Scope:
-    """A model, or the world: the names in it, and its own frame."""
+    """A model, or the world: the names in it, its own frame, and where in the list of all joints its joints are."""
 
     prefix: str
     node: int
     depth: int
     names: dict[str, int] = field(default_factory=dict)
     scopes: dict[str, Scope] = field(default_factory=dict)
+    joints: dict[str, int] = field(default_factory=dict)
+
+    def merged(self, node: int) -> Scope:
+        """That of a model which is merged into this one: the same names, and a frame of its own."""
+        return Scope(self.prefix, node, self.depth, self.names, self.scopes, self.joints)
 
 
 @dataclass(slots=True)
@@ -115,7 +120,7 @@ class Frames:
         while True:
             if rest in inner.names:
                 return inner.names[rest]
-            if rest == "__model__" and inner.depth:
+            if rest == "__model__" and inner.node != WORLD:
                 return inner.node
             first, colons, after = rest.partition("::")
             if not colons or first not in inner.scopes:
@@ -127,6 +132,10 @@ class Frames:
         raise LoadError(
             f"{subject}{at_line(line)}: there is no frame {quoted(name)}; near it are {near or 'none at all'}"
         )
+
+    def carrier(self, scope: Scope, name: str, subject: str, line: int | None) -> int:
+        """The frame of a name that "world" may be, which means the world whatever else is called so."""
+        return WORLD if name == "world" else self.find(scope, name, subject, line)
 
     def relative(self, of: int, in_: int) -> Transform:
         """The transform from the frame `in_` to the frame `of`, at the poses of the file."""

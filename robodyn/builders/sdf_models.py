@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import re
+import os
 from dataclasses import field
+from pathlib import Path
+from typing import Any
 
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line, listed
+from robodyn.builders.sdf_files import ModelFolders, Origin
 from robodyn.builders.sdf_frames import WORLD, Frames, Scope
+from robodyn.builders.sdf_includes import CONSTRAINTS, OPAQUE, Includes, Member, foremost, version_in
 from robodyn.builders.sdf_parts import Axis, JointPart, read_inertial, read_joint, read_link
-from robodyn.builders.sdf_values import IGNORED_TAGS, NONE, Values, name_of, survey
+from robodyn.builders.sdf_values import Values, survey
 from robodyn.builders.urdf import MAX_LINKS
 from robodyn.description import Link
 from robodyn.errors import LoadError
@@ -17,18 +21,9 @@ from robodyn.messages import near_misses, quoted
 from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY
 
-_OLDEST, _NEWEST = (1, 2), (1, 12)
-_VERSION = re.compile(r"1\.([0-9]{1,3})")
-_MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})
-_MODEL_CHILDREN = frozenset({"pose", "static"})
-_PARTS = frozenset({"link", "joint", "frame", "model", "include", "drake:joint"})
-_CONSTRAINTS = frozenset(
-    {
-        *("drake:ball_constraint", "drake:coupler_constraint", "drake:distance_constraint", "drake:weld_constraint"),
-        *("drake:tendon_constraint", "drake:linear_bushing_rpy", "drake:linear_spring_damper"),
-    }
-)
-"""What holds bodies in Drake beyond joints."""
+_MAX_MODELS_DEEP = 100
+"""Most models that are nested in one another, those of included files among them."""
+
 _PLANAR = frozenset({"drake:parent", "drake:child", "drake:damping"})
 
 
@@ -45,19 +40,24 @@ class Body:
 class Edge:
     """A joint between two frames, `parent` and `child`, once they are found. `from_parent`, `from_child`: its own frame
     on either side: one where it is a joint of SDF; two, which coordinate zero brings together, where it is Drake's.
-    `leaders`: names of the joints that its axes mimic, with the numbers of their axes."""
+    `leaders`: names of the joints that its axes mimic, with the numbers of their axes. `subject`: what messages call
+    it; `line`: None for one of an included file; `static`: whether it is a joint of a static model; `reference`: of a
+    gearbox the frame that its angles are counted from."""
 
     name: str
     part: JointPart
     scope: Scope
     node: int
     static: bool
+    subject: str = ""
+    line: int | None = None
     axes_in: list[int] = field(default_factory=list)
     parent: int = WORLD
     child: int = WORLD
     from_parent: int = WORLD
     from_child: int = WORLD
     leaders: list[tuple[str, int] | None] = field(default_factory=list)
+    reference: int | None = None
 
 
 @dataclass(slots=True)
@@ -73,46 +73,40 @@ class SdfFile:
     gravity: tuple[float, float, float] | None
 
 
-def read_file(data: bytes, model: str | None, notes: Notes) -> SdfFile:
+def read_file(data: bytes, path: str | None, model_dirs: Any, model: str | None, notes: Notes) -> SdfFile:
     """Everything that is in a file, or one model of it.
+
+    Args:
+        path: where the file is; None for text.
+        model_dirs: where models are that it includes; see `load_sdf`.
 
     Raises:
         LoadError: no SDF that can be used; names the element, what is there and what is allowed.
+        ArgumentError: `model_dirs` names no folders.
     """
-    opaque = IGNORED_TAGS - {"physics"} | _CONSTRAINTS
+    folders = ModelFolders(path, model_dirs)
     tops: list[Element] = []
-    root = parse_xml(data, "sdf", opaque, tops.append, texts=True, notes=notes)
-    return _Reader(notes, _version(root, notes)).read(root, tops, model)
-
-
-def _version(root: Element, notes: Notes) -> tuple[int, int]:
-    survey(root, "sdf", NONE, frozenset({"version"}), notes)
-    given = root.attributes.get("version", "").strip()
-    found = _VERSION.fullmatch(given)
-    version = (1, int(found[1]) if found else 0)
-    if version < _OLDEST:
-        wanted = f"wanted 1.{_OLDEST[1]} to 1.{_NEWEST[1]}"
-        raise LoadError(f"sdf{at_line(root.line)}: its version is {quoted(given)}; {wanted}")
-    if version > _NEWEST:
-        message = f"version {quoted(given)} of SDF is not known here; read as version 1.{_NEWEST[1]}"
-        notes.add("version-not-known", "sdf", message, root.line)
-    return version
+    root = parse_xml(data, "sdf", OPAQUE, tops.append, texts=True, notes=notes)
+    paths = () if path is None else (Path(os.path.realpath(path)),)
+    origin = Origin(version_in(root, "", notes), folders.home, paths=paths)
+    return _Reader(notes, folders, origin).read(tops, model)
 
 
 class _Reader:
     """One file, read."""
 
-    def __init__(self, notes: Notes, version: tuple[int, int]) -> None:
-        self._notes, self._version, self._values = notes, version, Values(notes)
+    def __init__(self, notes: Notes, folders: ModelFolders, origin: Origin) -> None:
+        self._notes, self._origin, self._values = notes, origin, Values(notes)
         self._frames = Frames()
+        self._includes = Includes(folders, self._frames, self._values)
         self._bodies: list[Body] = []
         self._edges: list[Edge] = []
         self._marks: list[tuple[Link, int]] = []
         self._first: set[int] = set()
-        self._joints: dict[tuple[int, str], Edge] = {}
-        self._canonical: list[tuple[Scope, str, str, int | None]] = []
+        self._name = "robot"
+        self._names: dict[str, set[str]] = {"link": set(), "joint": set()}
 
-    def read(self, root: Element, tops: list[Element], wanted: str | None) -> SdfFile:
+    def read(self, tops: list[Element], wanted: str | None) -> SdfFile:
         """The models of the root or of its world; see `read_file`."""
         worlds = [each for each in tops if each.tag == "world"]
         outer = [each for each in tops if each.tag in ("model", "include")]
@@ -121,29 +115,28 @@ class _Reader:
                 survey.report_tag("sdf", each, "sdf", self._notes)
         if len(worlds) > 1 or (worlds and outer):
             raise LoadError("the file holds several worlds, or a world and models beside it; wanted one or the other")
-        name, gravity, elements = "robot", None, outer
+        gravity, elements = None, outer
         if worlds:
-            name, gravity, elements = self._world(worlds[0])
-        models = self._chosen([each for each in elements if each.tag == "model"], wanted)
-        if wanted is None:
-            self._refuse_includes(elements)
-        if not models:
-            raise LoadError("the file holds no model; at least one is needed")
+            self._name, gravity, elements = self._world(worlds[0])
         world = Scope("", WORLD, 0)
-        prefixed = len(models) > 1
-        for element in models:
-            self._model(element, world, prefixed, False)
-        beside = [each for each in elements if each.tag in ("frame", "joint")]
+        members, models = self._chosen(elements, world, wanted)
+        if not models and not worlds:
+            raise LoadError("the file holds no model; at least one is needed")
+        if len(models) == 1:
+            self._name = models[0].checked_name("model")
+        beside = [each for each in members if each.element.tag in ("frame", "joint")]
+        for part in beside if wanted is None else ():
+            self._names["link" if part.element.tag == "frame" else "joint"].add(part.name)
+        for model in models:
+            self._model(model, len(models) > 1, static=False)
         if wanted is None:
-            self._parts(beside, world, False)
-        for each in beside if wanted is not None else ():
-            if each.tag == "joint":
+            self._parts(beside, False)
+        for part in beside if wanted is not None else ():
+            if part.element.tag == "joint":
                 message = "a joint between models, of which one alone is loaded; left out"
-                name = quoted(each.attributes.get("name", ""))
-                self._notes.gather("sdf-constraint", f"joint {name}", message, each.line)
-        self._finish(world)
-        name = models[0].attributes["name"].strip() if len(models) == 1 else name
-        return SdfFile(name, self._bodies, self._edges, self._marks, self._frames, gravity)
+                self._notes.gather("sdf-constraint", part.subject("joint", part.name), message, part.element.line)
+        self._finish()
+        return SdfFile(self._name, self._bodies, self._edges, self._marks, self._frames, gravity)
 
     def _world(self, element: Element) -> tuple[str, tuple[float, float, float], list[Element]]:
         """Name, gravity and parts of a world."""
@@ -152,134 +145,144 @@ class _Reader:
         parts = survey(
             element, subject, frozenset({"gravity"}), frozenset({"name"}), self._notes, repeated=repeated
         )  # fmt: skip
-        if self._version < (1, 6):  # where it was with what integrates
+        if self._origin.version < (1, 6):  # where it was with what integrates
             physics = [each for each in element.children if each.tag == "physics"]
             parts = {each.tag: each for part in physics[:1] for each in part.children if each.tag == "gravity"} or parts
         gravity = self._values.vector(parts, "gravity", subject, (0.0, 0.0, -9.8))
         name = element.attributes.get("name", "").strip() or "world"
         return name, gravity, [each for each in element.children if each.tag in repeated]
 
-    def _chosen(self, models: list[Element], wanted: str | None) -> list[Element]:
-        names = [name_of(each, "model") for each in models]
+    def _chosen(self, elements: list[Element], world: Scope, wanted: str | None) -> tuple[list[Member], list[Member]]:
+        """All that stands in the world or beside the models, and of that the models: all, or the one that is wanted.
+
+        For one model no file is opened but that which it is in, where its name stands in this file.
+        """
+        if wanted is not None and wanted in (names := [_name_here(each) for each in elements]):
+            chosen = names.index(wanted)
+            elements = [each for i, each in enumerate(elements) if i == chosen or each.tag in ("frame", "joint")]
+        members = self._includes.members(elements, world, self._origin)
+        models = [each for each in members if each.element.tag == "model"]
+        for each in models:
+            each.checked_name("model")
         if wanted is None:
-            return models
-        found = [each for each, name in zip(models, names, strict=True) if name == wanted]
+            return members, models
+        found = [each for each in models if each.name == wanted]
         if not found:
-            near = listed([quoted(name) for name in near_misses(wanted, names, 5)])
+            near = listed([quoted(name) for name in near_misses(wanted, [each.name for each in models], 5)])
             raise LoadError(f"model: there is no model {quoted(wanted)} in the file; there are {near or 'none'}")
-        return found
+        return members, found
 
-    def _refuse_includes(self, elements: list[Element]) -> None:
-        for each in elements:
-            if each.tag == "include":
-                uri = next((child.text for child in each.children if child.tag == "uri"), "")
-                raise LoadError(
-                    f"include{at_line(each.line)}: {quoted(uri)} is another file, and none but the given one is "
-                    "opened; put its contents here, or name a model of this file (model=) to load that alone"
-                )
-
-    def _model(self, element: Element, outer: Scope, prefixed: bool, static: bool) -> None:
-        """A model and, in it, its nested models; XML is at most `MAX_DEPTH` deep, and so is this."""
-        name = name_of(element, "model")
-        subject = f"model {quoted(name)}"
-        own = survey(
-            element, subject, _MODEL_CHILDREN, _MODEL_ATTRIBUTES, self._notes, repeated=_PARTS | _CONSTRAINTS
-        )  # fmt: skip
-        self._refuse_includes(element.children)
+    def _model(self, member: Member, prefixed: bool, static: bool) -> None:
+        """A model and, in it, its nested models. `static`: whether the model around it stands still."""
+        element, outer = member.element, member.scope
+        name = member.checked_name("model")
+        subject = member.subject("model", name)
         frames, node = self._frames, self._frames.new(subject, element.line)
-        self._add(outer, name, node, subject, element.line)
+        self._add(member, name, node, subject)
+        if outer.depth >= _MAX_MODELS_DEEP:
+            raise LoadError(f"{subject}{at_line(element.line)}: models are nested more than {_MAX_MODELS_DEEP} deep")
         prefix = frames.full_name(outer, f"{name}::") if prefixed else ""
         scope = outer.scopes[name] = Scope(prefix, node, outer.depth + 1)
-        pose, relative_to = self._values.pose(own, subject)
-        frames.put(node, pose, (outer, relative_to) if relative_to else outer.node)
-        if placed := element.attributes.get("placement_frame", "").strip():
-            frames.place(node, scope, placed)
-        static = static or self._values.flag(own, "static", subject, False)
-        for child in element.children:
-            if child.tag == "model":
-                self._model(child, scope, True, static)
-            elif child.tag in _CONSTRAINTS:
-                message = f"<{child.tag}> holds bodies beyond joints; the tree moves without it"
-                self._notes.gather("sdf-constraint", subject, message, child.line)
-        self._parts(element.children, scope, static)
-        canonical = element.attributes.get("canonical_link", "").strip()
-        if canonical:
-            self._canonical.append((scope, canonical, f"canonical_link of {subject}", element.line))
-        stands_for_it = canonical or _foremost(element)
-        if not stands_for_it:
+        part = self._includes.model_part(member, subject, scope)
+        self._includes.put(node, part, outer, scope)
+        members = self._includes.members(element.children, scope, member.origin)
+        if static and not part.static:
+            message = "it moves, though the model around it is static"
+            self._notes.gather("sdf-static-around", subject, message, element.line)
+        for each in members:
+            if each.element.tag == "model":
+                self._model(each, True, part.static)
+            elif each.element.tag in CONSTRAINTS:
+                message = f"<{each.element.tag}> holds bodies beyond joints; the tree moves without it"
+                self._notes.gather("sdf-constraint", subject, message, each.element.line)
+        self._parts(members, part.static)
+        holder = part.canonical or foremost(members)
+        if not holder and not part.static:
             raise LoadError(f"{subject}{at_line(element.line)} has no link; at least one is needed")
-        frames.hold(node, (scope, stands_for_it))
+        frames.hold(node, (scope, holder) if holder else WORLD)
 
-    def _parts(self, elements: list[Element], scope: Scope, static: bool) -> None:
+    def _parts(self, members: list[Member], static: bool) -> None:
         """Links, frames and joints of a model, and frames and joints of a world."""
-        for element in elements:
-            if element.tag == "link":
-                self._link(element, scope, static)
-            elif element.tag == "frame":
-                self._frame(element, scope)
-            elif element.tag in ("joint", "drake:joint"):
-                self._joint(element, scope, static)
+        for member in members:
+            tag = member.element.tag
+            if tag == "link":
+                self._link(member, static)
+            elif tag == "frame":
+                self._frame(member)
+            elif tag in ("joint", "drake:joint"):
+                self._joint(member, static)
             if max(len(self._bodies) + len(self._marks), len(self._edges)) > MAX_LINKS:
                 raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
-    def _add(self, scope: Scope, name: str, node: int, subject: str, line: int | None) -> None:
+    def _add(self, member: Member, name: str, node: int, subject: str) -> None:
         """A name for a frame. Until version 1.6 a joint could be called like a link, which the name then means."""
-        first = subject.startswith(("link", "model"))
+        scope, first = member.scope, subject.startswith(("link", "model"))
         if name in scope.names:
-            if self._version >= (1, 7) or (first and scope.names[name] in self._first):
-                raise LoadError(f"{subject}{at_line(line)}: the name is that of something else; give another")
+            if member.origin.version >= (1, 7) or (first and scope.names[name] in self._first):
+                line = at_line(member.element.line)
+                raise LoadError(f"{subject}{line}: the name is that of something else; give another")
             if not first:
                 return
         scope.names[name] = node
         if first:
             self._first.add(node)
 
-    def _link(self, element: Element, scope: Scope, static: bool) -> None:
-        name = name_of(element, "link")
-        subject = f"link {quoted(name)}"
+    def _full_name(self, scope: Scope, name: str, kind: str) -> str:
+        """A name with those of the models around it. That of the only model is left out, but where the world has
+        something of this name: each is a scope of its own."""
+        full, taken = self._frames.full_name(scope, name), self._names[kind]
+        if scope.depth:
+            while full in taken:
+                full = f"{self._name}::{full}"
+            taken.add(full)
+        return full
+
+    def _link(self, member: Member, static: bool) -> None:
+        element, scope, name = member.element, member.scope, member.checked_name("link")
+        subject = member.subject("link", name)
         parts = read_link(element, subject, self._values)
         node = self._frames.new(subject, element.line)
-        self._add(scope, name, node, subject, element.line)
+        self._add(member, name, node, subject)
         pose, relative_to = self._values.pose(parts, subject)
         self._frames.put(node, pose, (scope, relative_to) if relative_to else scope.node)
         self._frames.hold(node, node)
         inertial = read_inertial(element, parts, subject, self._values, moves=not static)
-        full = self._frames.full_name(scope, name)
-        self._bodies.append(Body(Link(full, inertial, element.line), node, static))
+        full = self._full_name(scope, name, "link")
+        self._bodies.append(Body(Link(full, inertial, member.line), node, static))
 
-    def _frame(self, element: Element, scope: Scope) -> None:
-        name = name_of(element, "frame")
-        subject = f"frame {quoted(name)}"
+    def _frame(self, member: Member) -> None:
+        element, scope, name = member.element, member.scope, member.checked_name("frame")
+        subject = member.subject("frame", name)
         parts = survey(element, subject, frozenset({"pose"}), frozenset({"name", "attached_to"}), self._notes)
         node = self._frames.new(subject, element.line)
-        self._add(scope, name, node, subject, element.line)
+        self._add(member, name, node, subject)
         pose, relative_to = self._values.pose(parts, subject)
         attached = element.attributes.get("attached_to", "").strip()
         holder = (scope, attached) if attached else scope.node
         self._frames.put(node, pose, (scope, relative_to) if relative_to else holder)
         self._frames.hold(node, holder)
-        self._marks.append((Link(self._frames.full_name(scope, name), line=element.line), node))
+        self._marks.append((Link(self._full_name(scope, name, "link"), line=member.line), node))
 
-    def _joint(self, element: Element, scope: Scope, static: bool) -> None:
-        subject = f"joint {quoted(element.attributes.get('name', ''))}"
-        read = self._planar if element.tag == "drake:joint" else self._usual
-        part = read(element, subject)
+    def _joint(self, member: Member, static: bool) -> None:
+        element, scope, name = member.element, member.scope, member.checked_name("joint")
+        subject = member.subject("joint", name)
+        part = self._planar(member, subject) if element.tag == "drake:joint" else self._usual(member, subject)
         node = self._frames.new(subject, element.line)
-        self._add(scope, part.name, node, subject, element.line)
-        if (scope.node, part.name) in self._joints:
+        self._add(member, name, node, subject)
+        if name in scope.joints:
             raise LoadError(f"{subject}{at_line(element.line)}: the name is that of another joint; give another")
         self._frames.put(node, part.pose, (scope, part.relative_to or part.child))
         self._frames.hold(node, (scope, part.child))
-        edge = Edge(self._frames.full_name(scope, part.name), part, scope, node, static)
-        self._joints[scope.node, part.name] = edge
-        self._edges.append(edge)
+        scope.joints[name] = len(self._edges)
+        full = self._full_name(scope, name, "joint")
+        self._edges.append(Edge(full, part, scope, node, static, subject, member.line))
 
-    def _usual(self, element: Element, subject: str) -> JointPart:
-        return read_joint(element, subject, self._values, self._version)
+    def _usual(self, member: Member, subject: str) -> JointPart:
+        return read_joint(member.element, subject, self._values, member.origin.version)
 
-    def _planar(self, element: Element, subject: str) -> JointPart:
+    def _planar(self, member: Member, subject: str) -> JointPart:
         """Drake's own joints, of which the planar one is read."""
-        name, kind = name_of(element, "joint"), element.attributes.get("type", "").strip()
+        element, kind = member.element, member.element.attributes.get("type", "").strip()
         if kind != "planar":
             raise LoadError(
                 f"{subject}{at_line(element.line)}: <drake:joint> has type {quoted(kind)}; planar alone is read"
@@ -290,20 +293,24 @@ class _Reader:
         )
         damping = self._values.vector(parts, "drake:damping", subject, (0.0, 0.0, 0.0))
         axes = [Axis("planar", damping=damping[0], dampings=damping)]
-        return JointPart(name, "planar", parent, child, IDENTITY, "", axes, element.line)
+        return JointPart(member.name, "planar", parent, child, IDENTITY, "", axes, element.line)
 
-    def _finish(self, world: Scope) -> None:
+    def _finish(self) -> None:
         """Find all that is named."""
         self._frames.resolve()
-        for scope, name, subject, line in self._canonical:
+        for scope, name, subject, line in self._includes.canonical:
             node = self._frames.find(scope, name, subject, line)
             if node == WORLD or self._frames.body(node) != node:
                 raise LoadError(f"{subject}{at_line(line)}: {quoted(name)} is no link; wanted a link of the model")
         for edge in self._edges:
             part, scope, frames = edge.part, edge.scope, self._frames
-            subject, line = f"joint {quoted(part.name)}", part.line
+            subject, line = edge.subject, part.line
             edge.parent = WORLD if part.parent == "world" else frames.find(scope, part.parent, subject, line)
             edge.child = frames.find(scope, part.child, subject, line)
+            if part.reference:
+                edge.reference = (
+                    WORLD if part.reference == "world" else frames.find(scope, part.reference, subject, line)
+                )
             drakes = part.type == "planar"
             edge.from_parent, edge.from_child = (edge.parent, edge.child) if drakes else (edge.node, edge.node)
             for axis in part.axes:
@@ -320,20 +327,18 @@ class _Reader:
         inner: Scope | None = scope
         for each in path.split("::") if path else ():
             inner = None if inner is None else inner.scopes.get(each)
-        found = None if inner is None else self._joints.get((inner.node, last))
-        found = self._joints.get((scope.node, name), found)
-        if found is None:
+        place = None if inner is None else inner.joints.get(last)
+        place = scope.joints.get(name, place)
+        if place is None:
             raise LoadError(f"{subject}{at_line(line)} mimics joint {quoted(name)}, which does not exist")
+        found = self._edges[place]
         if number and number >= len(found.part.axes):
             raise LoadError(f"{subject}{at_line(line)} mimics joint {quoted(name)}, which has no such axis")
         return found.name, number
 
 
-def _foremost(model: Element) -> str:
-    """What the frame of a model moves with where it does not say: its first link, or where it has none its first nested
-    model, which may say."""
-    for tag in ("link", "model"):
-        for child in model.children:
-            if child.tag == tag:
-                return child.attributes.get("name", "").strip()
-    return ""
+def _name_here(element: Element) -> str:
+    """The name of a model, or the one that an include gives it; "" where another file says it."""
+    if element.tag == "include":
+        return next((each.text for each in element.children if each.tag == "name"), "")
+    return element.attributes.get("name", "").strip() if element.tag == "model" else ""

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import at_line
+from robodyn.builders.sdf_auto_inertia import auto_inertial
 from robodyn.builders.sdf_values import NONE, Values, name_of, survey
 from robodyn.builders.values import off_unit, unit_axis
 from robodyn.description import Inertial, Limits, Mimic, Pose, Vector3
@@ -40,6 +41,8 @@ _TYPES = {
     "gearbox": (),
 }
 """What each of SDF's joint types is one after another."""
+_GEARBOX = ("revolute", "revolute")
+"""Axes of a gearbox, about which its two angles are."""
 _POSITIONS, _OTHERS = 1e16, -1.0
 """What SDF means by no limit."""
 _Z = (0.0, 0.0, 1.0)
@@ -68,7 +71,9 @@ class Axis:
 
 @dataclass(slots=True)
 class JointPart:
-    """A `<joint>`: names as written, the pose of its frame and the frame that is given in ("" for the child's)."""
+    """A `<joint>`: names as written, the pose of its frame and the frame that is given in ("" for the child's).
+
+    `ratio`, `reference`: of a gearbox, which has both axes or none; "" where no reference body is named."""
 
     name: str
     type: str
@@ -78,33 +83,32 @@ class JointPart:
     relative_to: str
     axes: list[Axis]
     line: int | None
+    ratio: float = 1.0
+    reference: str = ""
 
 
 def read_inertial(link: Element, parts: dict[str, Element], subject: str, values: Values, moves: bool) -> Inertial:
     """The inertial of a link, with SDF's defaults; where those are used for a link that moves, they are reported.
 
     Raises:
-        LoadError: it is to be computed from shapes, which are not read, or a value is none.
+        LoadError: it is to be computed from shapes of which it cannot, or a value is none.
     """
     notes, element = values.notes, parts.get("inertial")
     missing = ["<inertial>"]
     mass, pose, six = 1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)
     if element is not None:
         here = f"{subject} inertial"
-        if element.attributes.get("auto", "false").strip().casefold() in ("1", "true"):
-            raise LoadError(
-                f"{here}{at_line(element.line)} is to be computed from shapes (auto), which are not read; give <mass> "
-                "and <inertia>"
-            )
         own = survey(element, here, _INERTIAL_CHILDREN, frozenset({"auto"}), notes)
+        if "fluid_added_mass" in own:
+            message = "the mass of a fluid that moves along (<fluid_added_mass>) has no part"
+            notes.gather("sdf-added-mass", subject, message, own["fluid_added_mass"].line)
+        if values.flag_of(element, "auto", here, False):
+            return auto_inertial(link, own, subject, values)
         X, _ = values.pose(own, here, related=False)
         pose = Pose(X.r, transpose(X.E))
         mass = values.number(own, "mass", here, 1.0)
         six, missing = _moments(own, here, values)
         missing += [] if "mass" in own else ["<mass>"]
-        if "fluid_added_mass" in own:
-            message = "the mass of a fluid that moves along (<fluid_added_mass>) has no part"
-            notes.gather("sdf-added-mass", subject, message, own["fluid_added_mass"].line)
     if missing and moves:
         message = f"without {', '.join(missing)}: SDF's defaults are used, 1 kg and moments of 1 kg m^2"
         notes.gather("sdf-default-inertial", subject, message, link.line)
@@ -151,7 +155,8 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
     if child == "world":
         raise LoadError(f"{subject}{at_line(element.line)}: its child is the world, which does not move")
     pose, relative_to = values.pose(parts, subject)
-    axes = [_axis(parts, k, of, subject, values, version, element.line) for k, of in enumerate(_TYPES[kind])]
+    types = _GEARBOX if kind == "gearbox" and {"axis", "axis2"} <= parts.keys() else _TYPES[kind]
+    axes = [_axis(parts, k, of, subject, values, version, element.line) for k, of in enumerate(types)]
     if not axes and "axis" in parts:
         message = f"a {kind} joint has no use for its <axis>, which is not looked at"
         values.notes.gather("axis-not-used", subject, message, parts["axis"].line)
@@ -159,7 +164,12 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
         axes[0].pitch = _pitch(parts, subject, values)
     if len(axes) == 1:
         _drakes(axes[0], parts, subject, values)
-    return JointPart(name, kind, parent, child, pose, relative_to, axes, element.line)
+    part = JointPart(name, kind, parent, child, pose, relative_to, axes, element.line)
+    if kind == "gearbox":
+        part.ratio = values.number(parts, "gearbox_ratio", subject, 1.0)
+        given = values.text(parts, "gearbox_reference_body", subject) or ""
+        part.reference = "" if given == "__default__" else given
+    return part
 
 
 def _axis(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from robodyn.builders.findings import Notes
 from robodyn.builders.loops import Loop, lost
 from robodyn.builders.sdf_frames import WORLD, Frames
+from robodyn.builders.sdf_gears import TURNING, Gears
 from robodyn.builders.sdf_models import Body, Edge, SdfFile
 from robodyn.description import ONE_COORDINATE_TYPES, Joint, Link, Mimic, Pose, RobotDescription, Vector3
 from robodyn.errors import LoadError
@@ -22,9 +23,9 @@ _ROOT = "world"
 
 
 def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Edge]]:
-    """The joints that make a tree of the links and the world, and those that are left over, in the file's order.
+    """The joints that make a tree of the links and the world, and those that close loops, in the file's order.
 
-    What does not move is joined to the world before all others.
+    What does not move is joined to the world before all others. A gearbox is neither: it couples other joints.
     """
     leader = list(range(len(file.bodies) + 1))
     number = {body.node: i for i, body in enumerate(file.bodies, start=1)}
@@ -40,11 +41,12 @@ def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Edge]]:
         if body.static:
             leader[top(number[body.node])] = top(0)
     kept, cuts = [], []
+    standing = _standing(file)
     for edge in file.edges:
-        if edge.static:
+        if edge.node in standing or edge.part.type == "gearbox":
             continue
         one, other = (top(number[file.frames.body(end)]) for end in (edge.parent, edge.child))
-        if edge.part.type == "gearbox" or one == other:  # a gearbox couples two bodies that other joints hold
+        if one == other:
             cuts.append(edge)
         else:
             leader[one] = other
@@ -52,8 +54,16 @@ def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Edge]]:
     return kept, cuts
 
 
-def describe(file: SdfFile, base: str | None, notes: Notes) -> tuple[RobotDescription, list[Loop]]:
-    """The description of a file's robots, all under the root link "world", not yet checked, and joints that are cut.
+def _standing(file: SdfFile) -> set[int]:
+    """The joints of static models that join what does not move; others hold models that move."""
+    fixed = {WORLD, *(body.node for body in file.bodies if body.static)}
+    ends = {edge.node: {file.frames.body(end) for end in (edge.parent, edge.child)} for edge in file.edges}
+    return {edge.node for edge in file.edges if edge.static and ends[edge.node] <= fixed}
+
+
+def describe(file: SdfFile, base: str | None, notes: Notes) -> tuple[RobotDescription, list[Loop], Gears]:
+    """The description of a file's robots, all under the root link "world", not yet checked, joints that are cut, and
+    gearboxes.
 
     `base`: None: links that no joint holds float unless their model is static; "fixed": they are welded to the world;
     "floating": they float, those of static models too.
@@ -62,12 +72,14 @@ def describe(file: SdfFile, base: str | None, notes: Notes) -> tuple[RobotDescri
         bodies = [replace(body, static=False) for body in file.bodies]
         file = replace(file, bodies=bodies, edges=[replace(edge, static=False) for edge in file.edges])
     kept, cuts = spanning_tree(file)
+    standing = _standing(file)
     for edge in file.edges:
-        if edge.static:
+        if edge.node in standing:
             message = "a joint of a static model does not move; left out"
-            notes.gather("sdf-static-joint", f"joint {quoted(edge.name)}", message, edge.part.line)
+            notes.gather("sdf-static-joint", f"joint {quoted(edge.name)}", message, edge.line)
     tree = _Tree(file, kept, notes)
-    return tree.description(base), [tree.loop(edge) for edge in cuts]
+    boxes = [edge for edge in file.edges if edge.part.type == "gearbox" and edge.node not in standing]
+    return tree.description(base), [tree.loop(edge) for edge in cuts], tree.gears(boxes)
 
 
 class _Tree:
@@ -168,7 +180,15 @@ class _Tree:
         kind = part.type if single is None else single.type
         said = () if single is None else lost(single)
         names = self._name(ends[0]), self._name(ends[1])
-        return Loop(edge.name, f"joint {quoted(edge.name)}", kind, *names, to_at, at, axis, part.line, said)
+        return Loop(edge.name, f"joint {quoted(edge.name)}", kind, *names, to_at, at, axis, edge.line, said)
+
+    def gears(self, gearboxes: list[Edge]) -> Gears:
+        """Gearboxes, and the joints that they may couple."""
+        single = [edge for edge in self._edges if len(edge.part.axes) == 1 and edge.part.axes[0].type in TURNING]
+        turning = tuple((edge, self._axis_names[edge.name, 0]) for edge in single)
+        ends = {end for edge in (*gearboxes, *single) for end in (edge.parent, edge.child, edge.reference)}
+        link = {end: self._name(self._frames.body(end)) for end in ends if end is not None}
+        return Gears(self._file, tuple(gearboxes), turning, link)
 
     def _axis(self, edge: Edge, k: int) -> Vector3:
         """An axis in the joint's frame on its child."""
@@ -191,7 +211,7 @@ class _Tree:
         from_near, from_far = (frames.relative(side, end) for side, end in zip(sides, (near, far), strict=True))
         parent, child = self._name(near), self._name(far)
         if not part.axes:
-            return [Joint(edge.name, "fixed", parent, child, _pose(frames.relative(far, near)), line=part.line)], []
+            return [Joint(edge.name, "fixed", parent, child, _pose(frames.relative(far, near)), line=edge.line)], []
         axes = [self._axis(edge, k) for k in range(len(part.axes))]
         to_far = from_far.inverse() if from_far is not IDENTITY else IDENTITY
         if len(axes) == 1 and part.axes[0].type in ONE_COORDINATE_TYPES:
@@ -226,7 +246,7 @@ class _Tree:
             last = k == order[-1][0] and whole
             child = names[1] if last else self._unused(f"{edge.name}/{len(links) + 1}", self._links)
             if not last:
-                links.append(Link(child, line=edge.part.line))
+                links.append(Link(child, line=edge.line))
             x, y, z = axes[k]
             joints.append(
                 Joint(
@@ -242,13 +262,13 @@ class _Tree:
                     friction=axis.friction,
                     armature=axis.armature,
                     mimic=self._mimic(edge, k),
-                    line=edge.part.line,
+                    line=edge.line,
                 )
             )
             parent, origin = child, Pose()
         if not whole:
             name = self._unused(f"{edge.name}/fixed", self._joints)
-            joints.append(Joint(name, "fixed", parent, names[1], _pose(to_far), line=edge.part.line))
+            joints.append(Joint(name, "fixed", parent, names[1], _pose(to_far), line=edge.line))
         return joints, links
 
     def _report_turned(self, edge: Edge) -> None:
@@ -258,7 +278,7 @@ class _Tree:
             if one
             else "its coordinates are those of the motion back"
         )
-        self._notes.gather("sdf-turned-joint", f"joint {quoted(edge.name)}", message, edge.part.line)
+        self._notes.gather("sdf-turned-joint", f"joint {quoted(edge.name)}", message, edge.line)
 
     def _mimic(self, edge: Edge, k: int) -> Mimic | None:
         """The mimic of an axis; none where the joint it follows is cut."""
@@ -267,7 +287,7 @@ class _Tree:
             return None
         if leader not in self._axis_names:
             message = f"it mimics joint {quoted(leader[0])}, which is no part of the tree; it moves on its own"
-            self._notes.gather("sdf-constraint", f"joint {quoted(edge.name)}", message, edge.part.line)
+            self._notes.gather("sdf-constraint", f"joint {quoted(edge.name)}", message, edge.line)
             return None
         return replace(mimic, joint=self._axis_names[leader])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from robodyn.builders.axes import pose_transform
 from robodyn.builders.elements import Element
@@ -49,10 +50,12 @@ _IGNORED_ATTRIBUTES = frozenset({("joint", "cfm"), ("world", "type")})
 _FORMATS = ("euler_rpy", "quat_xyzw")
 _YES, _NO = ("1", "true"), ("0", "false")
 _UNBOUNDED = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
+_COMMAS = re.compile(r"(?<=[0-9.]),(?=\s|\Z)")
+"""A comma that ends a number, as some files have them in poses, and Gazebo and Drake read."""
 _MOST_NAME = 1000
 """Longer names are refused: the names of models stand before those of all that is in them."""
 
-survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
+survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES, first=True)
 
 
 class Values:
@@ -104,6 +107,11 @@ class Values:
         text = self.text(parts, tag, subject)
         return default if not text else _yes_or_no(text, _where(parts, tag, subject))
 
+    def flag_of(self, element: Element, name: str, subject: str, default: bool) -> bool:
+        """Yes or no that stands in an attribute."""
+        text = element.attributes.get(name, "").strip()
+        return default if not text else _yes_or_no(text, f"{subject} {name}{at_line(element.line)}")
+
     def vector(
         self, parts: dict[str, Element], tag: str, subject: str, default: Vector3, attributes: frozenset[str] = NONE
     ) -> Vector3:
@@ -136,6 +144,9 @@ class Values:
             return IDENTITY, reference
         count = 7 if form == "quat_xyzw" else 6
         values = numbers(text, count)
+        if values is None and (values := numbers(_COMMAS.sub(" ", text), count)) is not None:
+            message = "commas between the numbers of a pose are read as blanks"
+            self.notes.gather("stray-text", subject, message, element.line)
         if values is None:
             raise bad_number(text, where, count)
         if not any(values[3:6]) and form == "euler_rpy":
@@ -164,6 +175,11 @@ def name_of(element: Element, kind: str) -> str:
     place = f"{kind}{at_line(element.line)}"
     if not name:
         raise LoadError(f"{place}: the attribute name of <{element.tag}> is missing or blank")
+    return allowed_name(name, place)
+
+
+def allowed_name(name: str, place: str) -> str:
+    """A name, if it is one that SDF does not keep for itself."""
     if "$" in name:
         raise LoadError(f"{place}: the name {quoted(name)} holds a '$'{hint(name)}")
     if name == "world" or (len(name) > 3 and name.startswith("__") and name.endswith("__")):

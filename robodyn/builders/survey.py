@@ -31,6 +31,7 @@ class Survey:
     ) -> None:
         self._first = first
         self._language, self._ignored_tags, self._ignored_attributes = language, ignored_tags, ignored_attributes
+        self._first = first
 
     def __call__(
         self,

@@ -55,6 +55,10 @@ Gravity = Annotated[
 Xacro = Annotated[
     bool, typer.Option("--xacro", help="FILE is xacro, which is run: it can read this machine. For files you trust.")
 ]
+ModelDir = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FOLDER", help="Where models are that SDF includes. May be given many times."),
+]
 Equality = Annotated[
     str | None, typer.Option(metavar="report|mimic|constraints", help="What becomes of equalities of joints, in MJCF.")
 ]
@@ -147,13 +151,14 @@ def info(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     gravity: Gravity = None,
     everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
 ) -> None:
     """Show a robot: its size, its tree, its joints and masses."""
     from robodyn import tables
 
-    model = _load(file, base, mimic, lenient, xacro, gravity)
+    model = _load(file, base, mimic, lenient, xacro, model_dir, gravity)
     screen = tables.console()
     rows = model.n_bodies if everything else _TREE_ROWS
     deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
@@ -182,13 +187,14 @@ def check(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     json: Json = False,
 ) -> None:
     """List what is doubtful about a robot file."""
     from robodyn import Dynamics, tables
     from robodyn.builders.findings import Notes
 
-    model = _load(file, base, mimic, lenient, xacro)
+    model = _load(file, base, mimic, lenient, xacro, model_dir)
     notes = Notes()
     singular = Dynamics(model, constraints=()).singularity()
     if singular is not None:
@@ -230,6 +236,7 @@ def inverse_dynamics(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
@@ -255,6 +262,7 @@ def forward_dynamics(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
@@ -282,6 +290,7 @@ def gradient(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
@@ -326,6 +335,7 @@ def ask(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
     engine: Engine = "auto",
@@ -358,12 +368,13 @@ def ik(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     json: Json = False,
 ) -> None:
     """Find a configuration that puts a link somewhere."""
     from robodyn.cli import inverse_kinematics as cli_ik
 
-    if not cli_ik.solve(_load(file, base, mimic, lenient, xacro), context.params):
+    if not cli_ik.solve(_load(file, base, mimic, lenient, xacro, model_dir), context.params):
         raise typer.Exit(1)
 
 
@@ -387,13 +398,14 @@ def convert(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    model_dir: ModelDir = None,
     meshes: Meshes = "named",
     package_dir: PackageDir = None,
 ) -> None:
     """Write a robot in another format."""
     from robodyn.cli import edits
 
-    edits.write(edits.read(file, base, mimic, equality, lenient), out, meshes, package_dir or [])
+    edits.write(edits.read(file, base, mimic, equality, lenient, model_dir), out, meshes, package_dir or [])
 
 
 @app.command(
@@ -413,13 +425,14 @@ def lock(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    model_dir: ModelDir = None,
     meshes: Meshes = "named",
     package_dir: PackageDir = None,
 ) -> None:
     """Write a robot whose joints are locked."""
     from robodyn.cli import edits
 
-    model = edits.read(file, base, mimic, equality, lenient)
+    model = edits.read(file, base, mimic, equality, lenient, model_dir)
     edits.write(model.lock(edits.locked(model, joint)), out, meshes, package_dir or [])
 
 
@@ -439,6 +452,7 @@ def attach(
     mimic: Mimic = None,
     equality: Equality = None,
     lenient: Lenient = False,
+    model_dir: ModelDir = None,
     meshes: Meshes = "named",
     package_dir: PackageDir = None,
 ) -> None:
@@ -446,8 +460,8 @@ def attach(
     from robodyn.cli import edits
 
     pose = edits.pose(xyz, rpy)
-    model = edits.read(file, base, mimic, equality, lenient)
-    both = model.attach(edits.read(other, None, None, None, lenient), link, pose, prefix)
+    model = edits.read(file, base, mimic, equality, lenient, model_dir)
+    both = model.attach(edits.read(other, None, None, None, lenient, None), link, pose, prefix)
     edits.write(both, out, meshes, package_dir or [])
 
 
@@ -462,6 +476,7 @@ def view(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     package_dir: PackageDir = None,
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Where to listen; 0 is any port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
@@ -470,7 +485,7 @@ def view(
     """Show a robot in a browser."""
     from robodyn.cli import view as cli_view
 
-    cli_view.view(_load(file, base, mimic, lenient, xacro), q, package_dir or [], port, browser, out)
+    cli_view.view(_load(file, base, mimic, lenient, xacro, model_dir), q, package_dir or [], port, browser, out)
 
 
 @app.command()
@@ -481,6 +496,7 @@ def bench(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     engine: Engine = "auto",
     query: Annotated[str, typer.Option(metavar="NAMES", help="See robodyn queries; the usual ones if not given.")] = "",
     batch: Annotated[str, typer.Option(metavar="NUMBERS", help="States in a call.")] = "1,128,4096",
@@ -502,10 +518,10 @@ def bench(
     from robodyn.cli import bench as cli_bench
 
     if explain or fit:
-        cli_bench.explain(_load(file, base, mimic, lenient, xacro), context.params)
+        cli_bench.explain(_load(file, base, mimic, lenient, xacro, model_dir), context.params)
         return
     chosen = cli_bench.settings(context.params)
-    cli_bench.bench(_load(file, base, mimic, lenient, xacro), chosen, peers, json)
+    cli_bench.bench(_load(file, base, mimic, lenient, xacro, model_dir), chosen, peers, json)
 
 
 @app.command()
@@ -570,6 +586,7 @@ def export(
     mimic: Mimic = None,
     lenient: Lenient = False,
     xacro: Xacro = False,
+    model_dir: ModelDir = None,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
     name: Annotated[
@@ -601,11 +618,17 @@ def export(
     """Write queries as a C99 file that needs nothing but <math.h>, or a gradient as Verilog."""
     from robodyn.cli import export as cli_export
 
-    cli_export.export(lambda: _load(file, base, mimic, lenient, xacro, gravity), context.params)
+    cli_export.export(lambda: _load(file, base, mimic, lenient, xacro, model_dir, gravity), context.params)
 
 
 def _load(
-    file: str, base: str | None, mimic: str | None, lenient: bool, xacro: bool, gravity: str | None = None
+    file: str,
+    base: str | None,
+    mimic: str | None,
+    lenient: bool,
+    xacro: bool,
+    model_dir: list[str] | None,
+    gravity: str | None = None,
 ) -> Model:
     """The robot of a file; options that are not given are left to the format."""
     from robodyn import load, load_xacro
@@ -613,6 +636,7 @@ def _load(
 
     options: dict[str, Any] = {"base": base, "mimic": mimic, "strict": False if lenient else None}
     options["gravity"] = None if gravity is None else numbers("--gravity", gravity, ("x", "y", "z"))
+    options["model_dirs"] = model_dir or None
     options = {name: value for name, value in options.items() if value is not None}
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")
@@ -636,7 +660,7 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     if options["json"] and options["out"] is not None:
         raise ArgumentError("--json prints results and --out writes them; give one")
     path = None if options["out"] is None else cli_results.output_path(options["out"], asked)
-    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "xacro", "gravity")))
+    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "xacro", "model_dir", "gravity")))
     # States and results are checked as a whole, so that messages count rows from the first state on.
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from robodyn.arguments import one_of
 from robodyn.builders.every import load
@@ -23,9 +24,12 @@ _TEXTS = (".urdf", ".xml", ".mjcf")
 _MESHES = {"named": "as named", "paths": "paths"}
 
 
-def read(file: str, base: str | None, mimic: str | None, equality: str | None, lenient: bool) -> Model:
+def read(
+    file: str, base: str | None, mimic: str | None, equality: str | None, lenient: bool, model_dir: list[str] | None
+) -> Model:
     """The robot of a file; options that are not given are left to the format."""
-    given = {"base": base, "mimic": mimic, "equality": equality, "strict": False if lenient else None}
+    given: dict[str, Any] = {"base": base, "mimic": mimic, "equality": equality, "model_dirs": model_dir or None}
+    given["strict"] = False if lenient else None
     options = {name: value for name, value in given.items() if value is not None}
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")

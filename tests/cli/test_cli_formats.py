@@ -69,3 +69,16 @@ def test_xacro_is_run_where_it_is_asked_for_alone(tmp_path):
     refused(["info", "-", "--xacro"], "--xacro wants a file")
     pytest.importorskip("xacrodoc")
     assert run("info", own("arm6"), "--xacro") == run("info", own("arm6"))
+
+
+def test_model_dir_says_where_models_are_that_sdf_includes(tmp_path):
+    (tmp_path / "models" / "part").mkdir(parents=True)
+    (tmp_path / "models" / "part" / "model.sdf").write_text(SDF)
+    path = tmp_path / "robot.sdf"
+    path.write_text(sdf("<include merge='1'><uri>model://part</uri></include>"))
+    given = ["--model-dir", str(tmp_path), "--model-dir", str(tmp_path / "models")]
+    status, out, err = run("id", str(path), "--base", "fixed", "--q", "0.1", "--json", *given)
+    assert (status, err) == (0, "") and "tau" in out
+    assert run("convert", str(path), tmp_path / "out.urdf", *given)[0] == 0
+    refused(["info", path], "model://part", "model_dirs")
+    refused(["info", own("arm6"), *given], "model_dirs: no option of load_urdf")
