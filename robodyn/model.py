@@ -24,6 +24,7 @@ from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, re
 from robodyn.builders.findings import Report
 from robodyn.builders.followers import Limits
 from robodyn.cached import Quicker, cached_property, stood_in_for
+from robodyn.configurations import Configurations
 from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.editing.methods import Edits
@@ -102,6 +103,8 @@ class Model(Edits):
     `constraints`: what holds the tree besides its joints (`robodyn.constraints`): closed loops, feet. `proximal`: the
     size of the term that makes their forces unique, beside the diagonal of J H^-1 J', and how many iterations take it
     away again.
+
+    `configurations`: names to q (nq,), read-only, as keyframes of MJCF: postures, which determine no answer.
     """
 
     name: str
@@ -140,6 +143,7 @@ class Model(Edits):
     link_inertia: NDArray[np.float64] | None = None
     constraints: tuple[Constraint, ...] = ()
     proximal: tuple[float, int] = (1e-8, 5)
+    configurations: Configurations = Configurations()
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -153,6 +157,11 @@ class Model(Edits):
             from robodyn.constraints.held import held_by
 
             held_by(self)
+        if self.configurations:
+            try:
+                self.normalized(self.configurations.rows)
+            except ArgumentError as error:
+                raise ArgumentError(f"configurations, one after another as {error}") from None
 
     @classmethod
     def of_checked(cls, **given: Any) -> Model:
@@ -182,6 +191,7 @@ class Model(Edits):
         for f in fields(self):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
+            without_part |= f.name == "configurations" and not value  # programs may read them, and are known by this
             if f.name in ("report", "file_tree", "source") or without_part:
                 continue
             state.update(f.name.encode())
@@ -737,4 +747,6 @@ if hasattr(os, "register_at_fork"):
 def _plain(value: Any) -> Any:
     if isinstance(value, Numbered):
         return (value.prefix, value.n)
+    if isinstance(value, Configurations):
+        return tuple((name, q.tolist()) for name, q in value.items())
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

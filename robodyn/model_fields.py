@@ -8,7 +8,7 @@ from weakref import ref
 
 import numpy as np
 
-from robodyn import exact
+from robodyn import configurations, exact
 from robodyn.arguments import Array, as_array, finite_number, integer
 from robodyn.builders.findings import Report
 from robodyn.constraints.kinds import KINDS as CONSTRAINTS
@@ -184,6 +184,7 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("joint_names", "body_names", "link_joints"):
         none = given[name] is None and name in OPTIONAL
         found[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
+    found["configurations"] = configurations.checked(given["configurations"], sizes["nq"])
     _require_places(found)
     _require_couplings(found)
     _require_forest(found["link_parent"])

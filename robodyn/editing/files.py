@@ -15,6 +15,7 @@ import numpy as np
 from robodyn.archives import Archive, damaged
 from robodyn.arguments import Array
 from robodyn.builders.findings import SEVERITIES
+from robodyn.configurations import Configurations
 from robodyn.constraints.plain import constraint_of, plain
 from robodyn.description import FileTree, Finding, Severity
 from robodyn.errors import ArgumentError, LoadError
@@ -40,7 +41,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
         value = getattr(model, each.name)
         if each.name == "source":  # where files lie on this machine is nobody else's business
             continue
-        if isinstance(value, np.ndarray):
+        if isinstance(value, Configurations):
+            if value:  # earlier versions read files without them
+                arrays[each.name], texts[each.name] = value.rows, list(value)
+        elif isinstance(value, np.ndarray):
             arrays[each.name] = value.astype(value.dtype.newbyteorder("<"))
         elif isinstance(value, Numbered):
             texts[each.name] = {"prefix": value.prefix, "n": value.n}
@@ -91,6 +95,9 @@ def _read(kind: type[Model], archive: Archive) -> Model:
             fields[name] = None if value is None else _file_tree(value)
         elif name == "constraints":
             fields[name] = tuple(map(constraint_of, value))
+        elif name == "configurations":
+            rows = dict.fromkeys(map(_text, value))
+            fields[name] = dict(zip(rows, fields[name], strict=True))
         elif type(value) is dict:
             fields[name] = Numbered(_text(value["prefix"]), _count(value["n"]))
         else:

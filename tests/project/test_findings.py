@@ -107,7 +107,7 @@ OF_PINOCCHIO = {"friction-uneven"}
 OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")}
 """Codes of `load_sdf`; tests/builders/test_sdf.py reaches them."""
 OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
-OF_EDITS = {"constraint-changed", "constraint-dropped"}
+OF_EDITS = {"constraint-changed", "constraint-dropped", "configuration-changed"}
 """Codes of edits; tests/constraints/test_carried.py reaches them."""
 """Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
 
