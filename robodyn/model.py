@@ -24,14 +24,13 @@ from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, re
 from robodyn.builders.findings import Report
 from robodyn.builders.followers import Limits
 from robodyn.cached import Quicker, cached_property, stood_in_for
-from robodyn.configurations import Configurations
 from robodyn.constraints.kinds import Constraint
 from robodyn.description import FileTree, Finding
 from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
-from robodyn.model_fields import Numbered, checked_fields, owned
+from robodyn.model_fields import Configurations, Numbered, checked_fields, owned
 from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 

@@ -72,13 +72,13 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
     equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
     mujoco, notes = mujoco_module("load_mjcf"), Notes()
     compiled = _compiled(mujoco, source, notes)
-    with foreign("the mjModel"):
+    with foreign("the mjModel"), np.errstate(all="ignore"):  # what overflows is met by the checks that follow
         reader = _Reader(mujoco, compiled, equality, notes)
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
     model = assemble(checked, mimics, "fixed", reader.gravity)
     model = with_coefficients(model, reader.coefficients(model), "mjcf", strict)
-    with foreign("the mjModel"):
+    with foreign("the mjModel"), np.errstate(all="ignore"):
         return reader.with_configurations(model, mimics.couplings)
 
 

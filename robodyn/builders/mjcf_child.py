@@ -36,12 +36,12 @@ def main(seconds: float, memory: int, most: int) -> None:
     receive, send, printed = os.dup(0), os.dup(1), _printed()
     os.environ["MUJOCO_GL"] = "disable"
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
-    _leave_folder()
     try:
         import mujoco
     except BaseException as error:  # told by the parent
         _write(send, [BROKEN, type(error).__name__.encode(), str(error).encode()])
         return
+    _leave_folder()
     _limit(memory)
     _write(send, [READY, mujoco.__version__.encode()])
     import faulthandler

@@ -10,11 +10,11 @@ from robodyn.arguments import Array
 from robodyn.builders.check_joints import Coupling
 from robodyn.builders.findings import Notes
 from robodyn.builders.mjmodel import MjArrays
-from robodyn.configurations import Configurations
 from robodyn.conventions.converter import converter
 from robodyn.joints import KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
+from robodyn.model_fields import Configurations
 
 MOST_KEYFRAMES = 10_000
 """Keyframes that are read."""

@@ -13,12 +13,13 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.builders.findings import Notes
-from robodyn.configurations import Configurations
 from robodyn.editing import holding
 from robodyn.editing.placing import transform_in
 from robodyn.editing.written import quaternion_of
 from robodyn.joints import KINDS
 from robodyn.messages import quoted
+from robodyn.model_fields import Configurations
+from robodyn.spatial import transpose
 
 if TYPE_CHECKING:
     from robodyn.editing.parts import Fields
@@ -29,10 +30,13 @@ _CLOSE = 1e-9
 """Joints that are no further apart, in m or rad, stand at one place."""
 
 
-def of_tree(model: Model) -> Array:
-    """(nq_tree, number of configurations) coordinates of all joints, a column for each."""
+def of_tree(model: Model, unit: bool = False) -> Array:
+    """(nq_tree, number of configurations) coordinates of all joints, a column for each.
+
+    `unit`: whether quaternions are scaled to unit length.
+    """
     rows = model.configurations.rows.reshape(len(model.configurations), model.nq)
-    return model.tree_coordinates(rows).T
+    return model.tree_coordinates(model.unit_coordinates(rows) if unit else rows).T
 
 
 def keep(fields: Fields) -> None:
@@ -88,18 +92,19 @@ def turn(fields: Fields, model: Model, joints: Iterable[int]) -> None:
 
 def move_base(fields: Fields, model: Model, base: int, root: int) -> None:
     """Let the joint of a floating base say where another link is, the root, that it carries now."""
-    from robodyn.dynamics import Dynamics
-
-    if not fields["configurations"]:
-        return
-    columns = fields["tree_configurations"]
-    poses = Dynamics(model, engine="reference", constraints=()).forward_kinematics(model.configurations.rows)
-    X = transform_in(model.Xtree[base])
-    q, R, r = int(model.q_start[base]), np.array(X.E).reshape(3, 3), np.array(X.r)
-    for k, pose in enumerate(poses[:, root]):
-        columns[q : q + 3, k] = R @ (pose[:3, 3] - r)
-        w, x, y, z = quaternion_of(tuple((R @ pose[:3, :3]).ravel().tolist()))
-        columns[q + 3 : q + 7, k] = x, y, z, w
+    columns = of_tree(model, unit=True)
+    for k, q in enumerate(columns.T.tolist()):
+        X, b = transform_in(model.link_X[root]), int(model.link_body[root])
+        while b >= 0:
+            kind, start = KINDS[model.joint_kind[b]], int(model.q_start[b])
+            across = kind.transform(tuple(q[start : start + kind.nq]), float(model.pitch[b]))
+            X = X.after(transform_in([*map(float, across.E), *map(float, across.r)]))
+            if b == base:
+                break
+            X, b = X.after(transform_in(model.Xtree[b])), int(model.parent[b])
+        w, x, y, z = quaternion_of(transpose(X.E))
+        start = int(model.q_start[base])
+        fields["tree_configurations"][start : start + 7, k] = (*X.r, x, y, z, w)
 
 
 def _element(name: str) -> str:

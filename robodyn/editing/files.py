@@ -15,13 +15,12 @@ import numpy as np
 from robodyn.archives import Archive, damaged
 from robodyn.arguments import Array
 from robodyn.builders.findings import SEVERITIES
-from robodyn.configurations import Configurations
 from robodyn.constraints.plain import constraint_of, plain
 from robodyn.description import FileTree, Finding, Severity
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import quoted
-from robodyn.model_fields import Numbered
+from robodyn.model_fields import Configurations, Numbered
 
 if TYPE_CHECKING:
     from robodyn.model import Model

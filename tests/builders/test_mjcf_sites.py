@@ -115,6 +115,7 @@ def test_read_and_written_again():
     assert rd.load_mjcf(again.to_mjcf()).link_names == again.link_names
 
 
+@pytest.mark.skipif(VERSION < (3, 2, 3), reason="this version of MuJoCo has no equalities of sites")
 def test_ends_of_equalities_that_were_written_are_no_links():
     robot = rd.load_mjcf(ARM)
     held = rd.load_mjcf(
