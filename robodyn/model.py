@@ -30,7 +30,7 @@ from robodyn.editing.methods import Edits
 from robodyn.errors import ArgumentError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
-from robodyn.model_fields import Numbered, checked_fields, owned
+from robodyn.model_fields import Configurations, Numbered, checked_fields, owned
 from robodyn.records import dataclass
 from robodyn.tree import Indices, Tree, read_only
 
@@ -106,6 +106,8 @@ class Model(Edits):
     `constraints`: what holds the tree besides its joints (`robodyn.constraints`): closed loops, feet. `proximal`: the
     size of the term that makes their forces unique, beside the diagonal of J H^-1 J', and how many iterations take it
     away again.
+
+    `configurations`: names to q (nq,), read-only, as keyframes of MJCF: postures, which determine no answer.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Model(Edits):
     proximal: tuple[float, int] = (1e-8, 5)
     geometries: tuple[Geometry, ...] = ()
     extensions: tuple[Extension, ...] = ()
+    configurations: Configurations = Configurations()
 
     def __post_init__(self) -> None:
         """Check what is given, and keep arrays that nobody else can write to (`robodyn.model_fields`).
@@ -159,6 +162,11 @@ class Model(Edits):
             from robodyn.constraints.held import held_by
 
             held_by(self)
+        if self.configurations:
+            try:
+                self.normalized(self.configurations.rows)
+            except ArgumentError as error:
+                raise ArgumentError(f"configurations, one after another as {error}") from None
 
     @classmethod
     def of_checked(cls, **given: Any) -> Model:
@@ -188,6 +196,7 @@ class Model(Edits):
         for f in fields(self):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
+            without_part |= f.name == "configurations" and not value  # programs may read them, and are known by this
             if f.name in _WITHOUT_PART or without_part:
                 continue
             state.update(f.name.encode())
@@ -757,4 +766,6 @@ def _no_field(name: str) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Numbered):
         return (value.prefix, value.n)
+    if isinstance(value, Configurations):
+        return tuple((name, q.tolist()) for name, q in value.items())
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else value

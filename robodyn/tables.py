@@ -89,12 +89,16 @@ def model_summary(model: Model) -> Table:
     followers = int((model.mimics >= 0).sum())
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
+    named = list(model.configurations)
+    configurations = ", ".join(map(printable, named[:_LINKS_NAMED]))
+    configurations += f" and {len(named) - _LINKS_NAMED} more" if named[_LINKS_NAMED:] else ""
     for heading, text in (
         ("robot", printable(model.name)),
         ("dof", f"{model.nv}{coordinates}" + (f"; joints that mimic others: {followers}" if followers else "")),
         ("bodies", f"{model.n_bodies}, made of {len(model.link_names)} links, {links} of them fixed to the world"),
         ("mass", f"{model.total_mass:.6g} kg that can move"),
         ("gravity", f"{g} m/s^2"),
+        *((("configurations", configurations),) if named else ()),
         ("findings", severity_counts(model.report)),
     ):
         grid.add_row(heading, text)

@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import robodyn
 from robodyn import archives, errors, sweeps
-from robodyn.builders import elements, loops, mjcf_files, sdf_values, sources, urdf
+from robodyn.builders import elements, loops, mjcf_compiler, mjcf_files, mjcf_keyframes, sdf_values, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
@@ -138,6 +138,10 @@ def reading_limits() -> list[Row]:
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
         ("depth of nested elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
         ("XML files of a MJCF, and bytes of all other files that it names", _of_mjcf()),
+        ("time that MuJoCo has for a MJCF", f"{mjcf_compiler.MOST_SECONDS:g} s"),
+        ("memory that MuJoCo has for a MJCF, on Linux", f"{mjcf_compiler.MOST_MEMORY // 2**30} GiB"),
+        ("size of a compiled MJCF", f"{mjcf_compiler.MOST_COMPILED // 2**30} GiB"),
+        ("keyframes", f"{mjcf_keyframes.MOST_KEYFRAMES:,}"),
         ("numbers of a file of states, unpacked (`robodyn id --states`)", f"{cli_state_files.MAX_BYTES // 2**30} GiB"),
         ("what is compressed in a file of states or a rollout, unpacked", f"{archives.MOST_UNPACKED // 2**20} MiB"),
         ("a line of a .csv file of states", f"{cli_state_files.LONGEST_LINE:,} characters"),

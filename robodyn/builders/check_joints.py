@@ -57,8 +57,13 @@ def _check_coefficients(joint: Joint, strict: bool, notes: Notes) -> None:
                 raise LoadError(f"{subject}{at_line(joint.line)}: {message}; {allowed}")
             notes.add("negative-coefficient", subject, f"{message}; used as given", joint.line)
     if joint.damping or joint.friction:
-        message = "its damping and friction act only where joint_forces asks for them"
-        notes.gather("joint-forces-not-used", subject, message, joint.line)
+        report_joint_forces(subject, notes, joint.line)
+
+
+def report_joint_forces(subject: str, notes: Notes, line: int | None = None) -> None:
+    """Say that the damping or friction of a joint is no part of the dynamics by itself."""
+    message = "its damping and friction act only where joint_forces asks for them"
+    notes.gather("joint-forces-not-used", subject, message, line)
 
 
 def _subject(joint: Joint) -> str:

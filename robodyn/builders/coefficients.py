@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.builders.check_joints import report_joint_forces
 from robodyn.builders.findings import Notes, Report
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -33,6 +34,9 @@ def with_coefficients(model: Model, found: Mapping[str, Array], source: str, str
             if strict:
                 raise LoadError(f"{subject}: {message}; at least 0 is allowed (strict=False loads it as it is)")
             notes.add("negative-coefficient", subject, f"{message}; used as given")
+    forces = np.any([found[what] != 0.0 for what in ("damping", "friction")], axis=0)
+    for body in np.unique(np.searchsorted(model.v_start, np.flatnonzero(forces), side="right") - 1).tolist():
+        report_joint_forces(f"joint {quoted(model.joint_names[body])}", notes)
     fields: dict[str, Any] = {f"tree_{what}": values for what, values in found.items()}
     tree = model.file_tree
     return dataclasses.replace(

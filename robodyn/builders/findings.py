@@ -144,6 +144,21 @@ _CODES: dict[str, tuple[Severity, str]] = {
     ),
     "mjcf-mocap": ("info", "mocap bodies are fixed to the world"),
     "mjcf-fluid": ("warning", "forces of a medium are no part of the model"),
+    "mjcf-site": (
+        "info",
+        "sites are links, but for those without a name, and those that our own files have for ends of equalities; one "
+        "that is called as a link gets another name",
+    ),
+    "mjcf-keyframe": (
+        "info",
+        "keyframes are configurations; their velocities, controls and so on have no part; a warning where one is left "
+        "out, or has joints that follow others elsewhere than these lead them",
+    ),
+    "mjcf-missing-file": (
+        "warning",
+        "files of shapes or pictures are not there; the shapes are left out, as no inertia depends on them",
+    ),
+    "mjcf-warning": ("warning", "MuJoCo warns of something as it compiles"),
     # Found while a `pinocchio.Model` is read.
     "friction-uneven": (
         "warning",
@@ -190,6 +205,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
     # Found while a model is edited.
     "constraint-changed": ("info", "a constraint of a model that was edited is given otherwise; it means the same"),
+    "configuration-changed": (
+        "info",
+        "a named configuration is not what it was: a joint is locked elsewhere, or it says nothing of another robot, "
+        "which is at neutral in it",
+    ),
     "constraint-dropped": (
         "warning",
         "a constraint was left out of a model that was edited: its links or joints are gone, or are one body now",

@@ -8,6 +8,7 @@ reported, never dropped in silence.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,21 @@ import numpy as np
 from robodyn import exact
 from robodyn.arguments import Array, flag, one_of
 from robodyn.builders.assemble import assemble, unused_name
+from robodyn.builders.check_joints import Coupling
 from robodyn.builders.checks import check_and_resolve
 from robodyn.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.builders.findings import Notes, Report
 from robodyn.builders.foreign import foreign
+from robodyn.builders.mjcf_compiler import checked_binary, compiled
 from robodyn.builders.mjcf_elements import kept_elements
 from robodyn.builders.mjcf_equalities import Equalities, Reading
 from robodyn.builders.mjcf_files import contents, is_binary, self_contained
 from robodyn.builders.mjcf_frames import moved, rotation, three, turned_back
 from robodyn.builders.mjcf_geometries import geoms
+from robodyn.builders.mjcf_keyframes import MOST_KEYFRAMES, configurations
+from robodyn.builders.mjcf_sites import frames_of_sites
 from robodyn.builders.mjmodel import MjArrays, actuated_joints, dof_coefficients, require_consistent
+from robodyn.builders.urdf import MAX_LINKS
 from robodyn.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
@@ -39,12 +45,17 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
 
     The root link is the world; free bodies float under it. Coordinates, velocities and their order are this library's
     (`robodyn.converter` has the way to MuJoCo's): q of hinges and slides equals qpos. Bodies with several joints have
-    massless links "body/0" and so on between them. Springs, actuators, tendons, contacts and equalities have no part in
-    the model: `model.report` lists them.
+    massless links "body/0" and so on between them. Sites with a name are links without mass behind those of bodies, and
+    called "tool_site" where a link is called "tool". Keyframes are `model.configurations`. Springs, actuators, tendons,
+    contacts and equalities have no part in the model: `model.report` lists them.
+
+    Texts and files are compiled in a child process, which is kept for the next one, within limits of time and memory
+    (`robodyn.builders.mjcf_compiler`); a MjSpec is compiled, and a MjModel taken, as it is.
 
     Args:
         source: a path (.xml or .mjcf, or .mjb of this version of MuJoCo), MJCF text, a `mujoco.MjSpec` or a
-            `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names.
+            `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names. Shapes whose files
+            are not there are left out where no inertia depends on them.
         equality: "report": equalities are reported; "mimic": where one joint is a linear function of another it follows
             exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
             that are linear in joints' coordinates become `model.constraints`, which hold exactly, too; a weld with
@@ -55,25 +66,27 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         The model, with MuJoCo's gravity, armature, damping, friction and limits.
 
     Raises:
-        LoadError: MuJoCo cannot compile it, it is no usable robot, or this version of MuJoCo has other arrays than 3.2
-            to 4.0 have; names the reason.
+        LoadError: MuJoCo cannot compile it, or not within the limits, it is no usable robot, or this version of MuJoCo
+            has other arrays than 3.2 to 4.0 have; names the reason.
         ArgumentError: an option that does not exist, or a source of no such kind.
-        UnavailableError: MuJoCo is not installed.
+        UnavailableError: MuJoCo is not installed, or no child process can be started.
     """
     equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
-    mujoco = mujoco_module("load_mjcf")
-    compiled = _compiled(mujoco, source)
-    with foreign("the mjModel"):
-        reader = _Reader(mujoco, compiled, equality, {})
+    mujoco, notes = mujoco_module("load_mjcf"), Notes()
+    compiled, files = _compiled(mujoco, source, notes)
+    with foreign("the mjModel"), np.errstate(all="ignore"):  # what overflows is met by the checks that follow
+        reader = _Reader(mujoco, compiled, equality, notes, files)
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
     model = assemble(checked, mimics, "fixed", reader.gravity)
-    return with_coefficients(model, reader.coefficients(model), "mjcf", strict)
+    model = with_coefficients(model, reader.coefficients(model), "mjcf", strict)
+    with foreign("the mjModel"), np.errstate(all="ignore"):
+        return reader.with_configurations(model, mimics.couplings)
 
 
 def joint_names(mj_model: Any) -> list[str]:
     """The names that `load_mjcf` gives to MuJoCo's joints, in MuJoCo's order."""
-    return _Reader(mujoco_module("load_mjcf"), mj_model, "report", {}).joint_names()
+    return _Reader(mujoco_module("load_mjcf"), mj_model, "report", Notes(), {}).joint_names()
 
 
 def mujoco_module(asked: str) -> Any:
@@ -91,41 +104,47 @@ def mujoco_module(asked: str) -> Any:
     return mujoco
 
 
-def _compiled(mujoco: Any, source: Any) -> Any:
-    """The mjModel of a source.
+def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, str]]:
+    """The mjModel of a source, and the paths of its meshes by the names that it has for them. Files and texts are
+    compiled in another process, as they may come from anywhere.
 
     Raises:
-        LoadError: MuJoCo refuses it.
+        LoadError: MuJoCo refuses it, or cannot be let go on with it.
     """
     if exact.is_a(source, mujoco.MjModel):
-        return source
+        return source, {}
     try:
         if exact.is_a(source, mujoco.MjSpec):
-            return source.copy().compile()
+            return source.copy().compile(), {}
         data, path = contents(source)
-        if is_binary(data):
-            return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": data})
-        return mujoco.MjModel.from_xml_string(*self_contained(data, path))
+        text, assets, files = ("", {}, {}) if is_binary(data) else self_contained(data, path, notes)
+        made = compiled(text, assets) if text else checked_binary(data)
+        for warning in made.warnings:
+            notes.add("mjcf-warning", "MuJoCo", f"it warns: {warning}")
+        return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": made.data}), files
     except RobodynError:
         raise
-    except (ValueError, TypeError, mujoco.FatalError) as error:
+    except MemoryError:
+        raise UnavailableError("there is not enough memory for the compiled model") from None
+    except Exception as error:
         raise LoadError(f"MuJoCo does not compile it: {' '.join(str(error).split())}") from None
 
 
 class _Reader:
     """A mjModel, read."""
 
-    def __init__(self, mujoco: Any, m: Any, equality: str, files: Mapping[str, str]) -> None:
-        self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, Notes()
+    def __init__(self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, str]) -> None:
+        self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, notes
         self._files = files
         self._a = MjArrays(mujoco, m)
+        if sum(map(self._a.size, ("nbody", "njnt", "nsite"))) > MAX_LINKS:
+            raise LoadError(f"the robot has more than {MAX_LINKS} bodies, joints and sites, the most that are read")
         off = self._is_off("GRAVITY")
         self.gravity = np.zeros(3) if off else finite_gravity(np.array(m.opt.gravity, dtype=np.float64))
         require_consistent(self._a)
         self._types = self._a.joint_types()
         self._bodies = self._names("body", self._a.size("nbody"))
         self._joints = self._names("joint", self._a.size("njnt"))
-        self._sites = self._names("site", self._a.size("nsite"))
         self._body_names, self._joint_names = set(self._bodies), set(self._joints)
         self._eq = Equalities(self._a, self._bodies, self._joints)
         self._off = self._is_off("CONSTRAINT", "EQUALITY")
@@ -139,35 +158,45 @@ class _Reader:
         return any(int(self._m.opt.disableflags) & bit for bit in bits)
 
     def _names(self, kind: str, n: int) -> list[str]:
-        """Of bodies, joints or equalities; MuJoCo's are unique, those made up step aside."""
-        objects = getattr(self._mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        given = [self._mujoco.mj_id2name(self._m, objects, number) for number in range(n)]
+        """Of bodies, joints, equalities or keyframes; MuJoCo's are unique, those made up step aside."""
+        given = self._given_names(kind, n)
         taken = set(given)
-        return [
-            name if name and name.strip() else unused_name(f"{kind}_{number}", taken)
-            for number, name in enumerate(given)
-        ]
+        return [name if name.strip() else unused_name(f"{kind}_{number}", taken) for number, name in enumerate(given)]
+
+    def _given_names(self, kind: str, n: int) -> list[str]:
+        """What MuJoCo calls the first n of a kind, "" where they have no name."""
+        objects = getattr(self._mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        return [self._mujoco.mj_id2name(self._m, objects, number) or "" for number in range(n)]
 
     def joint_names(self) -> list[str]:
         """Of MuJoCo's joints."""
         return self._joints
 
     def description(self) -> RobotDescription:
-        """Bodies as links, joints as joints."""
+        """Bodies as links, joints as joints, sites as links behind those of bodies."""
         links, joints = [Link(self._bodies[0])], []
         for b in range(1, len(self._bodies)):
             made = self._joints_of(b)
             links += [Link(joint.child) for joint in made[:-1]]
             links.append(Link(self._bodies[b], self._inertial(b)))
             joints += made
+        sites = self._sites({link.name for link in links})
+        links += [link for link, _ in sites.values()]
+        joints += [joint for _, joint in sites.values()]
         self._report()
         with foreign("the mjModel's names"):
             name = self._model_name()
         held = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
         shapes = geoms(self._a, self._bodies, self._files, self._notes)
-        kept = kept_elements(self._a, self._bodies, self._joints, self._sites, self._notes)
+        names = [sites[s][0].name if s in sites else "" for s in range(self._a.size("nsite"))]
+        kept = kept_elements(self._a, self._bodies, self._joints, names, self._notes)
         report = Report(self._notes.findings())
         return RobotDescription(name, tuple(links), tuple(joints), report, held, shapes, kept)
+
+    def _sites(self, links: set[str]) -> dict[int, tuple[Link, Joint]]:
+        names = self._given_names("site", self._a.size("nsite"))
+        ends = self._eq.own_sites(self._names("equality", self._a.size("neq")), names)
+        return frames_of_sites(self._a, names, ends, self._bodies, links, self._joint_names, self._notes)
 
     def _model_name(self) -> str:
         text = bytes(self._m.names)
@@ -327,6 +356,15 @@ class _Reader:
         """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""
         order = self._dofs(model)
         return {name: values[order] for name, values in self._coefficients.items()}
+
+    def with_configurations(self, model: Model, couplings: Mapping[str, Coupling]) -> Model:
+        """The model with MuJoCo's keyframes; `couplings` are those of joints that follow others."""
+        notes, starts = Notes(), dict(zip(self._joints, self._a["jnt_qposadr"].tolist(), strict=True))
+        names = self._names("key", min(self._a.size("nkey"), MOST_KEYFRAMES))
+        found = configurations(self._a, names, starts, model, couplings, notes)
+        if not names:
+            return model
+        return replace(model, configurations=found, report=Report((*model.report, *notes.findings())))
 
     def _dofs_of(self, j: int) -> slice:
         start = int(self._a["jnt_dofadr"][j])

@@ -101,6 +101,17 @@ class Equalities:
             return None
         return list(zip(bodies, frames, strict=True))
 
+    def own_sites(self, equalities: Sequence[str], sites: Sequence[str]) -> set[int]:
+        """Sites that are nothing but ends of an equality: those that `to_mjcf` makes, which are called after it."""
+        a, objects = self._a, self._a.get("eq_objtype")
+        found = set()
+        for e in () if objects is None else np.flatnonzero(objects == int(a.mujoco.mjtObj.mjOBJ_SITE)).tolist():
+            for k in (1, 2):
+                s = a.number(f"eq_obj{k}id", e, "nsite")
+                if sites[s] == f"{equalities[e]}/site{k}":
+                    found.add(s)
+        return found
+
     def _of_joints(self, e: int, data: Array, name: str) -> Reading:
         """q_1 - zero_1 = a_0 + a_1 (q_2 - zero_2) + ..., of which that much is linear."""
         one = self._a.number("eq_obj1id", e, "njnt")

@@ -18,8 +18,9 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from robodyn.builders.elements import Element, parse_xml
-from robodyn.builders.findings import at_line
+from robodyn.builders.findings import Notes, at_line
 from robodyn.builders.formats import reads_root
+from robodyn.builders.mjcf_missing import Missing, leave_out, may_be_missing
 from robodyn.builders.sources import MAX_BYTES, decoded, path_of, read_path, read_source
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, read_regular
@@ -58,24 +59,29 @@ def is_binary(data: bytes) -> bool:
     return data.startswith(_BINARY)
 
 
-def self_contained(data: bytes, path: Path | None) -> tuple[str, dict[str, bytes]]:
-    """MJCF as text, whose files are those of a dictionary of bytes.
+def self_contained(data: bytes, path: Path | None, notes: Notes) -> tuple[str, dict[str, bytes], dict[str, str]]:
+    """MJCF as text, whose files are those of a dictionary of bytes, and the paths of these.
+
+    Shapes and pictures whose files are missing are left out where no inertia depends on them, and noted
+    (`robodyn.builders.mjcf_missing`).
 
     Raises:
         LoadError: a file that it names is not there, is no regular file, is too large, or includes itself; there are
             too many; a document type; not MJCF.
     """
-    files = _Files()
+    files = _Files(notes)
     document = _Document(files, Path.cwd() if path is None else path.parent)
-    return document.text(path, data, ()), files.assets
+    text = document.text(path, data, ())
+    return text, files.assets, {key: path for path, key in files.keys.items()}
 
 
 class _Files:
     """What all documents of a model have read."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
         self.assets: dict[str, bytes] = {}
-        self._keys: dict[str, str] = {}
+        self.keys: dict[str, str] = {}
         self._bytes, self._count, self._left = 0, 0, MOST_ASSET_BYTES
 
     def count(self, name: str, data: bytes) -> None:
@@ -87,9 +93,9 @@ class _Files:
 
     def asset(self, path: str) -> str:
         """The key of a file that is no XML, read when it is first named."""
-        if path not in self._keys:
-            self._keys[path] = self.add(path, self._read(path))
-        return self._keys[path]
+        if path not in self.keys:
+            self.keys[path] = self.add(path, self._read(path))
+        return self.keys[path]
 
     def add(self, path: str, data: bytes) -> str:
         """The key of new bytes. It has no folder: some versions of MuJoCo drop them."""
@@ -140,8 +146,9 @@ class _Document:
             raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"{other}')
         own = above if path is None else (*above, str(path))
         root.children = self._expanded(root.children, None, own)
-        for each in self.named:
-            self._name(each, own)
+        missing = [found for each in self.named if (found := self._name(each, own)) is not None]
+        if missing and (why := leave_out(root, missing, bool(above), self.files.notes)) is not None:
+            raise LoadError(f"{missing[0].message}; {why}")
         return _written(root)
 
     def _parsed(self, name: str, data: bytes) -> Element:
@@ -200,9 +207,9 @@ class _Document:
         if any(key.startswith("file") for key in element.attributes):
             self.named.append(_Named(element, here))
 
-    def _name(self, named: _Named, above: tuple[str, ...]) -> None:
-        """Let an element name assets in the place of files."""
-        element = named.element
+    def _name(self, named: _Named, above: tuple[str, ...]) -> Missing | None:
+        """Let an element name assets in the place of files; what is missing of one that may be left out."""
+        element, missing = named.element, None
         tag = element.tag.lower()
         for key in [key for key in element.attributes if key.startswith("file")]:
             file = element.attributes[key]
@@ -212,13 +219,18 @@ class _Document:
             base = file.replace("\\", "/").rpartition("/")[2]
             if self.strip and tag in _STRIPPED:
                 file = base
-            path = self._found(element, file, self._places(tag, named.here))
-            if tag == "model":
-                element.attributes[key] = self._submodel(path, above)
-                continue
-            element.attributes[key] = self.files.asset(path)
             if key == "file" and tag in _STRIPPED:
                 element.attributes.setdefault("name", base.rpartition(".")[0] or base)
+            folders = self._places(tag, named.here)
+            if self._looked_for(file, folders) is None and may_be_missing(element):
+                missing = missing or Missing(element, file, _absent(element, file, folders))
+                continue
+            path = self._found(element, file, folders)
+            if tag == "model":
+                element.attributes[key] = self._submodel(path, above)
+            else:
+                element.attributes[key] = self.files.asset(path)
+        return missing
 
     def _places(self, tag: str, here: Path | None) -> list[Path]:
         """The folders that MuJoCo looks at for the file of an element, in its order."""
@@ -230,17 +242,23 @@ class _Document:
         return [*main, *inner] if tag in ("mesh", "texture") else [*inner, *main]
 
     def _found(self, element: Element, file: str, folders: list[Path]) -> str:
+        """The file of a name.
+
+        Raises:
+            LoadError: it is not there.
+        """
+        path = self._looked_for(file, folders)
+        if path is None:
+            raise LoadError(_absent(element, file, folders))
+        return path
+
+    def _looked_for(self, file: str, folders: list[Path]) -> str | None:
         """The file of a name: the first that is there. MuJoCo takes backslashes for slashes, and reduces names without
         a look at links."""
-        if "\0" not in file:
-            paths = [os.path.normpath(folder / file.replace("\\", "/")) for folder in folders]
-            for path in paths:
-                if os.path.lexists(path):
-                    return path
-        raise LoadError(
-            f"<{element.tag}>{at_line(element.line)}: its file {quoted(file, most=LONGEST_PATH)} is not there; looked "
-            f"for in {quoted(str(folders[0]), most=LONGEST_PATH)}"
-        )
+        if "\0" in file:
+            return None
+        paths = (os.path.normpath(folder / file.replace("\\", "/")) for folder in folders)
+        return next((path for path in paths if os.path.lexists(path)), None)
 
     def _submodel(self, path: str, above: tuple[str, ...]) -> str:
         if path in above:
@@ -248,6 +266,14 @@ class _Document:
         _require_few(above)
         document = _Document(self.files, Path(path).parent)
         return self.files.add(path, document.text(Path(path), read_path(path), above).encode())
+
+
+def _absent(element: Element, file: str, folders: list[Path]) -> str:
+    """That a file is not there, in words."""
+    return (
+        f"<{element.tag}>{at_line(element.line)}: its file {quoted(file, most=LONGEST_PATH)} is not there; looked for "
+        f"in {quoted(str(folders[0]), most=LONGEST_PATH)}"
+    )
 
 
 def _require_few(above: tuple[str, ...]) -> None:

@@ -77,7 +77,10 @@ ARRAYS = {
     **_declared("nmesh", "mesh_quat", 4),
     **_declared("nmat", "mat_rgba", 4),
     **_declared("nkey", "key_qpos", "nq"),
+    **_declared("nkey", "key_time"),
     **_declared("nkey", "key_qvel", "nv"),
+    **_declared("nkey", "key_act", "na"),
+    **_declared("nkey", "key_ctrl", "nu"),
     **_declared("nq", "qpos"),
     **_declared("nv", "qvel qacc qfrc_passive qfrc_applied qfrc_actuator qfrc_constraint"),
     **_declared("nbody", "xipos", 3),
@@ -260,7 +263,7 @@ def require_consistent(arrays: MjArrays) -> None:
     if not np.array_equal(arrays["dof_parentid"], _parents_of_dofs(parents, np.cumsum(count), count, ends["v"])):
         raise LoadError("the mjModel: dof_parentid contradicts body_parentid, as after an edit")
     has_axis = np.array([each.kind in ("prismatic", "revolute") for each in types], dtype=bool)
-    for name in ("body_quat", "body_iquat", "jnt_axis"):
+    for name in ("body_quat", "body_iquat", "site_quat", "jnt_axis"):
         rows = arrays[name]
         used = has_axis if name == "jnt_axis" else np.full(len(rows), True)
         wrong = np.flatnonzero(used & ~(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT))

@@ -8,7 +8,7 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.builders.findings import Report, listed
-from robodyn.editing import carried, holding
+from robodyn.editing import carried, configured, holding
 from robodyn.editing.parts import Fields, fields_of, finished, joined, unused
 from robodyn.editing.placing import row_of, transform_in, transform_of
 from robodyn.errors import ArgumentError
@@ -38,6 +38,7 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
         if both:
             kind = what.split("_")[0]
             raise ArgumentError(f"prefix: both robots have a {kind} called {listed(both)}; wanted another prefix")
+    configured.join(own, more, model, other, before)
     bodies, links = len(own["parent"]), len(own["link_names"])
     both_fields = joined(own, more)
     on = int(own["link_body"][at])
@@ -49,7 +50,7 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
             for i in hung.tolist():
                 both_fields[what][i] = row_of(transform_in(both_fields[what][i]).after(X))
     _hang(both_fields, links, at, {*own["joint_names"], *own["link_joints"]}, set(more["joint_names"]))
-    both_fields["report"] = Report((*model.report, *other.report))
+    both_fields["report"] = Report((*model.report, *more["report"]))
     shapes, kept = carried.prefixed(other.geometries, other.extensions, before)
     both_fields["geometries"] = (*model.geometries, *shapes)
     both_fields["extensions"] = (*model.extensions, *kept)

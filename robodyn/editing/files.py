@@ -20,7 +20,7 @@ from robodyn.description import Extension, FileTree, Finding, Geometry, Pose, Se
 from robodyn.errors import ArgumentError, LoadError
 from robodyn.files import LONGEST_PATH, file_named, open_regular, whole_file
 from robodyn.messages import quoted
-from robodyn.model_fields import Numbered
+from robodyn.model_fields import Configurations, Numbered
 
 if TYPE_CHECKING:
     from robodyn.model import Model
@@ -40,7 +40,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
         value = getattr(model, each.name)
         if each.name == "source":  # where files lie on this machine is nobody else's business
             continue
-        if isinstance(value, np.ndarray):
+        if isinstance(value, Configurations):
+            if value:  # earlier versions read files without them
+                arrays[each.name], texts[each.name] = value.rows, list(value)
+        elif isinstance(value, np.ndarray):
             arrays[each.name] = value.astype(value.dtype.newbyteorder("<"))
         elif isinstance(value, Numbered):
             texts[each.name] = {"prefix": value.prefix, "n": value.n}
@@ -50,10 +53,9 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             texts[each.name] = None if value is None else dataclasses.asdict(value)
         elif each.name == "constraints":
             texts[each.name] = [plain(constraint) for constraint in value]
-        elif each.name == "geometries":
-            texts[each.name] = [dataclasses.asdict(dataclasses.replace(shape, folder="")) for shape in value]
-        elif each.name == "extensions":
-            texts[each.name] = [dataclasses.asdict(extension) for extension in value]
+        elif each.name in ("geometries", "extensions"):
+            bare = [dataclasses.replace(part, folder="") if hasattr(part, "folder") else part for part in value]
+            texts |= {each.name: list(map(dataclasses.asdict, bare))} if value else {}
         else:
             texts[each.name] = value
     data = json.dumps(texts).encode("ascii")
@@ -99,6 +101,9 @@ def _read(kind: type[Model], archive: Archive) -> Model:
             fields[name] = tuple(map(_geometry, value))
         elif name == "extensions":
             fields[name] = tuple(Extension(**each) for each in value)
+        elif name == "configurations":
+            rows = dict.fromkeys(map(_text, value))
+            fields[name] = dict(zip(rows, fields[name], strict=True))
         elif type(value) is dict:
             fields[name] = Numbered(_text(value["prefix"]), _count(value["n"]))
         else:

@@ -137,12 +137,12 @@ def turn_locks(fields: Fields, model: Model, joints: Iterable[int]) -> None:
         if isinstance(each, Lock) and each.value is not None and each.joint in turned:
             kind = turned[each.joint]
             if kind.nv > 1:
-                each = replace(each, value=tuple(_from_behind(kind, each.value)))
+                each = replace(each, value=tuple(from_behind(kind, each.value)))
         found.append(each)
     fields["constraints"] = tuple(found)
 
 
-def _from_behind(kind: Any, value: Sequence[float]) -> list[float]:
+def from_behind(kind: Any, value: Sequence[float]) -> list[float]:
     """The coordinates of the motion back, of a joint of several."""
     q = list(value)
     if kind.quaternion is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from robodyn import exact
 from robodyn.arguments import finite_number, real_array, require_finite
-from robodyn.editing import holding
+from robodyn.editing import configured, holding
 from robodyn.editing.parts import Fields, fields_of, finished, taken
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
@@ -33,6 +33,7 @@ def lock(model: Model, joints: Any) -> Model:
     fields["link_X"] = link_X
     fields["link_body"] = np.array([carrier[b] if b >= 0 else -1 for b in body.tolist()], dtype=np.intp)
     holding.lock(fields, {model.joint_names[b]: at[0] for b, at in held.items() if len(at) == 1})
+    configured.lock(fields, model, held)
     fields["parent"] = np.array([carrier[p] if p >= 0 else -1 for p in model.parent.tolist()], dtype=np.intp)
     return finished(model, taken(fields, bodies, range(len(body))))
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robodyn.builders.elements import Element, written
 from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
 from robodyn.description import IDENTITY, Geometry, Pose
-from robodyn.editing.carried import Names, element_name
+from robodyn.editing.carried import Names, element_name, element_of
 from robodyn.editing.described import Described
 from robodyn.editing.parts import unused
 from robodyn.editing.written import quaternion_of, text_value, values
@@ -114,18 +115,32 @@ class MjcfGeometries:
         return self._meshes[key]
 
 
-def kept_lines(model: Model, robot: Described, notes: Notes) -> list[str]:
-    """Actuators, sensors and excluded contacts that were kept of the MJCF that was read."""
+def kept_lines(model: Model, robot: Described, sites: set[str], notes: Notes) -> list[str]:
+    """Actuators, sensors and excluded contacts that were kept of the MJCF that was read.
+
+    `sites`: links that are sites in the new file, and no bodies.
+    """
     known = Names.of_robot(robot)
     found: dict[str, list[str]] = {}
     for extension in model.extensions:
         left = known.remaining(extension) if extension.format == "mjcf" else None
-        if left is None:
-            message = "a kept element of another format, or of a joint that MJCF has otherwise"
+        element = None if left is None else element_of(left)
+        if element is None or not _of_its_kind(element, sites):
+            message = "a kept element of another format, or of a joint or site that MJCF has otherwise"
             notes.gather("not-written", element_name(extension), message)
         else:
-            found.setdefault(extension.parent, []).append(f"    {left.text}")
+            found.setdefault(extension.parent, []).append(f"    {written(element)}")
     return [line for parent, lines in found.items() for line in (f"  <{parent}>", *lines, f"  </{parent}>")]
+
+
+def _of_its_kind(element: Element, sites: set[str]) -> bool:
+    """Whether bodies and sites that an element names are that; where it says which they are, it is told."""
+    for kind, name in (("objtype", "objname"), ("reftype", "refname")):
+        if name in element.attributes:
+            now = "site" if element.attributes[name] in sites else element.attributes[kind].replace("site", "body")
+            element.attributes[kind] = now
+    named = element.attributes
+    return all((named[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in named)
 
 
 def unreadable(path: Path) -> str:

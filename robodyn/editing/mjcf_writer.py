@@ -20,6 +20,7 @@ from robodyn.description import UNLIMITED, Inertial, Joint, Link, Pose
 from robodyn.editing.described import Described, describe, pose_of
 from robodyn.editing.holding import element
 from robodyn.editing.mjcf_geometries import MjcfGeometries, kept_lines
+from robodyn.editing.mjcf_keys import keyframes
 from robodyn.editing.parts import unused
 from robodyn.editing.written import RobotText, name, note_unread, quaternion_of, values
 from robodyn.errors import UnavailableError
@@ -54,19 +55,20 @@ def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
     geoms = MjcfGeometries(model, MeshFiles(package_dirs), notes)
     robot = describe(model, notes)
     held = _Held(model, robot, notes)
-    bodies = [*_Bodies(model, robot, held.sites, geoms, notes).lines()]
+    bodies = _Bodies(model, robot, held.sites, geoms, notes)
+    written = [*bodies.lines()]
     lines = [
         f"<mujoco model={name('robot', model.name or 'robot')}>",
         f"  <compiler {_COMPILER}/>",
         f"  <option gravity={values(model.gravity.tolist())}/>",
         *(["  <asset>", *(f"    {asset}" for asset in geoms.assets), "  </asset>"] if geoms.assets else []),
-        *bodies,
+        *written,
     ]
     followers = [joint for joint in robot.joints if joint.mimic is not None]
     equalities = [*(line for joint in followers for line in _equality(joint, notes)), *held.equalities]
     if equalities:
         lines += ["  <equality>", *equalities, "  </equality>"]
-    lines += kept_lines(model, robot, notes)
+    lines += [*kept_lines(model, robot, bodies.frames, notes), *keyframes(model, bodies.joints)]
     note_unread(model, notes)
     return RobotText.of([*lines, "</mujoco>"], notes)
 
@@ -88,7 +90,7 @@ class _Held:
     def __init__(self, model: Model, robot: Described, notes: Notes) -> None:
         self.sites: dict[str, list[str]] = defaultdict(list)
         self.equalities: list[str] = []
-        self._notes, self._taken = notes, set[str]()
+        self._notes, self._taken = notes, {link.name for link in robot.links}  # some are sites
         self._world = robot.root if robot.floating is None else ""
         self._names: set[str] = set()
         for each in model.constraints:
@@ -160,11 +162,16 @@ class _Bodies:
         self._on: dict[str, list[str]] = defaultdict(list)
         for joint in robot.joints:
             self._on[joint.parent].append(joint.child)
-        self._moving: list[str] = []
+        self.frames: set[str] = set()
+        """Links that are sites."""
+        self.joints: list[str] = []
+        """In MuJoCo's order, once the lines are made."""
         # Bodies come in the order of the model's links, so that what is read back has it.
         place = {link.name: k for k, link in enumerate(robot.links)}
         for children in self._on.values():
             children.sort(key=place.__getitem__)
+        for link in robot.links:
+            self._as_site(link)
 
     def lines(self) -> Iterator[str]:
         """The world and all in it; without recursion, since chains are as deep as they are long."""
@@ -195,10 +202,21 @@ class _Bodies:
         for depth in reversed(closing):
             yield f"{_indent(depth)}</body>"
         yield "  </worldbody>"
-        if self._moving != [joint.name for joint in self._robot.joints if joint.type != "fixed"]:
+        base = [] if self._robot.floating is None else [self._model.joint_names[self._robot.floating]]
+        if self.joints != [*base, *(joint.name for joint in self._robot.joints if joint.type != "fixed")]:
             self._notes.add(
                 "written-otherwise", "joints", "MuJoCo's order of joints is another, depth-first; go by names"
             )
+
+    def _as_site(self, link: Link) -> None:
+        """Make a site of a link that is a mere frame: without inertia, fixed, with nothing on it."""
+        joint = self._above.get(link.name)
+        if link.inertial is not None or joint is None or joint.type != "fixed":
+            return
+        if not self._on[link.name] and not self._is_used(link.name):
+            self.frames.add(link.name)
+            self._on[joint.parent].remove(link.name)
+            self._sites[joint.parent].append(f"<site name={self._named(link.name)}{_placed(joint.origin)}/>")
 
     def _is_world(self, link: str) -> bool:
         return link == self._robot.root == "world" and self._robot.floating is None
@@ -248,10 +266,11 @@ class _Bodies:
         moving = joint is not None and joint.type != "fixed"
         if joint is None and self._robot.floating is not None:
             moving = True
-            yield f'{indent}  <joint name={name("joint", self._model.joint_names[self._robot.floating])} type="free"/>'
+            self.joints.append(self._model.joint_names[self._robot.floating])
+            yield f'{indent}  <joint name={name("joint", self.joints[-1])} type="free"/>'
         elif joint is not None and moving:
             for k, each in enumerate(chain):
-                self._moving.append(each.name)
+                self.joints.append(each.name)
                 yield from (f"{indent}  {line}" for line in self._joint(each, _through(steps[k + 1 :])))
         if moving:
             self._require_mass(link)

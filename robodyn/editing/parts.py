@@ -16,7 +16,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.builders.link_inertias import of_bodies
-from robodyn.editing import carried, holding
+from robodyn.editing import carried, configured, holding
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
 from robodyn.inertial_parameters import in_frame
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from robodyn.model import Model
 
 Fields: TypeAlias = dict[str, Any]
-"""The fields of a model by name. Those of links are all there, and every inertia is that of a link."""
+"""The fields of a model by name. Those of links are all there, every inertia is that of a link, and `configurations`
+has names alone (`robodyn.editing.configured`)."""
+
+_AXES = {**FIRST_AXES, "tree_configurations": "nq_tree"}
 
 _ROUNDING = 1e-12
 """What of a body's inertia its links leave over counts from this share of it on."""
@@ -45,6 +48,7 @@ def fields_of(model: Model) -> Fields:
     if names is None:
         names = [""] * len(model.link_names) if parents.size == 0 else _joint_names(model, parents, carriers)
     fields["link_joints"] = tuple(names)
+    fields["configurations"], fields["tree_configurations"] = tuple(model.configurations), configured.of_tree(model)
     with np.errstate(over="ignore", invalid="ignore"):
         _give_inertias(model, fields, carriers)
     return fields
@@ -149,12 +153,12 @@ def taken(fields: Fields, bodies: Sequence[int], links: Sequence[int]) -> Fields
         numbers[size] = number
     found: Fields = {}
     for name, value in fields.items():
-        if name not in FIRST_AXES:
+        if name not in _AXES:
             found[name] = value
         elif isinstance(value, np.ndarray):
-            found[name] = value[rows[FIRST_AXES[name]]]
+            found[name] = value[rows[_AXES[name]]]
         else:
-            found[name] = tuple(value[i] for i in rows[FIRST_AXES[name]].tolist())
+            found[name] = tuple(value[i] for i in rows[_AXES[name]].tolist())
         if name in REFERENCES:
             found[name] = numbers[REFERENCES[name]][found[name]]
     return found
@@ -174,7 +178,7 @@ def joined(first: Fields, second: Fields) -> Fields:
     """The fields of two robots side by side in one world; what there is once is the first's."""
     sizes = {"n_bodies": len(first["joint_kind"]), "n_links": len(first["link_names"])}
     found = dict(first)
-    for name in FIRST_AXES:
+    for name in _AXES:
         a, b = first[name], second[name]
         if isinstance(a, np.ndarray):
             moved = np.where(b < 0, b, b + sizes[REFERENCES[name]]) if name in REFERENCES else b
@@ -198,6 +202,7 @@ def finished(model: Model, fields: Fields) -> Model:
         fields["inertia"] = of_bodies(*placed, len(kind))
     holding.keep(fields)
     carried.keep(fields)
+    configured.keep(fields)
     return type(model)(**fields)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robodyn.editing import holding
+from robodyn.editing import configured, holding
 from robodyn.editing.parts import Fields, add_link, fields_of, finished, parents_first, taken, unused
 from robodyn.editing.placing import row_of, transform_in
 from robodyn.errors import ArgumentError
@@ -58,6 +58,9 @@ def reroot(model: Model, link: str | int) -> Model:
     if base < 0:
         _move_world(model, fields, moves, frames)
     holding.turn_locks(fields, model, path)
+    configured.turn(fields, model, path)
+    if base >= 0:
+        configured.move_base(fields, model, base, root)
     _hang_links(fields, root, base)
     _place_links(fields, root, moves, frames)
     _name_bodies(model, fields, moves)

@@ -47,6 +47,8 @@ def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotT
         notes.add("written-otherwise", element, 'the floating base is left out; read it with base="floating"')
     if tuple(model.gravity.tolist()) != _GRAVITY:
         notes.add("not-written", "gravity", f"URDF has none; read it with gravity={model.gravity.tolist()}")
+    for each in model.configurations:
+        notes.gather("not-written", f"configuration {quoted(each)}", "URDF has no configurations")
     lines = ['<?xml version="1.0"?>', f"<robot name={_name('robot', model.name or 'robot')}>"]
     lines += [f"  {line}" for line in shapes.materials]
     for link in robot.links:

@@ -207,8 +207,9 @@ def test_inertias_of_links(path):
 def test_every_field_is_carried():
     """A new field of a model stands in the table that edits go by, or is one of those that a robot has once: `joined`
     takes the first robot's of these, and `attach` puts reports together. The joints of a file are of use as long as the
-    model has them (`robodyn.conventions.file_order`)."""
-    names = {each.name for each in dataclass_fields(rd.Model)}
+    model has them (`robodyn.conventions.file_order`). Configurations have a module of their own
+    (`robodyn.editing.configured`), and what is found by names too (`carried`)."""
+    names = {each.name for each in dataclass_fields(rd.Model)} - {"configurations"}
     of_names = {"constraints", "geometries", "extensions"}
     assert names - FIRST_AXES.keys() == {"name", "gravity", "report", "file_tree", "source", "proximal", *of_names}
     assert set(REFERENCES) == {"parent", "mimics", "link_body", "link_parent"}
