@@ -17,7 +17,7 @@ def main() -> None:
 
     print("A quadruped in free fall, 256 throws, 300 ms in steps of 1 ms (rk4)")
     quadruped = rd.load_urdf(MODELS / "quadruped.urdf", base="floating")
-    dyn = rd.Dynamics(quadruped)
+    dyn = rd.Dynamics(quadruped, joint_forces="damping")
     q0 = quadruped.random_configuration(rng, (256,))
     qd0 = rng.normal(size=(256, quadruped.nv))
     dyn.rollout(q0, qd0, None, 1e-3, 1, integrator="rk4")  # compiles
@@ -33,7 +33,7 @@ def main() -> None:
 
     print("An arm held by a policy, from 64 states")
     arm = rd.load_urdf(MODELS / "arm7.urdf")
-    dyn = rd.Dynamics(arm)
+    dyn = rd.Dynamics(arm, joint_forces=())  # the policy knows of no damping or friction
     q0 = arm.random_configuration(rng, (64,))
     goal = arm.neutral()
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from robodyn.errors import (
         ArgumentError,
         AssemblyError,
+        JointForcesWarning,
         LoadError,
         NumericalError,
         RedundantWarning,
@@ -95,6 +96,7 @@ _HOME = {
     "simulate": "motion.simulation",
     "ArgumentError": "errors",
     "AssemblyError": "errors",
+    "JointForcesWarning": "errors",
     "LoadError": "errors",
     "NumericalError": "errors",
     "RedundantWarning": "errors",
@@ -118,6 +120,7 @@ __all__ = [
     "Dynamics",
     "IKReport",
     "InverseKinematics",
+    "JointForcesWarning",
     "JointOrder",
     "LoadError",
     "Lock",

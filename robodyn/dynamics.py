@@ -84,7 +84,8 @@ class Dynamics(
             first call, which does not wait: a slower engine answers until the code is there.
         check: whether NaN and infinity raise. None: for single states yes, for batches no.
         joint_forces: of "damping" and "friction", which of the model's to include in generalised forces:
-            tau = ID + damping qd + friction sign(qd).
+            tau = ID + damping qd + friction sign(qd). None: neither; rollouts and simulations of a robot whose joints
+            have some say so once, by a `robodyn.JointForcesWarning`. () is the same without the warning.
         code: "unrolled" (straight-line code for this robot) or "rolled" (loops over bodies, for code too large to
             unroll) forces what engines that compile otherwise choose by the number of operations.
         scan: how the scan engine scans (`robodyn.engines.scan.ScanOptions`), None for the defaults.
@@ -119,7 +120,7 @@ class Dynamics(
         threads: int | None = None,
         compile: Literal["lazy", "eager", "background"] = "lazy",
         check: bool | None = None,
-        joint_forces: Iterable[str] = (),
+        joint_forces: Iterable[str] | None = None,
         *,
         code: Literal["auto", "unrolled", "rolled"] = "auto",
         scan: ScanOptions | None = None,
@@ -135,7 +136,8 @@ class Dynamics(
         self.model = model = _constrained(model, constraints, proximal, self.dtype)
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
-        self.joint_forces = _joint_forces(joint_forces)
+        self.joint_forces = () if joint_forces is None else _joint_forces(joint_forces)
+        self._leaves_forces = joint_forces is None
         self._options = Options(engine_name, self.threads, when, mode, scan_options(scan), gpu_options(gpu))
         self.engine = make_engine(model, self.dtype, self._options)
         self.argument_shapes: dict[str, tuple[int, ...]] = {
@@ -186,8 +188,13 @@ class Dynamics(
     @property
     def _arguments(self) -> dict[str, Any]:
         """What it was made with, besides the model."""
-        own = {"dtype": self.dtype.name, "check": self.check, "joint_forces": self.joint_forces}
-        return {**vars(self._options), **own}
+        own = {"dtype": self.dtype.name, "check": self.check}
+        return {**vars(self._options), **own, "joint_forces": self.joint_forces if self._forces_chosen else None}
+
+    @property
+    def _forces_chosen(self) -> bool:
+        """Whether somebody has said which joint forces count, or that none do."""
+        return bool(self.joint_forces) or not self._leaves_forces
 
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
         """A `Dynamics` with the same options but for those given, of the same model or of another one.
@@ -344,7 +351,9 @@ class Dynamics(
                 integrator "implicit".
 
         Warns:
-            RuntimeWarning: rows diverged, Ctrl-C, or a checkpoint that cannot be written after the start.
+            RuntimeWarning: rows diverged, and why where the inputs tell; Ctrl-C; or a checkpoint that cannot be written
+                after the start.
+            JointForcesWarning: joints have damping or friction that was not asked for (once for each robot).
         """
         given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
         given |= {"targets": targets, "active": active}

@@ -31,5 +31,9 @@ class RedundantWarning(UserWarning):
     """Rows of constraints follow from others; names them."""
 
 
+class JointForcesWarning(UserWarning):
+    """Joints have damping or friction that does not act in a motion, as `joint_forces` was not given."""
+
+
 class UnavailableError(RobodynError, RuntimeError):
     """An engine, a query, an optional dependency or memory that is not there; names what to install or to do."""

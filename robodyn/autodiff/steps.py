@@ -20,6 +20,7 @@ from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS
 from robodyn.messages import brief
 from robodyn.motion.chosen import chosen_step, limits_kept, require_targets
+from robodyn.motion.unused import warn_of_unused_forces
 from robodyn.questions import BASE
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ class Stepping(ABC):
         )
         every = n if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
         stepper = _Stepper(self, given, integrator, limits)
+        warn_of_unused_forces(self.dyn, "rollout", given)
         fixed, timed = self._in_time({"q": q0, "qd": qd0, "dt": self._time(dt), **given}, n)
         return _Followed(stepper, self._library, stepper.allowed(fixed), timed).states(n, min(every, n))
 

@@ -11,6 +11,7 @@ import numpy as np
 from robodyn.arguments import Array, row_named
 from robodyn.messages import quoted
 from robodyn.model import Model
+from robodyn.motion.equations import Equations
 
 if TYPE_CHECKING:
     from robodyn.motion.run import Run
@@ -99,11 +100,9 @@ def _off_constraints(run: Run, row: int) -> str:
     model = run.dyn.model
     if not model.constraints:
         return ""
-    from robodyn.dynamics import Dynamics  # by the front door, which knows rollouts
-    from robodyn.motion.equations import Equations
-
     given = {name: run.library.to_numpy(run.given[name][0, row]) for name in ("targets", "active") if name in run.given}
-    off = Equations(Dynamics(model, engine="reference"), **given).off(run.library.to_numpy(run.first()[0][row]))
+    judge = Equations(run.dyn.variant(engine="reference"), **given)
+    off = judge.off(run.library.to_numpy(run.first()[0][row]))
     if off is None:
         return ""
     return f"the start is off the constraints, {off}: model.assemble(q0) finds a start on them"

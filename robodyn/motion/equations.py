@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from robodyn.arguments import Array, real_array, require_finite
 from robodyn.cached import cached_property
 from robodyn.constraints.held import anchored_by_calls, held_by, row_sizes, row_units
 from robodyn.constraints.refusals import require_places
-from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, NumericalError
 from robodyn.integrators import dry_resistance
 from robodyn.questions import FLAGS
+
+if TYPE_CHECKING:
+    from robodyn.dynamics import Dynamics
 
 _PROJECTIONS = 3
 """Newton steps back onto constraints: each squares an error."""

@@ -27,6 +27,7 @@ from robodyn.messages import brief
 from robodyn.motion.causes import causes
 from robodyn.motion.result import Rollout
 from robodyn.motion.run import Policy, Run, memory_for
+from robodyn.motion.unused import warn_of_unused_forces
 from robodyn.queries.call import Call
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def prepared(
         raise ArgumentError(f"policy: got {got}; wanted a function of (t, q, qd) that returns tau, and no tau then")
     start = Call(dyn, {"q": q0, "qd": qd0})
     with memory_for(start.batch):
-        return Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, limits, policy), every
+        run = Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, limits, policy)
+    warn_of_unused_forces(dyn, "rollout", given)
+    return run, every
 
 
 def step(

@@ -17,6 +17,7 @@ from robodyn.messages import brief, users_line
 from robodyn.model import Model
 from robodyn.motion.equations import Equations
 from robodyn.motion.robot import dynamics_of
+from robodyn.motion.unused import warn_of_unused_forces
 from robodyn.records import dataclass
 
 Event = Callable[[float, Array, Array], float]
@@ -110,6 +111,7 @@ def simulate(
 
     Warns:
         RuntimeWarning: Ctrl-C, and what was computed is returned; or an explicit method takes very many steps.
+        JointForcesWarning: joints have damping or friction that was not asked for (once for each robot).
     """
     dyn = dynamics_of(robot, "simulate", "obeyed", name="robot")
     if dyn.dtype != np.float64:
@@ -124,6 +126,7 @@ def simulate(
     stiff = "friction" in dyn.joint_forces and dyn.model.friction.any()
     chosen = one_of("method", method, METHODS) if method is not None else "LSODA" if stiff else "DOP853"
     run = _Run(dyn, q0, qd0, tau, f_ext, targets, active)
+    warn_of_unused_forces(dyn, "simulate")
     asked = _times(t_eval, end)
     watched = (events,) if callable(events) else exact.at_most(events, _MOST_EVENTS)
     if watched is None:

@@ -15,6 +15,7 @@ from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.motion.equations import Equations
 from robodyn.motion.robot import dynamics_of
+from robodyn.motion.unused import warn_of_unused_forces
 from robodyn.simulators.given import vector
 
 
@@ -65,6 +66,7 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
         raise ArgumentError("joint_names: some of them mimic others; wanted free joints alone")
     equations = Equations(robot)
     equations.require_anchored("drake.system")
+    warn_of_unused_forces(robot, "drake.system")
     return _class(framework)(robot, equations, way)
 
 

@@ -20,6 +20,7 @@ from robodyn.model import Model
 from robodyn.motion.chosen import chosen_step, limits_kept
 from robodyn.motion.equations import Equations
 from robodyn.motion.robot import dynamics_of
+from robodyn.motion.unused import warn_of_unused_forces
 
 ACTUATIONS = ("torque", "normalized", "position")
 """What an action is: forces, forces in parts of their limits, or positions that drives go to."""
@@ -87,6 +88,7 @@ class Task:
         if self.actuation == "position":
             self._q = self._coordinates()
         self.low, self.high = self._bounds()
+        warn_of_unused_forces(robot, "a Gymnasium environment")
 
     # What is driven.
 
