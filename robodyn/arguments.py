@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from robodyn.messages import brief
 
 Array: TypeAlias = NDArray[Any]
 """A NumPy array of real numbers."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _MAX_ROWS_NAMED = 5
 _MAX_LEADING_AXES = 32
@@ -45,6 +47,7 @@ def real_array(
 
     Raises:
         ArgumentError: not numeric and real, ragged, masked, of another trailing shape, or of too many axes.
+        UnavailableError: there is not that much memory.
     """
     wanted = wanted_shape(shape, what)
     if flags and (type(value) is bool or exact.is_a(value, np.bool_)):
@@ -57,8 +60,24 @@ def real_array(
     require_few_axes(name, array.ndim - len(shape))
     if array.dtype == dtype:
         return array
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is met by the checks of values
-        return array.astype(dtype)
+    try:
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is met by the checks of values
+            return array.astype(dtype)
+    except MemoryError as error:  # as of a view of one row as many
+        raise UnavailableError(f"{name}: no memory for {array.shape} as {np.dtype(dtype)} ({error})") from error
+
+
+def within_memory(function: _Function) -> _Function:
+    """A function that raises an UnavailableError with the size for which there is no memory, not a MemoryError."""
+
+    @functools.wraps(function)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            raise UnavailableError(f"{function.__name__}: there is not that much memory ({error})") from error
+
+    return asked  # type: ignore[return-value]
 
 
 def as_array(name: str, value: Any, wanted: str) -> Array:

@@ -20,14 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from robodyn import exact
 from robodyn.algorithms.tangent import apart_by, moved_by
-from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named
+from robodyn.arguments import Array, batch_shape, broadcast_leading, integer, real_array, rows_named, within_memory
 from robodyn.builders.findings import Report
 from robodyn.builders.followers import Limits
 from robodyn.cached import Quicker, cached_property, stood_in_for
 from robodyn.constraints.kinds import Constraint
 from robodyn.description import Extension, FileTree, Finding, Geometry
 from robodyn.editing.methods import Edits
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.messages import alike, brief, near_misses, printable
 from robodyn.model_fields import Configurations, Numbered, checked_fields, owned
@@ -481,6 +481,7 @@ class Model(Edits):
         q[..., index] = unit
         return q
 
+    @within_memory
     def normalized(self, q: Array) -> Array:
         """`unit_coordinates` where zero length is an error.
 
@@ -512,6 +513,7 @@ class Model(Edits):
         return out
 
     @stood_in_for(_quicker)
+    @within_memory
     def integrate(self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0) -> NDArray[np.float64]:
         """q (+) qd dt: the configuration after moving at constant velocity qd (..., nv) for dt seconds.
 
@@ -529,6 +531,7 @@ class Model(Edits):
         return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
 
     @stood_in_for(_quicker)
+    @within_memory
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
         """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second.
 
@@ -544,6 +547,7 @@ class Model(Edits):
         return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
 
     @stood_in_for(_quicker)
+    @within_memory
     def interpolate(self, q0: ArrayLike, q1: ArrayLike, t: float | ArrayLike) -> NDArray[np.float64]:
         """q0 (+) t (q1 (-) q0) (..., nq): the configuration a fraction t (...) of the way from q0 to q1.
 
@@ -562,6 +566,7 @@ class Model(Edits):
         return self._on_manifold("integrate", "q", (a, "q"), (step, "v"))
 
     @stood_in_for(_quicker)
+    @within_memory
     def distance(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
         """The length (...) of `difference(q0, q1)`: rad and m count alike. Zero for the same pose, whatever the sign of
         its quaternions.
@@ -573,6 +578,7 @@ class Model(Edits):
         with np.errstate(all="ignore"):
             return cast(NDArray[np.float64], np.sqrt((step * step).sum(-1)))
 
+    @within_memory
     def integrate_gradient(
         self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -593,6 +599,7 @@ class Model(Edits):
             by_q, by_u = self._joint_blocks(moved_by, np.broadcast_to(v_array * times, (*leading, self.nv)))
             return by_q, by_u * times[..., None]
 
+    @within_memory
     def difference_gradient(self, q0: ArrayLike, q1: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Derivatives (..., nv, nv) of `difference(q0, q1)` by q0 and by q1, all on tangent spaces.
 
@@ -634,6 +641,7 @@ class Model(Edits):
         Raises:
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
                 them.
+            UnavailableError: there is not that much memory.
         """
         if rng is None and type(shape) is tuple and not shape:
             try:
@@ -644,7 +652,12 @@ class Model(Edits):
         if type(shape) is not tuple or shape:
             shape = batch_shape("shape", shape, self.nq)
         nq, lower, width, quaternions = self._drawing
-        q: NDArray[np.float64] = generator.random((*shape, nq) if shape else nq)
+        try:
+            q: NDArray[np.float64] = generator.random((*shape, nq) if shape else nq)
+        except MemoryError as error:
+            raise UnavailableError(
+                f"shape: got {brief(shape)}, for which there is no memory ({brief(error)})"
+            ) from error
         _multiply(q, width, q)
         _add(q, lower, q)
         for start in quaternions:

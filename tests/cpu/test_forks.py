@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from robots import own
 
 from robodyn.codegen.cache import FOLDER_VARIABLE
 
@@ -180,9 +181,12 @@ os.environ["ROBODYN_CPU_BACKEND"] = "llvm"  # as above
 forks = int(sys.argv[1])
 seeds = iter(range(1000, 1000000))
 
+def loads():
+    return rd.load_urdf(sys.argv[2]).nq == 6
+
 def work():
     while True:
-        assert answers(next(seeds), 2)
+        assert answers(next(seeds), 2) and loads()
 
 warm = rd.Dynamics(rd.random_tree(3, seed=5), threads=2)
 q = warm.model.random_configuration(0, (4000,))
@@ -191,7 +195,7 @@ for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
 
 def check():
-    return np.array_equal(warm.gravity_force(q), wanted) and answers(os.getpid() % 900)
+    return np.array_equal(warm.gravity_force(q), wanted) and answers(os.getpid() % 900) and loads()
 
 for fork in range(forks):
     assert in_child(check, 300) == 0, fork
@@ -233,10 +237,10 @@ def test_a_fork_in_a_handler_frees_the_lock_that_its_thread_waits_for():
     assert run(_HANDLER) == "0"
 
 
-def test_forks_while_four_threads_compile():
-    assert run(_MANY, "10") == "done"
+def test_forks_while_four_threads_load_and_compile():
+    assert run(_MANY, "10", str(own("arm6"))) == "done"
 
 
 @pytest.mark.nightly
-def test_many_forks_while_four_threads_compile():
-    assert run(_MANY, "500") == "done"
+def test_many_forks_while_four_threads_load_and_compile():
+    assert run(_MANY, "500", str(own("arm6"))) == "done"

@@ -136,6 +136,31 @@ def test_results_and_arguments_that_memory_cannot_hold_are_named(engine, arm):
         dyn.inverse_dynamics(np.zeros((1024, 1, 6)), np.broadcast_to(q, (1, 1 << 45, 6)), q)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float64])
+def test_views_that_memory_cannot_hold_are_named(arm, dtype):
+    """Views that say to be larger than any memory, and are one row: they are refused with their size."""
+    many, dyn, ik = 10**13, rd.Dynamics(arm), rd.InverseKinematics(arm, [arm.link_names[-1]])
+    rows, row = np.broadcast_to(np.zeros(6, dtype), (many, 6)), np.zeros(6)
+    calls = [
+        lambda: dyn.forward_kinematics(rows),
+        lambda: arm.integrate(rows, row),
+        lambda: arm.integrate(row, rows),
+        lambda: arm.difference(row, rows),
+        lambda: arm.interpolate(row, rows, 0.5),
+        lambda: arm.distance(rows, row),
+        lambda: arm.integrate_gradient(rows, row),
+        lambda: arm.difference_gradient(rows, row),
+        lambda: arm.random_configuration(0, many),
+    ]
+    if dtype != np.float64:  # which needs no copy, and is asked for row by row
+        targets = np.broadcast_to(np.eye(4, dtype=dtype), (many, 1, 4, 4))
+        calls += [lambda: dyn.rollout(rows, row, dt=1e-3, steps=1), lambda: ik.solve(targets)]
+    for call in calls:
+        for _ in range(4):  # also once machine code answers
+            with pytest.raises(rd.UnavailableError, match=f"{many}.*memory|memory.*{many}"):
+                call()
+
+
 def test_no_memory_for_work_besides_results_is_said(arm, monkeypatch):
     dyn = rd.Dynamics(arm, engine="reference")
 
