@@ -71,3 +71,26 @@ def test_the_place_of_a_robot_costs_no_digits(query, options, states):
     found, at_home = (ask(dyn, q, qd, qdd) for q in (far, near))
     size = 1.0 + np.abs(wanted).max()
     assert np.abs(found - wanted).max() < 2e-6 * size and np.abs(found - at_home).max() < 2e-6 * size
+
+
+@pytest.mark.parametrize("way", ["program", "arrays"])
+@pytest.mark.parametrize("to", ["a foot", "the world"])
+def test_the_place_of_a_robot_costs_constraints_no_digits(to, way, states, monkeypatch):
+    model, near, far, qd, tau = states
+    if way == "arrays":
+        monkeypatch.setattr("robodyn.engines.cpu.engine.CpuEngine.run_program", lambda *_: False)
+    held = [rd.Point(LINK, to=OTHER if to == "a foot" else None, baumgarte=(5.0, 1.0))]
+    places = rd.Dynamics(model).link_pose(near.astype(float), OTHER)[:, :3, 3]
+    targets = np.concatenate([np.tile(np.eye(3).ravel(), (4, 1)), np.round(8.0 * places) / 8.0], axis=-1)[:, None]
+    there = targets.copy()
+    there[:, 0, 9:] += np.round(far[:, :3])
+    near = near.copy()
+    near[:, :3] = 0.0
+    given = [{"targets": each.astype(np.float32)} if to == "the world" else {} for each in (targets, there)]
+    wanted, _ = (
+        rd.Dynamics(model, constraints=held).constrained_forward_dynamics(near, qd, tau, **each) for each in given
+    )
+    dyn = rd.Dynamics(model, constraints=held, dtype="float32")
+    found = dyn.constrained_forward_dynamics(far, qd, tau, **given[1])
+    for got, each in zip(found, wanted, strict=True):
+        assert np.abs(got - each).max() < 2e-4 * np.abs(each).max()
