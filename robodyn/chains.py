@@ -646,6 +646,15 @@ def floats_freely(model: Model) -> bool:
     return not model.tree_armature[dofs].any() and not model.tree_damping[dofs].any()
 
 
+def floating_place(model: Model) -> list[int]:
+    """The coordinates that say where a robot is, three: of its one tree's floating base. Empty where there is none."""
+    roots = np.flatnonzero(model.parent < 0)
+    if len(roots) != 1 or model.joint_kind[roots[0]] != CODE["floating"]:
+        return []
+    start = int(model.q_start[roots[0]])
+    return [int(place) for place in model.q_source[start : start + 3]]
+
+
 class Elimination:
     """Which entries of H = L' D L are nonzero, whatever the state (RBDA section 6.5).
 

@@ -297,6 +297,10 @@ _SCAN = ("scan",)
 _FORCES = ("f_ext", "inertia", *BASE)
 
 
+def _one_tree(asked: Asked) -> bool:
+    return int((asked.model.parent < 0).sum()) == 1
+
+
 def _fewest(model: Model, inputs: tuple[str, ...]) -> Algorithm:
     """The formulation of the gradient of inverse dynamics with fewer operations."""
     turns = np.isin(model.joint_kind, (CODE["revolute"], CODE["helical"])).all()
@@ -753,7 +757,7 @@ _TOTALS = (
         "centroidal_momentum",
         ("q", "qd"),
         {"h": Result((6,), "kg m^2/s, kg m/s"), "A": Result((6, "nv"), "kg m^2/s, kg m/s / qd")},
-        lambda _: energy.CENTROIDAL_MOMENTUM,
+        lambda asked: energy.centroidal_momentum(_one_tree(asked)),
         "Momentum h about the centre of mass in world axes, and the matrix A with h = A qd for a base at rest.",
         optional=("inertia", "V0"),
         needs=("mass",),
@@ -791,7 +795,7 @@ _MOMENTA = (
         "centroidal_momentum_rate",
         ("q", "qd", "qdd"),
         {"hdot": Result((6,), "N m, N")},
-        lambda _: momentum.CENTROIDAL_MOMENTUM_RATE,
+        lambda asked: momentum.centroidal_momentum_rate(_one_tree(asked)),
         "The rate of the momentum about the centre of mass, in world axes, without gravity.",
         optional=("inertia", *BASE),
         needs=("mass",),
@@ -800,7 +804,7 @@ _MOMENTA = (
         "centroidal_momentum_matrix_derivative",
         ("q", "qd"),
         {"Adot": Result((6, "nv"), "N m s, N s / qd")},
-        lambda _: momentum.CENTROIDAL_MATRIX_DERIVATIVE,
+        lambda asked: momentum.centroidal_matrix_derivative(_one_tree(asked)),
         "Time derivative of the matrix A of the momentum about the centre of mass while the robot moves with qd.",
         optional=("inertia", "V0"),
         needs=("mass",),

@@ -6,8 +6,10 @@ Bodies fixed to the world do not move and do not count. Orin, Goswami, Lee, Cent
 
 from __future__ import annotations
 
+from functools import cache
+
 from robodyn.algorithms.crba import COMPOSITES, composite, place
-from robodyn.algorithms.kinematics import base_velocity, velocity
+from robodyn.algorithms.kinematics import FROM_ROOT, base_velocity, for_trees, velocity
 from robodyn.spatial import IDENTITY, Transform, dot, rotate_back, scale
 from robodyn.sweeps import (
     DOF_FORCES,
@@ -165,24 +167,32 @@ CENTER_OF_MASS_JACOBIAN = Algorithm(
     outputs={"J": ColumnOutput("J", rows=3)},
 )
 
-CENTROIDAL_MOMENTUM = Algorithm(
-    name="centroidal_momentum",
-    inputs=("q", "qd"),
-    fields={
-        "X": TRANSFORM,
-        "XG": TRANSFORM,
-        "v": MOTION,
-        "Ic": INERTIA,
-        "h": FORCE,
-        "hG": FORCE,
-        "A": DOF_FORCES,
-    },
-    sweeps=(
-        World(base_velocity, writes=("v",)),
-        Outward(momentum, carries=("v",), writes=("X", "v", "Ic", "h")),
-        Inward(total_momentum, reads=("X", "Ic", "h"), gives=("Ic", "h")),
-        World(about_center, reads=("Ic", "h"), writes=("XG", "hG")),
-        Outward(centroidal_columns, reads=("X", "Ic"), carries=("XG",), writes=("XG", "A")),
-    ),
-    outputs={"h": WorldOutput("hG", (6,)), "A": ColumnOutput("A")},
-)
+
+@cache
+def centroidal_momentum(one_tree: bool) -> Algorithm:
+    """h and A. `one_tree`: of robots with one root, of which sums are from there."""
+    return Algorithm(
+        name="centroidal_momentum" + ("_of_one_tree" if one_tree else ""),
+        inputs=("q", "qd"),
+        fields={
+            "X": TRANSFORM,
+            "XG": TRANSFORM,
+            "v": MOTION,
+            "Ic": INERTIA,
+            "h": FORCE,
+            "hG": FORCE,
+            "A": DOF_FORCES,
+            **FROM_ROOT,
+        },
+        sweeps=(
+            *for_trees(
+                one_tree,
+                World(base_velocity, writes=("v",)),
+                Outward(momentum, carries=("v",), writes=("X", "v", "Ic", "h")),
+            ),
+            Inward(total_momentum, reads=("X", "Ic", "h"), gives=("Ic", "h")),
+            World(about_center, reads=("Ic", "h"), writes=("XG", "hG")),
+            Outward(centroidal_columns, reads=("X", "Ic"), carries=("XG",), writes=("XG", "A")),
+        ),
+        outputs={"h": WorldOutput("hG", (6,)), "A": ColumnOutput("A")},
+    )

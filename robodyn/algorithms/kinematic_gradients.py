@@ -11,13 +11,14 @@ from __future__ import annotations
 from functools import cache
 
 from robodyn.algorithms.kinematics import (
+    FROM_ROOT,
     POSES_OF_KNOWN,
+    VELOCITIES,
     Frame,
-    base_velocity,
+    for_frame,
     jacobian,
     nothing_carried,
     to_frame,
-    velocity,
 )
 from robodyn.spatial import ZERO3, ZERO_MOTION, Motion, Transform, add, cross
 from robodyn.sweeps import (
@@ -31,10 +32,8 @@ from robodyn.sweeps import (
     ColumnOutput,
     Fields,
     LinkConstants,
-    Outward,
     PairBlocks,
     PairOutput,
-    World,
     Written,
 )
 
@@ -65,10 +64,10 @@ def jacobian_derivative(frame: Frame) -> Algorithm:
             **dict.fromkeys(("X", "X0", "XF"), TRANSFORM),
             **dict.fromkeys(("v", "vF"), MOTION),
             "Jdot": DOF_MOTIONS,
+            **FROM_ROOT,
         },
         sweeps=(
-            World(base_velocity, writes=("v",)),
-            Outward(velocity, carries=("v",), writes=("X", "v")),
+            *for_frame(frame, VELOCITIES),
             *POSES_OF_KNOWN,
             Ancestors(
                 start,

@@ -5,15 +5,17 @@ Steps that other algorithms begin with live here too. Velocities and acceleratio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Literal, TypeAlias
 
-from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, combined, cross
+from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, combined, cross, scale
 from robodyn.sweeps import (
     DOF_MOTIONS,
     DOF_ROWS,
     MOTION,
     POSE,
+    SCALAR,
     TRANSFORM,
     Algorithm,
     Ancestors,
@@ -89,6 +91,18 @@ def acceleration(body: Body, own: Fields, parent: Fields) -> Written:
     return {"X": X, "v": v, "a": a}
 
 
+VELOCITIES: tuple[Sweep, ...] = (
+    World(base_velocity, writes=("v",)),
+    Outward(velocity, carries=("v",), writes=("X", "v")),
+)
+"""Sweeps that give every body X and v."""
+
+ACCELERATIONS: tuple[Sweep, ...] = (
+    World(base_motion, writes=("v", "a")),
+    Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
+)
+"""X, v and a."""
+
 POSES: tuple[Sweep, ...] = (World(base_pose, writes=("X0",)), Outward(pose, carries=("X0",), writes=("X0",)))
 """Sweeps that give every body its transform X0 from the world."""
 
@@ -97,6 +111,57 @@ POSES_OF_KNOWN: tuple[Sweep, ...] = (
     Outward(pose_of_known, reads=("X",), carries=("X0",), writes=("X0",)),
 )
 """The same, where X is already there."""
+
+FROM_ROOT = {"is_body": SCALAR}
+"""Fields of algorithms whose sweeps are those of `from_root`."""
+
+
+def no_body(step: Callable[[WorldInputs, Fields], Written]) -> Callable[[WorldInputs, Fields], Written]:
+    """A step of the world that also says that it is no body, as steps of `below_root` want to know."""
+
+    def of_world(world: WorldInputs, own: Fields) -> Written:
+        return {**step(world, own), "is_body": 0.0}
+
+    return of_world
+
+
+def below_root(step: Callable[[Body, Fields, Fields], Written], name: str) -> Callable[[Body, Fields, Fields], Written]:
+    """An outward step that leaves a transform X or X0 of that name, which is now from a frame with the world's axes
+    whose origin is that of the tree's first body: far from the world's origin no digits are lost."""
+
+    def of_body(body: Body, own: Fields, parent: Fields) -> Written:
+        written = step(body, own, parent)
+        X = written[name]
+        return {**written, name: Transform(X.E, scale(parent.is_body, X.r)), "is_body": 1.0}
+
+    return of_body
+
+
+def from_root(sweeps: tuple[Sweep, ...], name: str = "X") -> tuple[Sweep, ...]:
+    """The first two of some sweeps, of the world and outward, with a transform as `below_root` has it, and the others:
+    for results that do not depend on where the tree is in the world."""
+    world, outward, *others = sweeps
+    assert isinstance(world, World) and isinstance(outward, Outward)
+    return (
+        World(no_body(world.step), reads=world.reads, writes=(*world.writes, "is_body")),
+        Outward(
+            below_root(outward.step, name),
+            reads=outward.reads,
+            carries=(*outward.carries, "is_body"),
+            writes=(*outward.writes, "is_body"),
+        ),
+        *others,
+    )
+
+
+def for_frame(frame: Frame, sweeps: tuple[Sweep, ...], name: str = "X") -> tuple[Sweep, ...]:
+    """Sweeps for what is seen in a frame: `from_root` where that is not the world's."""
+    return sweeps if frame == "world" else from_root(sweeps, name)
+
+
+def for_trees(one_tree: bool, *sweeps: Sweep) -> tuple[Sweep, ...]:
+    """Sweeps for sums over all bodies: `from_root` where these are one tree."""
+    return from_root(sweeps) if one_tree else sweeps
 
 
 def link_pose(link: LinkConstants, own: Fields) -> Written:
@@ -142,9 +207,9 @@ def jacobian(frame: Frame) -> Algorithm:
     return Algorithm(
         name=f"jacobian_{frame}",
         inputs=("q",),
-        fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_MOTIONS},
+        fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_MOTIONS, **FROM_ROOT},
         sweeps=(
-            *POSES,
+            *for_frame(frame, POSES, "X0"),
             Ancestors(start, columns_seen, reads=("X0",), carries=("X",), visits=("X0",), writes=("J",), of_link=True),
         ),
         outputs={"J": ColumnOutput("J")},
@@ -165,9 +230,9 @@ def rows_seen(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fie
 LINK_JACOBIANS = Algorithm(
     name="link_jacobians",
     inputs=("q",),
-    fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_ROWS},
+    fields={"X0": TRANSFORM, "X": TRANSFORM, "J": DOF_ROWS, **FROM_ROOT},
     sweeps=(
-        *POSES,
+        *from_root(POSES, "X0"),
         Ancestors(at_origin, rows_seen, reads=("X0",), carries=("X",), visits=("X0",), writes=("J",), of_links=True),
     ),
     outputs={"J": LinkColumnOutput("J")},
@@ -186,10 +251,9 @@ def link_velocity(frame: Frame) -> Algorithm:
     return Algorithm(
         name=f"link_velocity_{frame}",
         inputs=("q", "qd"),
-        fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "V": MOTION},
+        fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "V": MOTION, **FROM_ROOT},
         sweeps=(
-            World(base_velocity, writes=("v",)),
-            Outward(velocity, carries=("v",), writes=("X", "v")),
+            *for_frame(frame, VELOCITIES),
             *POSES_OF_KNOWN,
             Links(step, reads=("X0", "v"), writes=("V",), of_link=True),
         ),
@@ -216,10 +280,9 @@ def link_acceleration(frame: Frame, classical: bool) -> Algorithm:
     return Algorithm(
         name=f"link_acceleration_{frame}" + ("_classical" if classical else ""),
         inputs=("q", "qd", "qdd"),
-        fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "a": MOTION, "A": MOTION},
+        fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "a": MOTION, "A": MOTION, **FROM_ROOT},
         sweeps=(
-            World(base_motion, writes=("v", "a")),
-            Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
+            *for_frame(seen_from, ACCELERATIONS),
             *POSES_OF_KNOWN,
             Links(step, reads=("X0", "v", "a"), writes=("A",), of_link=True),
         ),

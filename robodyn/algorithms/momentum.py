@@ -12,13 +12,17 @@ Computation of the Humanoid Centroidal Dynamics and Application for Whole-Body C
 
 from __future__ import annotations
 
+from functools import cache
+
 from robodyn.algorithms.crba import COMPOSITES, composite, place
 from robodyn.algorithms.energy import center
 from robodyn.algorithms.kinematics import (
+    FROM_ROOT,
     POSES_OF_KNOWN,
     acceleration,
     base_motion,
     base_velocity,
+    for_trees,
     velocity,
 )
 from robodyn.joints import is_positive
@@ -148,46 +152,62 @@ CENTER_OF_MASS_ACCELERATION = Algorithm(
     outputs={"a": WorldOutput("moved", (3,))},
 )
 
-CENTROIDAL_MOMENTUM_RATE = Algorithm(
-    name="centroidal_momentum_rate",
-    inputs=("q", "qd", "qdd"),
-    fields={"X": TRANSFORM, "v": MOTION, "a": MOTION, "Ic": INERTIA, "h": FORCE, "hG": FORCE},
-    sweeps=(
-        World(base_motion, writes=("v", "a")),
-        Outward(momentum_rate_and_composite, carries=("v", "a"), writes=("X", "v", "a", "Ic", "h")),
-        Inward(total_and_composite, reads=("X", "Ic", "h"), gives=("Ic", "h")),
-        World(about_center, reads=("Ic", "h"), writes=("hG",)),
-    ),
-    outputs={"hdot": WorldOutput("hG", (6,))},
-)
 
-CENTROIDAL_MATRIX_DERIVATIVE = Algorithm(
-    name="centroidal_matrix_derivative",
-    inputs=("q", "qd"),
-    fields={
-        "X": TRANSFORM,
-        "XG": TRANSFORM,
-        "v": MOTION,
-        "Ic": INERTIA,
-        "D": INERTIA,
-        "h": FORCE,
-        "moved": VECTOR3,
-        "Adot": DOF_FORCES,
-    },
-    sweeps=(
-        World(base_velocity, writes=("v",)),
-        Outward(inertia_and_rate, carries=("v",), writes=("X", "v", "Ic", "D", "h")),
-        Inward(composite_and_rate, reads=("X", "Ic", "D", "h"), gives=("Ic", "D", "h")),
-        World(moving_center, reads=("Ic", "h"), writes=("XG", "moved")),
-        Outward(
-            matrix_rate_columns,
-            reads=("X", "v", "Ic", "D"),
-            carries=("XG", "moved"),
-            writes=("XG", "moved", "Adot"),
+@cache
+def centroidal_momentum_rate(one_tree: bool) -> Algorithm:
+    """The rate of the momentum about the centre of mass. `one_tree`: of robots with one root."""
+    return Algorithm(
+        name="centroidal_momentum_rate" + ("_of_one_tree" if one_tree else ""),
+        inputs=("q", "qd", "qdd"),
+        fields={"X": TRANSFORM, "v": MOTION, "a": MOTION, "Ic": INERTIA, "h": FORCE, "hG": FORCE, **FROM_ROOT},
+        sweeps=(
+            *for_trees(
+                one_tree,
+                World(base_motion, writes=("v", "a")),
+                Outward(momentum_rate_and_composite, carries=("v", "a"), writes=("X", "v", "a", "Ic", "h")),
+            ),
+            Inward(total_and_composite, reads=("X", "Ic", "h"), gives=("Ic", "h")),
+            World(about_center, reads=("Ic", "h"), writes=("hG",)),
         ),
-    ),
-    outputs={"Adot": ColumnOutput("Adot")},
-)
+        outputs={"hdot": WorldOutput("hG", (6,))},
+    )
+
+
+@cache
+def centroidal_matrix_derivative(one_tree: bool) -> Algorithm:
+    """The time derivative of the centroidal momentum matrix. `one_tree`: of robots with one root."""
+    return Algorithm(
+        name="centroidal_matrix_derivative" + ("_of_one_tree" if one_tree else ""),
+        inputs=("q", "qd"),
+        fields={
+            "X": TRANSFORM,
+            "XG": TRANSFORM,
+            "v": MOTION,
+            "Ic": INERTIA,
+            "D": INERTIA,
+            "h": FORCE,
+            "moved": VECTOR3,
+            "Adot": DOF_FORCES,
+            **FROM_ROOT,
+        },
+        sweeps=(
+            *for_trees(
+                one_tree,
+                World(base_velocity, writes=("v",)),
+                Outward(inertia_and_rate, carries=("v",), writes=("X", "v", "Ic", "D", "h")),
+            ),
+            Inward(composite_and_rate, reads=("X", "Ic", "D", "h"), gives=("Ic", "D", "h")),
+            World(moving_center, reads=("Ic", "h"), writes=("XG", "moved")),
+            Outward(
+                matrix_rate_columns,
+                reads=("X", "v", "Ic", "D"),
+                carries=("XG", "moved"),
+                writes=("XG", "moved", "Adot"),
+            ),
+        ),
+        outputs={"Adot": ColumnOutput("Adot")},
+    )
+
 
 SUBTREE_CENTERS_OF_MASS = Algorithm(
     name="subtree_centers_of_mass",

@@ -17,12 +17,14 @@ from functools import cache
 
 from robodyn.algorithms.kinematic_gradients import frame_velocity
 from robodyn.algorithms.kinematics import (
+    FROM_ROOT,
     POSES_OF_KNOWN,
     Frame,
     acceleration,
     base_motion,
     base_velocity,
     classical_frame,
+    for_frame,
     to_frame,
     velocity,
 )
@@ -38,6 +40,7 @@ from robodyn.sweeps import (
     Fields,
     LinkConstants,
     Outward,
+    Sweep,
     World,
     Written,
 )
@@ -53,6 +56,16 @@ def acceleration_and_above(body: Body, own: Fields, parent: Fields) -> Written:
     """v_i and a_i, and those of the parent in the body's frame."""
     moved = acceleration(body, own, parent)
     return {**moved, "v_p": moved["X"].motion(parent.v), "a_p": moved["X"].motion(parent.a)}
+
+
+_VELOCITIES: tuple[Sweep, ...] = (
+    World(base_velocity, writes=("v",)),
+    Outward(velocity_and_above, carries=("v",), writes=("X", "v", "v_p")),
+)
+_ACCELERATIONS: tuple[Sweep, ...] = (
+    World(base_motion, writes=("v", "a")),
+    Outward(acceleration_and_above, carries=("v", "a"), writes=("X", "v", "a", "v_p", "a_p")),
+)
 
 
 @cache
@@ -80,10 +93,10 @@ def link_velocity_gradient(frame: Frame) -> Algorithm:
             **dict.fromkeys(("X", "X0", "XL", "XF"), TRANSFORM),
             **dict.fromkeys(("v", "v_p", "V"), MOTION),
             **dict.fromkeys(("V_q", "V_qd"), DOF_MOTIONS),
+            **FROM_ROOT,
         },
         sweeps=(
-            World(base_velocity, writes=("v",)),
-            Outward(velocity_and_above, carries=("v",), writes=("X", "v", "v_p")),
+            *for_frame(frame, _VELOCITIES),
             *POSES_OF_KNOWN,
             Ancestors(
                 start,
@@ -142,10 +155,10 @@ def link_acceleration_gradient(frame: Frame, classical: bool) -> Algorithm:
             **dict.fromkeys(("X", "X0", "XL", "XF"), TRANSFORM),
             **dict.fromkeys(("v", "a", "v_p", "a_p", "V", "A"), MOTION),
             **dict.fromkeys(("A_q", "A_qd", "A_qdd"), DOF_MOTIONS),
+            **FROM_ROOT,
         },
         sweeps=(
-            World(base_motion, writes=("v", "a")),
-            Outward(acceleration_and_above, carries=("v", "a"), writes=("X", "v", "a", "v_p", "a_p")),
+            *for_frame(seen_from, _ACCELERATIONS),
             *POSES_OF_KNOWN,
             Ancestors(
                 start,

@@ -13,7 +13,7 @@ ancestor of both cancels, exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -29,6 +29,7 @@ from robodyn.algorithms.kinematics import (
     to_frame,
 )
 from robodyn.chains import Direct, Sized
+from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.spatial import Motion, Transform, add, cross, dot, sub
 from robodyn.sweeps import Algorithm, with_given
@@ -159,6 +160,19 @@ def between(model: Model, of: int, to: int) -> list[bool]:
     return moves
 
 
+def _at_origin(model: Model, known: Mapping[str, Scalars], at: OfLink, links: Sequence[int], frame: Frame) -> OfLink:
+    """The same with the floating base at the world's origin, where both links stand on it: how they move relative to
+    one another does not depend on its place, and far away digits would be lost. Not so what is seen in "world"."""
+    bodies = [int(model.link_body[each]) for each in links]
+    root, *others = {int(model.tree.path(body)[0]) if body >= 0 else -1 for body in bodies}
+    if frame == "world" or others or root < 0 or KINDS[model.joint_kind[root]].name != "floating":
+        return at
+    start = int(model.q_source[model.q_start[root]])
+    q = list(known["q"])
+    q[start : start + 3] = (0.0, 0.0, 0.0)
+    return partial(at, q=q)
+
+
 @cache
 def of_places(
     name: str,
@@ -198,7 +212,7 @@ def of_places(
             if to is None:
                 of_link: Mapping[str, Scalars] = at(algorithm, link, point)
             else:
-                pair = _Relative(at, link, to, point)
+                pair = _Relative(_at_origin(model, known, at, (link, to), frame), link, to, point)
                 scalars = _TEXTS[name][0](model, pair, frame, classical, between(model, link, to))
                 of_link = {next(iter(outputs)): scalars}
             for output in outputs:

@@ -19,7 +19,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
 from robodyn.arguments import Array
-from robodyn.chains import Placed, RunAlgorithm
+from robodyn.chains import Placed, RunAlgorithm, floating_place
 from robodyn.constraints.held import Held, held_by, row_sizes
 from robodyn.constraints.kinds import Constraint, Rod
 from robodyn.constraints.terms import (
@@ -267,6 +267,14 @@ class ConstraintState:
         batch, m = len(self._q), len(self._at.numbers)
         self.phi, self.phidot, self.gamma, self._size = (self._new(batch, m) for _ in range(4))
         self._tree_jacobian = self._new(batch, m, model.nv_tree)
+        self._world = self.constant((*IDENTITY.E, *IDENTITY.r))
+        place = floating_place(model) if not any(name in given for name in ("V0", "dV0")) else []
+        if place:  # the world's origin is where the base is, as `Terms` has it
+            at, q = slice(place[0], place[0] + 3), self._q.copy()
+            self._world = self._new(batch, 1, 12) + self._world
+            self._world[:, 0, 9:] = -q[:, at]
+            q[:, at] = 0.0
+            given = {**given, "q": q}
         self._bodies = run(_MOTIONS if moving else _PLACES, given)
         columns = self._columns()
         for group in self._at.groups:
@@ -299,7 +307,7 @@ class ConstraintState:
             found: Array = self._bodies[name][:, at]
             return np.where(stand[:, None], standing, found) if some_stand else found
 
-        X0 = _transform(of_bodies("X0", self.constant((*IDENTITY.E, *IDENTITY.r)) if some_stand else None))
+        X0 = _transform(of_bodies("X0", self._world))
         v = a = ZERO_MOTION
         if self._moving:
             # What stands moves with the base, whose motion is in world coordinates.
@@ -320,8 +328,10 @@ class ConstraintState:
             return a, b, V, A_b - A_a - V_a.cross(V)
         if "targets" in self._given:
             a = _transform(self._given["targets"][:, self._placed(group.numbers)])
-            return Transform(orthonormal(a.E), a.r), b, V_b, A_b
-        return _transform(self.constant(group.X_to)), b, V_b, A_b
+            a = Transform(orthonormal(a.E), a.r)
+        else:
+            a = _transform(self.constant(group.X_to))
+        return (a.after(_transform(self._world)) if self._world.ndim > 1 else a), b, V_b, A_b
 
     def _framed(self, group: _Group, columns: Motion) -> None:
         a, b, V, A = self._apart(group)

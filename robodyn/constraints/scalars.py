@@ -173,7 +173,7 @@ class ConstraintState:
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
         self._model, self._given, self._at = model, given, at
-        terms = Terms(model, held_by(model), given, at, moving)
+        terms = Terms(model, held_by(model), given, at, moving, nearby=True)
         self._rows, self._active = terms.rows(), terms.active
         self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
         self.gamma = scalars([row.gamma for row in self._rows])

@@ -15,13 +15,14 @@ between the two links; what is an ancestor of both cancels, off the constraint t
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration, link_velocity
 from robodyn.algorithms.places import OfLink, between, pose_from_world
+from robodyn.chains import floating_place
 from robodyn.constraints.held import Held
 from robodyn.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
 from robodyn.joints import KINDS, is_positive, unit_quaternion
@@ -60,6 +61,8 @@ class Terms:
         at: what gives an algorithm's results.
         moving: whether rates and gamma are asked for.
         columns: whether Jacobians are.
+        nearby: whether the world's origin may be taken to be where the floating base is, as far as that changes no row:
+            digits are not lost far away then, and frames are from there.
     """
 
     def __init__(
@@ -70,9 +73,18 @@ class Terms:
         at: OfLink,
         moving: bool,
         columns: bool = True,
+        nearby: bool = False,
     ) -> None:
         self._model, self._held, self._given, self._at, self._moving = model, held, given, at, moving
         self._with_columns = columns
+        self._world = IDENTITY
+        place = floating_place(model) if nearby and not any(name in given for name in ("V0", "dV0")) else []
+        if place:
+            q = list(given["q"])
+            self._world = Transform(IDENTITY.E, tuple(-q[k] for k in place))
+            for k in place:
+                q[k] = 0.0
+            self._at = partial(at, q=q)
         self._known: dict[tuple[str, int], Any] = {}
         self._weights: dict[int, Any] = {}
 
@@ -94,7 +106,10 @@ class Terms:
         return self._known[what, link]
 
     def _pose(self, link: int) -> Transform:
-        return IDENTITY if link < 0 else pose_from_world(self._at(_POSE, link)["T"])
+        if link < 0:
+            return self._world
+        X = pose_from_world(self._at(_POSE, link)["T"])
+        return X.after(self._world) if self._model.link_body[link] < 0 else X
 
     def _velocity(self, link: int) -> Motion:
         if link < 0 or not self._moving:
@@ -118,7 +133,7 @@ class Terms:
         """The transform from the world to frame a."""
         if held.to < 0 and "targets" in self._given:
             numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
-            return Transform(orthonormal(numbers[:9]), tuple(numbers[9:]))
+            return Transform(orthonormal(numbers[:9]), tuple(numbers[9:])).after(self._world)
         return held.X_to.after(self._of("pose", held.to))
 
     def _columns(self, held: Held) -> dict[int, Motion]:

@@ -193,7 +193,7 @@ def _asked(model: rd.Model) -> list[tuple[Task, dict[str, Any]]]:
         (joint_reaction(f_ext), {"base": ("V0", "dV0")}),
         (BODY_REGRESSOR, {}),
         (on_inertia(momentum.SUBTREE_CENTERS_OF_MASS), {}),
-        (on_inertia(momentum.CENTROIDAL_MATRIX_DERIVATIVE), {"base": ("V0",)}),
+        (on_inertia(momentum.centroidal_matrix_derivative(True)), {"base": ("V0",)}),
         (momentum.CENTER_OF_MASS_ACCELERATION, {"base": ("dV0",)}),
     ]
 
