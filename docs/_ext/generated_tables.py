@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import robodyn
 from robodyn import archives, errors, sweeps
-from robodyn.builders import elements, loops, mjcf_files, sdf_values, sources, urdf
+from robodyn.builders import elements, loops, mjcf_files, sdf_files, sdf_values, sources, urdf
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
@@ -128,6 +128,10 @@ def _of_mjcf() -> str:
     return f"{mjcf_files.MOST_FILES:,}; {mjcf_files.MOST_ASSET_BYTES // 2**30} GiB"
 
 
+def _of_sdf() -> str:
+    return f"{sdf_files.MAX_INCLUDES:,}; {sdf_files.MAX_CHAIN}; {sources.MAX_BYTES // 2**20} MiB"
+
+
 def reading_limits() -> list[Row]:
     """Bounds on what is read."""
     return [
@@ -137,6 +141,7 @@ def reading_limits() -> list[Row]:
         ("joints that close loops", f"{loops.MAX_LOOPS:,}"),
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
         ("depth of nested elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
+        ("includes of SDF in all, in a row, and bytes of what they name", _of_sdf()),
         ("XML files of a MJCF, and bytes of all other files that it names", _of_mjcf()),
         ("numbers of a file of states, unpacked (`robodyn id --states`)", f"{cli_state_files.MAX_BYTES // 2**30} GiB"),
         ("what is compressed in a file of states or a rollout, unpacked", f"{archives.MOST_UNPACKED // 2**20} MiB"),

@@ -64,7 +64,12 @@ FILES = {
         model=' placement_frame="inner"',
     ),
     "sun/model.sdf": '<sdf version="1.5"><light name="sun" type="directional"/></sdf>',
-    "rooms/model.sdf": sdf(f'<model name="chair">{POSE}{link("seat", POSE)}</model>', name="rooms"),
+    "rooms/model.sdf": sdf(
+        f'<model name="chair">{POSE}{link("seat", POSE)}</model><model name="lamp">{FAR}{link("shade", POSE)}</model>',
+        f'<frame name="here"/><frame name="there" attached_to="lamp">{POSE}</frame>',
+        joint("stands", "there", "here", "fixed"),
+        name="rooms",
+    ),
 }
 """Folders of models by name. Drake does not look into a model.config for `model://arm`, and wants a slash behind it."""
 
