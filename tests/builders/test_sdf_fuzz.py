@@ -185,8 +185,12 @@ def documents(draw):
     return as_bytes(draw, root)
 
 
-def read_or_refuse(data, base, strict, folders=()):
+def read_or_refuse(data, base, strict):
     """What every input must satisfy."""
+    with_folders((), data, base, strict)
+
+
+def with_folders(folders, data, base, strict):
     try:
         model = rd.load_sdf(data, base=base, strict=strict, model_dirs=folders)
     except rd.RobodynError as error:
@@ -222,7 +226,7 @@ def written(folder, family):
 
 def families_or_refuse(family, base, strict):
     with tempfile.TemporaryDirectory() as folder:
-        read_or_refuse(written(Path(folder), family), base, strict, [folder])
+        with_folders([folder], written(Path(folder), family), base, strict)
 
 
 family_arguments = given(mutated_families(), st.sampled_from([None, "fixed", "floating"]), st.booleans())

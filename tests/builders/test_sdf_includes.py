@@ -152,6 +152,8 @@ def test_model_dirs(folder):
     arm = folder / "models" / "arm"
     for given in ([folder / "models"], (str(folder), str(folder / "models")), [arm], {"arm": arm}):
         assert rd.load(text, model_dirs=given).link_names == ("world", "upper", "lower", "elbow/1", "tip", "base")
+    (folder / "limb").symlink_to(arm, target_is_directory=True)
+    assert rd.load_sdf(text.replace("model://arm", "model://limb"), model_dirs=[folder / "limb"]).nv == 7
     renamed = world(include("<uri>package://mine/model.sdf</uri>"))
     assert rd.load_sdf(renamed, model_dirs={"mine": arm}).nv == 7
     for given, message in (
@@ -238,7 +240,8 @@ URIS = {
     "itself": ("robot.sdf", "it includes itself"),
     "a circle": ("circle/a.sdf", r'"circle/a.sdf" > "b.sdf" > "a.sdf" \(line \d+\): it includes itself'),
     "URDF": ("robot.urdf", 'the root element is "robot"'),
-    "a world": ("world.sdf", "holds a world; wanted a model"),
+    "a world": ("world.sdf", "holds <world>; wanted a <model>"),
+    "an include": ("through.sdf", "holds <include>; wanted a <model>"),
     "several models": ("two.sdf", "holds 2 models; wanted one"),
     "nothing": ("empty.sdf", "holds no model"),
     "a long name": ("model://" + "a" * 5000, "not found"),
@@ -258,6 +261,7 @@ def test_what_is_not_opened(name, folder, tmp_path):
         (home / "circle" / f"{one}.sdf").write_text(sdf(link("x"), include(f"<uri>{other}.sdf</uri>"), name=one))
     (home / "robot.urdf").write_text("<robot name='r'/>")
     (home / "world.sdf").write_text(world())
+    (home / "through.sdf").write_text(f'<sdf version="1.9">{include(ARM)}</sdf>')
     (home / "two.sdf").write_text(sdf(link("a")).replace("</sdf>", f'<model name="n">{link("b")}</model></sdf>'))
     (home / "empty.sdf").write_text('<sdf version="1.9"/>')
     (home / "doctype.sdf").write_text(f"<!DOCTYPE m [<!ENTITY a 'b'>]>{sdf(link('a'))}")
