@@ -15,7 +15,17 @@ from sphinx.util.docutils import SphinxDirective
 
 import robodyn
 from robodyn import archives, errors, sweeps
-from robodyn.builders import elements, loops, mjcf_compiler, mjcf_files, mjcf_keyframes, sdf_values, sources, urdf
+from robodyn.builders import (
+    elements,
+    loops,
+    mjcf_compiler,
+    mjcf_files,
+    mjcf_keyframes,
+    sdf_files,
+    sdf_values,
+    sources,
+    urdf,
+)
 from robodyn.builders.findings import FINDINGS, SEVERITIES
 from robodyn.cli import state_files as cli_state_files
 from robodyn.engines.options import ENGINE_NAMES
@@ -128,6 +138,10 @@ def _of_mjcf() -> str:
     return f"{mjcf_files.MOST_FILES:,}; {mjcf_files.MOST_ASSET_BYTES // 2**30} GiB"
 
 
+def _of_sdf() -> str:
+    return f"{sdf_files.MAX_INCLUDES:,}; {sdf_files.MAX_CHAIN}; {sources.MAX_BYTES // 2**20} MiB"
+
+
 def reading_limits() -> list[Row]:
     """Bounds on what is read."""
     return [
@@ -137,6 +151,7 @@ def reading_limits() -> list[Row]:
         ("joints that close loops", f"{loops.MAX_LOOPS:,}"),
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
         ("depth of nested elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
+        ("includes of SDF in all, in a row, and bytes of what they name", _of_sdf()),
         ("XML files of a MJCF, and bytes of all other files that it names", _of_mjcf()),
         ("time that MuJoCo has for a MJCF", f"{mjcf_compiler.MOST_SECONDS:g} s"),
         ("memory that MuJoCo has for a MJCF, on Linux", f"{mjcf_compiler.MOST_MEMORY // 2**30} GiB"),

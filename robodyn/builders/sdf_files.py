@@ -57,9 +57,9 @@ class ModelFolders:
     """
 
     def __init__(self, path: str | None, model_dirs: Any) -> None:
-        self._named, folders = _given(model_dirs)
+        self._named, self._given = _given(model_dirs)
         self.home = None if path is None else Path(os.path.realpath(path)).parent
-        self._folders = [_real(folder) for folder in folders]
+        self._folders = [_real(folder) for folder in self._given]
         self._allowed = [*self._folders, *self._named.values(), *([self.home] if self.home is not None else [])]
         self._roots: dict[Path, tuple[int, Element, list[Element]]] = {}
         self._count = self._bytes = 0
@@ -121,7 +121,7 @@ class ModelFolders:
         if scheme in ("model", "package"):
             name, inner = parts[0], parts[1:]
             named = [self._named[name]] if name in self._named else []
-            own = [folder for folder in self._folders if folder.name == name]
+            own = [_real(each) for each in self._given if each.absolute().name == name]
             return [base.joinpath(*inner) for base in (*named, *(each / name for each in self._folders), *own)]
         if rest.startswith("/"):
             return [self._within(Path(rest))]
@@ -200,11 +200,12 @@ def require_model(tops: list[Element], root: Element) -> Element | None:
     """The model of an included file; None where it holds lights and actors alone.
 
     Raises:
-        LoadError: a world, several models, or nothing.
+        LoadError: a world, an include, several models, or nothing.
     """
-    models = [each for each in tops if each.tag in ("model", "include")]
-    if any(each.tag == "world" for each in tops):
-        raise LoadError(f"sdf{at_line(root.line)}: the file holds a world; wanted a model")
+    models = [each for each in tops if each.tag == "model"]
+    for each in tops:
+        if each.tag in ("world", "include"):
+            raise LoadError(f"{each.tag}{at_line(each.line)}: the file holds <{each.tag}>; wanted a <model>")
     if len(models) > 1:
         raise LoadError(f"sdf{at_line(root.line)}: the file holds {len(models)} models; wanted one")
     if not models and not any(each.tag in ("light", "actor") for each in tops):

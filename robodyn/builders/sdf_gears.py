@@ -20,8 +20,8 @@ TURNING = frozenset({"revolute", "continuous", "helical"})
 """Joints whose coordinate is an angle."""
 
 _SLIDING = frozenset({"prismatic"})
-_PARALLEL = 1.0 - 1e-9
-"""The least cosine between axes that are the same."""
+_PARALLEL = 1.0 - 1e-6
+"""The least cosine between axes that are the same: files write 1.57 for a right angle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def includes(draw, uri, known, names):
     """An include of a file, placed or as it is, merged or not; `known`: frames around it, `names`: those in it."""
     children = [Node("uri", text=uri)]
     if draw(st.booleans()):
-        children.append(Node("name", text="given"))
+        children.append(Node("name", text=f"{uri.partition('.')[0]}2"))
     if draw(st.booleans()):
         children.append(draw(placed(known)))
         if draw(st.booleans()):
@@ -185,10 +185,14 @@ def documents(draw):
     return as_bytes(draw, root)
 
 
-def read_or_refuse(data, base, strict, **options):
+def read_or_refuse(data, base, strict):
     """What every input must satisfy."""
+    with_folders((), data, base, strict)
+
+
+def with_folders(folders, data, base, strict):
     try:
-        model = rd.load_sdf(data, base=base, strict=strict, **options)
+        model = rd.load_sdf(data, base=base, strict=strict, model_dirs=folders)
     except rd.RobodynError as error:
         assert 10 < len(str(error)) < 2000
         return
@@ -222,7 +226,7 @@ def written(folder, family):
 
 def families_or_refuse(family, base, strict):
     with tempfile.TemporaryDirectory() as folder:
-        read_or_refuse(written(Path(folder), family), base, strict, model_dirs=[folder])
+        with_folders([folder], written(Path(folder), family), base, strict)
 
 
 family_arguments = given(mutated_families(), st.sampled_from([None, "fixed", "floating"]), st.booleans())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sdf_texts import POSE, axis, joint, link, sdf
 
@@ -63,8 +64,23 @@ FILES = {
         name="holder",
         model=' placement_frame="inner"',
     ),
+    "placed/model.sdf": sdf(
+        POSE, link("p", FAR), f'<frame name="f">{FAR}</frame>', name="placed", model=' placement_frame="f"'
+    ),
+    "joined/model.sdf": sdf(
+        link("p", POSE),
+        f'<model name="m">{FAR}{link("y", POSE)}</model>',
+        joint("j", "__model__", "m", pose="<pose relative_to='__model__'>1 2 3 0 0 1</pose>"),
+        name="joined",
+    ),
+    "marks/model.sdf": sdf("<static>1</static>", f'<frame name="a">{POSE}</frame>', name="marks"),
     "sun/model.sdf": '<sdf version="1.5"><light name="sun" type="directional"/></sdf>',
-    "rooms/model.sdf": sdf(f'<model name="chair">{POSE}{link("seat", POSE)}</model>', name="rooms"),
+    "rooms/model.sdf": sdf(
+        f'<model name="chair">{POSE}{link("seat", POSE)}</model><model name="lamp">{FAR}{link("shade", POSE)}</model>',
+        f'<frame name="here"/><frame name="there" attached_to="lamp">{POSE}</frame>',
+        joint("stands", "there", "here", "fixed"),
+        name="rooms",
+    ),
 }
 """Folders of models by name. Drake does not look into a model.config for `model://arm`, and wants a slash behind it."""
 
@@ -104,6 +120,25 @@ WHOLE = {
         link("a"), include(ARM, merge=MERGE), include("<uri>model://holder/model.sdf</uri>", RINGED, merge=MERGE)
     ),
     "merged, nested includes": sdf(link("a"), include("<uri>model://pair/model.sdf</uri>", FAR, merge=MERGE)),
+    "merged, an old file": sdf(link("l"), include(ARM.replace("arm", "old"), FAR, merge=MERGE), joint("k", "l", "b")),
+    "merged, by its own placement_frame": sdf(link("l"), include(ARM.replace("arm", "placed"), FAR, merge=MERGE)),
+    "merged, canonical by name": sdf(
+        include(ARM, FAR, merge=MERGE), link("l"), '<frame name="f"/>', model=' canonical_link="lower"'
+    ),
+    "merged, its model's frame joined": sdf(
+        link("l"), include(ARM.replace("arm", "joined"), FAR, merge=MERGE), joint("k", "l", "m::y", "prismatic")
+    ),
+    "placed by a nested frame": world(
+        include("<uri>model://pair/model.sdf</uri>", PLACED.replace("tip", "left::tip"))
+    ),
+    "by its own placement_frame": world(include(ARM.replace("arm", "placed"), FAR)),
+    "in a nested model": sdf(link("l"), f'<model name="n">{FAR}{include(ARM, POSE)}</model>', joint("k", "l", "n")),
+    "merged in a nested model": sdf(
+        link("l"),
+        f'<model name="n">{FAR}{include(ARM, POSE, merge=MERGE)}</model>',
+        joint("k", "l", "n"),
+        joint("h", "world", "n::tip", "fixed"),
+    ),
     "merged into the world": world(include("<uri>model://rooms/model.sdf</uri>", FAR, merge=MERGE), include(ARM)),
 }  # fmt: skip
 
@@ -147,6 +182,8 @@ def test_model_dirs(folder):
     arm = folder / "models" / "arm"
     for given in ([folder / "models"], (str(folder), str(folder / "models")), [arm], {"arm": arm}):
         assert rd.load(text, model_dirs=given).link_names == ("world", "upper", "lower", "elbow/1", "tip", "base")
+    (folder / "limb").symlink_to(arm, target_is_directory=True)
+    assert rd.load_sdf(text.replace("model://arm", "model://limb"), model_dirs=[folder / "limb"]).nv == 7
     renamed = world(include("<uri>package://mine/model.sdf</uri>"))
     assert rd.load_sdf(renamed, model_dirs={"mine": arm}).nv == 7
     for given, message in (
@@ -161,6 +198,19 @@ def test_model_dirs(folder):
     ):
         with pytest.raises(rd.ArgumentError, match=f"model_dirs.*{message}"):
             rd.load_sdf(text, model_dirs=given)
+
+
+def test_what_is_fixed_to_a_model_without_links_is_fixed_to_the_world(folder):
+    """Drake has no body for such a model. A fixed joint keeps its links where the file has them."""
+    held = joint("h", "marks::a", "arm::tip", "fixed")
+    text = world(include("<uri>model://marks</uri>", FAR), include(ARM), held)
+    model = rd.load_sdf(text, model_dirs=[folder / "models"])
+    bodies = dict(zip(model.link_names, model.link_body.tolist(), strict=True))
+    assert model.joint_names == ("arm::elbow",) and bodies["arm::tip"] == bodies["marks::a"] == -1
+    alone = rd.load_sdf(world(include(ARM)), model_dirs=[folder / "models"], base="fixed")
+    poses = [rd.Dynamics(each).forward_kinematics([0.0])[each.link_names.index(name)]
+             for each, name in ((model, "arm::tip"), (alone, "tip"))]  # fmt: skip
+    assert np.abs(poses[0] - poses[1]).max() < SMALL
 
 
 @pytest.mark.parametrize(
@@ -233,7 +283,8 @@ URIS = {
     "itself": ("robot.sdf", "it includes itself"),
     "a circle": ("circle/a.sdf", r'"circle/a.sdf" > "b.sdf" > "a.sdf" \(line \d+\): it includes itself'),
     "URDF": ("robot.urdf", 'the root element is "robot"'),
-    "a world": ("world.sdf", "holds a world; wanted a model"),
+    "a world": ("world.sdf", "holds <world>; wanted a <model>"),
+    "an include": ("through.sdf", "holds <include>; wanted a <model>"),
     "several models": ("two.sdf", "holds 2 models; wanted one"),
     "nothing": ("empty.sdf", "holds no model"),
     "a long name": ("model://" + "a" * 5000, "not found"),
@@ -253,6 +304,7 @@ def test_what_is_not_opened(name, folder, tmp_path):
         (home / "circle" / f"{one}.sdf").write_text(sdf(link("x"), include(f"<uri>{other}.sdf</uri>"), name=one))
     (home / "robot.urdf").write_text("<robot name='r'/>")
     (home / "world.sdf").write_text(world())
+    (home / "through.sdf").write_text(f'<sdf version="1.9">{include(ARM)}</sdf>')
     (home / "two.sdf").write_text(sdf(link("a")).replace("</sdf>", f'<model name="n">{link("b")}</model></sdf>'))
     (home / "empty.sdf").write_text('<sdf version="1.9"/>')
     (home / "doctype.sdf").write_text(f"<!DOCTYPE m [<!ENTITY a 'b'>]>{sdf(link('a'))}")

@@ -109,7 +109,7 @@ OF_MUJOCO = {code for code in FINDINGS if code.startswith("mjcf-")}
 """Codes of `load_mjcf`; tests/builders/test_mjcf.py reaches them."""
 OF_PINOCCHIO = {"friction-uneven"}
 """Of `from_pinocchio`; tests/builders/test_from_pinocchio.py reaches it."""
-OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")}
+OF_SDF = {code for code in FINDINGS if code.startswith("sdf-")} | {"repeated-tag"}
 """Codes of `load_sdf`; tests/builders/test_sdf.py reaches them."""
 OF_XACRO = {"xacro-argument-not-used"}
 """Of `load_xacro`; tests/builders/test_xacro.py reaches it."""
