@@ -135,7 +135,8 @@ class Edits:
 
         A floating base that loading has made is left out: read it with `base="floating"`. Numbers read back agree to
         roundings. What other programs do not know of URDF (helical, spherical and universal joints, armature), and what
-        URDF has no words for (gravity, configurations, constraints that are no loop joints), stands in the `report` of the text.
+        URDF has no words for (gravity, configurations, constraints that are no loop joints), stands in the `report` of
+        the text.
 
         Raises:
             ArgumentError: names that XML or URDF cannot hold, armature, damping or friction that differs among the
@@ -146,8 +147,8 @@ class Edits:
         return to_urdf(cast("Model", self))
 
     def to_mjcf(self) -> RobotText:
-        """The robot as MJCF for MuJoCo, to 17 digits: links as bodies, those that are mere frames as sites, joints with
-        armature, damping, friction and limits, mimics and constraints as equalities, gravity, configurations as keyframes.
+        """The robot as MJCF for MuJoCo, to 17 digits: links as bodies, mere frames as sites, joints with armature,
+        damping, friction and limits, mimics and constraints as equalities, gravity, configurations as keyframes.
 
         `load_mjcf(text, equality="mimic")` reads it back. Planar joints become two slides and a hinge. What MuJoCo does
         not have, or refuses, stands in the `report` of the text.
