@@ -31,7 +31,7 @@ from robodyn.messages import quoted
 if sys.platform != "win32":
     import fcntl
 
-MOST_SECONDS = 60.0
+MOST_SECONDS = 30.0
 """How long MuJoCo may take for a file."""
 MOST_MEMORY = 4 << 30
 """Bytes that the child may take, where the system has such a limit."""
@@ -41,7 +41,7 @@ _MOST_IDLE = 4
 """Children that are kept."""
 _LARGE = 64 << 20
 """A model of more bytes than this may have left too little memory for the next one."""
-_STARTING = 30.0
+_STARTING = 60.0
 """Seconds that a child may take until it is ready."""
 _MOST_PARTS = 1000
 _PIECE = 1 << 20

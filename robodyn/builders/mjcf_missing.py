@@ -17,6 +17,7 @@ _SHAPES = ("mesh", "hfield")
 """Elements of shapes, and the attributes by which geoms name them."""
 _MAY_BE_MISSING = (*_SHAPES, "texture", "skin")
 _BODIES = ("body", "worldbody")
+_JOINTS = ("joint", "freejoint")
 _INSIDE_BODIES = ("frame", "replicate")
 """What stands between a body and its shapes and joints."""
 _OBJECTS = (("objtype", "objname"), ("reftype", "refname"))
@@ -31,7 +32,7 @@ class Missing(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """A geom whose shape is missing, the elements around it from the root on, and the body that it is of."""
+    """An element of a body, as a geom whose shape is missing, and the elements around it from the root on."""
 
     element: Element
     around: tuple[Element, ...]
@@ -39,7 +40,7 @@ class _Shape(NamedTuple):
     @property
     def body(self) -> Element | None:
         """None where it is not known whose mass it is of."""
-        for each in reversed(self.around):
+        for each in reversed(self.around if _is(self.element, "geom", *_JOINTS) else ()):
             if _is(each, *_BODIES):
                 return each
             if not _is(each, *_INSIDE_BODIES):
@@ -70,16 +71,23 @@ def leave_out(root: Element, missing: Sequence[Missing], is_part: bool, notes: N
     for element, around in _all(root):
         if _is(element, "compiler"):
             compiler |= element.attributes
-        elif _is(element, "joint", "freejoint"):
+        elif _is(element, *_JOINTS):
             body = _Shape(element, around).body
             moving |= set() if body is None else {id(body)}
         if any(key in element.attributes and element.attributes[key] in names[key] for key in _SHAPES):
             shapes.append(_Shape(element, around))
-    always = is_part or "settotalmass" in compiler
+    counted = is_part or "settotalmass" in compiler
     for shape in shapes:
-        stands_still = not always and not any(id(each) in moving for each in shape.around)
-        if (why := _depends(shape, compiler.get("inertiafromgeom", "auto").lower(), stands_still)) is not None:
+        if (why := _depends(shape, compiler.get("inertiafromgeom", "auto").lower())) is None:
+            continue
+        body = shape.body
+        in_world = body is not None and _is(body, "worldbody") and not is_part  # which has no mass
+        still = body is not None and not counted and not any(id(each) in moving for each in shape.around)
+        if body is None or not (in_world or still):
             return why
+        if not in_world:
+            message = "it stands still, and the shapes that are left out are missing in its inertia"
+            notes.gather("mjcf-missing-file", f"body {quoted(body.attributes.get('name', ''))}", message, body.line)
     pictures = names["texture"] - {None}
     gone = {id(each.element) for each in missing} | {id(each.element) for each in shapes}
     geoms = {shape.element.attributes["name"] for shape in shapes if "name" in shape.element.attributes}
@@ -95,13 +103,13 @@ def leave_out(root: Element, missing: Sequence[Missing], is_part: bool, notes: N
     return None
 
 
-def _depends(shape: _Shape, inertia_from_geom: str, stands_still: bool) -> str | None:
-    """Why an inertia depends on a shape; None where none does."""
+def _depends(shape: _Shape, inertia_from_geom: str) -> str | None:
+    """Why the inertia of a body depends on a shape; None where it does not."""
     element, body = shape.element, shape.body
-    place = f"<{element.tag}>{at_line(element.line)}"
-    if not _is(element, "geom") or body is None:
+    if body is None:
+        place = f"<{element.tag}>{at_line(element.line)}"
         return f"it can be left out where it is the shape of geoms of bodies alone, and {place} names it"
-    if stands_still or inertia_from_geom == "false":
+    if inertia_from_geom == "false":
         return None
     called = quoted(body.attributes.get("name", body.tag))
     if inertia_from_geom == "true":

@@ -19,7 +19,7 @@ class Edits:
     """What a `Model` can be made into. Models never change: every edit returns a new one, and reports carry over.
 
     Constraints go along. Those whose links or joints are gone, and those whose frames have become one body's, are left
-    out and reported.
+    out and reported. Named configurations go along, too: their coordinates with the joints.
     """
 
     def with_frames(self, frames: dict[str, tuple[str | int, Any]]) -> Model:
@@ -143,7 +143,8 @@ class Edits:
 
         A floating base that loading has made is left out: read it with `base="floating"`. Numbers read back agree to
         roundings. What other programs do not know of URDF (helical, spherical and universal joints, armature), and what
-        URDF has no words for (gravity, constraints that are no loop joints), stands in the `report` of the text.
+        URDF has no words for (gravity, configurations, constraints that are no loop joints), stands in the `report` of
+        the text.
 
         Args:
             meshes: how files of meshes are named. "as named": as in the robot's file, but that names relative to it
@@ -161,8 +162,9 @@ class Edits:
         return to_urdf(cast("Model", self), meshes, folder, package_dirs)
 
     def to_mjcf(self, *, package_dirs: Sequence[str | os.PathLike[str]] = ()) -> RobotText:
-        """The robot as MJCF for MuJoCo, to 17 digits: all links as bodies with their shapes as geoms, joints with
-        armature, damping, friction and limits, mimics and constraints as equalities, gravity.
+        """The robot as MJCF for MuJoCo, to 17 digits: links as bodies with their shapes as geoms, mere frames as sites,
+        joints with armature, damping, friction and limits, mimics and constraints as equalities, gravity,
+        configurations as keyframes, and what was kept of the MJCF that was read (actuators, sensors).
 
         `load_mjcf(text, equality="mimic")` reads it back. Planar joints become two slides and a hinge. Meshes are named
         by where they are found on this machine. What MuJoCo does not have, or refuses, stands in the `report` of the

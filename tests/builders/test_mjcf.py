@@ -164,6 +164,18 @@ def test_armature_and_damping_of_actuators(kind, transmission):
     assert ("mjcf-free-armature" in {each.code for each in model.report}) == (kind == "free")
 
 
+def test_damping_and_friction_that_do_not_act_by_themselves():
+    """Of joints of every kind, and of actuators."""
+    text = """<mujoco><worldbody><body><joint name="a" damping=".1"/><joint name="b" axis="1 0 0"/><geom size=".1"/>
+    <body><joint name="c" type="ball" frictionloss=".2"/><geom size=".1"/></body></body></worldbody></mujoco>"""
+    (found,) = (each for each in rd.load_mjcf(text).report if each.code == "joint-forces-not-used")
+    assert found.elements == ('joint "a"', 'joint "c"') and found.severity == "info"
+    none = text.replace('damping=".1"', "").replace('frictionloss=".2"', "")
+    assert "joint-forces-not-used" not in {each.code for each in rd.load_mjcf(none).report}
+    urdf = rd.load_urdf(rd.load_mjcf(text).to_urdf())
+    assert [each.message for each in urdf.report if each.code == found.code] == [found.message]
+
+
 def test_names_of_mujoco_stay():
     text = """<mujoco><worldbody><body><joint/><geom size=".1"/><body name="body_1" pos="0 0 1">
     <joint name="joint_0" axis="1 0 0"/><geom size=".1"/><body name=" "><joint name=" " pos="1 0 0"/><geom size=".1"/>

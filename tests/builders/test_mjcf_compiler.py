@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_mjcf_files import stl
+from test_mjcf_sites import ARM as SITES
 
 import robodyn as rd
 from robodyn.builders import mjcf_child, mjcf_compiler
@@ -101,6 +103,27 @@ def test_a_mjb_is_looked_at_in_the_child_first(anew, tmp_path):
         with suppress(rd.RobodynError):
             rd.load_mjcf(path)
     assert rd.load_mjcf(GOOD).nv == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_texts_that_were_changed(seed):
+    """Whatever a text says, there is a model or an error of ours."""
+    print("seed", seed)
+    rng, loaded = np.random.default_rng(seed), 0
+    words = ("0", "-1", "1e308", "nan", "", "4294967296", "1 2", "x", "free", "1e-300", "world")
+    for _ in range(30):
+        text = SITES
+        for _ in range(rng.integers(1, 4)):
+            places = list(re.finditer(r'="([^"]*)"|<[a-z]+[^<>]*/>', text))
+            found = places[rng.integers(len(places))]
+            if found[1] is None:
+                text = text[: found.start()] + found[0] * int(rng.integers(3)) + text[found.end() :]
+            else:
+                text = text[: found.start(1)] + words[rng.integers(len(words))] + text[found.end(1) :]
+        with suppress(rd.RobodynError):
+            rd.load_mjcf(text, strict=False)
+            loaded += 1
+    assert 0 < loaded < 30 and rd.load_mjcf(GOOD).nv == 1
 
 
 def test_files_of_one_name_are_not_mixed_up():

@@ -23,7 +23,7 @@ LOADS = {
     "a moving body with an inertia": f'<worldbody><body name="b">{HINGE}{ROD}{SHELL}</body></worldbody>',
     "in a frame": f'<worldbody><body name="b">{ROD}<frame pos="1 0 0">{HINGE}{SHELL}</frame></body></worldbody>',
     "in a replicate": f'<worldbody><body>{HINGE}{ROD}<replicate count="3">{SHELL}</replicate></body></worldbody>',
-    "the world and bodies that stand still": f'<worldbody>{SHELL}<geom type="hfield" hfield="hill"/><body pos="0 0 1">'
+    "the world and bodies that stand still": f'<worldbody>{SHELL}<geom type="hfield" hfield="hill"/><body name="s">'
     f'{SHELL}<body name="b">{HINGE}<geom size=".1" pos="1 0 0"/></body></body></worldbody>',
     "a box around a mesh": f'<worldbody><body name="b">{HINGE}{ROD}<geom type="box" mesh="other"/></body></worldbody>',
     "pictures alone": f'<worldbody><body name="b">{HINGE}<geom size="1" material="m"/></body></worldbody>',
@@ -47,8 +47,9 @@ def test_what_loads(kind, tmp_path):
     for field in ("Xtree", "inertia", "link_X", "tree_armature", "parent"):
         assert np.array_equal(getattr(model, field), getattr(whole, field)), field
     assert model.link_names == whole.link_names and model.joint_names == whole.joint_names
-    (found,) = (each for each in model.report if each.code == "mjcf-missing-file")
-    assert found.severity == "warning" and set(found.elements) == {f'file "{name}"' for name in FILES}
+    said = [each for each in model.report if each.code == "mjcf-missing-file"]
+    elements = {f'file "{name}"' for name in FILES} | ({'body "s"'} if "still" in kind else set())
+    assert {each.severity for each in said} == {"warning"} and {at for each in said for at in each.elements} == elements
     assert not any(each.code == "mjcf-missing-file" for each in whole.report)
 
 
@@ -77,6 +78,12 @@ def test_what_is_refused(kind, tmp_path):
     text = f'<mujoco><asset><mesh name="shell" file="shell.stl"/></asset>{part}</mujoco>'.replace(' material="m"', "")
     with pytest.raises(rd.LoadError, match=rf'its file "shell.stl" is not there; looked for in .*({why})'):
         rd.load_mjcf(written(tmp_path, {"main.xml": text}))
+
+
+def test_the_world_has_no_mass(tmp_path):
+    text = f"<worldbody>{SHELL}<body>{HINGE}<geom size='.1'/></body></worldbody></mujoco>"
+    path = written(tmp_path, {"main.xml": f'<mujoco><compiler settotalmass="3"/>{ASSETS}{text}'})
+    assert abs(rd.load_mjcf(path).total_mass - 3.0) < 1e-12
 
 
 def test_flexes_and_submodels_want_their_files(tmp_path):
