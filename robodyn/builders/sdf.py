@@ -77,7 +77,9 @@ def load_sdf(
     notes = Notes()
     file = read_file(read_source(source), path_of(source), model_dirs, name, notes)
     description, loops, gears = describe(file, held, notes)
-    found = RobotDescription(file.name, description.links, description.joints, Report(notes.findings()))
+    report = Report(notes.findings())
+    parts = description.links, description.joints, report
+    found = RobotDescription(file.name, *parts, geometries=file.geometries)
     checked, mimics = check_and_resolve(found, mimic=follow, strict=strictly)
     checked, said = close(checked, mimics, loops)
     couplings, more = gears.couple(checked, mimics)

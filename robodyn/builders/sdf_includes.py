@@ -31,7 +31,7 @@ CONSTRAINTS = frozenset(
 )
 """What holds bodies in Drake beyond joints."""
 
-OPAQUE = IGNORED_TAGS - {"physics", "collision"} | CONSTRAINTS
+OPAQUE = IGNORED_TAGS - {"physics", "material"} | CONSTRAINTS
 """Elements whose contents are not read. Of old physics gravity is, and of shapes the inertias of some links."""
 
 _MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})

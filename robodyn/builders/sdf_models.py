@@ -11,11 +11,12 @@ from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line, listed
 from robodyn.builders.sdf_files import ModelFolders, Origin
 from robodyn.builders.sdf_frames import WORLD, Frames, Scope
+from robodyn.builders.sdf_geometries import Shapes
 from robodyn.builders.sdf_includes import CONSTRAINTS, OPAQUE, Includes, Member, foremost, version_in
 from robodyn.builders.sdf_parts import Axis, JointPart, read_inertial, read_joint, read_link
 from robodyn.builders.sdf_values import Values, survey
 from robodyn.builders.urdf import MAX_LINKS
-from robodyn.description import Link
+from robodyn.description import Geometry, Link
 from robodyn.errors import LoadError
 from robodyn.messages import near_misses, quoted
 from robodyn.records import dataclass
@@ -63,7 +64,7 @@ class Edge:
 @dataclass(slots=True)
 class SdfFile:
     """What a file holds: bodies and joints in the file's order, what its `<frame>` elements are called and where they
-    are, the frames of all that, gravity where a world names it."""
+    are, the frames of all that, gravity where a world names it, what links look like and collide with."""
 
     name: str
     bodies: list[Body]
@@ -71,6 +72,7 @@ class SdfFile:
     marks: list[tuple[Link, int]]
     frames: Frames
     gravity: tuple[float, float, float] | None
+    geometries: tuple[Geometry, ...] = ()
 
 
 def read_file(data: bytes, path: str | None, model_dirs: Any, model: str | None, notes: Notes) -> SdfFile:
@@ -98,6 +100,7 @@ class _Reader:
     def __init__(self, notes: Notes, folders: ModelFolders, origin: Origin) -> None:
         self._notes, self._origin, self._values = notes, origin, Values(notes)
         self._frames = Frames()
+        self._shapes = Shapes(self._values, self._frames)
         self._includes = Includes(folders, self._frames, self._values)
         self._bodies: list[Body] = []
         self._edges: list[Edge] = []
@@ -136,7 +139,8 @@ class _Reader:
                 message = "a joint between models, of which one alone is loaded; left out"
                 self._notes.gather("sdf-constraint", part.subject("joint", part.name), message, part.element.line)
         self._finish()
-        return SdfFile(self._name, self._bodies, self._edges, self._marks, self._frames, gravity)
+        shapes = tuple(self._shapes.geometries())
+        return SdfFile(self._name, self._bodies, self._edges, self._marks, self._frames, gravity, shapes)
 
     def _world(self, element: Element) -> tuple[str, tuple[float, float, float], list[Element]]:
         """Name, gravity and parts of a world."""
@@ -248,6 +252,7 @@ class _Reader:
         self._frames.hold(node, node)
         inertial = read_inertial(element, parts, subject, self._values, moves=not static)
         full = self._full_name(scope, name, "link")
+        self._shapes.take(element, full, node, scope, member.origin.folder)
         self._bodies.append(Body(Link(full, inertial, member.line), node, static))
 
     def _frame(self, member: Member) -> None:

@@ -9,6 +9,7 @@ from robodyn.builders.elements import Element
 from robodyn.builders.findings import at_line
 from robodyn.builders.sdf_auto_inertia import auto_inertial
 from robodyn.builders.sdf_values import NONE, Values, name_of, survey
+from robodyn.builders.urdf_geometries import SHAPES
 from robodyn.builders.values import off_unit, unit_axis
 from robodyn.description import Inertial, Limits, Mimic, Pose, Vector3
 from robodyn.errors import LoadError
@@ -130,7 +131,7 @@ def _moments(
 def read_link(element: Element, subject: str, values: Values) -> dict[str, Element]:
     """The children of a link, once what has no part here is reported."""
     notes = values.notes
-    parts = survey(element, subject, _LINK_CHILDREN, _NAME, notes)
+    parts = survey(element, subject, _LINK_CHILDREN, _NAME, notes, SHAPES)
     if not values.flag(parts, "gravity", subject, True):
         message = "gravity is switched off for it in the file; it acts here"
         notes.gather("sdf-gravity-off", subject, message, parts["gravity"].line)

@@ -17,7 +17,7 @@ from robodyn.spatial import IDENTITY, Transform
 
 IGNORED_TAGS = frozenset(
     {
-        *("actor", "allow_auto_disable", "atmosphere", "audio", "audio_sink", "audio_source", "battery", "collision"),
+        *("actor", "allow_auto_disable", "atmosphere", "audio", "audio_sink", "audio_source", "battery"),
         *(
             "enable_wind",
             "gripper",
@@ -39,7 +39,7 @@ IGNORED_TAGS = frozenset(
             "self_collide",
             "sensor",
         ),
-        *("spherical_coordinates", "state", "velocity_decay", "visual", "wind"),
+        *("spherical_coordinates", "state", "velocity_decay", "wind"),
     }
 )
 """Elements of SDF that have no part in dynamics."""
