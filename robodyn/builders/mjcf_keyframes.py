@@ -11,6 +11,7 @@ from robodyn.builders.check_joints import Coupling
 from robodyn.builders.findings import Notes
 from robodyn.builders.mjmodel import MjArrays
 from robodyn.conventions.converter import converter
+from robodyn.errors import LoadError
 from robodyn.joints import KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
@@ -39,9 +40,14 @@ def configurations(
         model: the model that was made of it.
         couplings: what joints follow, as the model has them.
         notes: on what is left out.
+
+    Raises:
+        LoadError: two have one name.
     """
     if not names:
         return Configurations()
+    if len(set(names)) < len(names):
+        raise LoadError("the mjModel: keyframes have one name, as after an edit")
     if len(names) < arrays.size("nkey"):
         message = f"{arrays.size('nkey')} of them; the first {len(names)} are read"
         notes.gather("mjcf-keyframe", "keyframes", message, severity="warning")

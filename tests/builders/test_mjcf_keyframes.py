@@ -141,6 +141,14 @@ def test_keyframes_that_are_none(monkeypatch):
     assert mjcf_keyframes.MOST_KEYFRAMES >= 1000
 
 
+def test_keyframes_of_one_name():
+    compiled = mujoco.MjModel.from_xml_string(ROBOT.replace("<key qpos", '<key name="hom2" qpos'))
+    data = np.empty(mujoco.mj_sizeModel(compiled), np.uint8)
+    mujoco.mj_saveModel(compiled, None, data)
+    with pytest.raises(rd.LoadError, match="keyframes have one name"):
+        rd.load_mjcf(data.tobytes().replace(b"hom2", b"home"))
+
+
 def test_mocap_bodies_and_controls_are_named():
     text = """<mujoco><worldbody><body mocap="true"/><body><joint name="j"/><geom size="1"/></body></worldbody>
     <actuator><motor joint="j"/></actuator><keyframe><key name="k" qpos="1" ctrl="2" mpos="1 1 1"/></keyframe>
