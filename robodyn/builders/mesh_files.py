@@ -29,12 +29,14 @@ def checked_folders(package_dirs: object) -> list[Path]:
 
 class MeshFiles:
     """Finds meshes and textures: absolute, relative to the robot's file, or `package://NAME/...` and `model://NAME/...`
-    in `package_dirs`, then in the folders of the environment variable ROS_PACKAGE_PATH, then in those above the
-    robot's file."""
+    in `package_dirs`, then where the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH of ROS say that
+    packages are, then in the folders above the robot's file."""
 
     def __init__(self, package_dirs: object = ()) -> None:
         self._packages = checked_folders(package_dirs)
-        self._packages += [Path(each) for each in os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep) if each]
+        for variable, inside in (("ROS_PACKAGE_PATH", ""), ("AMENT_PREFIX_PATH", "share")):
+            folders = os.environ.get(variable, "").split(os.pathsep)
+            self._packages += [Path(each) / inside for each in folders if each]
 
     def mesh(self, geometry: Geometry) -> Path | None:
         """The file of a mesh, None where there is none."""

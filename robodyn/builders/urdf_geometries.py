@@ -83,7 +83,7 @@ class Geometries:
             size = tuple(x for key in _SIZES[shape.tag] for x in _sizes(shape, key, counts))
         else:
             raise LoadError(f"<{shape.tag}> is none of {', '.join(_SIZES)} and mesh")
-        color, material, texture = self._look(element)
+        color, material, texture = self._look(element) if element.tag == "visual" else (None, "", "")
         origins = _children(element, "origin")
         pose = self._read_pose(origins[0] if origins else None, f"link {quoted(link)} {element.tag}", self._notes)
         looks = element.attributes.get("name", ""), color, material, texture

@@ -70,7 +70,7 @@ PackageDir = Annotated[
     typer.Option(metavar="FOLDER", help="Where packages are, for meshes. May be given many times."),
 ]
 Meshes = Annotated[
-    str, typer.Option(metavar="named|paths", help="In URDF, name meshes as the file does, or by where they are found.")
+    str, typer.Option(metavar="auto|named|paths", help="In URDF, name meshes as FILE does, or by where they are found.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TYPED = "States: one on the command line"
@@ -399,7 +399,7 @@ def convert(
     equality: Equality = None,
     lenient: Lenient = False,
     model_dir: ModelDir = None,
-    meshes: Meshes = "named",
+    meshes: Meshes = "auto",
     package_dir: PackageDir = None,
 ) -> None:
     """Write a robot in another format."""
@@ -426,7 +426,7 @@ def lock(
     equality: Equality = None,
     lenient: Lenient = False,
     model_dir: ModelDir = None,
-    meshes: Meshes = "named",
+    meshes: Meshes = "auto",
     package_dir: PackageDir = None,
 ) -> None:
     """Write a robot whose joints are locked."""
@@ -453,7 +453,7 @@ def attach(
     equality: Equality = None,
     lenient: Lenient = False,
     model_dir: ModelDir = None,
-    meshes: Meshes = "named",
+    meshes: Meshes = "auto",
     package_dir: PackageDir = None,
 ) -> None:
     """Write a robot with another one fixed to one of its links."""

@@ -21,7 +21,7 @@ from robodyn.model import Model
 
 _TEXTS = (".urdf", ".xml", ".mjcf")
 """Endings of files of text that are written; the last two are MJCF."""
-_MESHES = {"named": "as named", "paths": "paths"}
+_MESHES = {"auto": "auto", "named": "as named", "paths": "paths"}
 
 
 def read(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robodyn.builders.elements import Element, parse_xml, written
@@ -13,13 +13,13 @@ from robodyn.messages import quoted
 from robodyn.records import dataclass
 
 if TYPE_CHECKING:
-    from robodyn.editing.described import Described
     from robodyn.editing.parts import Fields
+    from robodyn.model import Model
 
 _LINKS = frozenset({"link", "body", "body1", "body2", "site", "objname", "refname", "cranksite", "slidersite"})
 _JOINTS = frozenset({"joint", "jointinparent"})
-_EITHER = "reference"
-"""Attributes that name a link, a moving joint, or a link or any joint."""
+_EITHER, _OWN = "reference", ""
+"""Attributes that name a link, a joint that moves, a link or any joint; and what stands for the joint around it."""
 _OF_MOVING_JOINTS = frozenset({"safety_controller", "calibration"})
 """Elements of joints that mean nothing where a joint does not move."""
 
@@ -30,55 +30,58 @@ class Names:
 
     links: frozenset[str]
     moving: frozenset[str]
-    joints: frozenset[str] = field(default_factory=frozenset)
+    joints: frozenset[str]
 
     @classmethod
-    def of(cls, fields: Fields) -> Names:
-        """The names that the fields of a model have."""
-        moving = frozenset(fields["joint_names"])
-        return cls(frozenset(fields["link_names"]), moving, moving | frozenset(fields["link_joints"] or ()))
+    def of(cls, links: Iterable[str], moving: Iterable[str], joints: Iterable[str]) -> Names:
+        """The names of a robot; `joints` may be those that do not move alone."""
+        movers = frozenset(moving)
+        return cls(frozenset(links), movers, movers | frozenset(joints))
 
-    @classmethod
-    def of_robot(cls, robot: Described) -> Names:
-        """The names of a robot that is written."""
-        moving = frozenset(joint.name for joint in robot.joints if joint.type != "fixed")
-        return cls(
-            frozenset(link.name for link in robot.links), moving, frozenset(joint.name for joint in robot.joints)
-        )
-
-    def remaining(self, extension: Extension) -> Extension | None:
-        """What is left of a kept element: without the joints in it that are gone; None if it names other things that
-        are, or no joint is left."""
-        top = element_of(extension)
-        if extension.parent == "link" and extension.of not in self.links:
-            return None
-        if extension.parent == "joint" and extension.of not in self._joints_for(top):
-            return None
-        driven = [child for child in top.children if child.tag == "joint" and "name" in child.attributes]
-        gone = [child for child in driven if child.attributes["name"] not in self.moving]
-        if gone and len(gone) == len(driven):
-            return None
-        top.children = [child for child in top.children if child not in gone]
-        if not all(self._has(element.attributes[key], key) for element, key in _names(top)):
-            return None
-        return replace(extension, text=written(top)) if gone else extension
-
-    def _joints_for(self, element: Element) -> frozenset[str]:
-        return self.moving if element.tag in _OF_MOVING_JOINTS else self.joints
-
-    def _has(self, name: str, key: str) -> bool:
-        if key == _EITHER:
-            return name in self.links or name in self.joints
-        return name in (self.links if key in _LINKS else self.moving)
+    def has(self, name: str, key: str) -> bool:
+        """Whether there is what an attribute names."""
+        if key in _LINKS:
+            return name in self.links
+        if key in (_EITHER, _OWN):
+            return name in self.joints or (key == _EITHER and name in self.links)
+        return name in self.moving
 
 
-def keep(fields: Fields) -> None:
-    """Leave out geometries of links that are gone, and kept elements of links and joints that are."""
-    names, notes = Names.of(fields), Notes()
-    fields["geometries"] = tuple(each for each in fields["geometries"] if each.link in names.links)
-    kept = []
+def remaining(extension: Extension, is_lost: Callable[[str, str], bool]) -> Extension | None:
+    """What is left of a kept element: without the joints in it that are lost; None if it names other things that are,
+    or no joint is left.
+
+    `is_lost`: of a name and the key of the attribute that names it.
+    """
+    top = element_of(extension)
+    driven = top.tag in _OF_MOVING_JOINTS
+    own = {"link": "link", "joint": "joint" if driven else _OWN}.get(extension.parent)
+    if own is not None and is_lost(extension.of, own):
+        return None
+    joints = [child for child in top.children if child.tag == "joint" and "name" in child.attributes]
+    gone = [child for child in joints if is_lost(child.attributes["name"], "joint")]
+    if gone and len(gone) == len(joints):
+        return None
+    top.children = [child for child in top.children if child not in gone]
+    if any(is_lost(element.attributes[key], key) for element, key in _names(top)):
+        return None
+    return replace(extension, text=written(top)) if gone else extension
+
+
+def keep(model: Model, fields: Fields) -> None:
+    """Leave out geometries of links that are gone, and kept elements of links and joints that are.
+
+    `model`: before the edit; what its elements name that it never had stays as it is.
+    """
+    links = set(fields["link_names"])
+    fields["geometries"] = tuple(each for each in fields["geometries"] if each.link in links)
+    if not fields["extensions"]:
+        return
+    before = Names.of(model.link_names, model.joint_names, model.link_joints or ())
+    after = Names.of(links, fields["joint_names"], fields["link_joints"] or ())
+    kept, notes = [], Notes()
     for each in fields["extensions"]:
-        left = names.remaining(each)
+        left = remaining(each, lambda name, key: before.has(name, key) and not after.has(name, key))
         if left is None:
             message = "its link or joint is gone, or does not move any more; left out"
             notes.gather("extension-dropped", element_name(each), message)

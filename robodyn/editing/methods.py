@@ -134,7 +134,7 @@ class Edits:
     def to_urdf(
         self,
         *,
-        meshes: str = "as named",
+        meshes: str = "auto",
         folder: str | os.PathLike[str] | None = None,
         package_dirs: Sequence[str | os.PathLike[str]] = (),
     ) -> RobotText:
@@ -148,8 +148,9 @@ class Edits:
 
         Args:
             meshes: how files of meshes are named. "as named": as in the robot's file, but that names relative to it
-                become relative to `folder`, or absolute if that is not given; "paths": where they are found on this
-                machine, which programs read that know no `package://`.
+                become relative to `folder`, or absolute if that is not given; "paths": by where they are found on this
+                machine, which programs read that know no `package://`; "auto": as named where the file is found so
+                from `folder`, or not at all, else by where it is.
             folder: where the text will stand.
             package_dirs: folders that hold packages, for meshes named `package://NAME/...`.
 

@@ -12,7 +12,7 @@ from robodyn.builders.elements import Element, written
 from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
 from robodyn.description import IDENTITY, Geometry, Pose
-from robodyn.editing.carried import Names, element_name, element_of
+from robodyn.editing.carried import Names, element_name, element_of, remaining
 from robodyn.editing.described import Described
 from robodyn.editing.parts import unused
 from robodyn.editing.written import quaternion_of, text_value, values
@@ -47,7 +47,7 @@ class MjcfGeometries:
                 continue
             notes.gather("not-written", f"link {quoted(each.link)}", message)
         self._names: set[str] = set()
-        self._meshes: dict[tuple[object, ...], str | None] = {}
+        self._meshes: dict[tuple[object, ...], tuple[str | None, str]] = {}
         self._mesh_names: set[str] = set()
         self.assets: list[str] = []
 
@@ -97,22 +97,25 @@ class MjcfGeometries:
         """The name of the asset of a mesh; None where MuJoCo cannot have it, which is said."""
         key = (each.mesh, each.folder, each.size)
         if key not in self._meshes:
-            path = self._files.mesh(each)
-            reason = "is not found" if path is None else unreadable(path)
-            if path is None or reason:
-                self._meshes[key] = None
-                message = f"a mesh: {quoted(each.mesh)} {reason}"
-                self._notes.gather("not-written", f"link {quoted(each.link)}", message)
-            else:
-                name = self._meshes[key] = unused(path.stem or "mesh", self._mesh_names)
-                scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
-                # Inertias are given, and volumes of open meshes, which MuJoCo would refuse, are not asked for.
-                file = text_value(os.path.normpath(path))
-                self.assets.append(f'<mesh name={text_value(name)} file={file}{scale} inertia="shell"/>')
-        elif self._meshes[key] is None:
-            message = f"a mesh: {quoted(each.mesh)} is not there to be read"
+            self._meshes[key] = self._asset(each)
+        name, reason = self._meshes[key]
+        if reason:
+            message = f"a mesh: {quoted(each.mesh)} {reason}"
             self._notes.gather("not-written", f"link {quoted(each.link)}", message)
-        return self._meshes[key]
+        return name
+
+    def _asset(self, each: Geometry) -> tuple[str | None, str]:
+        """The name of a new asset, or why there can be none."""
+        path = self._files.mesh(each)
+        reason = "is not found" if path is None else unreadable(path)
+        if path is None or reason:
+            return None, reason
+        name = unused(path.stem or "mesh", self._mesh_names)
+        scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
+        file = text_value(os.path.normpath(path))
+        # Inertias are given, and volumes of open meshes, which MuJoCo would refuse, are not asked for.
+        self.assets.append(f'<mesh name={text_value(name)} file={file}{scale} inertia="shell"/>')
+        return name, ""
 
 
 def kept_lines(model: Model, robot: Described, sites: set[str], notes: Notes) -> list[str]:
@@ -120,10 +123,11 @@ def kept_lines(model: Model, robot: Described, sites: set[str], notes: Notes) ->
 
     `sites`: links that are sites in the new file, and no bodies.
     """
-    known = Names.of_robot(robot)
+    moving = [joint.name for joint in robot.joints if joint.type != "fixed"]
+    known = Names.of([link.name for link in robot.links], moving, ())
     found: dict[str, list[str]] = {}
     for extension in model.extensions:
-        left = known.remaining(extension) if extension.format == "mjcf" else None
+        left = remaining(extension, lambda *named: not known.has(*named)) if extension.format == "mjcf" else None
         element = None if left is None else element_of(left)
         if element is None or not _of_its_kind(element, sites):
             message = "a kept element of another format, or of a joint or site that MJCF has otherwise"

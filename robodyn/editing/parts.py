@@ -201,7 +201,7 @@ def finished(model: Model, fields: Fields) -> Model:
         placed = fields["link_inertia"], fields["link_body"], fields["link_X"]
         fields["inertia"] = of_bodies(*placed, len(kind))
     holding.keep(fields)
-    carried.keep(fields)
+    carried.keep(model, fields)
     configured.keep(fields)
     return type(model)(**fields)
 

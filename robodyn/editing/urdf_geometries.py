@@ -14,7 +14,7 @@ from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
 from robodyn.builders.transmissions import ROTORS, with_armatures
 from robodyn.description import IDENTITY, Extension, Geometry, Pose
-from robodyn.editing.carried import Names, element_name, element_of
+from robodyn.editing.carried import element_name, element_of
 from robodyn.editing.described import Described
 from robodyn.editing.parts import unused
 from robodyn.editing.written import rpy_of, text_value, values
@@ -25,32 +25,33 @@ if TYPE_CHECKING:
     from robodyn.model import Model
 
 _SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
-MESHES = ("as named", "paths")
+MESHES = ("auto", "as named", "paths")
 """How meshes are named in a file that is written."""
 
 
 class MeshNames:
-    """What meshes and textures are called in a file that will stand in `folder`, None where that is not known.
-
-    `meshes`: "as named": names with a scheme, as `package://`, and absolute ones stay, relative ones lead from the new
-    folder to the same file; "paths": all files that are found are named by where they are.
-    """
+    """What meshes and textures are called in a file that will stand in `folder`, None where that is not known; `meshes`
+    as `Model.to_urdf` has it."""
 
     def __init__(self, meshes: str, folder: Path | None, files: MeshFiles, notes: Notes) -> None:
-        self._found_only, self._folder = meshes == "paths", folder
+        self._meshes, self._folder = meshes, folder
         self._files, self._notes = files, notes
 
     def of(self, given: str, geometry: Geometry) -> str:
         """The name of a file that a geometry names."""
+        named = "://" in given or Path(given).is_absolute()
         found = self._files.find(given, geometry.folder)
-        if self._found_only and found is None:
+        if found is None and self._meshes == "paths":
             message = f"{quoted(given)} is not found; its name is written as it is"
             self._notes.gather("written-otherwise", f"link {quoted(geometry.link)}", message)
-        if found is not None and self._found_only:
+        # A file that will be found by the same name, from where the text will stand, keeps it.
+        there = named and MeshFiles().find(given, "" if self._folder is None else str(self._folder)) is not None
+        if found is not None and (self._meshes == "paths" or (self._meshes == "auto" and named and not there)):
+            if named:
+                message = "files of meshes are named by where they are on this machine, and not by their packages"
+                self._notes.gather("written-otherwise", f"link {quoted(geometry.link)}", message)
             return self._from_folder(found)
-        if "://" in given or Path(given).is_absolute() or not geometry.folder:
-            return given
-        return self._from_folder(Path(geometry.folder) / given)
+        return given if named or not geometry.folder else self._from_folder(Path(geometry.folder) / given)
 
     def _from_folder(self, path: Path) -> str:
         if self._folder is None:
@@ -82,15 +83,13 @@ class UrdfGeometries:
             else:
                 self._of[each.link].append(each)
                 self._name_material(each, taken)
-        known = Names.of_robot(robot)
         kept: list[Extension] = []
         for extension in model.extensions:
-            left = known.remaining(extension) if extension.format == "urdf" else None
-            if left is None:
-                message = "a kept element of another format, or of a joint that URDF has otherwise"
-                notes.gather("not-written", element_name(extension), message)
+            if extension.format == "urdf":
+                kept.append(extension)
             else:
-                kept.append(left)
+                message = f"a kept element of {extension.format.upper()}"
+                notes.gather("not-written", element_name(extension), message)
         self.geared = self._geared(kept, robot)
         for extension in kept:
             self._kept[extension.parent, extension.of].append(extension.text)
