@@ -27,6 +27,7 @@ _SECONDS = 20.0
 """For a file, with all that belongs to it."""
 _LARGEST_ANSWER = 2 << 30
 """Bytes; no file that is allowed comes near."""
+_CHUNK = 1 << 20
 _PROGRAM = "from robodyn.viewer.mesh_reader import main; main()"
 
 
@@ -65,6 +66,7 @@ class _Reader:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                bufsize=0,  # buffers have locks, which the child of a fork could not take
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OPENBLAS_NUM_THREADS": "1"},
                 **options,
             )
@@ -107,7 +109,7 @@ class _Reader:
             self._process.kill()
             self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):  # it may flush to a process that is gone
+            with suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
 
 
@@ -133,8 +135,9 @@ def _end() -> None:
 def _send(pipe: IO[bytes] | None, data: bytes) -> None:
     """Write something with its length before it."""
     assert pipe is not None
-    pipe.write(len(data).to_bytes(8, "little") + data)
-    pipe.flush()
+    left = memoryview(len(data).to_bytes(8, "little") + data)
+    while left:
+        left = left[pipe.write(left) :]
 
 
 def received(pipe: IO[bytes] | None, most: int) -> bytes:
@@ -151,7 +154,11 @@ def received(pipe: IO[bytes] | None, most: int) -> bytes:
 
 
 def _exactly(pipe: IO[bytes], length: int) -> bytes:
-    data = pipe.read(length)
-    if len(data) < length:
-        raise EOFError
-    return data
+    pieces = []
+    while length:
+        piece = pipe.read(min(length, _CHUNK))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)

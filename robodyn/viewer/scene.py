@@ -19,6 +19,7 @@ from robodyn.messages import printable, quoted, shortened
 from robodyn.model import Model
 from robodyn.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
 from robodyn.viewer.looks import Looks
+from robodyn.viewer.motion import Motion
 from robodyn.viewer.shapes import (
     Ellipsoids,
     attitudes,
@@ -47,13 +48,12 @@ _GREY, _ORANGE, _BLUE, _MAGENTA, _GREEN = (160, 168, 180), (238, 136, 68), (51, 
 
 
 class Scene:
-    """What is drawn of one robot, in layers that are shown or hidden. `states` (K, nq) are the configurations that the
-    camera fits at first, with the one that is shown before all others.
+    """What is drawn of one robot, in layers that are shown or hidden. The camera fits a row of a motion at first.
 
     `said`: what is not drawn, a text for each. `longest_force`: that of the longest arrow so far, N.
     """
 
-    def __init__(self, server: Any, dyn: Dynamics, looks: Looks, states: Array) -> None:
+    def __init__(self, server: Any, dyn: Dynamics, looks: Looks, motion: Motion, row: int) -> None:
         import trimesh
 
         self._scene, self._atomic = server.scene, server.atomic
@@ -65,19 +65,21 @@ class Scene:
         self._layers: dict[str, list[Any]] = {}
         self._shown: dict[str, bool] = {}
         self._pushed = False
-        poses = self._poses = self.poses(states[0])
+        poses = self._poses = self.poses(motion.q[0, row])
         self._solids, oversized = sensible(ellipsoids(self._model), poses)
         names = (quoted(self._model.link_names[link]) for link in oversized[:_MOST_SAID])
         self.said = [f"link {name}: the ellipsoid of its inertia is larger than the robot" for name in names]
         drawn = _Drawn(self._model, looks, self._solids)
         self.size = middle_and_size(drawn.points(poses))[1]
-        self._length, self.longest_force = self._frame_length(poses), 0.0
+        self._length, self.longest_force = self._frame_length(poses), motion.longest_force
         self._nodes = self._make(looks)
         # Their nodes come with the first force, and when names are asked for.
         self._layers |= {FORCES: [], NAMES: []}
         self._shown |= {FORCES: True, NAMES: False}
         self._add_ground(float(poses[:, 2, 3].min(initial=0.0)))
-        self._aim(server, together([drawn.points(each) for each in self._all_poses(states)]))
+        pushed = self._arrows(poses, motion.forces(0, row)).reshape(-1, 3)
+        clouds = [drawn.points(each) for each in self._all_poses(motion.some(row))]
+        self._aim(server, together([np.concatenate([clouds[0], pushed]), *clouds[1:]]))
         hidden = (INERTIA, FRAMES, LINES, CENTRE) if self._nodes["looks"] else (INERTIA, FRAMES) if many else (INERTIA,)
         for layer in hidden:
             self.show(layer, False)
@@ -240,16 +242,22 @@ class Scene:
             bare, node = nodes["bare"]
             node.batched_positions, node.batched_wxyzs = centres[bare], turns[bare]
 
+    def _arrows(self, poses: Array, f_ext: Array | None) -> Array:
+        """(k, 2, 3) ends of arrows as long as forces are large, the longest that was seen so far as long as the picture
+        allows."""
+        if f_ext is None or not (f_ext[:, 3:] != 0.0).any():
+            return np.zeros((0, 2, 3))
+        known = self._bodies >= 0
+        centres = np.zeros((len(known), 3))
+        centres[known] = poses[self._bodies[known], :3, 3]
+        start, force = force_lines(f_ext, centres, self.size)
+        self.longest_force = max(self.longest_force, float(np.linalg.norm(force, axis=1).max()))
+        return np.stack([start, start + force * (_ARROW * self.size / self.longest_force)], axis=1)
+
     def _place_forces(self, poses: Array, f_ext: Array | None) -> None:
-        """Arrows as long as forces are large, the longest that was seen so far as long as the picture allows."""
-        self._pushed = f_ext is not None and bool((f_ext[:, 3:] != 0.0).any())
-        if f_ext is not None and self._pushed:
-            known = self._bodies >= 0
-            centres = np.zeros((len(known), 3))
-            centres[known] = poses[self._bodies[known], :3, 3]
-            start, force = force_lines(f_ext, centres, self.size)
-            self.longest_force = max(self.longest_force, float(np.linalg.norm(force, axis=1).max()))
-            points = np.stack([start, start + force * (_ARROW * self.size / self.longest_force)], axis=1)
+        points = self._arrows(poses, f_ext)
+        self._pushed = len(points) > 0
+        if self._pushed:
             if "forces" not in self._nodes:
                 thick = 0.01 * self.size
                 radii = {"shaft_radius": thick, "head_radius": 2.5 * thick, "head_length": 5.0 * thick}

@@ -54,8 +54,7 @@ class View:
         self._server = servers.start(label(self.model.name), port, "show", origins_of(origins))
         try:
             self.url = f"http://{servers.HOST}:{self._server.get_port()}"
-            self._scene = Scene(self._server, dyn, looks, motion.some(0))
-            self._scene.longest_force = motion.longest_force
+            self._scene = Scene(self._server, dyn, looks, motion, 0)
             self.left_out = tuple(looks.left_out + self._scene.said)
             self._target: Target | None = None
             self._q = motion.q[0, 0].copy()
@@ -425,8 +424,7 @@ def save_motion(
     written = require_writable(path)
     server = servers.start(label(dyn.model.name), 0, "save_html")
     try:
-        scene = Scene(server, dyn, looks, motion.some(chosen))
-        scene.longest_force = motion.longest_force
+        scene = Scene(server, dyn, looks, motion, chosen)
         for layer, shown in (layers or {}).items():
             scene.show(layer, shown)
         scene.place(motion.q[states[0], chosen], motion.forces(states[0], chosen))

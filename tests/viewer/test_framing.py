@@ -107,3 +107,15 @@ def test_a_run_fits_the_picture():
         for k in (0, 50, 100):
             places, _ = seen(view._server.initial_camera, rd.Dynamics(robot).forward_kinematics(q[k])[:, :3, 3])
             assert np.abs(places).max() < 0.95
+
+
+@pytest.mark.extras
+def test_forces_fit_the_picture():
+    pytest.importorskip("viser")
+    robot = rd.load_urdf(own("arm6"))
+    q = np.zeros(6)
+    f_ext = rd.external_force(robot, q, "tool0", [0.0, 0.0, 0.0, 0.0, 0.0, 50.0])
+    with rd.show(robot, q, f_ext=f_ext) as view:
+        (arrow,) = view._scene._nodes["forces"].points
+        places, _ = seen(view._server.initial_camera, np.asarray(arrow, dtype=float))
+        assert np.abs(places).max() < 0.95

@@ -159,7 +159,7 @@ class Client:
         from websockets.sync.client import connect
 
         options = {"subprotocols": [f"viser-v{viser.__version__}"], "compression": None, "max_size": None}
-        self._connection = connect(view.url.replace("http", "ws"), **options)
+        self._connection, self.received = connect(view.url.replace("http", "ws"), **options), []
 
     def __enter__(self):
         return self
@@ -185,6 +185,7 @@ class Client:
             data = self._connection.recv(timeout=seconds)
             packed = data[16 : 16 + int.from_bytes(data[8:16], "little")]
             for message in msgspec.msgpack.decode(zstandard.decompress(packed))["messages"]:
+                self.received.append(message["type"])
                 if message["type"] == kind and holds(message):
                     return message
         raise AssertionError(f"no such {kind}")
@@ -361,3 +362,18 @@ def test_a_handle_beyond_what_is_computed_comes_back(view):
         client.send("TransformControlsDragEndMessage", **drag)
         tool = rd.Dynamics(view.model).link_pose
         wait_for(lambda: np.allclose(view._target._handle.position, tool(view.q, "tool0")[:3, 3]))
+
+
+@pytest.mark.extras
+def test_what_is_shown_leaves_cameras_alone(view, model):
+    """They begin where the view says, and are the users' from then on."""
+    with Client(view) as client:
+        client.until("ReplayDoneMessage", lambda told: True)
+        assert {"SetCameraPositionMessage", "SetCameraLookAtMessage"} <= set(client.received)
+        client.received.clear()
+        view.show(np.full(6, 0.4))
+        view.layer("frames")
+        poses = rd.Dynamics(model).forward_kinematics(view.q)
+        place = poses[model.link_index("wrist_3"), :3, 3]
+        client.until("SetPositionMessage", lambda told: np.allclose(told["position"], place, atol=1e-6))
+        assert not [kind for kind in client.received if "Camera" in kind]

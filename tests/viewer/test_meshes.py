@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 import sys
+import threading
 import time
 import zlib
 
@@ -22,6 +24,8 @@ pytest.importorskip("PIL")
 
 OBJ = "mtllib a.mtl\nv 0 0 0\nv 1 0 0\nv 0 1 0\nvt 0 0\nvt 1 0\nvt 0 1\nusemtl m\nf 1/1 2/2 3/3\n"
 MTL = "newmtl m\nmap_Kd {}\n"
+forking = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+"""From Python 3.12 on, of forks beside threads."""
 posix = pytest.mark.skipif(sys.platform == "win32", reason="files of POSIX")
 
 
@@ -303,6 +307,7 @@ def test_the_process_is_started_again(tmp_path):
     assert read_mesh(path).geometry and meshes._READERS[0] is not reader
 
 
+@forking
 @posix
 def test_children_of_a_fork_have_their_own(tmp_path):
     path = gltf(tmp_path)
@@ -317,6 +322,30 @@ def test_children_of_a_fork_have_their_own(tmp_path):
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     assert read_mesh(path).geometry
+
+
+@forking
+@posix
+def test_a_fork_while_another_thread_reads(tmp_path):
+    """The child has the pipes in the middle of an answer, and none of the threads."""
+    faces = "".join(f"usemtl m{k}\nf 1 2 3\n" for k in range(3_000))
+    (tmp_path / "a.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\n" + faces)
+    path = gltf(tmp_path)
+    assert read_mesh(path).geometry
+    thread = threading.Thread(target=read_mesh, args=(tmp_path / "a.obj",))
+    thread.start()
+    time.sleep(0.2)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(60)
+            status = 0 if read_mesh(path).geometry else 2
+            meshes._end()
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join()
 
 
 def test_a_program_whose_python_is_not_known(tmp_path, monkeypatch):
