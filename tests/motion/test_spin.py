@@ -97,7 +97,7 @@ def test_other_code_and_engines(options):
 
 
 def test_robots_that_are_no_program(monkeypatch):
-    """A chain of 70 bodies, by arrays, state by state: against the equation, and its derivatives against differences."""
+    """A chain of 70 bodies, by arrays, state by state: against the equation, and derivatives against differences."""
     monkeypatch.setattr("robodyn.algorithms.linearly_implicit._MOST_SCALARS", 1)
     model, dt = rd.random_tree(70, seed=1, shape="chain"), 1e-3
     q, qd, tau = random_states(model, (2,))
