@@ -47,6 +47,8 @@ _SIZES = {
 _OF_A_BODY, _OF_A_PAIR = 40, 30
 """About how many operations a program has at least for each body, and for each entry of the mass matrix that is not
 zero."""
+_MOST_SCALARS, _MATRICES = 1 << 24, 12
+"""About how many numbers may be kept for states at once, and how many matrices there are for each."""
 
 
 class _Factors:
@@ -116,7 +118,7 @@ def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiate
     if differentiated:
         results |= dict.fromkeys(("dqdd_dq", "dqdd_dqd", "dqdd_dtau"), Sized(("nv", "nv")))
 
-    def found(model: Model, given: _Given, ask: _Ask, rows: Sequence[Any], one: Any) -> dict[str, Any]:
+    def found(given: _Given, ask: _Ask, rows: Sequence[Any], one: Any) -> dict[str, Any]:
         accelerated = _Accelerated(given, ask, rows, share, names)
         return {"qdd": accelerated.qdd, **(accelerated.derivatives(one) if differentiated else {})}
 
@@ -125,22 +127,26 @@ def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiate
 
         def ask(algorithm: Algorithm, **others: Any) -> dict[str, Any]:
             answers = at(algorithm, **{name: list(values) for name, values in others.items()})
-            return {
-                name: scalars(values).reshape((nv,) if len(values) == nv and name == "tau" else (nv, nv))
-                for name, values in answers.items()
-            }
+            return {name: scalars(each).reshape((nv,) * (1 if name == "tau" else 2)) for name, each in answers.items()}
 
         vectors = {name: scalars(values) for name, values in given.items()}
-        answers = found(model, vectors, ask, Elimination(model).lower, np.eye(nv).astype(object))
+        answers = found(vectors, ask, Elimination(model).lower, np.eye(nv).astype(object))
         return {name: list(values.ravel()) for name, values in answers.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> dict[str, Array]:
-        def ask(algorithm: Algorithm, **others: Any) -> dict[str, Any]:
-            return run(algorithm, {**given, **others})
-
         rows = [placed(row) for row in Elimination(model).lower]
-        one = placed(np.eye(model.nv, dtype=given["qd"].dtype)) + 0.0 * given["qd"][..., None]
-        return found(model, given, ask, rows, one)
+        identity = placed(np.eye(model.nv, dtype=given["qd"].dtype))
+
+        def piece(some: Mapping[str, Array]) -> dict[str, Array]:
+            def ask(algorithm: Algorithm, **others: Any) -> dict[str, Any]:
+                return run(algorithm, {**some, **others})
+
+            return found(some, ask, rows, identity + 0.0 * some["qd"][..., None])
+
+        at_once = max(1, _MOST_SCALARS // (_MATRICES * model.nv * model.nv + 1))
+        starts = range(0, max(1, len(given["qd"])), at_once)
+        pieces = [piece({name: array[k : k + at_once] for name, array in given.items()}) for k in starts]
+        return {name: np.concatenate([each[name] for each in pieces]) for name in results}
 
     def least(model: Model) -> int:
         sizes = [len(row) + 1 for row in Elimination(model).lower]
