@@ -575,6 +575,10 @@ def export(
     frame: Annotated[
         str, typer.Option(metavar="world|body|world_aligned", help="Where a link's motion is seen from.")
     ] = "world_aligned",
+    classical: Annotated[
+        bool, typer.Option("--classical", help="Accelerations of the link's origin, instead of spatial ones.")
+    ] = False,
+    joint_forces: JointForces = "",
     inputs: Annotated[
         str,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import Any
 
 from robodyn._version import __version__
 from robodyn.arguments import one_of
-from robodyn.chains import Chain, Solve, Task
+from robodyn.chains import RESISTANCES, Chain, Solve, Task
 from robodyn.cli import export_verilog
 from robodyn.cli.results import linked, require_constraints, say_of_constraints
 from robodyn.codegen.c_code import Function, c_header, c_source, identifier
@@ -24,6 +24,7 @@ from robodyn.model import Model
 from robodyn.questions import BASE, FRAMES, OF_CONSTRAINTS, Asked, Places, Question, named, short_names
 from robodyn.sweeps import Ancestors, Inward, Outward
 from robodyn.tables import units
+from robodyn.tracing.joint_forces import JointForces
 from robodyn.tracing.unrolled import output_shape, trace
 
 _MOST_VISITS = 10_000
@@ -56,10 +57,12 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         raise ArgumentError(f"--query: nothing given; allowed: {', '.join(map(repr, short_names()))}")
     asked = {name: known[name][0] for name in names}
     extras = _chosen("--inputs", options["inputs"], _EXTRAS, _EXTRAS)
+    counted = _chosen("--joint-forces", options["joint_forces"], RESISTANCES, RESISTANCES)
     one_of("--frame", options["frame"], FRAMES)
     dtype = one_of("--dtype", options["dtype"], DTYPES)
     _check_extras(asked, extras)
     _check_link(asked, options)
+    _check_choices(asked, options["classical"], counted)
     paths = {key: _path(f"--{key}", options[key]) for key in ("out", "header")}
     places = [path.resolve() for path in paths.values() if path is not None]
     if len(set(places)) < len(places):
@@ -73,12 +76,22 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         None if options[name] is None else model.link_index(linked(model, options[name]))
         for name in ("link", "relative_to")
     )
-    chosen = {"frame": options["frame"], "relative_to": relative_to}
     functions = [
-        _function(model, name, question, prefix, link, extras, **chosen, **known[name][1])
+        _function(
+            model,
+            name,
+            question,
+            prefix,
+            link,
+            extras,
+            relative_to=relative_to,
+            frame=options["frame"],
+            counted=counted,
+            **({"classical": True} if options["classical"] and _can_be_classical(question) else known[name][1]),
+        )
         for name, question in asked.items()
     ]
-    top = _about(model, dtype, asked, extras)
+    top = _about(model, dtype, asked, extras, counted)
     written: dict[str, Any] = {"prefix": prefix, "sizes": _sizes(model), "about": top, "dtype": dtype}
     texts = {"out": c_source(functions, **written), "header": c_header(functions, **written)}
     for key, path in paths.items():
@@ -117,6 +130,17 @@ def _check_link(asked: Mapping[str, Question], options: Mapping[str, Any]) -> No
         raise ArgumentError(f"--relative-to: {', '.join(absolute)} is relative to no link")
 
 
+def _check_choices(asked: Mapping[str, Question], classical: bool, counted: Sequence[str]) -> None:
+    if classical and not any(map(_can_be_classical, asked.values())):
+        raise ArgumentError(f"--classical: {', '.join(asked)} is about no acceleration of a link")
+    if counted and not any(question.joint_forces for question in asked.values()):
+        raise ArgumentError(f"--joint-forces: damping and friction have no part in {', '.join(asked)}")
+
+
+def _can_be_classical(question: Question) -> bool:
+    return any("classical" in chosen for chosen in question.variants.values())
+
+
 def _prefix(model: Model, given: str | None) -> str:
     if given is None:
         return identifier(model.name)
@@ -134,6 +158,7 @@ def _function(
     extras: Sequence[str],
     *,
     relative_to: int | None = None,
+    counted: Sequence[str] = (),
     **choices: Any,
 ) -> Function:
     """One query as a function, after a look at whether this model can be asked."""
@@ -143,11 +168,15 @@ def _function(
     given = tuple(each for each in question.arrays if each in question.plain or each in taken)
     if relative_to is not None:
         choices["places"] = Places((link or 0,), False, relative_to)
-    algorithm = question.made(Asked(model, tuple(each for each in given if each not in BASE), **choices))
+    damped = "damping" in counted
+    algorithm = question.made(
+        Asked(model, tuple(each for each in given if each not in BASE), damping=damped, **choices)
+    )
     _require_moderate(model, name, question, algorithm)
     base = [extra for extra in taken if extra in BASE]
     alone = question.of_link and relative_to is None
-    program = trace(model, algorithm, link=link if alone else None, base=base)
+    forces = JointForces(model, question.joint_forces, tuple(question.results), counted)
+    program = trace(model, algorithm, link=link if alone else None, base=base, joint_forces=forces)
     outputs = tuple(
         dataclasses.replace(port, name=result) for port, result in zip(program.outputs, question.results, strict=True)
     )
@@ -157,9 +186,35 @@ def _function(
         seen = f", frame {choices['frame']!r}" if question.in_frame else ""
         observer = "" if relative_to is None else f", relative to {model.link_names[relative_to]!r}"
         lines.append(f"Link {model.link_names[link or 0]!r}{observer}{seen}.")
-    if choices.get("classical"):
-        lines.append("The linear part is the acceleration of the link's origin.")
+        lines += _seen_from(question, choices["frame"], bool(choices.get("classical")), "point" in taken)
+    if question.joint_forces and counted:
+        lines.append(f"Counted of the model's joint forces: {' and '.join(counted)}.")
     return Function(f"{prefix}_{name}", program, [*lines, f"Program {program.digest}."])
+
+
+def _seen_from(question: Question, frame: str, classical: bool, at_point: bool) -> Iterator[str]:
+    """What a link's motion is: its axes, the point that it is about, its order, and which acceleration it is."""
+    if not question.in_frame:
+        return
+    origin = "the point" if at_point else "the link's origin"
+    axes, about = {
+        "world": ("world axes", "the world's origin"),
+        "body": ("the link's axes", origin),
+        "world_aligned": ("world axes", origin),
+    }[frame]
+    if classical and frame == "world":
+        about = origin
+    yield f"In {axes}, about {about}; rows are angular x y z, then linear x y z."
+    if classical:
+        yield f"Classical: the linear part is the acceleration of {origin}, which moves with the link."
+    elif question.name == "jacobian_derivative":
+        kind = "classical" if frame == "world_aligned" else "spatial"
+        yield f"Jdot qd + J qdd, with the Jacobian in the same frame, is the link's {kind} acceleration."
+    elif _can_be_classical(question):
+        yield (
+            f"Spatial: the linear part is not the acceleration of {origin}, from which it differs by angular velocity "
+            "times linear velocity; --classical gives that one."
+        )
 
 
 def _require_moderate(model: Model, name: str, question: Question, algorithm: Task) -> None:
@@ -189,7 +244,9 @@ def _sizes(model: Model) -> dict[str, int]:
     return sizes | ({"N_CONSTRAINTS": model.n_constraints, "N_ROWS": model.n_rows} if model.constraints else {})
 
 
-def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequence[str]) -> list[str]:
+def _about(
+    model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequence[str], counted: Sequence[str]
+) -> list[str]:
     """What the top of a file says: the robot, its coordinates with their units, and how functions are called."""
     gravity = " ".join(f"{x:g}" for x in model.gravity)
     lines = [
@@ -199,8 +256,8 @@ def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequ
         "Each function computes one state. Arrays are contiguous, matrices stored row by row, and arrays must not "
         "overlap. Functions allocate nothing, keep nothing and check nothing; any thread may call them.",
         "",
-        f"SI units and radians. Gravity is {gravity} m/s^2. 6-vectors hold their angular part first. Joint limits, "
-        "damping and friction have no part.",
+        f"SI units and radians. Gravity is {gravity} m/s^2. 6-vectors hold their angular part first. "
+        + _left_out(counted),
         *_explained(model, asked, extras),
         "",
         "q: coordinates",
@@ -225,6 +282,18 @@ def _about(model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequ
     if set(extras) & {"targets", "active"}:
         lines += ["", "targets, active: constraints", *_numbered([each.name for each in model.constraints])]
     return lines
+
+
+def _left_out(counted: Sequence[str]) -> str:
+    """Which joint forces count, and what has no part."""
+    *first, last = ("Joint limits", *(name for name in RESISTANCES if name not in counted))
+    left = f"{', '.join(first)} and {last} have no part." if first else f"{last} have no part."
+    if not counted:
+        return left
+    forces = {"damping": "damping qd", "friction": "friction sign(qd)"}
+    return (
+        f"Joint forces count: tau = ID + {' + '.join(forces[name] for name in RESISTANCES if name in counted)}. {left}"
+    )
 
 
 def _explained(model: Model, asked: Mapping[str, Question], extras: Sequence[str]) -> Iterator[str]:

@@ -28,7 +28,10 @@ OPTIONS: Mapping[str, Any] = {
 """Options that only Verilog has, and what they are where they are not given."""
 _OF_C: Mapping[str, Any] = {
     "link": None,
+    "relative_to": None,
     "frame": "world_aligned",
+    "classical": False,
+    "joint_forces": "",
     "inputs": "",
     "dtype": "float64",
     "name": None,
@@ -47,7 +50,9 @@ def refuse_options(options: Mapping[str, Any], verilog: bool) -> None:
     for name, usual in (_OF_C if verilog else OPTIONS).items():
         if options[name] != usual:
             language = "c" if verilog else "verilog"
-            raise ArgumentError(f"--{name}: got {quoted(str(options[name]))}; only --language {language} has it")
+            raise ArgumentError(
+                f"--{name.replace('_', '-')}: got {quoted(str(options[name]))}; only --language {language} has it"
+            )
 
 
 def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:

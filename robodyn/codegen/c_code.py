@@ -103,7 +103,7 @@ def c_header(
         f"#ifndef {macros}H\n#define {macros}H\n",
         _sizes(macros, sizes),
         _restrict(macros),
-        _prototypes(functions, macros, _SCALARS[dtype]),
+        _prototypes(functions, macros, _SCALARS[dtype], commented=True),
         "#endif\n",
     ]
     return "\n".join(parts)
@@ -151,9 +151,10 @@ def _fused(macros: str, suffix: str) -> str:
 """
 
 
-def _prototypes(functions: Sequence[Function], macros: str, scalar: str) -> str:
+def _prototypes(functions: Sequence[Function], macros: str, scalar: str, commented: bool = False) -> str:
     listed = "\n".join(
-        f"void {function.name}(\n    {_parameters(function, macros, scalar)});" for function in functions
+        (_head(function) if commented else "") + f"void {function.name}(\n    {_parameters(function, macros, scalar)});"
+        for function in functions
     )
     return f"""#ifdef __cplusplus
 extern "C" {{
@@ -175,13 +176,19 @@ def _parameters(function: Function, macros: str, scalar: str) -> str:
     )
 
 
+def _head(function: Function) -> str:
+    """The comment above a function: what it is about, and the shapes of its arrays."""
+    ports = (*function.program.inputs, *function.program.outputs)
+    shapes = ", ".join(f"{port.name}{''.join(f'[{n}]' for n in port.shape) or '[1]'}" for port in ports)
+    return comment([*function.about, shapes, f"{function.program.operations} operations"])
+
+
 def _definition(function: Function, macros: str, dialect: Dialect, part_operations: int) -> str:
     """The function, after the parts that it calls where it is too long for one."""
     body = Body(function.program, dialect, size=part_operations)
     parameters, parts = _parameters(function, macros, dialect.scalar), body.parts()
     ports = (*function.program.inputs, *function.program.outputs)
-    shapes = ", ".join(f"{port.name}{''.join(f'[{n}]' for n in port.shape) or '[1]'}" for port in ports)
-    head = comment([*function.about, shapes, f"{function.program.operations} operations"])
+    head = _head(function)
     names = [port.name for port in ports]
     if len(parts) == 1:
         return head + _function(f"void {function.name}", parameters, parts[0], names)

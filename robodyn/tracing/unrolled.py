@@ -62,6 +62,7 @@ from robodyn.sweeps import (
 from robodyn.tracing.constants import Constants
 from robodyn.tracing.derivatives import against, along
 from robodyn.tracing.expression import Expression, Graph, Value
+from robodyn.tracing.joint_forces import JointForces
 from robodyn.tracing.products import multiplied
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import solved
@@ -458,7 +459,14 @@ class Trace:
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]
 
 
-def trace(model: Model, task: Traceable, *, link: int | None = None, base: Iterable[str] = ()) -> Program:
+def trace(
+    model: Model,
+    task: Traceable,
+    *,
+    link: int | None = None,
+    base: Iterable[str] = (),
+    joint_forces: JointForces | None = None,
+) -> Program:
     """The straight-line program of an algorithm, of a chain of them, or of one at every unit vector, on a model.
 
     Args:
@@ -466,6 +474,7 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         task: what to compute.
         link: index of the link that the query is about, where it is about one.
         base: which of V0 and dV0 are inputs; the others are zero.
+        joint_forces: damping and friction that count in it.
 
     Raises:
         SingularError: it divides by an inertia that this robot's structure makes zero, whatever the state.
@@ -532,12 +541,14 @@ def trace(model: Model, task: Traceable, *, link: int | None = None, base: Itera
         return {name: left[name] for name in task.outputs}
 
     try:
-        found = results(task, pool)
+        found = results(task, pool if joint_forces is None else joint_forces.taken(pool))
     except ZeroDivisionError:
         raise SingularError(
             f"{task.name}: the joint-space inertia matrix of {model.name!r} is singular, some joint has no inertia to "
             "move; wanted a robot for which Dynamics.singularity() is None"
         ) from None
+    if joint_forces is not None:
+        found = joint_forces.added(found, pool)
     outputs = {name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in found.items()}
     return Program.of(task.name, graph, inputs, outputs)
 

@@ -307,6 +307,53 @@ def test_a_robot_that_cannot_move(tmp_path):
 # Text.
 
 
+@pytest.mark.parametrize("robot", ["gripper", "cartpole"])
+@pytest.mark.parametrize("counted", ["damping", "friction", "damping,friction"])
+def test_joint_forces_that_count(robot, counted, tmp_path):
+    """In every query that they have a part in, of joints that mimic others, too."""
+    names = [name for name, (question, _) in short_names().items() if question.joint_forces]
+    model, source = rd.load_urdf(own(robot)), tmp_path / "robot.c"
+    names = [name for name in names if possible(model, name)]
+    assert len(names) > 7 and (model.friction > 0.0).any() and (model.damping > 0.0).any()
+    run("export", own(robot), "--query", ",".join(names), "--joint-forces", counted, "--out", source)
+    library, s = compile_library(source, tmp_path, "-O0"), state(model, "float64")
+    s.qd[-1] = 0.0  # friction is none at rest
+    dyn = rd.Dynamics(model, engine="reference", joint_forces=counted.split(","))
+    plain = rd.Dynamics(model, engine="reference")
+    differ = 0
+    for name in names:
+        given, wanted = expected(name, dyn, s, None, "world", ())
+        shapes = [np.shape(each) for each in wanted]
+        found = call(getattr(library, f"{robot}_{name}"), [getattr(s, each) for each in given], shapes, "float64")
+        assert all(relative(a, b) < 1e-9 for a, b in zip(found, wanted, strict=True)), name
+        others = expected(name, plain, s, None, "world", ())[1]
+        differ += any(relative(a, b) > 1e-9 for a, b in zip(others, wanted, strict=True))
+    assert differ > 3
+
+
+@pytest.mark.parametrize("frame", ["world", "body", "world_aligned"])
+def test_classical_accelerations_and_what_comments_say(frame, tmp_path):
+    asked = ["export", own("cartpole"), "--link", "pole", "--frame", frame, "--query"]
+    source, header = tmp_path / "robot.c", tmp_path / "robot.h"
+    names = "link_acceleration,link_acceleration_gradient,jacobian"
+    run(*asked, names, "--classical", "--out", source, "--header", header)
+    model = rd.load_urdf(own("cartpole"))
+    s, dyn = state(model, "float64"), rd.Dynamics(model, engine="reference")
+    found = call(
+        compile_library(source, tmp_path, "-O0").cartpole_link_acceleration, [s.q, s.qd, s.qdd], [(6,)], "float64"
+    )
+    classical, spatial = (
+        dyn.link_acceleration(s.q, s.qd, s.qdd, "pole", frame=frame, classical=each) for each in (True, False)
+    )
+    assert relative(found[0], classical) < 1e-11 and relative(classical, spatial) > 1e-3
+    text = header.read_text()
+    axes = {"body": "In the link's axes", "world": "In world axes", "world_aligned": "In world axes"}[frame]
+    assert text.count(axes) == 3 and text.count("Classical: ") == 2 and "rows are angular x y z, then linear" in text
+    run(*asked, names, "--out", source, "--header", header)
+    assert header.read_text().count("Spatial: ") == 2 and "--classical gives that one" in header.read_text()
+    assert ("about the world's origin; rows" in header.read_text()) == (frame == "world")
+
+
 def test_the_same_options_give_the_same_file():
     first, second = (run("export", own("arm7"), "--query", "id,fd")[1] for _ in range(2))
     assert first == second
@@ -421,6 +468,11 @@ REFUSED = [
     (["--out", "arm.c", "--header", "arm.c"], "same file"),
     (["--base", "flying"], "base", "'flying'"),
     (["--gravity", "1,2"], "--gravity"),
+    (["--classical"], "--classical", "id is about no acceleration of a link"),
+    (["--joint-forces", "springs"], "--joint-forces", "'springs'", "'damping'"),
+    (["--query", "mass_matrix", "--joint-forces", "damping"], "--joint-forces", "no part in mass_matrix"),
+    (["--lang", "verilog", "--joint-forces", "damping"], "--joint-forces", "only --language c has it"),
+    (["--lang", "verilog", "--classical"], "--classical", "only --language c has it"),
     (["--nonsense"], "--nonsense"),
 ]
 
