@@ -625,7 +625,7 @@ def _load(
 
     options: dict[str, Any] = {"base": base, "mimic": mimic, "strict": False if lenient else None}
     options["gravity"] = None if gravity is None else numbers("--gravity", gravity, ("x", "y", "z"))
-    options["model_dirs"] = model_dir
+    options["model_dirs"] = model_dir or None
     options = {name: value for name, value in options.items() if value is not None}
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")

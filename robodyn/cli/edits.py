@@ -30,7 +30,7 @@ def read(
     file: str, base: str | None, mimic: str | None, equality: str | None, lenient: bool, model_dir: list[str] | None
 ) -> Model:
     """The robot of a file; options that are not given are left to the format."""
-    given: dict[str, Any] = {"base": base, "mimic": mimic, "equality": equality, "model_dirs": model_dir}
+    given: dict[str, Any] = {"base": base, "mimic": mimic, "equality": equality, "model_dirs": model_dir or None}
     given["strict"] = False if lenient else None
     options = {name: value for name, value in given.items() if value is not None}
     if file == "-" and sys.stdin is None:
