@@ -75,7 +75,7 @@ class ModelFolders:
             scheme, rest = "", uri
         if scheme not in ("", "model", "package", "file"):
             raise LoadError(
-                f"{scheme}:// is not read, and nothing is fetched: download the model, and give the folder that holds "
+                f"{quoted(scheme)} is not read, and nothing is fetched: download the model, and give the folder that holds "
                 "it (model_dirs) and model://NAME as its URI"
             )
         parts = [part for part in rest.split("/") if part not in ("", ".")]
@@ -106,15 +106,21 @@ class ModelFolders:
             data = read_path(str(path))
             self._roots[path] = len(data), parse_xml(data, "sdf", opaque, tops.append, texts=True), tops
         size, root, tops = self._roots[path]
-        self._bytes += size
-        if self._bytes > MAX_BYTES:
-            raise LoadError(f"the included files have more than {MAX_BYTES} bytes together, the most that are read")
+        self._spend(size)
         return root, tops
 
     def label(self, path: Path) -> str:
         """What messages say behind the name of an element of an included file."""
         above = next((each for each in self._allowed if each in path.parents), path.parent)
+        if path.parent == above != self.home:  # the folder of one model
+            above = above.parent
         return f" of {quoted(str(path.relative_to(above)), most=LONGEST_PATH)}"
+
+    def _spend(self, size: int) -> None:
+        """Count bytes of a file, as often as it is asked for: what takes time is bounded, and not only what is read."""
+        self._bytes += size
+        if self._bytes > MAX_BYTES:
+            raise LoadError(f"the included files have more than {MAX_BYTES} bytes together, the most that are read")
 
     def _places(self, scheme: str, rest: str, parts: list[str], origin: Origin) -> list[Path]:
         """Where a URI may be, in order."""
@@ -144,8 +150,10 @@ class ModelFolders:
             return found
         for config in _CONFIGS:
             if _exists(found / config):
-                name = _named_by(self._within(found / config))
-                return self._within(found / name)
+                path = self._within(found / config)
+                data = read_path(str(path))
+                self._spend(len(data))
+                return self._within(found / _named_by(path, data))
         if not _exists(found / _MODEL):
             raise LoadError(
                 f"the folder {quoted(str(found), most=LONGEST_PATH)} has neither {_CONFIGS[0]} nor {_MODEL}"
@@ -161,13 +169,13 @@ def chain(uris: Iterable[str]) -> str:
     return f"include {' > '.join(shown)}"
 
 
-def _named_by(config: Path) -> str:
+def _named_by(config: Path, data: bytes) -> str:
     """The SDF file that a model.config names: of several the one of the newest version that is known here, as Gazebo
     chooses; of none that is known the first."""
     where = f"the file {quoted(str(config), most=LONGEST_PATH)}"
     tops: list[Element] = []
     try:
-        parse_xml(read_path(str(config)), "model", frozenset(), tops.append, texts=True)
+        parse_xml(data, "model", frozenset(), tops.append, texts=True)
     except LoadError as error:
         raise LoadError(f"{where}: {error}") from None
     best: tuple[tuple[int, int], str] | None = None

@@ -351,6 +351,10 @@ def test_includes_are_bounded(folder, monkeypatch):
     monkeypatch.setattr(sdf_files, "MAX_INCLUDES", 500)
     with pytest.raises(rd.LoadError, match="more than 500 includes"):
         rd.load_sdf(home / "copies0.sdf")
+    (home / "large").mkdir()
+    (home / "large" / "model.config").write_text(f"<model><sdf>../copies12.sdf</sdf><!--{'a' * 6000}--></model>")
     monkeypatch.setattr(sdf_files, "MAX_BYTES", 5000)
+    with pytest.raises(rd.LoadError, match="more than 5000 bytes together"):
+        rd.load_sdf(written(folder, sdf(include("<uri>large</uri>"))))
     with pytest.raises(rd.LoadError, match="more than 5000 bytes together"):
         rd.load_sdf(home / "copies0.sdf")
