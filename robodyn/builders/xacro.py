@@ -24,6 +24,7 @@ from robodyn.builders.sources import is_xml_text, read_path
 from robodyn.builders.urdf import read_and_resolve
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
+from robodyn.files import LONGEST_PATH
 from robodyn.messages import brief, near_misses, printable, quoted, shortened
 from robodyn.model import Model
 
@@ -54,9 +55,6 @@ if hasattr(os, "register_at_fork"):
 
 _DEEPEST = 100
 """Most files that include one another."""
-
-_LONGEST_PATH = 200
-"""So many characters of a path are shown."""
 
 
 def load_xacro(
@@ -133,7 +131,7 @@ def _expanded(file: Path, given: _Arguments, package_dirs: Any) -> tuple[str, li
 
 
 def _path(path: object) -> str:
-    return quoted(str(path), most=_LONGEST_PATH)
+    return quoted(str(path), most=LONGEST_PATH)
 
 
 def _place(xacro: Any) -> str:
