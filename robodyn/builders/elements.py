@@ -26,7 +26,11 @@ _TEXT = re.compile(rb">\s*+[^<]")
 """How a text begins behind a tag, a comment or an instruction; what some attributes and comments hold looks alike."""
 
 _LATE = "XML or text declaration not at start of entity"
+_INVALID = "not well-formed (invalid token)"
 """How expat says it."""
+
+_SHOWN = 20
+"""So many bytes are shown of what is no token of XML."""
 
 
 _WHITE = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
@@ -143,6 +147,9 @@ def parse_xml(
         if notes is None or other:
             message = expat.ErrorString(error.code)
             message = LATE if message == _LATE else message
+            if message == _INVALID:
+                here = data[parser.ErrorByteIndex :][:_SHOWN].decode("utf-8", "replace")
+                message = f"{message}, at {quoted(here)}"
             where = f"line {error.lineno}, column {error.offset}"
             raise LoadError(f"not well-formed XML at {where}: {message}{other}") from None
     except LoadError:  # of the functions above and of `take`: a ValueError as well

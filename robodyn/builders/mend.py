@@ -42,10 +42,11 @@ _DECLARATION = re.compile(
 )
 _DECLARED = re.compile(rb"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']?([-.:\w]+)""")
 _OTHER = re.compile("<!(?:(DOCTYPE|ENTITY|ELEMENT|ATTLIST|NOTATION)|[^<>\\[]*+>)", re.IGNORECASE)
-_ODD = re.compile("[&<\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|]]>")
+_BLANK = re.compile("[\x0b\x0c]")
+_ODD = re.compile("[&<\x00-\x08\x0e-\x1f\ufffe\uffff]|]]>")
 _REFERENCE = re.compile(rf"&(?:#[0-9]++|#x[0-9A-Fa-f]++|({_NAME}));")
 _PREDEFINED = frozenset({"amp", "lt", "gt", "quot", "apos"})
-_FORBIDDEN = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_FORBIDDEN = re.compile("[\x01-\x08\x0e-\x1f\ufffe\uffff]")
 _BARE = 'a bare "<" in text; write "&lt;"'
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 """Bytes that are not UTF-8, as Python's "surrogateescape" writes them, to characters of Latin-1."""
@@ -67,6 +68,9 @@ def mend(data: bytes, subject: str, depth: int, elements: int, notes: Notes) -> 
         LoadError: what is wrong is more than can be passed over.
     """
     text, said = _text_of(data)
+    if blank := _BLANK.search(text):
+        said.append((1 + _lines(text, 0, blank.start()), "form feeds or vertical tabs; read as blanks"))
+        text = _BLANK.sub(" ", text)
     mender = _Mender(text, depth, elements)
     mended = mender.mend()
     for line, what in (*said, *mender.errors):
@@ -170,9 +174,9 @@ class _Mender:
         piece = self._text[start:end]
         if self._begun and not self._done:
             piece = self._sound(piece, start, "text")
-        elif piece.strip(" \t\r\n"):
+        elif said := piece.lstrip(" \t\r\n"):
             self._first = False
-            self._pass("text outside of the root element", start)
+            self._pass("text outside of the root element", end - len(said))
         self._put(start, end, piece)
 
     def _sound(self, piece: str, start: int, where: str) -> str:

@@ -175,7 +175,7 @@ def _limit(holder: Any, part: str, where: str) -> float | None:
     spelt = exact.text_or_none(value)
     if spelt is not None and (infinite := infinity(spelt)) is not None:
         return infinite
-    if exact.is_a(value, float, np.floating) and np.isinf(value):
+    if exact.is_a(value, float, np.floating, np.ndarray) and np.isinf(value).ndim == 0 and np.isinf(value):
         return float(value)
     return None if value is None else _number(value, 0.0, f"{where} {part}")
 

@@ -22,7 +22,9 @@ from robodyn.builders.foreign import foreign
 from robodyn.builders.mend import mend
 from robodyn.builders.sources import is_xml_text, read_path
 from robodyn.builders.urdf import read_and_resolve
+from robodyn.description import Finding
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
+from robodyn.files import LONGEST_PATH
 from robodyn.messages import brief, near_misses, printable, quoted, shortened
 from robodyn.model import Model
 
@@ -32,8 +34,27 @@ _SHOWN = 300
 _ONE_AT_A_TIME = forks.lock()
 """xacro keeps its state in its modules."""
 
-_LONGEST_PATH = 200
-"""So many characters of a path are shown."""
+_FORKING: list[Any] = []
+"""The lock above, while this process forks."""
+
+
+def _before_fork() -> None:
+    _ONE_AT_A_TIME.acquire()
+    _FORKING.append(_ONE_AT_A_TIME)
+
+
+def _after_fork() -> None:
+    while _FORKING:
+        _FORKING.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork waits for a file that another thread expands: xacrodoc tries an import each time, and the child would wait
+    # for ever for Python's lock of an import that the other thread has begun.
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+_DEEPEST = 100
+"""Most files that include one another."""
 
 
 def load_xacro(
@@ -50,7 +71,7 @@ def load_xacro(
 
     A xacro file evaluates expressions, includes other files and can read the environment and YAML files: call this for
     files that you trust. Of the URDF that comes out everything is checked as `load_urdf` does; its report's lines are
-    those of that text.
+    those of that text. Arguments that no file declares, and errors of XML in the files, are findings, too.
 
     Args:
         path: of the file.
@@ -63,7 +84,8 @@ def load_xacro(
         gravity: as of `load_urdf`.
 
     Raises:
-        LoadError: the file cannot be expanded, or is no usable robot then; says why.
+        LoadError: the file cannot be expanded, only defines macros, or is no usable robot; says why, and in which files
+            and macros.
         ArgumentError: an option that does not exist, or what is no path, name or folder.
         UnavailableError: xacrodoc is not installed.
     """
@@ -74,16 +96,16 @@ def load_xacro(
     given = _args({} if args is None else args)
     with foreign("the path"):
         file = Path(os.fsdecode(path)).absolute()
-    notes = Notes()
-    expanded = _expanded(file, given, package_dirs, notes)
+    with _ONE_AT_A_TIME:
+        expanded, findings = _expanded(file, given, package_dirs)
     description, mimics = read_and_resolve(expanded, mimic=mimic, strict=strict)
-    description = replace(description, report=Report((*notes.findings(), *description.report)))
+    description = replace(description, report=Report((*findings, *description.report)))
     return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity))
 
 
-def _expanded(file: Path, given: _Arguments, package_dirs: Any, notes: Notes) -> str:
-    """The URDF that a xacro file stands for."""
-    packages, sources = _Packages(file, package_dirs), _Sources(file, notes)
+def _expanded(file: Path, given: _Arguments, package_dirs: Any) -> tuple[str, list[Finding]]:
+    """The URDF that a xacro file stands for, and what is to be said of its files and arguments."""
+    packages, sources, notes = _Packages(file, package_dirs), _Sources(file), Notes()
     with _reading(packages.find, sources.parse) as xacro:
         try:
             document = xacro.process_file(str(file), mappings=given, verbosity=0)
@@ -105,11 +127,11 @@ def _expanded(file: Path, given: _Arguments, package_dirs: Any, notes: Notes) ->
         near = [quoted(each) for each in near_misses(name, given.used, 0)]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         notes.add("xacro-argument-not-used", f"argument {quoted(name)}", f"no <xacro:arg> declares it{hint}")
-    return expanded
+    return expanded, [*sources.findings, *notes.findings()]
 
 
 def _path(path: object) -> str:
-    return quoted(str(path), most=_LONGEST_PATH)
+    return quoted(str(path), most=LONGEST_PATH)
 
 
 def _place(xacro: Any) -> str:
@@ -146,10 +168,12 @@ class _Arguments(dict[str, str]):
 
 
 class _Sources:
-    """Parses the files of one robot, as xacro asks for them. `macros`: the names of those that they define."""
+    """Parses the files of one robot, as xacro asks for them. `macros`: the names of those that they define; `findings`:
+    what is to be said of the files."""
 
-    def __init__(self, file: Path, notes: Notes) -> None:
-        self._file, self._notes, self.macros = str(file), notes, dict[str, None]()
+    def __init__(self, file: Path) -> None:
+        self._file, self.macros = str(file), dict[str, None]()
+        self.findings: list[Finding] = []
 
     def parse(self, text: Any, filename: str | None = None) -> Any:
         """The document of a file, in place of `xacro.parse`: bounded, without document types, and in the encoding that
@@ -160,13 +184,16 @@ class _Sources:
         if not os.path.lexists(name):
             xacro.filestack.pop()  # as xacro does: the place is the file that names this one
             raise xacro.XacroException(f"there is no file {_path(name)}", exc=FileNotFoundError())
+        if len(xacro.filestack) > _DEEPEST:
+            raise LoadError(f"includes are nested more than {_DEEPEST} deep")
         data = read_path(name)
         parse_xml(data, "robot" if name == self._file else None, frozenset(), lambda element: None, notes=Notes())
         try:
             document = minidom.parseString(data)
         except (ExpatError, ValueError, LookupError):
-            mended = mend(data, f"file {_path(name)}", MAX_DEPTH, MAX_ELEMENTS, self._notes)
-            document = minidom.parseString(mended)
+            notes = Notes()
+            document = minidom.parseString(mend(data, f"file {_path(name)}", MAX_DEPTH, MAX_ELEMENTS, notes))
+            self.findings += notes.findings()
         for macro in document.getElementsByTagName("xacro:macro"):
             self.macros[macro.getAttribute("name")] = None
         return document
@@ -236,10 +263,9 @@ def _reading(find: Callable[[str], str], parse: Callable[..., Any]) -> Iterator[
     import xacro
     from xacro import substitution_args
 
-    with _ONE_AT_A_TIME:
-        before = substitution_args._eval_find, xacro.parse
-        substitution_args._eval_find, xacro.parse = find, parse
-        try:
-            yield xacro
-        finally:
-            substitution_args._eval_find, xacro.parse = before
+    before = substitution_args._eval_find, xacro.parse
+    substitution_args._eval_find, xacro.parse = find, parse
+    try:
+        yield xacro
+    finally:
+        substitution_args._eval_find, xacro.parse = before

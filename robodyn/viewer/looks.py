@@ -109,28 +109,37 @@ def _matrix(each: Geometry) -> Array:
 def _box(size: tuple[float, ...]) -> Any:
     import trimesh
 
-    return trimesh.creation.box(extents=size)
+    box = trimesh.creation.box()
+    box.apply_transform(np.diag([*size, 1.0]))
+    return box
 
 
 def _cylinder(size: tuple[float, ...]) -> Any:
     import trimesh
 
-    return trimesh.creation.cylinder(radius=size[0], height=size[1], sections=48)
+    # Scaled, as trimesh leaves out faces of small ones.
+    made = trimesh.creation.cylinder(radius=1.0, height=1.0, sections=48)
+    made.apply_transform(np.diag([size[0], size[0], size[1], 1.0]))
+    return made
 
 
 def _capsule(size: tuple[float, ...]) -> Any:
     import trimesh
 
-    capsule = trimesh.creation.capsule(radius=size[0], height=size[1], count=[32, 24])
+    # Of unit radius, and scaled, as trimesh leaves out faces of small ones.
+    capsule = trimesh.creation.capsule(radius=1.0, height=size[1] / size[0], count=[32, 24])
     low, high = capsule.bounds
     capsule.apply_translation((0.0, 0.0, -(low[2] + high[2]) / 2.0))  # some versions begin it at the origin
+    capsule.apply_scale(size[0])
     return capsule
 
 
 def _sphere(size: tuple[float, ...]) -> Any:
     import trimesh
 
-    return trimesh.creation.icosphere(subdivisions=3, radius=size[0])
+    ball = trimesh.creation.icosphere(subdivisions=3)
+    ball.apply_scale(size[0])
+    return ball
 
 
 def _ellipsoid(size: tuple[float, ...]) -> Any:

@@ -1,6 +1,7 @@
 """Reading URDF: numbers, joints, inertials, names, and the points that real files raise."""
 
 import math
+import re
 import sysconfig
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from urdf_texts import ENDS, INERTIAL, LIMIT, codes, finding, refused, robot
 
+import robodyn as rd
 from robodyn.builders.checks import check
 from robodyn.builders.urdf import read_urdf
 from robodyn.description import IDENTITY, JOINT_TYPES, Limits, Mimic, Pose
@@ -272,6 +274,107 @@ def test_rotor_inertia_that_belongs_to_no_single_joint(options):
     description = read_urdf(robot(extra=transmission(**options)))
     assert description.joints[0].armature == 0.0
     assert finding(description, "rotor-inertia-not-used").element == 'transmission "t"'
+
+
+INERTIA, RATIO = "<motorInertia>1e-5</motorInertia>", "<mechanicalReduction> -50 </mechanicalReduction>"
+
+
+def motor(inertia=INERTIA, ratio=RATIO, more=""):
+    """A transmission as ROS has it."""
+    return transmission(rotor=inertia, gear=ratio, more=more)
+
+
+def test_motors_of_ros_are_armature():
+    description = read_urdf(robot(extra=motor()))
+    assert description.joints[0].armature == pytest.approx(1e-5 * 50**2)
+    assert "motorInertia times mechanicalReduction" in finding(description, "armature-from-rotor").message
+    beside = motor(ratio="", more="<mechanicalReduction>3</mechanicalReduction>")  # as of the PR2
+    for text, armature in ((motor(ratio=""), 1e-5), (beside, 9e-5), (motor() + motor(ratio=""), 0.02501)):
+        assert read_urdf(robot(extra=text)).joints[0].armature == pytest.approx(armature)
+    same = read_urdf(robot('<dynamics armature="0.025"/>', extra=motor()))
+    assert same.joints[0].armature == pytest.approx(0.025)
+    refused(robot('<dynamics armature="1"/>', extra=motor()), 'joint "j"', "both an armature")
+    for text in ("", "x", "nan", "1 2", "${m}"):
+        refused(robot(extra=motor(f"<motorInertia>{text}</motorInertia>")), 'transmission "t" motorInertia (line 1)')
+    refused(robot(extra=motor(ratio="<mechanicalReduction/>")), 'transmission "t" mechanicalReduction (line 1)')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        motor(more='<joint name="k"/>'),
+        motor(more="<actuator><motorInertia>1</motorInertia></actuator>"),
+        motor(more="<actuator/>"),
+        motor(inertia="", more="<motorInertia>1</motorInertia>"),
+        motor(more="<mechanicalReduction>2</mechanicalReduction>"),
+        motor().replace('<joint name="j"/>', '<joint name="j"><mechanicalReduction>2</mechanicalReduction></joint>'),
+        motor().replace('"j"', '"nobody"'),
+    ],
+)
+def test_motors_that_cannot_be_told_are_not_used(text):
+    description = read_urdf(robot(extra=text))
+    assert description.joints[0].armature == 0.0
+    assert "motorInertia is used only" in finding(description, "rotor-inertia-not-used").message
+
+
+def test_of_two_ways_to_give_a_rotor_that_of_drake_is_used():
+    both = '<drake:rotor_inertia value="0.5"/>' + INERTIA + RATIO
+    description = read_urdf(robot(extra=transmission(rotor=both)))
+    assert description.joints[0].armature == 50.0
+    assert "motorInertia is not used" in finding(description, "rotor-inertia-not-used").message
+
+
+@pytest.mark.parametrize("ends", ["-inf inf", "-Infinity +INF", "-INF infinity", "inf -inf"])
+def test_infinite_limits_are_none(ends):
+    low, high = ends.split()
+    limit = f'<limit lower="{low}" upper="{high}" effort="inf" velocity="inf"/>'
+    description = read_urdf(robot(limit))
+    assert description.joints[0].limits == Limits()
+    found = [each for each in description.report if each.code == "limit-infinite"]
+    assert [each.severity for each in found].count("warning") == (2 if low == "inf" else 0) and len(found) == 4
+    model = rd.load_urdf(robot(limit))
+    assert np.isinf([model.lower, model.upper, model.effort_limit, model.velocity_limit]).all()
+    refused(robot(limit.replace(low, "nan")), 'joint "j" limit lower (line 1)', '"nan" is not a finite number')
+    refused(robot(f'<origin xyz="{low} 0 0"/>'), "origin xyz")
+
+
+def test_joints_of_the_world_need_no_link_world():
+    """As Drake reads them; urdfdom and MuJoCo refuse them."""
+    for kind in ("fixed", "revolute", "floating"):
+        held = f'<joint name="held" type="{kind}"><parent link="world"/><child link="base"/></joint>'
+        written = read_urdf(robot(base=INERTIAL, extra=f'{held}<link name="world"/>'))
+        description = read_urdf(robot(base=INERTIAL, extra=held))
+        assert description.root == "world" and description.joints == written.joints
+        assert sorted(link.name for link in description.links) == sorted(link.name for link in written.links)
+        found = finding(description, "implicit-world")
+        assert (found.element, found.severity, found.line) == ('joint "held"', "warning", 1)
+        assert "implicit-world" not in codes(written)
+    refused(robot(extra=f'{held}<link name="c"/>'), '"world", "c"', '"world" is a parent that no link is called')
+    refused(robot(extra=held.replace('"world"', '"World"')), 'parent link "World" does not exist')
+
+
+def test_a_world_that_floats_is_reported():
+    held = '<joint name="held" type="fixed"><parent link="{}"/><child link="base"/></joint><link name="{}"/>'
+    for name, said in (("world", True), ("World", True), ("worlds", False)):
+        text = robot(extra=held.format(name, name))
+        assert ("floating-world" in codes(rd.load_urdf(text, base="floating"))) == said
+        assert "floating-world" not in codes(rd.load_urdf(text))
+
+
+@pytest.mark.parametrize(
+    "tag", ["origin", "axis", "limit", "dynamics", "inertial", "mass", "inertia", "parent", "child"]
+)
+def test_of_elements_that_stand_twice_the_first_is_read(tag):
+    """As in urdfdom and Drake; MuJoCo refuses them."""
+    joint = '<origin xyz="1 0 0"/><axis xyz="0 1 0"/><limit lower="-1" upper="1"/><dynamics damping="1"/>'
+    once = robot(joint)
+    first = re.search("<inertial>.*?</inertial>" if tag == "inertial" else f"<{tag} [^/]*/>", once)[0]
+    second = {"parent": '<parent link="x"/>', "child": '<child link="x"/>', "axis": '<axis xyz="1 0 0"/>'}
+    twice = once.replace(first, first + second.get(tag, re.sub(r'"-?[0-9][^"]*"', '"7"', first)), 1)
+    description, expected = read_urdf(twice), read_urdf(once)
+    assert (description.links, description.joints) == (expected.links, expected.joints)
+    found = finding(description, "repeated-tag")
+    assert (found.severity, found.message) == ("warning", f"a second <{tag}>; the first is read")
 
 
 def test_misspellings_are_reported_with_their_lines():

@@ -255,6 +255,34 @@ def test_values_that_cannot_be_used_are_refused(source, parts):
         assert part in str(caught.value), f"{part!r} is not in {caught.value}"
 
 
+@pytest.mark.parametrize("build", BUILDERS)
+def test_infinite_limits_of_objects_are_none(build):
+    limit = '<limit lower="-inf" upper="inf" effort="inf" velocity="inf"/>'
+    description = read_urdf(build(robot(limit)))
+    assert description.joints[0].limits == read_urdf(robot(limit)).joints[0].limits
+    assert finding(description, "limit-infinite").severity == "info"
+
+
+@pytest.mark.parametrize(
+    "infinite", [float("inf"), np.float32("inf"), np.float64("inf"), np.array(np.inf), "inf", "Infinity"]
+)
+def test_infinite_limits_of_any_type_are_none(infinite):
+    description = read_urdf(pair(joint={"limit": SimpleNamespace(lower=-1.0, upper=infinite, effort=1.0)}))
+    limits = description.joints[0].limits
+    assert (limits.lower, limits.upper, limits.effort) == (-1.0, None, 1.0)
+    for wrong in (np.nan, "nan", np.full(2, np.inf)):
+        with pytest.raises(LoadError, match='joint "j" limit upper'):
+            read_urdf(pair(joint={"limit": SimpleNamespace(upper=wrong)}))
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_joints_of_the_world_need_no_link_world_in_objects(build):
+    if build is urchin_robot:
+        pytest.skip("urchin refuses them")
+    text = robot(extra='<joint name="held" type="fixed"><parent link="world"/><child link="base"/></joint>')
+    assert read_urdf(build(text)).root == "world"
+
+
 def test_classes_and_halves_of_objects_are_no_robots():
     halves = (SimpleNamespace(links=[]), SimpleNamespace(links=3, joints=[]), SimpleNamespace(robot=None))
     for source in (type(urchin_robot(RICH)), *halves):
