@@ -152,7 +152,7 @@ def close(found, wanted, dtype):
 
 def ask(rd, model, dtype):
     """Queries of single states and of batches, against another engine."""
-    dyn = rd.Dynamics(model, dtype=dtype, compile="lazy")
+    dyn = rd.Dynamics(model, dtype=dtype, compile="lazy", joint_forces=())
     reference = rd.Dynamics(model, engine="reference")
     rng = np.random.default_rng(3)
     for batch in ((), (300,)):

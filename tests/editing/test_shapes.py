@@ -21,12 +21,14 @@ TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 
 MOTOR = '<transmission name="t"><joint name="{}"/><actuator name="m">{}</actuator></transmission>'
 ARM = """<robot name="arm" xmlns:drake="http://drake.mit.edu"><material name="red"><color rgba="1 0 0 1"/></material>
 <link name="base"><visual name="v"><origin xyz="0 0 1" rpy="0.1 0.2 0.3"/><geometry><box size="1 2 3"/></geometry>
-<material name="red"/></visual><collision><geometry><mesh filename="part.obj" scale="1 -1 2"/></geometry></collision></link>
+<material name="red"/></visual>
+<collision><geometry><mesh filename="part.obj" scale="1 -1 2"/></geometry></collision></link>
 <joint name="j" type="continuous"><parent link="base"/><child link="tip"/><axis xyz="0 0 1"/>
 <safety_controller k_velocity="10"/></joint>
 <link name="tip"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>
 <visual><geometry><cylinder radius="0.1" length="2"/></geometry>
-<material name="blue"><color rgba="0 0 1 0.5"/></material></visual><collision><geometry><sphere radius="0.3"/></geometry></collision><visual><geometry/></visual></link>
+<material name="blue"><color rgba="0 0 1 0.5"/></material></visual>
+<collision><geometry><sphere radius="0.3"/></geometry></collision><visual><geometry/></visual></link>
 <transmission name="t"><joint name="j"/><actuator name="m"><drake:gear_ratio value="3"/><drake:rotor_inertia value="2"/>
 </actuator></transmission><gazebo reference="tip"><mu1>0.2 &lt; 1</mu1></gazebo></robot>"""
 
