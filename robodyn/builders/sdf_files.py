@@ -75,8 +75,8 @@ class ModelFolders:
             scheme, rest = "", uri
         if scheme not in ("", "model", "package", "file"):
             raise LoadError(
-                f"{quoted(scheme)} is not read, and nothing is fetched: download the model, and give the folder that holds "
-                "it (model_dirs) and model://NAME as its URI"
+                f"{quoted(scheme)} is not read, and nothing is fetched: download the model, and give the folder that "
+                "holds it (model_dirs) and model://NAME as its URI"
             )
         parts = [part for part in rest.split("/") if part not in ("", ".")]
         if ".." in parts or "\\" in rest or "\0" in rest:

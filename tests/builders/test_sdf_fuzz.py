@@ -260,7 +260,12 @@ def same_as_drake(root):
     except RuntimeError as error:  # Drake turns not every joint around
         assert "would have to be reversed" in str(error), error
         reject()
-    found = errors(source, rd.load_sdf(source, gravity=DOWN), states=1)
+    model = rd.load_sdf(source, gravity=DOWN)
+    try:
+        found = errors(source, model, states=1)
+    except rd.ArgumentError as error:  # of several links that no joint carries Drake may let another one float
+        assert "joint_names: it lacks" in str(error), error
+        reject()
     print(source)
     assert max(found.values()) < 1e-9
 
