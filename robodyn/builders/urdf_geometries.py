@@ -20,7 +20,8 @@ SHAPES = frozenset({"visual", "collision"})
 LARGEST = 1e6
 """Sizes, m, and factors of scale are below this."""
 
-_SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
+SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
+"""Shapes of numbers, with the attributes that hold them."""
 
 
 class Geometries:
@@ -78,11 +79,11 @@ class Geometries:
                 raise LoadError("its mesh has no filename")
             if "scale" in shape.attributes:
                 size = _sizes(shape, "scale", 3, mirrored=True)
-        elif shape.tag in _SIZES:
+        elif shape.tag in SIZES:
             counts = 3 if shape.tag == "box" else 1
-            size = tuple(x for key in _SIZES[shape.tag] for x in _sizes(shape, key, counts))
+            size = tuple(x for key in SIZES[shape.tag] for x in _sizes(shape, key, counts))
         else:
-            raise LoadError(f"<{shape.tag}> is none of {', '.join(_SIZES)} and mesh")
+            raise LoadError(f"<{shape.tag}> is none of {', '.join(SIZES)} and mesh")
         color, material, texture = self._look(element) if element.tag == "visual" else (None, "", "")
         origins = _children(element, "origin")
         pose = self._read_pose(origins[0] if origins else None, f"link {quoted(link)} {element.tag}", self._notes)

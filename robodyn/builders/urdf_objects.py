@@ -13,10 +13,12 @@ from robodyn.builders.checks import unknown_joint_type
 from robodyn.builders.findings import Notes
 from robodyn.builders.foreign import foreign
 from robodyn.builders.formats import reads_object
+from robodyn.builders.urdf_geometries import LARGEST, SIZES
 from robodyn.builders.values import bad_number, hint, infinity, number, off_unit, unit_axis
 from robodyn.description import (
     JOINT_TYPES,
     TYPES_WITHOUT_AXIS,
+    Geometry,
     Inertial,
     Joint,
     Link,
@@ -64,12 +66,63 @@ def describe_object(robot: Any, notes: Notes) -> RobotDescription:
         if name is None or not name.strip():
             notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"')
             name = "robot"
-    return RobotDescription(
-        _text(name, "robot name"),
-        tuple(_each("link", links, _link, notes)),
-        tuple(_each("joint", joints, _joint, notes)),
-        notes.findings(),
+        materials = exact.members(found) if exact.is_a(found := getattr(robot, "materials", ()), list, tuple) else ()
+        named = {exact.text_or_none(getattr(each, "name", None)): each for each in materials}
+    parts = tuple(_each("link", links, _link, notes)), tuple(_each("joint", joints, _joint, notes))
+    names = (link.name for link in parts[0])
+    shapes = tuple(
+        shape for name, link in zip(names, links, strict=True) for shape in _shapes(name, link, named, notes)
     )
+    return RobotDescription(_text(name, "robot name"), *parts, notes.findings(), geometries=shapes)
+
+
+def _shapes(name: str, link: Any, materials: dict[str | None, Any], notes: Notes) -> Iterator[Geometry]:
+    """The visuals and collisions of a link; what is wrong with one is reported, as it has no part in the dynamics."""
+    for role in ("visual", "collision"):
+        with foreign(f"the {role}s of link {quoted(name)}"):
+            given = getattr(link, f"{role}s", None)
+        for each in exact.members(given) if exact.is_a(given, list, tuple) else ():
+            try:
+                with foreign("its attributes"):
+                    shape = _shape(name, role, each, materials)
+                yield shape
+            except LoadError as error:
+                notes.gather("shape-not-read", f"link {quoted(name)}", f"a {role} is left out: {error}")
+
+
+def _shape(name: str, role: str, given: Any, materials: dict[str | None, Any]) -> Geometry:
+    kinds = {kind: getattr(given.geometry, kind, None) for kind in (*SIZES, "mesh")}
+    present = [(kind, part) for kind, part in kinds.items() if part is not None]
+    if len(present) != 1:
+        raise LoadError(f"it has {len(present)} shapes; wanted one")
+    ((kind, part),) = present
+    mesh = ""
+    size: tuple[float, ...] = (1.0, 1.0, 1.0)
+    if kind == "mesh":
+        mesh = _text(part.filename, "its mesh")
+        scale = getattr(part, "scale", None)
+        if scale is not None:
+            size = _array(np.broadcast_to(scale, 3), (3,), "the scale of its mesh")
+    else:
+        size = tuple(x for key in SIZES[kind] for x in np.ravel(getattr(part, key)).astype(float).tolist())
+    if not all(0.0 < (abs(x) if kind == "mesh" else x) < LARGEST for x in size):
+        raise LoadError(f"its sizes are {size}; wanted numbers above 0, below {LARGEST:g}")
+    material = getattr(given, "material", None) if role == "visual" else None
+    called = None if material is None else exact.text_or_none(getattr(material, "name", None))
+    color = None if material is None else _color(material) or _color(materials.get(called))
+    pose, own = _pose(getattr(given, "origin", None), f"its {role} origin"), getattr(given, "name", None)
+    looks = exact.text_or_none(own) or "", color, called or ""
+    return Geometry(name, role, kind, pose, size, mesh, "", *looks)
+
+
+def _color(material: Any) -> tuple[float, float, float, float] | None:
+    """The colour of a material, an array or an object that holds one; None where it has none."""
+    color = getattr(material, "color", None)
+    rgba = getattr(color, "rgba", color)
+    if rgba is None:
+        return None
+    red, green, blue, opacity = (min(max(x, 0.0), 1.0) for x in _array(rgba, (4,), "its colour"))
+    return red, green, blue, opacity
 
 
 def _each(what: str, parts: Sequence[Any], describe: Callable[[Any, Notes], _Part], notes: Notes) -> Iterator[_Part]:

@@ -377,3 +377,13 @@ def test_the_command_names_meshes_from_the_new_folder(tmp_path, monkeypatch):
     assert f'filename="in{os.sep}part.obj"' in Path("out.urdf").read_text(encoding="utf-8")
     assert run("convert", "in/arm.urdf", "out.xml")[0] == 0
     assert f'file="{tmp_path / "in" / "part.obj"}"' in Path("out.xml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("library", ["yourdfpy", "urchin"])
+@pytest.mark.parametrize("robot", ["gripper", "quadruped", "panda"])
+def test_robot_objects_have_the_shapes_of_their_files(library, robot):
+    module = pytest.importorskip(library)
+    path = panda() if robot == "panda" else own(robot)
+    options = {"load_meshes": False, "build_scene_graph": False} if library == "yourdfpy" else {"lazy_load_meshes": True}
+    there = module.URDF.load(str(path), **options)
+    require_same_shapes(rd.load_urdf(path), rd.load_urdf(there))
