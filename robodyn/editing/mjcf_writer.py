@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn.arguments import Array
 from robodyn.builders.axes import pose_transform, turn_to_z
 from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
@@ -277,7 +278,7 @@ class _Bodies:
 
     def _inertial(self, link: str, inertial: Inertial) -> str:
         """Mass, centre of mass, principal moments and axes, which MuJoCo keeps as they are."""
-        square = np.array(inertial.inertia)[[0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(3, 3)
+        square = _square(inertial)
         if square[np.triu_indices(3, 1)].any():
             moments, axes = np.linalg.eigh(square)
             axes[:, 0] *= np.sign(np.linalg.det(axes))
@@ -300,10 +301,14 @@ class _Bodies:
         waiting = [link.name]
         for each in waiting:
             inertial = self._links[each].inertial
-            if inertial is not None and inertial.mass > _SMALLEST and max(inertial.inertia) > _SMALLEST:
+            if inertial is not None and min(inertial.mass, np.linalg.eigvalsh(_square(inertial)).min()) > _SMALLEST:
                 return
             waiting += [child for child in self._on[each] if self._above[child].type == "fixed"]
-        self._notes.gather("refused-by-mujoco", f"link {quoted(link.name)}", "a moving body without mass or inertia")
+        self._notes.gather(
+            "refused-by-mujoco",
+            f"link {quoted(link.name)}",
+            "a moving body without mass, or without inertia about an axis",
+        )
 
     def _joint(self, joint: Joint, beyond: Transform) -> Iterator[str]:
         """A joint whose child is the body (`beyond` is the identity), or a frame from which that leads to the body."""
@@ -354,6 +359,11 @@ class _Bodies:
 def _through(steps: Sequence[Transform]) -> Transform:
     """The transform through frames one after another."""
     return reduce(lambda first, second: second.after(first), steps, IDENTITY)
+
+
+def _square(inertial: Inertial) -> Array:
+    """Its moments and products of inertia as a matrix (3, 3)."""
+    return np.array(inertial.inertia)[[0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(3, 3)
 
 
 def _indent(depth: int) -> str:
