@@ -142,6 +142,10 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "info",
         "actuators have no part in the model but for armature and damping of those that turn joints",
     ),
+    "mjcf-option": ("info", "options of MuJoCo's simulation, such as the time step, have no part in the model"),
+    "mjcf-softness": ("info", "how soft MuJoCo's limits are has no part in the model"),
+    "mjcf-limit": ("info", "the range of a ball joint is not read"),
+    "mjcf-initial-pose": ("info", "where MuJoCo begins (`qpos0`) has no part in the model; its neutral is another"),
     "mjcf-mocap": ("info", "mocap bodies are fixed to the world"),
     "mjcf-fluid": ("warning", "forces of a medium are no part of the model"),
     "mjcf-site": (

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from robodyn import exact
 from robodyn.description import Geometry
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
-
-Folders = Sequence[str | os.PathLike[str]]
 
 
 def checked_folders(package_dirs: object) -> list[Path]:
@@ -24,7 +22,7 @@ def checked_folders(package_dirs: object) -> list[Path]:
         exact.is_a(each, str, os.PathLike) for each in exact.members(package_dirs)
     ):
         raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted a list of folders")
-    return [Path(os.fsdecode(each)) for each in exact.members(package_dirs)]
+    return [Path(os.fsdecode(each)).absolute() for each in exact.members(package_dirs)]
 
 
 class MeshFiles:

@@ -24,7 +24,7 @@ from robodyn.builders.foreign import foreign
 from robodyn.builders.mjcf_compiler import checked_binary, compiled
 from robodyn.builders.mjcf_elements import kept_elements
 from robodyn.builders.mjcf_equalities import Equalities, Reading
-from robodyn.builders.mjcf_files import contents, is_binary, self_contained
+from robodyn.builders.mjcf_files import MeshFile, contents, is_binary, self_contained
 from robodyn.builders.mjcf_frames import moved, rotation, three, turned_back
 from robodyn.builders.mjcf_geometries import geoms
 from robodyn.builders.mjcf_keyframes import MOST_KEYFRAMES, configurations
@@ -36,6 +36,12 @@ from robodyn.errors import LoadError, RobodynError, UnavailableError
 from robodyn.messages import quoted
 from robodyn.model import Model
 
+_OPTIONS = frozenset({"gravity", "density", "viscosity", "wind"})
+"""Options that are read, or reported as forces of a medium."""
+_NOT_READ = {"ncam": "cameras", "nlight": "lights", "ntex": "textures", "nskin": "skins", "nplugin": "plugins"}
+"""What has no part in dynamics, by MuJoCo's sizes."""
+_SOFTNESS = {"jnt_solref": (0.02, 1.0), "jnt_solimp": (0.9, 0.95, 0.001, 0.5, 2.0), "jnt_margin": (0.0,)}
+"""Arrays of how soft limits are, with MuJoCo's defaults."""
 EQUALITY = ("report", "mimic", "constraints")
 """What becomes of equalities between joints."""
 
@@ -104,8 +110,8 @@ def mujoco_module(asked: str) -> Any:
     return mujoco
 
 
-def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, str]]:
-    """The mjModel of a source, and the paths of its meshes by the names that it has for them. Files and texts are
+def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, MeshFile]]:
+    """The mjModel of a source, and the files of its meshes by the names that it has for them. Files and texts are
     compiled in another process, as they may come from anywhere.
 
     Raises:
@@ -133,7 +139,7 @@ def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, st
 class _Reader:
     """A mjModel, read."""
 
-    def __init__(self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, str]) -> None:
+    def __init__(self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, MeshFile]) -> None:
         self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, notes
         self._files = files
         self._a = MjArrays(mujoco, m)
@@ -314,6 +320,13 @@ class _Reader:
         for j, joint in enumerate(self._joints):
             at = f"joint {quoted(joint)}"
             v = self._dofs_of(j)
+            if self._types[j].kind == "spherical" and a["jnt_limited"][j]:
+                notes.gather("mjcf-limit", at, "the range of a ball joint is not read")
+            soft = [key for key, usual in _SOFTNESS.items() if not np.array_equal(np.ravel(a[key][j]), usual)]
+            if soft:
+                notes.gather("mjcf-softness", at, f"{', '.join(soft)}: how soft its limit is, is not read")
+            if not self._begins_at_zero(j):
+                notes.gather("mjcf-initial-pose", at, "where MuJoCo begins (qpos0) has no part in the model")
             if a["jnt_stiffness"][j] or a.any("jnt_stiffnesspoly", j):
                 notes.gather("mjcf-spring", at, "a spring; give its force as tau")
             if a.any("dof_dampingpoly", v) or j in uneven:
@@ -351,6 +364,24 @@ class _Reader:
             notes.add("mjcf-mocap", "mocap bodies", f"{n} of them; {message}")
         if m.opt.density or m.opt.viscosity or np.any(m.opt.wind):
             notes.add("mjcf-fluid", "option", "a medium with density or viscosity has no part")
+        if changed := self._options():
+            notes.add("mjcf-option", "option", f"options of simulation are not read: {', '.join(changed)}")
+        for size, what in _NOT_READ.items():
+            if n := int(getattr(m, size, 0)):
+                notes.add("ignored-tag", what, f"{n} of them, which have no part in dynamics; skipped")
+
+    def _begins_at_zero(self, j: int) -> bool:
+        """Whether a joint is at its neutral coordinates in `qpos0`."""
+        start, nq = int(self._a["jnt_qposadr"][j]), self._types[j].nq
+        neutral = {1: (0.0,), 4: (1.0, 0.0, 0.0, 0.0), 7: (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)}[nq]
+        return np.array_equal(self._a["qpos0"][start : start + nq], neutral)
+
+    def _options(self) -> list[str]:
+        """Options that are not MuJoCo's own, but for those that are read or reported otherwise."""
+        usual, given = self._mujoco.MjOption(), self._m.opt
+        names = [name for name in dir(usual) if name[0] != "_" and name not in _OPTIONS]
+        pairs: list[tuple[str, Any, Any]] = [(name, getattr(usual, name), getattr(given, name)) for name in names]
+        return [name for name, a, b in pairs if not callable(a) and not np.array_equal(a, b)]
 
     def coefficients(self, model: Model) -> dict[str, Array]:
         """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.builders.elements import Element, written
 from robodyn.builders.findings import Notes
 from robodyn.builders.mjmodel import MjArrays
@@ -29,6 +28,7 @@ _SENSORS = {
     **dict.fromkeys(("clock", "e_potential", "e_kinetic"), ""),
 }
 """Sensors by what they are on, "" for none; a frame is that of a body or a site."""
+_TARGETS = (_JOINT, _JOINT_IN_PARENT, _SITE, _BODY)
 _TAGS = {"jointactfrc": "jointactuatorfrc"}
 
 
@@ -62,88 +62,111 @@ class _Reader:
     """Reads elements by their numbers."""
 
     def __init__(self, arrays: MjArrays, bodies: Sequence[str], joints: Sequence[str], sites: Sequence[str]) -> None:
-        self._a = arrays
+        self._arrays, self._columns = arrays, dict[str, list[Any]]()
         self._names = {_JOINT: joints, _JOINT_IN_PARENT: joints, _SITE: sites, _BODY: bodies, "xbody": bodies}
+        prefixes = {"Trn": "TRN", "Dyn": "DYN", "Gain": "GAIN", "Bias": "BIAS", "Sensor": "SENS", "Obj": "OBJ"}
+        self._words = {kind: self._words_of(f"mjt{kind}", f"mj{prefix}_") for kind, prefix in prefixes.items()}
+
+    def _words_of(self, enumeration: str, prefix: str) -> dict[int, str]:
+        """The words for the numbers of one of MuJoCo's enumerations."""
+        kinds = getattr(self._arrays.mujoco, enumeration)
+        names = [name for name in dir(kinds) if name.startswith(prefix)]
+        return {int(getattr(kinds, name)): name.removeprefix(prefix).lower() for name in names}
+
+    def _column(self, name: str) -> list[Any]:
+        """An array as numbers, or rows of numbers."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._arrays[name].tolist()
+        return found
+
+    def _has_more(self, names: Sequence[str], k: int) -> bool:
+        """Whether arrays that are not read, and that not all versions of MuJoCo have, say something of an element."""
+        rows = (getattr(self._arrays.m, name, None) for name in names)
+        return any(row is not None and len(row) > k and np.any(row[k]) for row in rows)
 
     def name(self, kind: str, k: int) -> str:
         """The name in the file, "" for none."""
-        object_type = getattr(self._a.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        found = self._a.mujoco.mj_id2name(self._a.m, object_type, k)
+        object_type = getattr(self._arrays.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        found = self._arrays.mujoco.mj_id2name(self._arrays.m, object_type, k)
         return "" if found is None else str(found)
-
-    def _type(self, enumeration: str, prefix: str, number: int) -> str:
-        """The word for a number of one of MuJoCo's enumerations, "" for none."""
-        kinds = getattr(self._a.mujoco, enumeration)
-        names = [name for name in dir(kinds) if name.startswith(prefix)]
-        return next((name.removeprefix(prefix).lower() for name in names if int(getattr(kinds, name)) == number), "")
 
     def actuator(self, k: int) -> Element | None:
         """An actuator of one control and one output, as `<general>`."""
-        a = self._a
-        target = self._type("mjtTrn", "mjTRN_", int(a["actuator_trntype"][k]))
-        numbers = {kind: int(a[f"actuator_{kind.lower()}type"][k]) for kind in _KINDS}
-        types = [self._type(f"mjt{kind}", f"mj{kind.upper()}_", number) for kind, number in numbers.items()]
-        one = all(a.get(f"actuator_{n}num") is None or a[f"actuator_{n}num"][k] == 1 for n in ("ctrl", "out"))
-        known = types[0] in _DYNAMICS and types[1] in _GAINS and types[2] in _BIASES
-        second = int(a["actuator_trnid"][k, 1])
-        if not (one and known and target in (_JOINT, _JOINT_IN_PARENT, _SITE, _BODY)) or second >= 0:
+        column = self._column
+        target = self._words["Trn"].get(column("actuator_trntype")[k], "")
+        types = [self._words[kind].get(column(f"actuator_{kind.lower()}type")[k], "") for kind in _KINDS]
+        first = dict.fromkeys(("ctrl", "out"), k)
+        for name in first:
+            if self._arrays.get(f"actuator_{name}num") is not None:
+                if column(f"actuator_{name}num")[k] != 1:
+                    return None
+                first[name] = column(f"actuator_{name}adr")[k]
+        known = types[0] in _DYNAMICS and types[1] in _GAINS and types[2] in _BIASES and target in _TARGETS
+        number, second = column("actuator_trnid")[k]
+        if not known or second >= 0 or self._has_more(("actuator_delay", "actuator_history"), k):
             return None
-        at = self._named(target, int(a["actuator_trnid"][k, 0]))
+        at = self._named(target, number)
         if at is None:
             return None
-        control = k if a.get("actuator_ctrladr") is None else int(a["actuator_ctrladr"][k])
-        output = k if a.get("actuator_outadr") is None else int(a["actuator_outadr"][k])
-        element = Element("general", {target: at, "gear": _numbers(a["actuator_gear"][output])}, None)
+        element = Element("general", {target: at, "gear": _numbers(column("actuator_gear")[first["out"]])}, None)
         for kind, word in zip(_KINDS, types, strict=True):
             key = kind.lower()
-            element.attributes |= {f"{key}type": word, f"{key}prm": _numbers(a[f"actuator_{key}prm"][k])}
-        for key, row in (("ctrl", control), ("force", k), ("act", k)):
-            limited = bool(a[f"actuator_{key}limited"][row])
+            element.attributes |= {f"{key}type": word, f"{key}prm": _numbers(column(f"actuator_{key}prm")[k])}
+        for key, row in (("ctrl", first["ctrl"]), ("force", k), ("act", k)):
+            limited = bool(column(f"actuator_{key}limited")[row])
             element.attributes[f"{key}limited"] = "true" if limited else "false"
             if limited:
-                element.attributes[f"{key}range"] = _numbers(a[f"actuator_{key}range"][row])
-        if a["actuator_actearly"][k]:
+                element.attributes[f"{key}range"] = _numbers(column(f"actuator_{key}range")[row])
+        if column("actuator_actearly")[k]:
             element.attributes["actearly"] = "true"
+        self._add_user(element, "actuator_user", k)
         return element
 
     def sensor(self, k: int) -> Element | None:
-        """A sensor of joints, sites and frames."""
-        a = self._a
-        kind = self._type("mjtSensor", "mjSENS_", int(a["sensor_type"][k]))
-        on, number = _SENSORS.get(kind), int(a["sensor_objid"][k])
-        object_type = self._type("mjtObj", "mjOBJ_", int(a["sensor_objtype"][k]))
-        at = self._named(object_type, number) if on else ""
-        if on is None or at is None:
+        """A sensor of joints, sites and frames, or of none."""
+        column, objects = self._column, self._words["Obj"]
+        kind = self._words["Sensor"].get(column("sensor_type")[k], "")
+        on, object_type = _SENSORS.get(kind), objects.get(column("sensor_objtype")[k], "")
+        at = self._named(object_type, column("sensor_objid")[k]) if on else ""
+        if on is None or at is None or self._has_more(("sensor_delay", "sensor_history", "sensor_interval"), k):
             return None
         place = {"objtype": object_type, "objname": at} if on == _FRAME else {on: at} if on else {}
         element = Element(_TAGS.get(kind, kind), place, None)
-        reference = int(a["sensor_refid"][k])
+        reference = column("sensor_refid")[k]
         if reference >= 0:
-            reference_type = self._type("mjtObj", "mjOBJ_", int(a["sensor_reftype"][k]))
+            reference_type = objects.get(column("sensor_reftype")[k], "")
             other = self._named(reference_type, reference)
             if other is None:
                 return None
             element.attributes |= {"reftype": reference_type, "refname": other}
         for key in ("cutoff", "noise"):
-            if a[f"sensor_{key}"][k]:
-                element.attributes[key] = _numbers([a[f"sensor_{key}"][k]])
+            if column(f"sensor_{key}")[k]:
+                element.attributes[key] = repr(column(f"sensor_{key}")[k])
+        self._add_user(element, "sensor_user", k)
         return element
 
     def exclude(self, k: int) -> Element | None:
         """Two bodies that do not collide; their numbers are the two halves of a word."""
-        signature = int(self._a["exclude_signature"][k])
+        signature = self._column("exclude_signature")[k]
         pair = [self._named(_BODY, number) for number in (signature >> 16, signature & 0xFFFF)]
         if pair[0] is None or pair[1] is None:
             return None
         return Element("exclude", {"body1": pair[0], "body2": pair[1]}, None)
+
+    def _add_user(self, element: Element, name: str, k: int) -> None:
+        """Add numbers of the user's, which mean nothing to MuJoCo."""
+        if self._has_more((name,), k):
+            element.attributes["user"] = _numbers(getattr(self._arrays.m, name)[k])
 
     def _named(self, kind: str, number: int) -> str | None:
         names = self._names.get(kind, ())
         return (names[number] or None) if 0 <= number < len(names) else None
 
 
-def _numbers(row: Array | Sequence[Any]) -> str:
-    """Numbers as an attribute, without the zeros at their end."""
-    values = np.asarray(row, dtype=np.float64)
-    last = int(np.flatnonzero(values)[-1]) + 1 if values.any() else 1
-    return " ".join(repr(float(x)) for x in values[: max(last, min(values.size, 2))])
+def _numbers(row: Sequence[float]) -> str:
+    """Numbers as an attribute, without the zeros behind the second."""
+    values = [float(x) for x in row]
+    while len(values) > 2 and not values[-1]:
+        values.pop()
+    return " ".join(map(repr, values))

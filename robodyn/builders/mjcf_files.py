@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 from robodyn.builders.elements import Element, parse_xml
@@ -59,8 +59,8 @@ def is_binary(data: bytes) -> bool:
     return data.startswith(_BINARY)
 
 
-def self_contained(data: bytes, path: Path | None, notes: Notes) -> tuple[str, dict[str, bytes], dict[str, str]]:
-    """MJCF as text, whose files are those of a dictionary of bytes, and the paths of these.
+def self_contained(data: bytes, path: Path | None, notes: Notes) -> tuple[str, dict[str, bytes], dict[str, MeshFile]]:
+    """MJCF as text, whose files are those of a dictionary of bytes, and what meshes these are, by the same keys.
 
     Shapes and pictures whose files are missing are left out where no inertia depends on them, and noted
     (`robodyn.builders.mjcf_missing`).
@@ -72,7 +72,15 @@ def self_contained(data: bytes, path: Path | None, notes: Notes) -> tuple[str, d
     files = _Files(notes)
     document = _Document(files, Path.cwd() if path is None else path.parent)
     text = document.text(path, data, ())
-    return text, files.assets, {key: path for path, key in files.keys.items()}
+    return text, files.assets, {files.keys[path]: mesh for path, mesh in files.meshes.items()}
+
+
+class MeshFile(NamedTuple):
+    """The path of a mesh, and what `refpos` and `refquat` say of it: None if two elements say different things."""
+
+    path: str
+    refpos: str | None
+    refquat: str | None
 
 
 class _Files:
@@ -81,6 +89,7 @@ class _Files:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.assets: dict[str, bytes] = {}
+        self.meshes: dict[str, MeshFile] = {}
         self.keys: dict[str, str] = {}
         self._bytes, self._count, self._left = 0, 0, MOST_ASSET_BYTES
 
@@ -102,6 +111,13 @@ class _Files:
         key = f"{len(self.assets)}_{os.path.basename(path)}"  # noqa: PTH119 - a name alone
         self.assets[key] = data
         return key
+
+    def note_mesh(self, path: str, element: Element) -> None:
+        """Note where a mesh lies, and the frame in which the places of its file are taken."""
+        frame = tuple(element.attributes.get(key, "").strip() for key in ("refpos", "refquat"))
+        known = self.meshes.setdefault(path, MeshFile(path, frame[0], frame[1]))
+        if (known.refpos, known.refquat) != frame:
+            self.meshes[path] = MeshFile(path, None, None)
 
     def _read(self, path: str) -> bytes:
         shown = quoted(path, most=LONGEST_PATH)
@@ -155,7 +171,7 @@ class _Document:
         self.files.count(name, data)
         parts: list[Element] = []
         try:
-            root = parse_xml(_without_dashes(decoded(data)), None, frozenset(), parts.append, depth=MAX_DEPTH)
+            root = parse_xml(decoded(data), None, frozenset(), parts.append, depth=MAX_DEPTH, notes=self.files.notes)
         except LoadError as error:
             raise LoadError(f"{name}: {error}") from None
         root.children = parts
@@ -230,6 +246,8 @@ class _Document:
                 element.attributes[key] = self._submodel(path, above)
             else:
                 element.attributes[key] = self.files.asset(path)
+                if tag == "mesh":
+                    self.files.note_mesh(path, element)
         return missing
 
     def _places(self, tag: str, here: Path | None) -> list[Path]:
@@ -258,7 +276,7 @@ class _Document:
         if "\0" in file:
             return None
         paths = (os.path.normpath(folder / file.replace("\\", "/")) for folder in folders)
-        return next((path for path in paths if os.path.lexists(path)), None)
+        return next((path for path in paths if Path(path).exists()), None)
 
     def _submodel(self, path: str, above: tuple[str, ...]) -> str:
         if path in above:
@@ -292,16 +310,6 @@ def _inside(element: Element) -> Iterator[Element]:
         each = waiting.pop()
         yield each
         waiting.extend(each.children)
-
-
-def _without_dashes(data: bytes) -> bytes:
-    """The document with blanks for pairs of dashes in comments, which MuJoCo's parser lets pass and XML does not."""
-    parts, at = [], 0
-    while (start := data.find(b"<!--", at)) >= 0 and (end := data.find(b"-->", start + 4)) >= 0:
-        inner = data[start + 4 : end].replace(b"--", b"  ")
-        parts += [data[at : start + 4], inner[:-1] + b" " if inner.endswith(b"-") else inner]
-        at = end
-    return b"".join([*parts, data[at:]])
 
 
 def _written(root: Element) -> str:

@@ -9,8 +9,10 @@ import numpy as np
 
 from robodyn.builders.axes import pose_transform
 from robodyn.builders.findings import Notes
+from robodyn.builders.mjcf_files import MeshFile
 from robodyn.builders.mjcf_frames import rotation, three
 from robodyn.builders.mjmodel import MjArrays
+from robodyn.builders.values import numbers
 from robodyn.description import Geometry, Pose
 from robodyn.messages import quoted
 from robodyn.spatial import Transform, transpose
@@ -33,43 +35,45 @@ _GREY = (0.5, 0.5, 0.5, 1.0)
 """The colour of a geom that gives none: its material's is used."""
 
 
-def geoms(arrays: MjArrays, links: Sequence[str], files: Mapping[str, str], notes: Notes) -> tuple[Geometry, ...]:
+class _LeftOutError(Exception):
+    """Why a geom is left out."""
+
+
+def geoms(arrays: MjArrays, links: Sequence[str], files: Mapping[str, MeshFile], notes: Notes) -> tuple[Geometry, ...]:
     """The geometries of bodies, whose links are given by their numbers.
 
-    `files`: where meshes lie, by the names that MuJoCo was given for them.
+    `files`: those of meshes, by the names that MuJoCo was given for them.
     """
-    kind_of_name = arrays.mujoco.mjtObj.mjOBJ_GEOM
     types = {int(getattr(arrays.mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")): kind for kind in _KINDS}
     found = []
     for g, (number, body) in enumerate(zip(arrays["geom_type"].tolist(), arrays["geom_bodyid"].tolist(), strict=True)):
-        kind, link = types.get(number), links[body]
-        if kind is None:
-            notes.gather(
-                "shape-not-read", f"link {quoted(link)}", "a height field or signed distance field is left out"
-            )
-            continue
-        pose, size, path = (
-            Pose(three(arrays["geom_pos"][g]), rotation(arrays["geom_quat"][g])),
-            _size(arrays, g, kind),
-            "",
-        )
-        if kind == "mesh":
-            mesh = int(arrays["geom_dataid"][g])
-            named = _text(arrays.m.paths, int(arrays["mesh_pathadr"][mesh])) if mesh >= 0 else ""
-            if not named:
-                notes.gather("shape-not-read", f"link {quoted(link)}", "a mesh that is in no file is left out")
-                continue
-            path, pose = files.get(named, named), _of_file(arrays, mesh, pose)
-            size = three(arrays["mesh_scale"][mesh])
-        name = arrays.mujoco.mj_id2name(arrays.m, kind_of_name, g) or ""
-        color, material = _look(arrays, g, notes)
-        contact = arrays["geom_contype"][g] or arrays["geom_conaffinity"][g]
-        seen = arrays["geom_group"][g] <= _LAST_SEEN
-        role = "visual" if not contact else "both" if seen else "collision"
-        folder = str(Path(path).parent) if path and Path(path).is_absolute() else ""
-        shape = (pose, size, path, folder, name, color, material, "", "mjcf", _attributes(arrays, g))
-        found.append(Geometry(link, role, kind, *shape))
+        kind = types.get(number)
+        try:
+            if kind is None:
+                raise _LeftOutError("a height field or signed distance field is left out")
+            found.append(_geom(arrays, g, kind, links[body], files))
+        except _LeftOutError as error:
+            notes.gather("shape-not-read", f"link {quoted(links[body])}", str(error))
     return tuple(found)
+
+
+def _geom(arrays: MjArrays, g: int, kind: str, link: str, files: Mapping[str, MeshFile]) -> Geometry:
+    pose = Pose(three(arrays["geom_pos"][g]), rotation(arrays["geom_quat"][g]))
+    size, path = _size(arrays, g, kind), ""
+    if kind == "mesh":
+        mesh = int(arrays["geom_dataid"][g])
+        named = _text(arrays.m.paths, int(arrays["mesh_pathadr"][mesh])) if mesh >= 0 else ""
+        if not named:
+            raise _LeftOutError("a mesh that is in no file is left out")
+        file, size = files.get(named, MeshFile(named, "", "")), three(arrays["mesh_scale"][mesh])
+        path, pose = file.path, _of_file(arrays, mesh, pose, file, size)
+    name = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_GEOM, g) or ""
+    color, material = _look(arrays, g)
+    contact = arrays["geom_contype"][g] or arrays["geom_conaffinity"][g]
+    role = "visual" if not contact else "both" if arrays["geom_group"][g] <= _LAST_SEEN else "collision"
+    folder = str(Path(path).parent) if Path(path).is_absolute() else ""
+    looks = (path, folder, name, color, material, "", "mjcf", _attributes(arrays, g))
+    return Geometry(link, role, kind, pose, size, *looks)
 
 
 def _size(arrays: MjArrays, g: int, kind: str) -> tuple[float, ...]:
@@ -84,15 +88,25 @@ def _size(arrays: MjArrays, g: int, kind: str) -> tuple[float, ...]:
     return (a, b, c) if kind == "ellipsoid" else (2.0 * a, 2.0 * b, 2.0 * c)
 
 
-def _of_file(arrays: MjArrays, mesh: int, pose: Pose) -> Pose:
-    """The pose of a mesh as its file has it: MuJoCo moves it to its centre and turns it to its principal axes."""
+def _of_file(arrays: MjArrays, mesh: int, pose: Pose, file: MeshFile, scale: tuple[float, float, float]) -> Pose:
+    """The pose of a mesh as its file has it: MuJoCo moves it to its centre and turns it to its principal axes, after it
+    has taken places x of the file as scale * R' (x - refpos), where R is the rotation `refquat`."""
     moved = Pose(three(arrays["mesh_pos"][mesh]), rotation(arrays["mesh_quat"][mesh]))
     X: Transform = pose_transform(moved).inverse().after(pose_transform(pose))
+    if file.refpos or file.refquat or file.refpos is None:
+        at, turn = numbers(file.refpos or "0 0 0", 3), numbers(file.refquat or "1 0 0 0", 4)
+        if file.refpos is None or at is None or turn is None:
+            raise _LeftOutError("a mesh whose refpos or refquat is not known is left out")
+        R = np.reshape(rotation(turn), (3, 3))
+        if file.refquat and len(set(scale)) > 1:
+            raise _LeftOutError("a mesh with refquat and a scale that is not the same along all axes is left out")
+        shift = np.multiply(scale, R.T @ at)
+        X = pose_transform(Pose(three(-shift), tuple(R.T.ravel().tolist()))).after(X)
     x, y, z = X.r
     return Pose((x, y, z), tuple(transpose(X.E)))
 
 
-def _look(arrays: MjArrays, g: int, notes: Notes) -> tuple[tuple[float, float, float, float], str]:
+def _look(arrays: MjArrays, g: int) -> tuple[tuple[float, float, float, float], str]:
     """Colour and name of the material of a geom."""
     red, green, blue, opacity = (float(min(max(x, 0.0), 1.0)) for x in arrays["geom_rgba"][g])
     number, material = int(arrays["geom_matid"][g]), ""

@@ -14,6 +14,7 @@ from robodyn.builders.values import number
 from robodyn.cli.state_files import NO_NUMBER
 from robodyn.cli.states import numbers
 from robodyn.description import Pose, rotation_from_rpy
+from robodyn.editing.urdf_geometries import MESHES
 from robodyn.errors import ArgumentError
 from robodyn.files import require_writable, whole_file
 from robodyn.messages import printable, quoted
@@ -21,7 +22,6 @@ from robodyn.model import Model
 
 _TEXTS = (".urdf", ".xml", ".mjcf")
 """Endings of files of text that are written; the last two are MJCF."""
-_MESHES = {"auto": "auto", "named": "as named", "paths": "paths"}
 
 
 def read(
@@ -69,7 +69,7 @@ def write(model: Model, out: str, meshes: str, package_dirs: Sequence[str]) -> N
     """Write a robot by the ending of the file's name, and say what was written otherwise, or not."""
     from robodyn import tables
 
-    named = _MESHES[one_of("--meshes", meshes, tuple(_MESHES))]
+    named = one_of("--meshes", meshes, MESHES)
     if out == "-":
         print(model.to_urdf(meshes=named, package_dirs=package_dirs), end="")
         return

@@ -147,7 +147,7 @@ class Edits:
         the text.
 
         Args:
-            meshes: how files of meshes are named. "as named": as in the robot's file, but that names relative to it
+            meshes: how files of meshes are named. "named": as in the robot's file, but that names relative to it
                 become relative to `folder`, or absolute if that is not given; "paths": by where they are found on this
                 machine, which programs read that know no `package://`; "auto": as named where the file is found so
                 from `folder`, or not at all, else by where it is.

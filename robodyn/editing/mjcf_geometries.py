@@ -138,12 +138,16 @@ def kept_lines(model: Model, robot: Described, sites: set[str], notes: Notes) ->
 
 
 def _of_its_kind(element: Element, sites: set[str]) -> bool:
-    """Whether bodies and sites that an element names are that; where it says which they are, it is told."""
-    for kind, name in (("objtype", "objname"), ("reftype", "refname")):
-        if name in element.attributes:
-            now = "site" if element.attributes[name] in sites else element.attributes[kind].replace("site", "body")
-            element.attributes[kind] = now
+    """Whether bodies and sites that an element names are that. Frames may be of either, and are named anew: `xbody` is
+    the frame of a body, as a site has one; `body` is that of its inertia, which a site does not have."""
     named = element.attributes
+    for kind, name in (("objtype", "objname"), ("reftype", "refname")):
+        if name in named and named[name] in sites:
+            if named[kind] == "body":
+                return False
+            named[kind] = "site"
+        elif name in named and named[kind] == "site":
+            named[kind] = "xbody"
     return all((named[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in named)
 
 

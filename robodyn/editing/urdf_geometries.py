@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from robodyn.model import Model
 
 _SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
-MESHES = ("auto", "as named", "paths")
+MESHES = ("auto", "named", "paths")
 """How meshes are named in a file that is written."""
 
 
@@ -57,7 +57,8 @@ class MeshNames:
         if self._folder is None:
             return os.path.normpath(path)
         try:
-            return os.path.relpath(path, self._folder)
+            # From one folder without links to another: `..` behind a link is not where its name says.
+            return os.path.relpath(os.path.realpath(path), self._folder)
         except ValueError:  # another drive
             return os.path.normpath(path)
 

@@ -38,16 +38,25 @@ class RobotText(str):
 
 _UNREAD = frozenset(
     {
-        *("ignored-tag", "shape-not-read", "sdf-added-mass", "sdf-constraint", "sdf-spring"),
-        *(
-            "mjcf-damping",
-            "mjcf-equality",
-            "mjcf-flex",
-            "mjcf-fluid",
-            "mjcf-gravity-compensation",
-            "mjcf-spring",
-            "mjcf-tendon",
-        ),
+        "ignored-tag",
+        "unknown-tag",
+        "shape-not-read",
+        "sdf-added-mass",
+        "sdf-constraint",
+        "sdf-initial-pose",
+        "sdf-spring",
+        "mjcf-damping",
+        "mjcf-equality",
+        "mjcf-flex",
+        "mjcf-fluid",
+        "mjcf-gravity-compensation",
+        "mjcf-initial-pose",
+        "mjcf-limit",
+        "mjcf-missing-file",
+        "mjcf-option",
+        "mjcf-softness",
+        "mjcf-spring",
+        "mjcf-tendon",
     }
 )
 """Codes of findings that name what a file has, and a model does not."""
@@ -63,7 +72,7 @@ def note_unread(model: Model, notes: Notes) -> None:
 
 
 def folder_of(what: str, given: object) -> Path | None:
-    """The folder that a user gives as a path, absolute; None for None.
+    """The folder that a user gives as a path, absolute and without links; None for None.
 
     Raises:
         ArgumentError: something else.
@@ -72,7 +81,10 @@ def folder_of(what: str, given: object) -> Path | None:
         return None
     if not exact.is_a(given, str, os.PathLike):
         raise ArgumentError(f"{what}: got {brief(given)}; wanted the path of a folder, or None")
-    return Path(os.fsdecode(given)).absolute()  # type: ignore[arg-type]
+    path = os.fsdecode(given)  # type: ignore[arg-type]
+    if "\0" in path:
+        raise ArgumentError(f"{what}: got {brief(given)}; wanted the path of a folder, or None")
+    return Path(os.path.realpath(path))
 
 
 def name(what: str, given: str) -> str:

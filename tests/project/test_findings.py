@@ -118,9 +118,9 @@ OF_BASES = {"floating-world"}
 OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
 """Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
 OF_EDITS = {"constraint-changed", "constraint-dropped", "configuration-changed", "extension-dropped"}
-"""Codes of edits; tests/constraints/test_carried.py and tests/editing/test_shapes.py reach them."""
+"""Codes of edits; tests/constraints/test_carried.py and tests/editing/test_geometries.py reach them."""
 OF_SHAPES = {"shape-not-read"}
-"""Of SDF and MJCF; tests/editing/test_shapes.py reaches it."""
+"""Of SDF and MJCF; tests/editing/test_geometries.py reaches it."""
 
 
 @pytest.mark.parametrize("code", SOURCES)

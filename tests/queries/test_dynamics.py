@@ -274,7 +274,6 @@ def test_results_that_overflow_raise_where_checked(make_dynamics, engine_dtype):
         (lambda d, q, v: rd.Dynamics(d.model, compile="never"), "^compile: got 'never'"),
         (lambda d, q, v: rd.Dynamics(d.model, check="yes"), "^check: got 'yes'"),
         (lambda d, q, v: rd.Dynamics(d.model, joint_forces=5), "^joint_forces: got 5; allowed: 'damping', 'friction'"),
-        (lambda d, q, v: rd.Dynamics(d.model, joint_forces=None), "^joint_forces: got None; allowed: 'damping'"),
         (lambda d, q, v: rd.Dynamics(d.model, joint_forces=("drag",)), "^joint_forces: got 'drag'; allowed: 'damping'"),
     ],
 )

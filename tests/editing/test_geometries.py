@@ -185,9 +185,7 @@ def test_a_locked_panda_with_a_gripper_keeps_all_its_meshes(tmp_path):
     back = rd.load_urdf(tmp_path / "robot.urdf")
     meshes = [each for each in back.geometries if each.kind == "mesh"]
     assert meshes and all(Path(each.mesh).is_file() for each in meshes)
-    named = [
-        each.mesh for each in rd.load_urdf(str(model.to_urdf(meshes="as named"))).geometries if each.kind == "mesh"
-    ]
+    named = [each.mesh for each in rd.load_urdf(str(model.to_urdf(meshes="named"))).geometries if each.kind == "mesh"]
     assert all(each.startswith("package://") for each in named)
     beside = model.to_urdf(folder=panda().parent)
     assert "package://" in beside and "named by where they are" not in said(beside)
@@ -384,6 +382,8 @@ def test_the_command_names_meshes_from_the_new_folder(tmp_path, monkeypatch):
 def test_robot_objects_have_the_shapes_of_their_files(library, robot):
     module = pytest.importorskip(library)
     path = panda() if robot == "panda" else own(robot)
-    options = {"load_meshes": False, "build_scene_graph": False} if library == "yourdfpy" else {"lazy_load_meshes": True}
+    options = (
+        {"load_meshes": False, "build_scene_graph": False} if library == "yourdfpy" else {"lazy_load_meshes": True}
+    )
     there = module.URDF.load(str(path), **options)
     require_same_shapes(rd.load_urdf(path), rd.load_urdf(there))
