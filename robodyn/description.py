@@ -167,8 +167,11 @@ class Geometry:
     infinite; mesh: factors that scale it along x, y, z.
     `mesh`: the file of a mesh as the robot's file names it; `folder`: where that file lies, "" where it is none.
     `name`, "" for none. `color`: red, green, blue, opacity, 0 to 1; `material`: its name, `texture`: its picture, as
-    the file names them. `format`: of the file; `attributes`: further attributes of the element there, which mean
-    nothing in other formats.
+    the file names them. `format`: of the file; `attributes`, `elements`: further attributes of the element there, and
+    further elements in it as XML, which mean nothing in other formats.
+
+    Raises, where it becomes a part of a model:
+        ArgumentError: another kind or role, sizes that are not positive, or numbers that are not finite floats.
     """
 
     link: str
@@ -184,6 +187,7 @@ class Geometry:
     texture: str = ""
     format: str = "urdf"
     attributes: tuple[tuple[str, str], ...] = ()
+    elements: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from weakref import ref
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from robodyn import exact
 from robodyn.arguments import Array, as_array, finite_number, integer, real_array, require_finite
+from robodyn.builders.elements import parse_xml
 from robodyn.builders.findings import Report
 from robodyn.constraints.kinds import KINDS as CONSTRAINTS
 from robodyn.constraints.kinds import Constraint
-from robodyn.description import GEOMETRY_SIZES, ROLES, Extension, FileTree, Finding, Geometry, Pose
-from robodyn.errors import ArgumentError
+from robodyn.description import GEOMETRY_SIZES, ROLES, Extension, FileTree, Finding, Geometry, Pose, RobotDescription
+from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.records import dataclass
@@ -50,8 +51,13 @@ class Configurations(Mapping[str, "NDArray[np.float64]"]):
     __slots__ = ("_places", "_rows")
 
     def __init__(self, names: Iterable[str] = (), rows: Array | None = None) -> None:
-        self._places = {name: k for k, name in enumerate(names)}
-        self._rows: NDArray[np.float64] = np.array(rows, np.float64) if self._places else np.zeros((0, 0))
+        given = tuple(names)
+        self._places = {name: k for k, name in enumerate(given)}
+        self._rows: NDArray[np.float64] = np.array(rows, np.float64) if given else np.zeros((0, 0))
+        if len(self._places) < len(given) or self._rows.ndim != 2 or len(self._rows) != len(given):
+            raise ArgumentError(
+                f"rows: got shape {self._rows.shape} for {len(given)} names; wanted a row for each name"
+            )
         self._rows.setflags(write=False)
 
     @property
@@ -135,6 +141,8 @@ _ARRAYS: dict[str, _Field] = {
 }
 """Arrays in the order in which they are looked at: what gives the sizes of others stands before them."""
 _MOST_ITERATIONS = 100
+_TURNED = 1e-6
+"""How far a rotation of a shape may be from one."""
 _NAMES = {"link_names": "n_links", "joint_names": "n_bodies", "body_names": "n_bodies", "link_joints": "n_links"}
 OPTIONAL = (*(name for name, field in _ARRAYS.items() if field.optional), "link_joints")
 """Fields that may be None."""
@@ -407,45 +415,72 @@ def _constraints(value: Any) -> tuple[Constraint, ...]:
 
 
 def _geometries(value: Any) -> tuple[Geometry, ...]:
-    wanted = "wanted a tuple of robodyn.description.Geometry"
-    if not exact.is_a(value, tuple, list):
-        raise ArgumentError(f"geometries: got {brief(value)}; {wanted}")
-    given = exact.members(value)
-    for k, each in enumerate(given):
-        if not _is_geometry(each):
-            raise ArgumentError(f"geometries[{k}]: got {brief(each)}; {wanted} with finite numbers, as it describes")
-    return given
-
-
-def _is_geometry(each: Any) -> bool:
-    if type(each) is not Geometry or type(each.pose) is not Pose or type(each.size) is not tuple:
-        return False
-    texts = (each.link, each.role, each.kind, each.mesh, each.folder, each.name, each.material, each.texture)
-    pairs = each.attributes if type(each.attributes) is tuple else (None,)
-    if not all(type(pair) is tuple and len(pair) == 2 and set(map(type, pair)) == {str} for pair in pairs):
-        return False
-    if not all(type(text) is str for text in (*texts, each.format)):
-        return False
-    if each.role not in ROLES or len(each.size) != GEOMETRY_SIZES.get(each.kind, -1):
-        return False
-    rows = [(each.pose.xyz, 3), (each.pose.rotation, 9), (each.size, len(each.size))]
-    rows += [] if each.color is None else [(each.color, 4)]
-    return all(
-        type(row) is tuple and len(row) == count and all(type(x) is float and math.isfinite(x) for x in row)
-        for row, count in rows
-    )
+    found: tuple[Geometry, ...] = _parts("geometries", value, Geometry, _require_geometry)
+    return found
 
 
 def _extensions(value: Any) -> tuple[Extension, ...]:
-    wanted = "wanted a tuple of robodyn.description.Extension, of texts"
+    found: tuple[Extension, ...] = _parts("extensions", value, Extension, _require_extension)
+    return found
+
+
+def _parts(name: str, value: Any, kind: type[Any], require: Callable[[str, Any], None]) -> Any:
+    """A tuple of parts of a description, each of which is looked at."""
+    wanted = f"wanted a tuple of robodyn.description.{kind.__name__}"
     if not exact.is_a(value, tuple, list):
-        raise ArgumentError(f"extensions: got {brief(value)}; {wanted}")
+        raise ArgumentError(f"{name}: got {brief(value)}; {wanted}")
     given = exact.members(value)
     for k, each in enumerate(given):
-        texts = (each.format, each.parent, each.of, each.text) if type(each) is Extension else (None,)
-        if not all(type(text) is str for text in texts):
-            raise ArgumentError(f"extensions[{k}]: got {brief(each)}; {wanted}")
+        if type(each) is not kind:
+            raise ArgumentError(f"{name}[{k}]: got {brief(each)}; {wanted}")
+        require(f"{name}[{k}]", each)
     return given
+
+
+def _require_geometry(name: str, each: Geometry) -> None:
+    for key in ("link", "role", "kind", "mesh", "folder", "name", "material", "texture", "format", "elements"):
+        if type(getattr(each, key)) is not str:
+            raise ArgumentError(f"{name}.{key}: got {brief(getattr(each, key))}; wanted a text")
+    for key, allowed in (("role", ROLES), ("kind", tuple(GEOMETRY_SIZES))):
+        if getattr(each, key) not in allowed:
+            raise ArgumentError(f"{name}.{key}: got {brief(getattr(each, key))}; allowed are {', '.join(allowed)}")
+    if type(each.pose) is not Pose:
+        raise ArgumentError(f"{name}.pose: got {brief(each.pose)}; wanted a robodyn.description.Pose")
+    rows = {"pose.xyz": (each.pose.xyz, 3), "pose.rotation": (each.pose.rotation, 9)}
+    rows["size"] = each.size, GEOMETRY_SIZES[each.kind]
+    if each.color is not None:
+        rows["color"] = each.color, 4
+    for key, (row, count) in rows.items():
+        if type(row) is not tuple or len(row) != count or not all(type(x) is float and math.isfinite(x) for x in row):
+            raise ArgumentError(f"{name}.{key}: got {brief(row)}; wanted a tuple of {count} finite floats")
+    turn = np.reshape(each.pose.rotation, (3, 3))
+    if not np.allclose(turn @ turn.T, np.eye(3), atol=_TURNED) or np.linalg.det(turn) < 0.0:
+        raise ArgumentError(f"{name}.pose.rotation: got {each.pose.rotation}; wanted a rotation, row by row")
+    least = {"mesh": -math.inf, "plane": 0.0}.get(each.kind, 5e-324)
+    if not all(x >= least for x in each.size) or (each.kind == "mesh" and not all(each.size)):
+        wanted = {"mesh": "factors other than 0", "plane": "edges of 0 or more"}.get(each.kind, "lengths above 0")
+        raise ArgumentError(f"{name}.size: got {each.size}; wanted {wanted}")
+    if each.color is not None and not all(0.0 <= x <= 1.0 for x in each.color):
+        raise ArgumentError(f"{name}.color: got {each.color}; wanted numbers from 0 to 1")
+    pairs = each.attributes if type(each.attributes) is tuple else (None,)
+    if not all(type(pair) is tuple and len(pair) == 2 and set(map(type, pair)) == {str} for pair in pairs):
+        raise ArgumentError(f"{name}.attributes: got {brief(each.attributes)}; wanted a tuple of pairs of texts")
+
+
+def _require_extension(name: str, each: Extension) -> None:
+    for key in ("format", "parent", "of", "text"):
+        if type(getattr(each, key)) is not str:
+            raise ArgumentError(f"{name}.{key}: got {brief(getattr(each, key))}; wanted a text")
+    try:
+        parse_xml(each.text.encode("utf-8", "replace"), None, frozenset(), lambda element: None)
+    except LoadError as error:
+        raise ArgumentError(f"{name}.text: got {brief(each.text)}; wanted an element of XML: {error}") from None
+
+
+def require_parts(description: RobotDescription) -> None:
+    """Raise ArgumentError where geometries or extensions of a description are none."""
+    _geometries(description.geometries)
+    _extensions(description.extensions)
 
 
 def _proximal(value: Any) -> tuple[float, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from robodyn import exact
@@ -44,7 +45,11 @@ class MeshFiles:
         """The file of a name that stands in a file of this folder, "" for none; None where there is no such file."""
         if "\0" in name:
             return None
-        return next((path for path in self._candidates(name, folder) if path.is_file()), None)
+        for path in self._candidates(name, folder):
+            with suppress(OSError):  # a name that is too long
+                if path.is_file():
+                    return path
+        return None
 
     def _candidates(self, name: str, folder: str) -> Iterator[Path]:
         scheme, there, rest = name.partition("://")

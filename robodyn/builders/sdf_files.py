@@ -9,7 +9,7 @@ from typing import Any
 
 from robodyn import exact
 from robodyn.builders.elements import Element, parse_xml
-from robodyn.builders.findings import at_line
+from robodyn.builders.findings import Notes, at_line
 from robodyn.builders.foreign import foreign
 from robodyn.builders.sources import MAX_BYTES, read_path
 from robodyn.errors import ArgumentError, LoadError
@@ -92,7 +92,7 @@ class ModelFolders:
             raise LoadError(f"it is not found: {looked}; model_dirs says which folders hold models")
         return self._file(self._within(found))
 
-    def read(self, path: Path, opaque: frozenset[str]) -> tuple[Element, list[Element]]:
+    def read(self, path: Path, opaque: frozenset[str], notes: Notes) -> tuple[Element, list[Element]]:
         """The root of an SDF file and what is in it, which nobody changes: a file is parsed once.
 
         Raises:
@@ -104,7 +104,7 @@ class ModelFolders:
         if path not in self._roots:
             tops: list[Element] = []
             data = read_path(str(path))
-            self._roots[path] = len(data), parse_xml(data, "sdf", opaque, tops.append, texts=True), tops
+            self._roots[path] = len(data), parse_xml(data, "sdf", opaque, tops.append, texts=True, notes=notes), tops
         size, root, tops = self._roots[path]
         self._spend(size)
         return root, tops
@@ -175,7 +175,7 @@ def _named_by(config: Path, data: bytes) -> str:
     where = f"the file {quoted(str(config), most=LONGEST_PATH)}"
     tops: list[Element] = []
     try:
-        parse_xml(data, "model", frozenset(), tops.append, texts=True)
+        parse_xml(data, "model", frozenset(), tops.append, texts=True, notes=Notes())  # of another file
     except LoadError as error:
         raise LoadError(f"{where}: {error}") from None
     best: tuple[tuple[int, int], str] | None = None

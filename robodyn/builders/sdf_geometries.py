@@ -15,7 +15,7 @@ from robodyn.builders.elements import Element
 from robodyn.builders.sdf_frames import Frames, Scope
 from robodyn.builders.sdf_values import Values
 from robodyn.builders.urdf_geometries import LARGEST, SHAPES
-from robodyn.builders.values import numbers, unit_axis
+from robodyn.builders.values import number, numbers, unit_axis
 from robodyn.description import Geometry, Pose
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -69,6 +69,17 @@ class Shapes:
             x, y, z = X.r
             yield replace(shape.geometry, pose=Pose((x + 0.0, y + 0.0, z + 0.0), transpose(X.E)))
 
+    def _note_rest(self, element: Element, name: str) -> None:
+        """Report what is not read of a shape and its material."""
+        for parent, read in (
+            (element, _READ),
+            *((each, _COLOURS) for each in element.children if each.tag == "material"),
+        ):
+            for child in parent.children:
+                if child.tag not in read:
+                    message = f"<{child.tag}> of a <{parent.tag}> is not read; skipped"
+                    self._values.notes.gather("ignored-tag", f"link {quoted(name)}", message, child.line)
+
     def _shape(self, element: Element, name: str, node: int, scope: Scope, folder: str) -> Shape:
         shapes = [shape for each in element.children if each.tag == "geometry" for shape in each.children]
         shape = next((each for each in shapes if each.tag in _SIZES), None)
@@ -81,6 +92,9 @@ class Shapes:
         mesh = _text(shape, "uri") if shape.tag == "mesh" else ""
         if shape.tag == "mesh" and not mesh:
             raise LoadError("its mesh has no <uri>")
+        if any(each.tag == "submesh" for each in shape.children):
+            raise LoadError("it is a part of a mesh (<submesh>)")
+        self._note_rest(element, name)
         parts = {each.tag: each for each in element.children if each.tag == "pose"}
         subject = f"link {quoted(name)} {element.tag}"
         pose, relative_to = self._values.pose(parts, subject)
@@ -97,6 +111,10 @@ class Shapes:
         return Shape(made, pose, node, frame)
 
 
+_READ = frozenset({"pose", "geometry", "material", "transparency", "density"})
+_COLOURS = frozenset({"diffuse", "ambient"})
+
+
 def _text(element: Element, tag: str) -> str:
     return next((each.text for each in element.children if each.tag == tag), "")
 
@@ -110,12 +128,14 @@ def _numbers(element: Element, tag: str, count: int, default: str) -> tuple[floa
 
 
 def _color(element: Element) -> tuple[float, float, float, float] | None:
-    """The colour that a material says its surface has; opacity is 1 where it is not given."""
+    """The colour that a material says its surface has; opacity is 1 where it is not given, and less by transparency."""
+    given = number(_text(element, "transparency") or "0")
+    opaque = 1.0 if given is None else 1.0 - min(max(given, 0.0), 1.0)
     for material in (each for each in element.children if each.tag == "material"):
         for tag in ("diffuse", "ambient"):
             text = _text(material, tag)
             values = numbers(text, 4) or numbers(f"{text} 1", 4)
             if values is not None:
                 red, green, blue, opacity = (min(max(x, 0.0), 1.0) for x in values)
-                return red, green, blue, opacity
+                return red, green, blue, opacity * opaque
     return None

@@ -174,7 +174,7 @@ class Includes:
             raise LoadError("it includes itself")
         if len(origin.uris) >= MAX_CHAIN:
             raise LoadError(f"more than {MAX_CHAIN} files include one another in a row, the most that are followed")
-        root, tops = self._folders.read(path, OPAQUE)
+        root, tops = self._folders.read(path, OPAQUE, self._values.notes)
         label = self._folders.label(path)
         version = version_in(root, label, self._notes)
         for each in tops:

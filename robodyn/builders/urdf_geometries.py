@@ -17,6 +17,7 @@ from robodyn.messages import quoted
 
 SHAPES = frozenset({"visual", "collision"})
 """Elements of a link that are geometries."""
+_READ = frozenset({"origin", "geometry", "material"})
 LARGEST = 1e6
 """Sizes, m, and factors of scale are below this."""
 
@@ -88,7 +89,10 @@ class Geometries:
         origins = _children(element, "origin")
         pose = self._read_pose(origins[0] if origins else None, f"link {quoted(link)} {element.tag}", self._notes)
         looks = element.attributes.get("name", ""), color, material, texture
-        return Geometry(link, element.tag, shape.tag, pose, size, mesh, self._folder, *looks)
+        more = tuple(pair for pair in element.attributes.items() if pair[0] != "name")
+        rest = "".join(written(child) for child in element.children if child.tag not in _READ)
+        shaped = shape.tag, pose, size, mesh, self._folder
+        return Geometry(link, element.tag, *shaped, *looks, attributes=more, elements=rest)
 
     def _look(self, shape: Element) -> tuple[tuple[float, float, float, float] | None, str, str]:
         """Colour, name of the material, and its texture."""
@@ -97,7 +101,8 @@ class Geometries:
             defined = material if material.children else self._materials.get(name, material)
             color = None
             for child in _children(defined, "color"):
-                rgba = numbers(child.attributes.get("rgba", ""), 4)
+                text = child.attributes.get("rgba", "")
+                rgba = numbers(text, 4) or numbers(f"{text} 1", 4)
                 if rgba is not None:
                     red, green, blue, opacity = (min(max(x, 0.0), 1.0) for x in rgba)
                     color = (red, green, blue, opacity)

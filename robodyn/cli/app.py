@@ -460,8 +460,10 @@ def attach(
     from robodyn.cli import edits
 
     pose = edits.pose(xyz, rpy)
-    model = edits.read(file, base, mimic, equality, lenient, model_dir)
-    both = model.attach(edits.read(other, None, None, None, lenient, None), link, pose, prefix)
+    model = edits.read(file, base, mimic, equality, lenient, edits.of_sdf(file, model_dir))
+    both = model.attach(
+        edits.read(other, None, None, None, lenient, edits.of_sdf(other, model_dir)), link, pose, prefix
+    )
     edits.write(both, out, meshes, package_dir or [])
 
 

@@ -39,6 +39,11 @@ def read(
     return load(sys.stdin.buffer if file == "-" else Path(file), **options)
 
 
+def of_sdf(file: str, model_dir: list[str] | None) -> list[str] | None:
+    """The folders of models for one of two files: for SDF alone, as other formats have no such option."""
+    return model_dir if Path(file).suffix.lower() in (".sdf", ".world") else None
+
+
 def locked(model: Model, joints: Sequence[str]) -> dict[str | int, list[float] | float | None]:
     """The joints of `NAME` and `NAME=NUMBERS`, for `Model.lock`."""
     found: dict[str | int, list[float] | float | None] = {}

@@ -30,6 +30,7 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
         raise ArgumentError(f"prefix: got {brief(prefix)}; wanted a text")
     at, placed = model.link_index(link), transform_of("pose", pose)
     own, more = fields_of(model), fields_of(other)
+    fixed = more["link_joints"]
     for name in _NAMES:
         more[name] = tuple(f"{before}{each}" if each else "" for each in more[name])
     for what in ("link_names", "joint_names"):
@@ -51,7 +52,9 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
                 both_fields[what][i] = row_of(transform_in(both_fields[what][i]).after(X))
     _hang(both_fields, links, at, {*own["joint_names"], *own["link_joints"]}, set(more["joint_names"]))
     both_fields["report"] = Report((*model.report, *more["report"]))
-    shapes, kept = carried.prefixed(other.geometries, other.extensions, before)
+    new = dict(zip(fixed, both_fields["link_joints"][links:], strict=True))
+    new |= {name: f"{before}{name}" for name in (*other.joint_names, *other.link_names)}
+    shapes, kept = carried.renamed(other.geometries, other.extensions, before, new)
     both_fields["geometries"] = (*model.geometries, *shapes)
     both_fields["extensions"] = (*model.extensions, *kept)
     both_fields["constraints"] = holding.prefixed(other.constraints, before)

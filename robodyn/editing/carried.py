@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from robodyn.editing.parts import Fields
     from robodyn.model import Model
 
-_LINKS = frozenset({"link", "body", "body1", "body2", "site", "objname", "refname", "cranksite", "slidersite"})
+_LINKS = frozenset({"link", "body", "body1", "body2", "site", "objname", "refname"})
+"""Attributes that name links."""
 _JOINTS = frozenset({"joint", "jointinparent"})
-_EITHER, _OWN = "reference", ""
-"""Attributes that name a link, a joint that moves, a link or any joint; and what stands for the joint around it."""
+"""Attributes that name joints that move."""
+_EITHER = "reference"
+"""The attribute of `<gazebo>` that names a link or any joint."""
+_OWN = ""
+"""The key of the joint that an element stands in."""
 _OF_MOVING_JOINTS = frozenset({"safety_controller", "calibration"})
 """Elements of joints that mean nothing where a joint does not move."""
 
@@ -48,24 +52,30 @@ class Names:
 
 
 def remaining(extension: Extension, is_lost: Callable[[str, str], bool]) -> Extension | None:
-    """What is left of a kept element: without the joints in it that are lost; None if it names other things that are,
-    or no joint is left.
+    """What is left of a kept element: without the joints and transmissions in it that are lost; None if it names other
+    things that are, if no joint is left, or if it is a transmission of joints of which one is lost.
 
     `is_lost`: of a name and the key of the attribute that names it.
     """
     top = element_of(extension)
-    driven = top.tag in _OF_MOVING_JOINTS
-    own = {"link": "link", "joint": "joint" if driven else _OWN}.get(extension.parent)
+    own = {"link": "link", "joint": "joint" if top.tag in _OF_MOVING_JOINTS else _OWN}.get(extension.parent)
     if own is not None and is_lost(extension.of, own):
         return None
-    joints = [child for child in top.children if child.tag == "joint" and "name" in child.attributes]
-    gone = [child for child in joints if is_lost(child.attributes["name"], "joint")]
-    if gone and len(gone) == len(joints):
+
+    def is_gone(element: Element) -> bool:
+        if element.tag == "joint" and element is not top:
+            return is_lost(element.attributes.get("name", ""), "joint")
+        return element.tag == "transmission" and any(is_gone(child) for child in element.children)
+
+    joints = [child for child in top.children if child.tag == "joint"]
+    left = [child for child in top.children if not is_gone(child)]
+    if is_gone(top) or (joints and not any(child in left for child in joints)):
         return None
-    top.children = [child for child in top.children if child not in gone]
+    shorter = len(left) < len(top.children)
+    top.children = left
     if any(is_lost(element.attributes[key], key) for element, key in _names(top)):
         return None
-    return replace(extension, text=written(top)) if gone else extension
+    return replace(extension, text=written(top)) if shorter else extension
 
 
 def keep(model: Model, fields: Fields) -> None:
@@ -85,30 +95,49 @@ def keep(model: Model, fields: Fields) -> None:
         if left is None:
             message = "its link or joint is gone, or does not move any more; left out"
             notes.gather("extension-dropped", element_name(each), message)
-        else:
-            kept.append(left)
+            continue
+        if left is not each:
+            message = "joints in it are gone, or do not move any more; these are left out"
+            notes.gather("extension-dropped", element_name(each), message)
+        kept.append(left)
     fields["extensions"] = tuple(kept)
     fields["report"] = Report((*fields["report"], *notes.findings()))
 
 
-def prefixed(
-    geometries: Iterable[Geometry], extensions: Iterable[Extension], prefix: str
+def renamed(
+    geometries: Iterable[Geometry], extensions: Iterable[Extension], prefix: str, names: Mapping[str, str]
 ) -> tuple[tuple[Geometry, ...], tuple[Extension, ...]]:
-    """Both with a prefix before all names of links and joints, and before those of kept elements."""
-    if not prefix:
+    """Both as parts of another robot, where links and joints have other names.
+
+    In kept elements every attribute and every text that is the name of a link, a joint, a shape or a kept element is
+    changed: such names stand in many places, such as parameters of plugins. Types are not names.
+
+    Args:
+        geometries: those of the robot.
+        extensions: its kept elements.
+        prefix: what stands before the names of shapes and kept elements.
+        names: the new names of links and joints by the old ones.
+    """
+    if not prefix and all(old == new for old, new in names.items() if old):
         return tuple(geometries), tuple(extensions)
-    named = [(each, f"{prefix}{each.name}" if each.name else "") for each in geometries]
-    shapes = tuple(replace(each, link=f"{prefix}{each.link}", name=name) for each, name in named)
-    return shapes, tuple(_prefixed(each, prefix) for each in extensions)
-
-
-def _prefixed(extension: Extension, prefix: str) -> Extension:
-    top = element_of(extension)
-    own = [each for each in (top, *top.children) if each is top or each.tag in ("joint", "actuator")]
-    for element, key in (*_names(top), *((each, "name") for each in own if "name" in each.attributes)):
-        element.attributes[key] = f"{prefix}{element.attributes[key]}"
-    of = f"{prefix}{extension.of}" if extension.of else ""
-    return replace(extension, of=of, text=written(top))
+    tops = [element_of(each) for each in extensions]
+    known = {each.name: f"{prefix}{each.name}" for each in geometries if each.name}
+    known |= {top.attributes["name"]: f"{prefix}{top.attributes['name']}" for top in tops if "name" in top.attributes}
+    known |= {old: new for old, new in names.items() if old}
+    shapes = [replace(each, link=known.get(each.link, each.link), name=known.get(each.name, "")) for each in geometries]
+    kept = []
+    for each, top in zip(extensions, tops, strict=True):
+        waiting = [top]
+        for element in waiting:
+            for key, value in element.attributes.items():
+                actuator = key == "name" and element.tag == "actuator"
+                if key != "type":
+                    element.attributes[key] = known.get(value, f"{prefix}{value}" if actuator else value)
+            if element.text in known:
+                element.pieces = [known[element.text]]
+            waiting += element.children
+        kept.append(replace(each, of=known.get(each.of, each.of), text=written(top)))
+    return tuple(shapes), tuple(kept)
 
 
 def _names(top: Element) -> Iterator[tuple[Element, str]]:
@@ -124,7 +153,7 @@ def _names(top: Element) -> Iterator[tuple[Element, str]]:
 def element_of(extension: Extension) -> Element:
     """The element of a kept text."""
     parts: list[Element] = []
-    top = parse_xml(extension.text.encode(), None, frozenset(), parts.append, texts=True)
+    top = parse_xml(extension.text.encode("utf-8", "replace"), None, frozenset(), parts.append, texts=True)
     top.children = parts
     return top
 

@@ -34,7 +34,10 @@ def about_centre(ten: Array) -> Inertial | None:
     if m == 0.0 and h.any():
         raise ArgumentError(f"inertia: got mass 0 with first moment {h.tolist()}, which has no centre of mass")
     c = h / m if m else np.zeros(3)
-    shift = m * (float(c @ c) * np.eye(3) - np.outer(c, c))
+    with np.errstate(over="ignore", invalid="ignore"):
+        shift = m * (float(c @ c) * np.eye(3) - np.outer(c, c))
+    if not np.isfinite(shift).all():
+        raise ArgumentError(f"inertia: mass {m:g} kg at {c.tolist()} m overflows about its centre of mass")
     left = about - shift[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]]
     if np.abs(left).max() <= _ROUNDING * np.abs(about).max():  # a point mass: what is left is roundings alone
         left = np.zeros(6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,7 @@ from robodyn.builders.mesh_files import MeshFiles
 from robodyn.description import IDENTITY, Geometry, Pose
 from robodyn.editing.carried import Names, element_name, element_of, remaining
 from robodyn.editing.described import Described
-from robodyn.editing.parts import unused
-from robodyn.editing.written import quaternion_of, text_value, values
+from robodyn.editing.written import numbered, quaternion_of, text_value, values
 from robodyn.messages import quoted
 
 if TYPE_CHECKING:
@@ -25,9 +24,11 @@ _READ = (".stl", ".obj", ".msh")
 """Files of meshes that MuJoCo reads."""
 _LEAST_SIZE = 1e-9
 """MuJoCo refuses sizes that are not above 1e-15; of a capsule without length a sphere is made."""
+_LINKS = frozenset({"site", "body", "body1", "body2", "objname", "refname"})
+"""Attributes of kept elements that name links."""
 _SEEN, _UNSEEN = 2, 3
 """Groups of geoms: MuJoCo's viewer shows those up to 2."""
-_STL_HEADER, _STL_FACE = 84, 50
+_STL_HEADER, _STL_FACE, _MOST_FACES = 84, 50, 200_000
 
 
 class MjcfGeometries:
@@ -46,9 +47,9 @@ class MjcfGeometries:
                 self._of[each.link].append(each)
                 continue
             notes.gather("not-written", f"link {quoted(each.link)}", message)
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
         self._meshes: dict[tuple[object, ...], tuple[str | None, str]] = {}
-        self._mesh_names: set[str] = set()
+        self._mesh_names: dict[str, int] = {}
         self.assets: list[str] = []
 
     def has(self, link: str) -> bool:
@@ -62,7 +63,7 @@ class MjcfGeometries:
         for each in shapes:
             if (shape := self._shape(each)) is None:
                 continue
-            named = f" name={text_value(unused(each.name, self._names))}" if each.name else ""
+            named = f" name={text_value(numbered(each.name, self._names))}" if each.name else ""
             color = "" if each.color is None else f" rgba={values(each.color)}"
             yield f"<geom{named} {shape}{placed(each.pose)}{color}{self._contact(each, seen)}/>"
 
@@ -110,7 +111,7 @@ class MjcfGeometries:
         reason = "is not found" if path is None else unreadable(path)
         if path is None or reason:
             return None, reason
-        name = unused(path.stem or "mesh", self._mesh_names)
+        name = numbered(path.stem or "mesh", self._mesh_names)
         scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
         file = text_value(os.path.normpath(path))
         # Inertias are given, and volumes of open meshes, which MuJoCo would refuse, are not asked for.
@@ -118,10 +119,10 @@ class MjcfGeometries:
         return name, ""
 
 
-def kept_lines(model: Model, robot: Described, sites: set[str], notes: Notes) -> list[str]:
+def kept_lines(model: Model, robot: Described, sites: set[str], new: Mapping[str, str], notes: Notes) -> list[str]:
     """Actuators, sensors and excluded contacts that were kept of the MJCF that was read.
 
-    `sites`: links that are sites in the new file, and no bodies.
+    `sites`: links that are sites in the new file, and no bodies; `new`: names of those that are called otherwise there.
     """
     moving = [joint.name for joint in robot.joints if joint.type != "fixed"]
     known = Names.of([link.name for link in robot.links], moving, ())
@@ -129,11 +130,13 @@ def kept_lines(model: Model, robot: Described, sites: set[str], notes: Notes) ->
     for extension in model.extensions:
         left = remaining(extension, lambda *named: not known.has(*named)) if extension.format == "mjcf" else None
         element = None if left is None else element_of(left)
-        if element is None or not _of_its_kind(element, sites):
+        if element is not None and _of_its_kind(element, sites):
+            for key in _LINKS & element.attributes.keys():
+                element.attributes[key] = new.get(element.attributes[key], element.attributes[key])
+            found.setdefault(extension.parent, []).append(f"    {written(element)}")
+        else:
             message = "a kept element of another format, or of a joint or site that MJCF has otherwise"
             notes.gather("not-written", element_name(extension), message)
-        else:
-            found.setdefault(extension.parent, []).append(f"    {written(element)}")
     return [line for parent, lines in found.items() for line in (f"  <{parent}>", *lines, f"  </{parent}>")]
 
 
@@ -143,10 +146,10 @@ def _of_its_kind(element: Element, sites: set[str]) -> bool:
     named = element.attributes
     for kind, name in (("objtype", "objname"), ("reftype", "refname")):
         if name in named and named[name] in sites:
-            if named[kind] == "body":
+            if named.get(kind) == "body":
                 return False
             named[kind] = "site"
-        elif name in named and named[kind] == "site":
+        elif name in named and named.get(kind) == "site":
             named[kind] = "xbody"
     return all((named[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in named)
 
@@ -156,15 +159,22 @@ def unreadable(path: Path) -> str:
     if path.suffix.lower() not in _READ:
         return f"is none of the formats that MuJoCo reads: {', '.join(_READ)}"
     if path.suffix.lower() == ".stl":
-        with path.open("rb") as file:
-            header = file.read(_STL_HEADER)
+        try:
+            with path.open("rb") as file:
+                header = file.read(_STL_HEADER)
+            size = path.stat().st_size
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}"
         faces = int.from_bytes(header[-4:], "little")
-        if header.startswith(b"solid") and path.stat().st_size != _STL_HEADER + _STL_FACE * faces:
+        whole = len(header) == _STL_HEADER and size == _STL_HEADER + _STL_FACE * faces
+        if not whole and header.lstrip().startswith(b"solid"):
             return "is an STL of text; MuJoCo reads binary ones"
+        if not whole or not 0 < faces <= _MOST_FACES:
+            return f"is an STL that is cut off, or has none or more than {_MOST_FACES} faces, which MuJoCo refuses"
     return ""
 
 
-def placed(pose: Pose) -> str:
-    """Where something stands in its body; nothing where it stands at its frame."""
-    found = f" pos={values(pose.xyz)}" if any(pose.xyz) else ""
+def placed(pose: Pose, always: bool = False) -> str:
+    """Where something stands in its body; nothing where it stands at its frame, unless `always`."""
+    found = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
     return found if pose.rotation == IDENTITY else f"{found} quat={values(quaternion_of(pose.rotation))}"

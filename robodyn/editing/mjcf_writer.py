@@ -16,14 +16,13 @@ from robodyn.builders.mesh_files import MeshFiles
 from robodyn.constraints.held import anchored_by_calls
 from robodyn.constraints.kinds import ROWS, Coupling, Lock, Point, Weld
 from robodyn.constraints.plain import frame
-from robodyn.description import IDENTITY as UNTURNED
 from robodyn.description import UNLIMITED, Inertial, Joint, Link, Pose
 from robodyn.editing.described import Described, describe, pose_of
 from robodyn.editing.holding import element
-from robodyn.editing.mjcf_geometries import MjcfGeometries, kept_lines
+from robodyn.editing.mjcf_geometries import MjcfGeometries, kept_lines, placed
 from robodyn.editing.mjcf_keys import keyframes
 from robodyn.editing.parts import unused
-from robodyn.editing.written import RobotText, name, note_unread, quaternion_of, values
+from robodyn.editing.written import RobotText, name, note_unread, values
 from robodyn.errors import UnavailableError
 from robodyn.joints import KINDS
 from robodyn.messages import quoted
@@ -69,7 +68,7 @@ def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
     equalities = [*(line for joint in followers for line in _equality(joint, notes)), *held.equalities]
     if equalities:
         lines += ["  <equality>", *equalities, "  </equality>"]
-    lines += [*kept_lines(model, robot, bodies.frames, notes), *keyframes(model, bodies.joints)]
+    lines += [*kept_lines(model, robot, bodies.frames, bodies.renamed, notes), *keyframes(model, bodies.joints)]
     note_unread(model, notes)
     return RobotText.of([*lines, "</mujoco>"], notes)
 
@@ -127,7 +126,7 @@ class _Held:
         for end, link, place in (("site1", held.to, held.to_at), ("site2", held.link, held.at)):
             site = name("constraint", unused(f"{called}/{end}", self._taken))
             there = pose_of(Transform(IDENTITY.E, shift).after(frame(place)))
-            self.sites[self._world if link is None else link].append(f"<site name={site}{_placed(there)}/>")
+            self.sites[self._world if link is None else link].append(f"<site name={site}{placed(there)}/>")
             ends.append(f"{end}={site}")
         return f"    <{kind} name={name('constraint', called)} {' '.join(ends)}/>"
 
@@ -163,6 +162,8 @@ class _Bodies:
         self._on: dict[str, list[str]] = defaultdict(list)
         for joint in robot.joints:
             self._on[joint.parent].append(joint.child)
+        self.renamed: dict[str, str] = {}
+        """Links whose bodies are called otherwise, once the lines are made."""
         self.frames: set[str] = set()
         """Links that are sites."""
         self.joints: list[str] = []
@@ -217,7 +218,7 @@ class _Bodies:
         if not self._on[link.name] and not self._is_used(link.name):
             self.frames.add(link.name)
             self._on[joint.parent].remove(link.name)
-            self._sites[joint.parent].append(f"<site name={self._named(link.name)}{_placed(joint.origin)}/>")
+            self._sites[joint.parent].append(f"<site name={self._named(link.name)}{placed(joint.origin)}/>")
 
     def _is_world(self, link: str) -> bool:
         return link == self._robot.root == "world" and self._robot.floating is None
@@ -228,6 +229,7 @@ class _Bodies:
         while free == "world" or (free != link and free in self._links):
             free = f"_{free}"
         if free != link:
+            self.renamed[link] = free
             self._notes.add(
                 "written-otherwise", f"link {quoted(link)}", f"it is not MuJoCo's world, and called {quoted(free)}"
             )
@@ -259,8 +261,8 @@ class _Bodies:
     def _body(self, link: Link, chain: list[Joint], indent: str) -> Iterator[str]:
         joint = chain[-1] if chain else None
         steps = [pose_transform(each.origin) for each in chain]
-        placed = _placed(chain[0].origin) if len(chain) == 1 else _placed(pose_of(_through(steps)))
-        yield f"{indent}<body name={self._named(link.name)}{placed}>"
+        there = chain[0].origin if len(chain) == 1 else pose_of(_through(steps))
+        yield f"{indent}<body name={self._named(link.name)}{placed(there)}>"
         if link.inertial is not None:
             yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
         yield from (f"{indent}  {part}" for part in (*self._sites.get(link.name, ()), *self._geoms.lines(link.name)))
@@ -294,7 +296,7 @@ class _Bodies:
             message = "its moments of inertia are those of no body: MuJoCo wants A + B >= C, none negative"
             self._notes.gather("refused-by-mujoco", f"link {quoted(link)}", message)
         pose = Pose(inertial.pose.xyz, tuple(axes.ravel().tolist()))
-        return f"mass={values([inertial.mass])} diaginertia={values(moments.tolist())}{_placed(pose, always=True)}"
+        return f"mass={values([inertial.mass])} diaginertia={values(moments.tolist())}{placed(pose, always=True)}"
 
     def _require_mass(self, link: Link) -> None:
         """Note a moving body that MuJoCo refuses for want of mass, its own or that of what is fixed to it."""
@@ -368,9 +370,3 @@ def _square(inertial: Inertial) -> Array:
 
 def _indent(depth: int) -> str:
     return "  " * min(depth, _INDENTED)
-
-
-def _placed(pose: Pose, always: bool = False) -> str:
-    """Where a body stands in the one around it; nothing where it stands at its frame."""
-    found = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
-    return found if pose.rotation == UNTURNED else f"{found} quat={values(quaternion_of(pose.rotation))}"

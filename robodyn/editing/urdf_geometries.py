@@ -16,8 +16,7 @@ from robodyn.builders.transmissions import ROTORS, with_armatures
 from robodyn.description import IDENTITY, Extension, Geometry, Pose
 from robodyn.editing.carried import element_name, element_of
 from robodyn.editing.described import Described
-from robodyn.editing.parts import unused
-from robodyn.editing.written import rpy_of, text_value, values
+from robodyn.editing.written import numbered, rpy_of, text_value, values
 from robodyn.messages import quoted
 from robodyn.spatial import rotate
 
@@ -76,7 +75,7 @@ class UrdfGeometries:
         self._kept: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.materials: list[str] = []
         links = {link.name for link in robot.links}
-        taken: set[str] = set()
+        taken: dict[str, int] = {}
         for each in model.geometries:
             at = f"link {quoted(each.link)}"
             if each.link not in links:
@@ -105,7 +104,14 @@ class UrdfGeometries:
                 found[k] = top
         bare = [replace(joint, armature=0.0) for joint in robot.joints]
         given = with_armatures(bare, list(found.values()), Notes())
-        pairs = [(joint, made) for joint, made in zip(robot.joints, given, strict=True) if made.armature]
+        of_motors = {
+            child.attributes.get("name")
+            for top in found.values()
+            if any(part.tag in ROTORS for each in (top, *top.children) for part in each.children)
+            for child in top.children
+            if child.tag == "joint"
+        }
+        pairs = [(joint, made) for joint, made in zip(robot.joints, given, strict=True) if joint.name in of_motors]
         others = {joint.name for joint, made in pairs if joint.armature != made.armature}
         for k, top in found.items():
             if any(child.attributes.get("name") in others for child in top.children if child.tag == "joint"):
@@ -118,7 +124,13 @@ class UrdfGeometries:
 
     def kept(self, parent: str, of: str = "") -> list[str]:
         """The elements that are kept for an element of the file."""
-        return self._kept.get((parent, of), [])
+        return self._kept.pop((parent, of), [])
+
+    def note_left(self) -> None:
+        """Say what was asked for by no link or joint that is written."""
+        for parent, of in self._kept:
+            message = f"a kept element of a {parent} that is not written"
+            self._notes.gather("not-written", f"{parent} {quoted(of)}", message)
 
     def lines(self, link: str) -> Iterator[str]:
         """The elements of a link, without their indentation."""
@@ -144,7 +156,9 @@ class UrdfGeometries:
 
     def _element(self, tag: str, each: Geometry) -> Iterator[str]:
         named = f" name={text_value(each.name)}" if each.name else ""
-        yield f"<{tag}{named}>"
+        own = each.format == "urdf"
+        more = "".join(f" {key}={text_value(value)}" for key, value in each.attributes) if own else ""
+        yield f"<{tag}{named}{more}>"
         turned = "" if each.pose.rotation == IDENTITY else f" rpy={values(rpy_of(each.pose.rotation))}"
         if turned or any(each.pose.xyz):
             yield f"  <origin xyz={values(each.pose.xyz)}{turned}/>"
@@ -158,14 +172,16 @@ class UrdfGeometries:
         yield f"  <geometry><{each.kind} {shape}/></geometry>"
         if tag == "visual" and (key := _look(each)) is not None:
             yield f"  <material name={text_value(self._materials[key])}/>"
+        if own and each.elements:
+            yield f"  {each.elements}"
         yield f"</{tag}>"
 
-    def _name_material(self, each: Geometry, taken: set[str]) -> None:
+    def _name_material(self, each: Geometry, taken: dict[str, int]) -> None:
         """Name a material once: readers take two of one name for the same."""
         key = _look(each)
         if each.role == "collision" or key is None or key in self._materials:
             return
-        called = self._materials[key] = unused(each.material or f"material_{len(self._materials)}", taken)
+        called = self._materials[key] = numbered(each.material or f"material_{len(self._materials)}", taken)
         inside = "" if each.color is None else f"<color rgba={values(each.color)}/>"
         inside += f"<texture filename={text_value(self._names.of(each.texture, each))}/>" if each.texture else ""
         if inside:

@@ -58,6 +58,7 @@ def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotT
         lines += _joint(replace(joint, armature=armature), shapes.kept("joint", joint.name), notes)
     lines += _loops(model, robot, notes)
     lines += [f"  {line}" for line in shapes.kept("robot")]
+    shapes.note_left()
     note_unread(model, notes)
     return RobotText.of([*lines, "</robot>"], notes)
 

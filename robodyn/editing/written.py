@@ -98,6 +98,16 @@ def name(what: str, given: str) -> str:
     return quoteattr(given, _LINES)
 
 
+def numbered(name: str, taken: dict[str, int]) -> str:
+    """`name`, or with a number behind it where it is among the names `taken`, to which it is added."""
+    found = name
+    while found in taken:
+        taken[name] += 1
+        found = f"{name}_{taken[name]}"
+    taken[found] = 1
+    return found
+
+
 def text_value(given: str) -> str:
     """A text as an attribute's value, in quotes, without what XML cannot hold."""
     return quoteattr(_NOT_XML.sub("?", given), _LINES)

@@ -115,9 +115,11 @@ def test_a_joint_follows_another_by_an_equality():
 
 
 def test_what_has_no_part_is_reported():
-    text = """<mujoco><option density="1" timestep="0.01"/><worldbody>
+    text = """<mujoco><option density="1" timestep="0.01"/>
+    <worldbody>
     <body name="b" gravcomp="1" pos="0 0 1"><freejoint name="f"/><geom size="1"/>
-    <body name="c"><joint name="j" stiffness="2" solreflimit="0.01 1"/><geom size="1" name="g"/><site name="s"/></body></body>
+    <body name="c"><joint name="j" stiffness="2" solreflimit="0.01 1"/>
+    <geom size="1" name="g"/><site name="s"/></body></body>
     <body mocap="true" name="m"/>
     <body><joint type="ball" range="0 1" limited="true"/><geom size="1"/></body></worldbody>
     <tendon><fixed name="t"><joint joint="j" coef="1"/></fixed></tendon>

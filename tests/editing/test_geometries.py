@@ -387,3 +387,123 @@ def test_robot_objects_have_the_shapes_of_their_files(library, robot):
     )
     there = module.URDF.load(str(path), **options)
     require_same_shapes(rd.load_urdf(path), rd.load_urdf(there))
+
+
+CONTROLLED = """<robot name="r"><link name="a"/><link name="b"/><link name="c"/><link name="d"/>
+<joint name="ab" type="continuous"><parent link="a"/><child link="b"/></joint>
+<joint name="bc" type="continuous"><parent link="b"/><child link="c"/></joint>
+<joint name="fix" type="fixed"><parent link="c"/><child link="d"/></joint><gazebo reference="fix"><x/></gazebo>
+<gazebo><plugin name="p" type="ab"><joint_name>ab</joint_name><link name="c"/><collision>s</collision></plugin></gazebo>
+<link name="e"/><joint name="de" type="fixed"><parent link="d"/><child link="e"/></joint>
+<ros2_control name="sys" type="system"><joint name="ab"/><joint name="bc"/>
+<sensor name="imu"><param name="frame_id">c</param></sensor>
+<transmission name="t"><joint name="ab"/></transmission></ros2_control>
+<transmission name="differential"><joint name="ab"/><joint name="bc"/>
+<actuator name="m"/><actuator name="n"/></transmission>
+</robot>"""
+
+
+def test_names_in_kept_elements_are_those_of_the_new_robot():
+    model = rd.load_urdf(CONTROLLED)
+    both = model.attach(model, "e", prefix="x_")
+    plugin, system = (
+        next(each.text for each in both.extensions[4:] if each.text.startswith(start))
+        for start in ("<gazebo><plugin", "<ros2_control")
+    )
+    assert '<plugin name="p" type="ab"><joint_name>x_ab</joint_name><link name="x_c"/>' in plugin
+    for part in (
+        'name="x_sys"',
+        '<joint name="x_ab"/><joint name="x_bc"/>',
+        ">x_c</param>",
+        '<joint name="x_ab"/></tr',
+    ):
+        assert part in system, part
+    locked = model.lock({"ab": 0.1})
+    text = "".join(each.text for each in locked.extensions)
+    assert "differential" not in text and '<ros2_control name="sys" type="system"><joint name="bc"/><sensor' in text
+    assert '<transmission name="t">' not in text
+    dropped = [each for each in locked.report if each.code == "extension-dropped"]
+    assert len(dropped) == 2 and any("joints in it are gone" in each.message for each in dropped)
+
+
+def test_fixed_joints_that_step_aside_take_their_elements_along():
+    model = rd.load_urdf(CONTROLLED)
+    names = {name: f"{name}2" for name in (*model.link_names, *model.joint_names)}
+    other = replace(
+        model,
+        link_names=[names[name] for name in model.link_names],
+        joint_names=[names[name] for name in model.joint_names],
+        body_names=[names[name] for name in model.body_names],
+        extensions=[each for each in model.extensions if "fix" in each.text],
+    )
+    both = model.attach(other, "e")
+    joint = both.link_joints[both.link_names.index("d2")]
+    assert joint == "_fix" and '<gazebo reference="_fix">' in both.extensions[-1].text
+
+
+def test_a_sensor_is_where_its_site_was_when_the_site_carries_something(tmp_path):
+    mujoco = pytest.importorskip("mujoco")
+    model = rd.load_mjcf(SCENE_OF_SENSORS)
+    before, after = (
+        mujoco.MjModel.from_xml_string(str(text))
+        for text in (model.to_mjcf(), model.with_frames({"tcp": ("s", (0.0, 0.0, 0.1))}).to_mjcf())
+    )
+    values = []
+    for m in (before, after):
+        data = mujoco.MjData(m)
+        data.qpos[:] = 0.4
+        mujoco.mj_forward(m, data)
+        values.append(data.sensordata.copy())
+    np.testing.assert_allclose(values[1], values[0], atol=CLOSE)
+
+
+SCENE_OF_SENSORS = """<mujoco><worldbody><body name="a"><joint axis="0 1 0"/>
+<geom size="0.1 0.2" type="capsule" pos="1 0 0"/>
+<site name="s" pos="0.3 0 0" euler="10 20 30"/></body></worldbody>
+<sensor><framepos objtype="site" objname="s"/><framequat objtype="site" objname="s"/></sensor></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    "frame", ['refpos="1 2 3" scale="-1 2 3"', 'refpos="1 2 3" refquat="0.9 0.1 0.2 0.3" scale="2 2 2"']
+)
+def test_frames_of_meshes_are_kept(frame, tmp_path):
+    """Vertices in the world, of the file and of what is written of it."""
+    mujoco = pytest.importorskip("mujoco")
+    (tmp_path / "part.obj").write_text(TETRAHEDRON)
+    text = f"""<mujoco><asset><mesh name="m" file="part.obj" {frame}/></asset><worldbody><body><joint/>
+    <geom type="mesh" mesh="m" pos="0.1 0.2 0.3" euler="10 20 30"/></body></worldbody></mujoco>"""
+    (tmp_path / "scene.xml").write_text(text)
+    places = []
+    for m in (
+        mujoco.MjModel.from_xml_path(str(tmp_path / "scene.xml")),
+        mujoco.MjModel.from_xml_string(str(rd.load_mjcf(tmp_path / "scene.xml").to_mjcf())),
+    ):
+        data = mujoco.MjData(m)
+        mujoco.mj_kinematics(m, data)
+        found = m.mesh_vert @ data.geom_xmat[0].reshape(3, 3).T + data.geom_xpos[0]
+        places.append(found[np.lexsort(np.round(found, 4).T)])
+    np.testing.assert_allclose(places[1], places[0], atol=1e-5)
+
+
+def test_what_mjcf_cannot_keep_is_named():
+    text = """<mujoco><option timestep="0.01"><flag contact="disable"/></option><worldbody><light/>
+    <body name="b" pos="0 0 1"><freejoint/><geom size="1"/>
+    <body><joint name="j" type="ball" range="0 1" limited="true"/><geom size="1"/></body></body></worldbody></mujoco>"""
+    report = said(rd.load_mjcf(text).to_mjcf())
+    for part in ("timestep", "disableflags", "lights", "range of a ball joint", "where MuJoCo begins"):
+        assert part in report, part
+
+
+def test_a_folder_behind_a_link_is_where_it_is(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "in" / "arm.urdf").write_text(ARM)
+    (tmp_path / "in" / "part.obj").write_text(TETRAHEDRON)
+    try:
+        (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
+    except OSError:
+        pytest.skip("no links here")
+    text = rd.load_urdf(tmp_path / "in" / "arm.urdf").to_urdf(folder=tmp_path / "link")
+    (tmp_path / "link" / "out.urdf").write_text(text)
+    (mesh,) = (each for each in rd.load_urdf(tmp_path / "link" / "out.urdf").geometries if each.kind == "mesh")
+    assert Path(tmp_path / "link", mesh.mesh).is_file()
