@@ -103,9 +103,11 @@ def test_other_code_and_engines(options):
     assert far(found.qd[-1], wanted.qd[-1]) < 1e-10
 
 
-@pytest.mark.parametrize(("bodies", "engine"), [(6, "reference"), pytest.param(70, "cpu", marks=pytest.mark.matrix)])
-def test_robots_that_are_no_program(bodies, engine, monkeypatch):
-    """By arrays, state by state: against the equation, and derivatives against differences."""
+@pytest.mark.parametrize(
+    ("bodies", "engine"), [(3, "cpu"), (6, "reference"), pytest.param(70, "cpu", marks=pytest.mark.matrix)]
+)
+def test_programs_and_arrays_solve_the_equation(bodies, engine, monkeypatch):
+    """Programs, and arrays where a robot is too large for one, state by state; derivatives against differences."""
     monkeypatch.setattr("robodyn.algorithms.linearly_implicit._MOST_SCALARS", 1)
     model, dt = rd.random_tree(bodies, seed=1, shape="chain"), 1e-3
     q, qd, tau = random_states(model, (2,))
