@@ -1,8 +1,8 @@
 """A program that has less of Python than there is here, as on Windows, and asks robots questions then.
 
-    python windows.py MODELS FOLDER
+    python windows.py little|all MODELS FOLDER
 
-with the folder of models, and one to write in.
+with how much it asks, the folder of models, and one to write in.
 
 Taken away before robodyn is imported: what the modules os, signal, mmap and socket lack on Windows; the modules fcntl,
 resource, pwd, grp and termios; `ctypes.CDLL(None)`, and C's library in `ctypes.pythonapi`; folders that are opened as
@@ -165,24 +165,15 @@ def ask(rd, model, dtype):
     return dyn
 
 
-def main(models, folder):
-    take_away()
-    import robodyn as rd
-
-    for wrong in ("os.fork()", "import fcntl", "os.sysconf('SC_PAGE_SIZE')", "ctypes.CDLL(None)", "mmap.MAP_PRIVATE"):
-        try:
-            exec(wrong)
-        except (AttributeError, ImportError, TypeError):
-            continue
-        raise AssertionError(f"{wrong} is there")
-    robots = pathlib.Path(models)
-    model = rd.load_urdf(robots / "cartpole.urdf")
-    for dtype in ("float64", "float32"):
-        dyn = ask(rd, model, dtype)
+def move(dyn):
     run = dyn.rollout(np.zeros((70, 2)), np.full((70, 2), 0.1), dt=1e-3, steps=20)
     assert np.isfinite(run.q).all() and np.abs(run.q[-1]).max() > 1e-4
-    floating = rd.load_urdf(robots / "satellite.urdf")
-    ask(rd, floating, "float64")
+
+
+def ask_more(rd, robots, model):
+    """Single precision, other robots, a solver of poses, loops, several threads."""
+    move(ask(rd, model, "float32"))
+    ask(rd, rd.load_urdf(robots / "satellite.urdf"), "float64")
 
     arm = rd.load_urdf(robots / "arm6.urdf")
     q = np.array([0.4, -0.9, 1.1, 0.3, 0.7, 0.2])
@@ -206,6 +197,23 @@ def main(models, folder):
     many = model.random_configuration(5, 20_000)
     shared = rd.Dynamics(model, threads=3, compile="lazy").mass_matrix(many)
     close(shared, rd.Dynamics(model, engine="reference").mass_matrix(many), "float64")
+
+
+def main(asked, models, folder):
+    take_away()
+    import robodyn as rd
+
+    for wrong in ("os.fork()", "import fcntl", "os.sysconf('SC_PAGE_SIZE')", "ctypes.CDLL(None)", "mmap.MAP_PRIVATE"):
+        try:
+            exec(wrong)
+        except (AttributeError, ImportError, TypeError):
+            continue
+        raise AssertionError(f"{wrong} is there")
+    robots = pathlib.Path(models)
+    model = rd.load_urdf(robots / "cartpole.urdf")
+    move(ask(rd, model, "float64"))
+    if asked == "all":
+        ask_more(rd, robots, model)
 
     file = pathlib.Path(folder) / "model.npz"
     for _ in range(2):  # also over one that is there

@@ -192,7 +192,7 @@ def test_mending_is_without_effect_on_what_is_sound():
 def test_hostile_texts_take_linear_time():
     """Each of these would take minutes if a part of them were looked at again and again."""
     n = 1_000_000
-    start = time.perf_counter()
+    start = time.thread_time()
     read_urdf(document(inside="<!--" + "-" * n + "-->"))
     read_urdf(document(inside="<!-- -- -->" + "<!---->" * (n // 20)))
     read_urdf(document(inside=b"<!-- " + b"\xff" * n + b" -->"))
@@ -208,7 +208,7 @@ def test_hostile_texts_take_linear_time():
     refused(document(inside="\1" + "<a>" * n), "nested more than 100 deep")
     refused(document(inside=f'<a x="&{"a" * n};"/>'), "undefined entity")
     refused(document(inside=f'\1<a x="&#{"1" * n};"/>'), "invalid character number")
-    assert time.perf_counter() - start < 60.0
+    assert time.thread_time() - start < 5.0
 
 
 def test_elements_are_bounded_behind_errors(monkeypatch):

@@ -42,18 +42,14 @@ def pids():
     return [child.process.pid for child in mjcf_compiler._IDLE]
 
 
-def test_a_child_is_kept_and_quick(anew):
+def test_a_child_is_kept(anew):
     rd.load_mjcf(GOOD)
     (first,) = pids()
     with pytest.raises(rd.LoadError, match="does not compile it"):
         rd.load_mjcf("<mujoco><nonsense/></mujoco>")
-    took = []
     for _ in range(5):
-        start = time.perf_counter()
         compiled(GOOD, {})
-        took.append(time.perf_counter() - start)
-    assert pids() == [first]
-    assert min(took) < 0.02  # 0.001 on a machine that has nothing else to do
+        assert pids() == [first]
 
 
 def test_a_lock_that_is_left_behind(anew):
@@ -64,9 +60,9 @@ def test_a_lock_that_is_left_behind(anew):
 
 def test_too_slow(anew, monkeypatch):
     rd.load_mjcf(GOOD)
-    monkeypatch.setattr(mjcf_compiler, "MOST_SECONDS", 0.7)
+    monkeypatch.setattr(mjcf_compiler, "MOST_SECONDS", 0.3)
     start = time.perf_counter()
-    with pytest.raises(rd.LoadError, match=r"more than 0.7 s to compile it, .*mujoco.MjModel\.from_xml_path"):
+    with pytest.raises(rd.LoadError, match=r"more than 0.3 s to compile it, .*mujoco.MjModel\.from_xml_path"):
         rd.load_mjcf(SLOW)
     assert time.perf_counter() - start < 10.0
     monkeypatch.undo()
@@ -145,24 +141,25 @@ def test_warnings_of_mujoco_are_findings():
     assert "settotalmass" in found.message and found.severity == "warning"
 
 
-def test_threads(anew):
+def test_threads(anew, monkeypatch):
+    monkeypatch.setattr(mjcf_compiler, "_MOST_IDLE", 2)
     found, errors = [], []
 
     def load(k):
         try:
-            for n in range(6):
+            for n in range(3):
                 text = GOOD.replace('"j"', f'"j{k}_{n}"')
                 assert rd.load_mjcf(text).joint_names == (f"j{k}_{n}",)
             found.append(k)
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=load, args=(k,)) for k in range(6)]
+    threads = [threading.Thread(target=load, args=(k,)) for k in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sorted(found) == list(range(6)) and not errors and len(pids()) <= 4
+    assert sorted(found) == list(range(3)) and not errors and len(pids()) <= 2
 
 
 @POSIX

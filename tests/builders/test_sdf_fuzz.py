@@ -22,7 +22,9 @@ from mutations import Node, as_bytes, mutate
 import robodyn as rd
 
 EXAMPLES = 60
-"""Files in one ordinary run: about 2 seconds."""
+"""Files in one ordinary run."""
+FAMILIES = [8, pytest.param(60, marks=pytest.mark.matrix)]
+"""Files that include others take longer: how many there are in every run, and in the larger one."""
 
 NIGHTLY = 120.0
 """Seconds of the nightly run."""
@@ -232,10 +234,9 @@ def families_or_refuse(family, base, strict):
 family_arguments = given(mutated_families(), st.sampled_from([None, "fixed", "floating"]), st.booleans())
 
 
-@SETTINGS
-@family_arguments
-def test_mutated_files_that_include_others_are_read_or_refused(family, base, strict):
-    families_or_refuse(family, base, strict)
+@pytest.mark.parametrize("examples", FAMILIES)
+def test_mutated_files_that_include_others_are_read_or_refused(examples):
+    settings(SETTINGS, max_examples=examples)(family_arguments(families_or_refuse))()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -289,10 +290,9 @@ def family_same_as_drake(family):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pydrake") is None, reason="Drake is not installed")
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(families())
-def test_files_that_include_others_are_what_drake_makes_of_them(family):
-    family_same_as_drake(family)
+@pytest.mark.parametrize("examples", FAMILIES)
+def test_files_that_include_others_are_what_drake_makes_of_them(examples):
+    settings(SETTINGS, max_examples=examples)(given(families())(family_same_as_drake))()
 
 
 @pytest.mark.nightly

@@ -46,9 +46,10 @@ def test_constraints_of_files_are_replaced():
     assert changed != model and replace(changed, constraints=model.constraints) == model
 
 
-def test_gains_are_what_their_formula_says(make_dynamics, tolerance):
+@pytest.mark.parametrize("robot", ["double_pendulum", pytest.param("every_kind", marks=pytest.mark.matrix)])
+def test_gains_are_what_their_formula_says(robot, make_dynamics, tolerance):
     """Accelerations of rows change by -k_v phidot - k_p phi, each gain on its own."""
-    model = of_every_kind()
+    model = of_every_kind() if robot == "every_kind" else rd.load_urdf(robots.own(robot))
     held = some(model, 4)
     free = [replace(each, baumgarte=None) for each in held]
     q, qd, tau = random_states(model, (3,), seed=4)

@@ -40,12 +40,11 @@ STANCES = {
         TREE: "difference difference_gradient distance integrate integrate_gradient interpolate neutral "
         "random_configuration",
         OTHER: "armature attach configurations constraints coordinate_names coupling damping digest drawn_from "
-        "effort_limit "
-        "euler_tour extensions file_tree free_joints friction geometries "
-        "graph has_mimic joint_index link_index link_inertia link_joints "
-        "link_parent load lock lower n_bodies n_constraints n_rows normalized nq nq_tree nv nv_tree of_checked "
-        "plot_tree proximal quaternion_starts report reroot save source subtree to_mjcf to_urdf total_mass tree "
-        "tree_coordinates unit_coordinates upper velocity_limit velocity_names with_frames with_inertia",
+        "effort_limit euler_tour extensions file_tree free_joints friction geometries graph has_mimic "
+        "joint_index link_index link_inertia link_joints link_parent load lock lower n_bodies n_constraints "
+        "n_rows normalized nq nq_tree nv nv_tree of_checked plot_tree proximal quaternion_starts report "
+        "reroot save source subtree to_mjcf to_urdf total_mass tree tree_coordinates unit_coordinates upper "
+        "velocity_limit velocity_names with_frames with_inertia",
     },
     "InverseKinematics": {OBEYS: "solve", OTHER: "n_targets"},
     "Rollout": {OTHER: "load model plot save save_html"},

@@ -112,8 +112,7 @@ def test_reports_are_tuples_that_show_as_tables(arm: rd.Model) -> None:
     assert type(report) is Report and isinstance(report, tuple) and report == tuple(report)
     for other in (pickle.loads(pickle.dumps(arm)), copy.deepcopy(arm), replace(arm, name="other")):
         assert type(other.report) is Report and other.report == report
-    assert report[0].code in str(report)
-    assert report[0].code in report._repr_html_()
+    assert "merged-link" in str(report) and "merged-link" in report._repr_html_()
     assert str(replace(arm, report=()).report) == "nothing was found"
     assert replace(arm, report=())._repr_html_() != ""
     assert type(rd.read_urdf(own("arm6")).report) is Report

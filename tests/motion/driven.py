@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from robots import own
 
 import robodyn as rd
+from robodyn.integrators import INTEGRATORS
 from robodyn.joints import KINDS
 
 
@@ -21,9 +23,13 @@ def far(got: Any, wanted: Any) -> float:
     return float((np.abs(got - wanted).max(-1) / (1.0 + np.abs(wanted).max(-1))).max())
 
 
+EVERY_INTEGRATOR = [
+    pytest.param(name, marks=pytest.mark.matrix) if name == "implicit" else name for name in INTEGRATORS
+]
+"""By name. Programs of "implicit" take the longest to compile; tests/motion/test_spin.py is about it in every run."""
 MATCHED = [
     ("small", "semi_implicit_euler"),
-    ("small", "implicit"),
+    pytest.param("small", "implicit", marks=pytest.mark.matrix),
     ("small", "euler"),
     ("small", "midpoint"),
     ("small", "rk4"),

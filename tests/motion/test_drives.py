@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
-from driven import every_kind, far
+from driven import EVERY_INTEGRATOR, every_kind, far
 from robots import own
 
 import robodyn as rd
-from robodyn.integrators import INTEGRATORS
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def test_a_step_is_driven_from_where_it_leads(robot, request, make_dynamics, eng
         assert far(run.qd[1], wanted) < (1e-10 if engine_dtype[1] == "float64" else 5e-3), limits
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.some(of=3, rest="matrix")
 def test_targets_and_limits_are_the_same_in_every_code(integrator, awkward, mimicking):
     """One program, rolled code, arrays."""

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
-from driven import every_kind, far
+from driven import EVERY_INTEGRATOR, every_kind, far
 from robots import own
 
 import robodyn as rd
-from robodyn.integrators import IMPLICIT, INTEGRATORS, STICTION
+from robodyn.integrators import IMPLICIT, STICTION
 
 BOTH = ("damping", "friction")
 
@@ -91,7 +91,7 @@ def test_coefficients_may_differ_from_state_to_state(robot, request, make_dynami
         assert far(alone.qd[1], run.qd[1]) > 1e-4, f"{name} is one of several"
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.some(of=3, rest="matrix")
 def test_given_coefficients_are_those_of_a_model_that_has_them(integrator, awkward):
     """By every integrator; in one program, in rolled code, and over arrays."""
@@ -157,7 +157,7 @@ def test_damping_costs_no_order(integrator, order, awkward):
     assert np.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.2)
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.some(of=4, rest="matrix")
 def test_explicit_steps_that_are_too_long_for_the_damping_are_warned_of(integrator, make_dynamics):
     model = rd.load_urdf(own("arm7"))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
+from driven import EVERY_INTEGRATOR
 from robots import own
 
 import robodyn as rd
@@ -40,7 +41,7 @@ def distance(model: rd.Model, a: Any, b: Any) -> float:
 # Numbers.
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.some(of=7, rest="matrix")
 def test_rollouts_are_the_same_on_every_engine(integrator, awkward, make_dynamics, engine_dtype):
     q, qd, tau = random_states(awkward, (3,))
@@ -79,7 +80,7 @@ def test_a_semi_implicit_step_is_forward_dynamics_and_integrate(awkward):
     assert np.abs(run.q[1] - awkward.integrate(q, after, 1e-2)).max() < 1e-12
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.some(of=8, rest="matrix")
 def test_a_step_is_a_rollout_of_one(integrator, awkward, make_dynamics, engine_dtype):
     dyn = make_dynamics(awkward)

@@ -84,8 +84,15 @@ def test_a_step_is_kahans(robot, fast, make_dynamics, engine_dtype, tolerance):
     assert far(u, found) < 10.0 * tolerance
 
 
-@pytest.mark.parametrize("options", [{"engine": "reference"}, {"engine": "scan"}, {"code": "rolled"}, {"threads": 2}])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"engine": "reference"},
+        {"threads": 2},
+        pytest.param({"engine": "scan"}, marks=pytest.mark.matrix),
+        pytest.param({"code": "rolled"}, marks=pytest.mark.matrix),
+    ],
+)
 def test_other_code_and_engines(options):
     """Programs and arrays, with all that a step can be given."""
     model = every_kind()
@@ -96,12 +103,15 @@ def test_other_code_and_engines(options):
     assert far(found.qd[-1], wanted.qd[-1]) < 1e-10
 
 
-def test_robots_that_are_no_program(monkeypatch):
-    """A chain of 70 bodies, by arrays, state by state: against the equation, and derivatives against differences."""
+@pytest.mark.parametrize(
+    ("bodies", "engine"), [(3, "cpu"), (6, "reference"), pytest.param(70, "cpu", marks=pytest.mark.matrix)]
+)
+def test_programs_and_arrays_solve_the_equation(bodies, engine, monkeypatch):
+    """Programs, and arrays where a robot is too large for one, state by state; derivatives against differences."""
     monkeypatch.setattr("robodyn.algorithms.linearly_implicit._MOST_SCALARS", 1)
-    model, dt = rd.random_tree(70, seed=1, shape="chain"), 1e-3
+    model, dt = rd.random_tree(bodies, seed=1, shape="chain"), 1e-3
     q, qd, tau = random_states(model, (2,))
-    dyn = rd.Dynamics(model, engine="cpu")
+    dyn = rd.Dynamics(model, engine=engine)
     after = dyn.step(q, qd, tau, dt, integrator="implicit")[1]
     gradient = dyn.inverse_dynamics_gradient(q, qd, 0.0 * qd)[1]
     M = dyn.mass_matrix(q) + 0.5 * dt * gradient

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from driven import MATCHED, ROBOTS, every_kind, everything
+from driven import EVERY_INTEGRATOR, MATCHED, ROBOTS, every_kind, everything
 from robots import own
 
 import robodyn as rd
-from robodyn.integrators import IMPLICIT, INTEGRATORS
+from robodyn.integrators import IMPLICIT
 
 SMALL = 1e-5
 
@@ -44,7 +44,7 @@ def differences(dyn: rd.Dynamics, q: Any, qd: Any, tau: Any, dt: float, **option
 
 
 @pytest.mark.filterwarnings("ignore:rollout. .* is unstable:RuntimeWarning")
-@pytest.mark.parametrize("integrator", INTEGRATORS)
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.parametrize("robot", ROBOTS)
 @pytest.mark.parametrize("given", ["nothing", "everything", "limits"])
 @pytest.mark.some(of=12, rest="matrix")
