@@ -16,7 +16,7 @@ from robodyn.builders.findings import Notes
 from robodyn.editing import holding
 from robodyn.editing.placing import transform_in
 from robodyn.editing.written import quaternion_of
-from robodyn.joints import KINDS
+from robodyn.joints import KINDS, unit_quaternion
 from robodyn.messages import quoted
 from robodyn.model_fields import Configurations
 from robodyn.spatial import transpose
@@ -53,8 +53,12 @@ def lock(fields: Fields, model: Model, held: Mapping[int, tuple[float, ...]]) ->
         if model.mimics[b] >= 0:
             continue
         kind, q = KINDS[model.joint_kind[b]], int(model.q_start[b])
-        for name, there in zip(fields["configurations"], fields["tree_configurations"][q : q + kind.nq].T, strict=True):
-            if np.abs(np.array(kind.difference(*map(tuple, (there, at))))).max() > _CLOSE:
+        for name, row in zip(fields["configurations"], fields["tree_configurations"][q : q + kind.nq].T, strict=True):
+            there = tuple(row.tolist())
+            if kind.quaternion is not None:  # of any length but 0
+                k = kind.quaternion
+                there = (*there[:k], *unit_quaternion(there[k : k + 4]), *there[k + 4 :])
+            if not np.abs(np.array(kind.difference(there, tuple(at)))).max() <= _CLOSE:
                 message = f"it has joint {quoted(model.joint_names[b])} elsewhere than where it is locked"
                 notes.gather("configuration-changed", _element(name), message)
     holding.note(fields, notes)

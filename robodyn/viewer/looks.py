@@ -6,6 +6,7 @@ out, and said. Files that a robot names are opened where they lie on this machin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -24,6 +25,8 @@ from robodyn.viewer.meshes import read_mesh
 
 _GREY = (0.72, 0.74, 0.77, 1.0)
 _MOST_SAID = 20
+_MOST_FACES, _MOST_SECONDS = 5_000_000, 120.0
+"""Faces of all meshes together, and how long reading them may take."""
 _FLAT = 1e-4
 """Thickness of a plane that is drawn, beside its shorter edge."""
 _COLOURED = (".dae", ".glb", ".gltf", ".obj")
@@ -77,7 +80,7 @@ class _Maker:
     """Makes objects of trimesh; files of meshes are read once."""
 
     def __init__(self, files: MeshFiles) -> None:
-        self._files = files
+        self._files, self._faces, self._end = files, 0, time.monotonic() + _MOST_SECONDS
         self._meshes: dict[Path, Any] = {}
 
     def made(self, each: Geometry) -> Any:
@@ -92,7 +95,14 @@ class _Maker:
         if path is None:
             raise LoadError(f"mesh {quoted(each.mesh)} is not found")
         if path not in self._meshes:
+            if time.monotonic() > self._end:
+                raise LoadError(f"mesh {quoted(each.mesh)}: those before it took {_MOST_SECONDS:g} s, the most allowed")
             self._meshes[path] = read_mesh(path)
+        self._faces += sum(len(part.faces) for part in self._meshes[path].geometry.values())
+        if self._faces > _MOST_FACES:
+            raise LoadError(
+                f"mesh {quoted(each.mesh)}: with it there are more than {_MOST_FACES} faces, the most drawn"
+            )
         mesh = self._meshes[path].copy()
         if each.size != (1.0, 1.0, 1.0):
             mesh.apply_transform(np.diag([*each.size, 1.0]))
