@@ -1,18 +1,14 @@
-"""What the process does that reads meshes for another one: see `meshes`.
+"""The program of the child process that reads meshes: see `robodyn.viewer.meshes`, which asks it.
 
-It is alone in its process, so that it may set limits of the process and of the libraries in it.
+It is alone in its process, so that it may change the libraries in it.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import os
-import pickle
-import select
-import sys
-import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +26,8 @@ _MOST_FILES = 1000
 _MOST_FACES, _MOST_PARTS = 5_000_000, 20_000
 _MOST_PIXELS = 1 << 26
 """Of all pictures of a mesh together: one of 8192 x 8192."""
-_MEMORY = 4 << 30
 _PICTURES = ("PNG", "JPEG", "BMP", "GIF", "TGA", "TIFF", "WEBP")
 """Formats that are opened: others would have more read, or run other programs."""
-_IDLE = 30.0
-"""Seconds after which it ends where there is nothing to do."""
-_LARGEST_REQUEST = 1 << 20
 
 
 class _RefusedError(Exception):
@@ -113,40 +105,27 @@ class _Pictures:
         return found
 
 
-def main() -> None:
-    """Read what is asked for on stdin, and answer on stdout, until there is nothing more."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what others print is no answer
-    pictures = _limited()
-    from robodyn.viewer.meshes import received
+def start() -> Callable[[list[bytes]], list[bytes]]:
+    """The function that answers requests: see `robodyn.child.Program`. A request is a path; a response is why the mesh
+    is refused, or nothing and the bytes of a .glb."""
+    pictures = _pictures()
 
-    while _is_asked():
-        try:
-            path, seconds = pickle.loads(received(sys.stdin.buffer, _LARGEST_REQUEST))
-        except EOFError:
-            return
-        _limit_time(seconds)
-        data = pickle.dumps(_answer(Path(path), pictures), protocol=pickle.HIGHEST_PROTOCOL)
-        answers.write(len(data).to_bytes(8, "little"))
-        answers.write(data)
-        answers.flush()
-
-
-def _answer(path: Path, pictures: _Pictures | None) -> tuple[str, Any]:
-    """Why a mesh is refused, or "" and its scene."""
-    if pictures is not None:
-        pictures.begin()
-    try:
+    def answer(request: list[bytes]) -> list[bytes]:
+        path = Path(os.fsdecode(request[0]))
         folder = _Folder(path)
-        scene = _scene(path, folder)
-    except _RefusedError as error:
-        return str(error), None
-    except MemoryError:
-        return f"takes more than {_MEMORY} bytes of memory, the most that it may", None
-    except Exception as error:  # readers of others, which raise anything
-        return f"cannot be read: {brief(error)}", None
-    refused = folder.refused or (pictures.refused if pictures is not None else "")
-    return refused, None if refused else scene
+        if pictures is not None:
+            pictures.begin()
+        try:
+            data = _scene(path, folder).export(file_type="glb")
+        except MemoryError:  # of which a new process may have more
+            raise
+        except Exception as error:  # readers of others, which raise anything
+            why = str(error) if isinstance(error, _RefusedError) else f"cannot be read: {brief(error)}"
+            return [why.encode(errors="replace")]
+        refused = folder.refused or (pictures.refused if pictures is not None else "")
+        return [refused.encode(errors="replace")] if refused else [b"", data]
+
+    return answer
 
 
 def _scene(path: Path, folder: _Folder) -> Any:
@@ -162,12 +141,11 @@ def _scene(path: Path, folder: _Folder) -> Any:
     scene = trimesh.load_scene(io.BytesIO(data), file_type=kind[1:], resolver=folder)
     # Points and lines are no surfaces, and are neither painted nor drawn.
     scene.delete_geometry([name for name, each in scene.geometry.items() if not len(getattr(each, "faces", ()))])
-    if not all(np.isfinite(each.vertices).all() for each in scene.geometry.values()) or scene.is_empty:
+    with np.errstate(over="ignore"):  # a .glb has numbers of single precision
+        finite = all(np.isfinite(np.float32(each.vertices)).all() for each in scene.geometry.values())
+    if scene.is_empty or not finite:
         raise _RefusedError("has no faces, or places that are not finite")
     _require_few(scene)
-    scene._source = None  # the file, which does not go through a pipe
-    for each in scene.geometry.values():
-        each._source = None
     return scene
 
 
@@ -181,33 +159,10 @@ def _require_few(scene: Any) -> None:
         raise _RefusedError(f"has {faces} faces; at most {_MOST_FACES} are drawn")
 
 
-def _limited() -> _Pictures | None:
-    """Set the limits that hold for good; pictures as they are opened from now on, if they can be."""
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    except (ImportError, OSError, ValueError):  # not on this system, or less is allowed already
-        pass
+def _pictures() -> _Pictures | None:
+    """Pictures as they are opened from now on, if they can be."""
     try:
         import PIL.Image
     except ImportError:
         return None
     return _Pictures(PIL.Image)
-
-
-def _limit_time(seconds: float) -> None:
-    """Let the system end this process where it computes for longer, in case nobody is there any more who would."""
-    try:
-        import resource
-    except ImportError:
-        return
-    until = math.ceil(time.process_time() + 2.0 * seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _is_asked() -> bool:
-    """Wait until there is something to read on stdin; False where there was nothing for a while."""
-    if os.name != "posix":  # there select knows sockets alone
-        return True
-    return bool(select.select([sys.stdin], [], [], _IDLE)[0])
