@@ -17,7 +17,7 @@ _MOST_WARNINGS = 20
 
 
 def start() -> Callable[[list[bytes]], list[Any]]:
-    """The function that answers requests: see `robodyn.child.Program`."""
+    """The function that answers requests: see `robodyn.builders.child.Program`."""
     printed = _printed()
     os.environ["MUJOCO_GL"] = "disable"
     import mujoco

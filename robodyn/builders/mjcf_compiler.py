@@ -1,4 +1,4 @@
-"""MJCF that MuJoCo compiles in a child process, within limits of time and memory: see `robodyn.child`.
+"""MJCF that MuJoCo compiles in a child process, within limits of time and memory: see `robodyn.builders.child`.
 
 What it makes comes back as the bytes of a .mjb.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from robodyn import child
-from robodyn.builders import mjcf_child
+from robodyn.builders import child, mjcf_child
 from robodyn.errors import LoadError, UnavailableError
 
 MOST_SECONDS = 30.0

@@ -106,8 +106,10 @@ class _Pictures:
 
 
 def start() -> Callable[[list[bytes]], list[bytes]]:
-    """The function that answers requests: see `robodyn.child.Program`. A request is a path; a response is why the mesh
-    is refused, or nothing and the bytes of a .glb."""
+    """The function that answers requests: see `robodyn.builders.child.Program`.
+
+    A request is a path. A response is why the mesh is refused, or an empty text and the bytes of a .glb.
+    """
     pictures = _pictures()
 
     def answer(request: list[bytes]) -> list[bytes]:

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from robodyn import child
+from robodyn.builders import child
 from robodyn.errors import LoadError
 from robodyn.files import LONGEST_PATH
 from robodyn.messages import quoted

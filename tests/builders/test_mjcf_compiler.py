@@ -18,8 +18,7 @@ from test_mjcf_files import stl
 from test_mjcf_sites import ARM as SITES
 
 import robodyn as rd
-from robodyn import child
-from robodyn.builders import mjcf_compiler
+from robodyn.builders import child, mjcf_compiler
 from robodyn.builders.mjcf_compiler import compiled
 
 mujoco = pytest.importorskip("mujoco")

@@ -1,14 +1,14 @@
-"""Child processes for what may go wrong: libraries in C++ that read files which come from anywhere.
+"""Child processes in which libraries read files that come from anywhere, within limits of time, memory and size.
 
-A small file can keep such a library busy for hours, take all memory, crash it, or leave a lock behind after which it
-never answers again. So it works in a process of its own, within limits of time, memory and size, which can be stopped
-at any time. The process is kept for the next request, unless something went wrong in it, and ends by itself when it has
-had nothing to do for a while.
+A small file can keep a library busy for hours, take all memory, crash it, or leave a lock behind after which it never
+answers again. A process of its own can be stopped at any time. It is kept for the next request, unless something went
+wrong in it, and ends by itself when it has had nothing to do for a while.
 
-`Program` is what this process uses; `serve` is what a child process does. Both sides send lists of parts: the number of
-parts, then each part behind its length, all numbers of 8 bytes.
+`Program` is what the parent uses; `serve` is what a child process does. Both send lists of parts, which are bytes: first
+the number of parts, then each part after its length, all numbers of 8 bytes.
 
-Nothing is locked: who asks takes a child process that nobody uses, or starts one, and puts it back.
+There are no locks, which the child of a fork could find taken: `Program.ask` takes a child process that nobody uses, or
+starts one, and puts it back.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_KEPT = 64 << 20
 """After a response of more bytes than this, a process may have too little memory for the next one, and is not kept."""
 _MOST_PARTS = 1000
 _SIZE, _PIECE = 8, 1 << 20
-_START = "import sys; sys.path[:] = sys.argv[5:]; from robodyn.child import serve; serve(*sys.argv[1:5])"
+_START = "import sys; sys.path[:] = sys.argv[5:]; from robodyn.builders.child import serve; serve(*sys.argv[1:5])"
 
 
 class NotStartedError(Exception):
@@ -251,13 +251,13 @@ def serve(module: str, seconds: str, memory: str, largest: str) -> NoReturn:
                 faulthandler.dump_traceback_later(_IDLE_SECONDS, exit=True, file=trace)
                 request = _receive(requests)
                 faulthandler.dump_traceback_later(float(seconds), exit=True, file=trace)
-                response = [_DONE, *answer(request)]
+                response = answer(request)
                 size = sum(map(len, response))
                 if size > int(largest):
-                    response = [_LARGE, str(size).encode()]
-                _send(responses, response)
-                if response[0] == _LARGE:
+                    _send(responses, [_LARGE, str(size).encode()])
                     break
+                _send(responses, [_DONE, *response])
+                del request, response
     except EOFError:  # the parent is gone
         pass
     except BaseException as error:  # the library may have left anything behind
@@ -271,7 +271,8 @@ def _limit(memory: int) -> None:
         import resource
     except ImportError:
         return
-    # Linux counts what is written to under RLIMIT_DATA; under RLIMIT_AS also what threads set aside and never use.
+    # RLIMIT_AS also counts addresses that are reserved and never used, 64 MiB and more for each thread. On Linux
+    # RLIMIT_DATA counts only memory that can be written to.
     for name, most in (("RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS", memory), ("RLIMIT_CORE", 0)):
         try:
             which = getattr(resource, name)
