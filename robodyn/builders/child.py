@@ -4,8 +4,8 @@ A small file can keep a library busy for hours, take all memory, crash it, or le
 answers again. A process of its own can be stopped at any time. It is kept for the next request, unless something went
 wrong in it, and ends by itself when it has had nothing to do for a while.
 
-`Program` is what the parent uses; `serve` is what a child process does. Both send lists of parts, which are bytes: first
-the number of parts, then each part after its length, all numbers of 8 bytes.
+`Program` is what the parent uses; `serve` is what a child process does. Both send lists of parts, which are bytes:
+first the number of parts, then each part after its length, all numbers of 8 bytes.
 
 There are no locks, which the child of a fork could find taken: `Program.ask` takes a child process that nobody uses, or
 starts one, and puts it back.
@@ -49,12 +49,16 @@ _SIZE, _PIECE = 8, 1 << 20
 _START = "import sys; sys.path[:] = sys.argv[5:]; from robodyn.builders.child import serve; serve(*sys.argv[1:5])"
 
 
+class _ClosedError(Exception):
+    """The other side of a pipe is gone, or sends what no program does."""
+
+
 class NotStartedError(Exception):
     """No child process can be started; says why."""
 
 
 class CrashedError(Exception):
-    """The child process ended before it answered, or answered what no program does; says how."""
+    """The child process ended before it answered, or its answer makes no sense; says how it ended."""
 
 
 class FailedError(Exception):
@@ -112,14 +116,14 @@ class Program:
             child.stop()
 
     def _answer(self, child: _Child, request: Sequence[bytes]) -> list[bytes]:
-        """What a child process answers. It is kept, or ended where it may not be as it was."""
+        """What a child process answers. It is kept if all went well, and ended otherwise."""
         keep = False
         try:
             until = time.monotonic() + self.seconds
             child.send(request, until)
             status, *response = child.receive(self.largest, until)
             keep = status == _DONE and sum(map(len, response)) <= _MOST_KEPT
-        except EOFError:
+        except _ClosedError:
             child.stop()
             raise CrashedError(_ending(child.process.returncode)) from None
         finally:
@@ -146,7 +150,7 @@ def _ending(code: int | None) -> str:
 
 
 class _Child:
-    """A child process that is ready to be asked.
+    """A child process that is ready for requests.
 
     Raises:
         NotStartedError: it cannot be started.
@@ -166,7 +170,7 @@ class _Child:
                 if status == _READY:
                     return
                 why = f"{quoted(python, 200)}: {text(b' '.join(error_text))}"
-            except (EOFError, TimeoutError):
+            except (_ClosedError, TimeoutError):
                 why = f"{quoted(python, 200)} does not start as Python does"
             except BaseException:
                 self.stop()
@@ -246,7 +250,7 @@ def serve(module: str, seconds: str, memory: str, largest: str) -> NoReturn:
         answer = importlib.import_module(module).start()
         _limit(int(memory))
         _send(responses, [_READY])
-        with open(os.devnull, "wb") as trace:  # noqa: PTH123 - pathlib has no name for it
+        with Path(os.devnull).open("wb") as trace:
             while True:
                 faulthandler.dump_traceback_later(_IDLE_SECONDS, exit=True, file=trace)
                 request = _receive(requests)
@@ -258,7 +262,7 @@ def serve(module: str, seconds: str, memory: str, largest: str) -> NoReturn:
                     break
                 _send(responses, [_DONE, *response])
                 del request, response
-    except EOFError:  # the parent is gone
+    except _ClosedError:  # the parent is gone
         pass
     except BaseException as error:  # the library may have left anything behind
         _send(responses, [_FAILED, f"{error} ({type(error).__name__})".encode(errors="replace")])
@@ -286,7 +290,7 @@ def _send(descriptor: int, parts: Sequence[Any], until: float | None = None) -> 
     """Send parts, which are bytes or the like.
 
     Raises:
-        EOFError: nobody reads any more.
+        _ClosedError: nobody reads any more.
         TimeoutError: that time has come.
     """
     pieces = [len(parts).to_bytes(_SIZE, "little")]
@@ -301,14 +305,14 @@ def _send(descriptor: int, parts: Sequence[Any], until: float | None = None) -> 
             except BlockingIOError:
                 continue
             except OSError:
-                raise EOFError from None
+                raise _ClosedError from None
 
 
 def _receive(descriptor: int, most: int | None = None, until: float | None = None) -> list[bytes]:
     """Parts that were sent, one at least, of no more than `most` bytes.
 
     Raises:
-        EOFError: nobody sends any more, or what no program does.
+        _ClosedError: nobody sends any more, or what no program does.
         TimeoutError: that time has come.
     """
 
@@ -318,7 +322,7 @@ def _receive(descriptor: int, most: int | None = None, until: float | None = Non
             _wait(descriptor, False, until)
             piece = os.read(descriptor, min(size, _PIECE))
             if not piece:
-                raise EOFError
+                raise _ClosedError
             pieces.append(piece)
             size -= len(piece)
         return b"".join(pieces)
@@ -328,18 +332,18 @@ def _receive(descriptor: int, most: int | None = None, until: float | None = Non
 
     count, parts, size = number(), list[bytes](), 0
     if count == 0 or (most is not None and count > _MOST_PARTS):
-        raise EOFError
+        raise _ClosedError
     for _ in range(count):
         length = number()
         size += length
         if most is not None and size > most + _PIECE:
-            raise EOFError
+            raise _ClosedError
         parts.append(exactly(length))
     return parts
 
 
 def _wait(descriptor: int, to_write: bool, until: float | None) -> None:
-    """Wait until a pipe can be read or written to, or has ended. Signals are heard meanwhile.
+    """Wait until a pipe can be read or written to, or has ended. Handlers of signals run meanwhile.
 
     Raises:
         TimeoutError: that time has come.

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 COMPILED, REFUSED = b"compiled", b"refused"
@@ -47,16 +48,16 @@ def start() -> Callable[[list[bytes]], list[Any]]:
 
 
 def _printed() -> int | None:
-    """A descriptor at which is found what MuJoCo prints, as much of it as a pipe holds; None where the system has no
-    pipes that let go of the rest."""
+    """A descriptor from which is read what MuJoCo prints, as much of it as a pipe holds; the rest is dropped. None on
+    Windows, whose pipes cannot drop anything."""
     if sys.platform == "win32":
         return None
-    found, printing = os.pipe()
-    os.set_blocking(found, False)
+    printed, printing = os.pipe()
+    os.set_blocking(printed, False)
     os.set_blocking(printing, False)
     for standard in (1, 2):
         os.dup2(printing, standard)
-    return found
+    return printed
 
 
 def _warnings(printed: int | None) -> list[bytes]:
@@ -71,10 +72,10 @@ def _warnings(printed: int | None) -> list[bytes]:
 
 
 def _leave_folder() -> None:
-    """Go to a folder that is no longer there, as MuJoCo writes its log to where it is."""
+    """Change to a folder that is removed at once: MuJoCo writes its log file to the current folder."""
     try:
         folder = tempfile.mkdtemp()
         os.chdir(folder)
-        os.rmdir(folder)  # noqa: PTH106 - pathlib would do the same
-    except OSError:  # a system that does not remove the folder of a process, or has no place for one
+        Path(folder).rmdir()
+    except OSError:  # there is no room for a folder, or the system does not remove one that is in use
         pass

@@ -27,19 +27,20 @@ _MOST_FACES, _MOST_PARTS = 5_000_000, 20_000
 _MOST_PIXELS = 1 << 26
 """Of all pictures of a mesh together: one of 8192 x 8192."""
 _PICTURES = ("PNG", "JPEG", "BMP", "GIF", "TGA", "TIFF", "WEBP")
-"""Formats that are opened: others would have more read, or run other programs."""
+"""Formats that are opened: readers of others open more files, or run other programs."""
 
 
 class _RefusedError(Exception):
-    """What a mesh names is not taken."""
+    """A mesh, or a file that it names, is not read; says why."""
 
 
 class _Folder(FilePathResolver):
-    """What lies beside a mesh or below: regular files alone, and not too much of them."""
+    """The files in a mesh's folder and below, for trimesh: only regular ones, and not too many bytes of them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
-        self._left, self._looks, self._found = _LARGEST_OF_ALL, _MOST_FILES, dict[Path, bytes]()
+        self._bytes_left, self._reads_left = _LARGEST_OF_ALL, _MOST_FILES
+        self._contents = dict[Path, bytes]()
         self.refused = ""
 
     def get(self, name: str) -> bytes:
@@ -59,19 +60,19 @@ class _Folder(FilePathResolver):
         raise FileNotFoundError(name)
 
     def _read(self, path: Path, name: str) -> bytes:
-        self._looks -= 1
-        if self._looks < 0:
+        self._reads_left -= 1
+        if self._reads_left < 0:
             raise self._refuse(f"names files more than {_MOST_FILES} times")
-        if path not in self._found:
+        if path not in self._contents:
             try:
-                data = read_regular(path, self._left)
+                data = read_regular(path, self._bytes_left)
             except (RobodynError, OSError) as error:
                 raise self._refuse(f"names {quoted(name)}, which cannot be read: {error}") from None
-            self._left -= len(data)
-            if self._left < 0:
+            self._bytes_left -= len(data)
+            if self._bytes_left < 0:
                 raise self._refuse(f"names files of more than {_LARGEST_OF_ALL} bytes together")
-            self._found[path] = data
-        return self._found[path]
+            self._contents[path] = data
+        return self._contents[path]
 
     def _refuse(self, why: str) -> _RefusedError:
         self.refused = self.refused or why  # trimesh would draw the mesh without it, and not say so
@@ -79,27 +80,27 @@ class _Folder(FilePathResolver):
 
 
 class _Pictures:
-    """Instead of PIL's `open`: pictures of a mesh, as long as they are not too large."""
+    """Replaces PIL's `open`: refuses pictures of a mesh that have too many pixels together."""
 
     def __init__(self, image: Any) -> None:
-        self._open, self._left, self.refused = image.open, 0, ""
+        self._open, self._pixels_left, self.refused = image.open, 0, ""
         image.open = self
         image.MAX_IMAGE_PIXELS = _MOST_PIXELS
-        self._bombs = image.DecompressionBombWarning, image.DecompressionBombError
+        self._warnings = image.DecompressionBombWarning, image.DecompressionBombError
         warnings.simplefilter("error", image.DecompressionBombWarning)
 
     def begin(self) -> None:
-        """Another mesh."""
-        self._left, self.refused = _MOST_PIXELS, ""
+        """Count pixels anew, for another mesh."""
+        self._pixels_left, self.refused = _MOST_PIXELS, ""
 
     def __call__(self, file: Any, *given: Any, **options: Any) -> Any:
         try:
             found = self._open(file, formats=_PICTURES)
-        except self._bombs:
-            self._left = -1
+        except self._warnings:
+            self._pixels_left = -1
         else:
-            self._left -= found.width * found.height
-        if self._left < 0:
+            self._pixels_left -= found.width * found.height
+        if self._pixels_left < 0:
             self.refused = f"has pictures of more than {_MOST_PIXELS} pixels together"
             raise _RefusedError(self.refused)
         return found
@@ -152,7 +153,7 @@ def _scene(path: Path, folder: _Folder) -> Any:
 
 
 def _require_few(scene: Any) -> None:
-    """Raise where there are too many faces, or parts, which may each be there many times."""
+    """Raise if there are too many faces, or parts. A part counts as often as the scene shows it."""
     parts = [scene.graph[node][1] for node in scene.graph.nodes_geometry]
     if len(parts) > _MOST_PARTS:
         raise _RefusedError(f"has {len(parts)} parts; at most {_MOST_PARTS} are drawn")
@@ -162,7 +163,7 @@ def _require_few(scene: Any) -> None:
 
 
 def _pictures() -> _Pictures | None:
-    """Pictures as they are opened from now on, if they can be."""
+    """What opens pictures from now on; None where PIL is not installed."""
     try:
         import PIL.Image
     except ImportError:

@@ -23,6 +23,8 @@ def answer(request):
         return [str(count).encode()]
     if what == b"fail":
         raise MemoryError("no memory")
+    if what == b"end of file":
+        raise EOFError("of its own")
     if what == b"fail later" and count > 1:
         raise ValueError("used before")
     if what == b"die later" and count > 1:
@@ -71,6 +73,8 @@ def test_what_goes_wrong_in_a_used_process_is_tried_in_a_new_one(program, what):
 def test_errors_are_told(program):
     with pytest.raises(child.FailedError, match=r"^no memory \(MemoryError\)$"):
         program.ask([b"fail"])
+    with pytest.raises(child.FailedError, match="EOFError"):
+        program.ask([b"end of file"])
     how = "SIGABRT" if os.name == "posix" else "exit code"
     with pytest.raises(child.CrashedError, match=how):
         program.ask([b"die"])
