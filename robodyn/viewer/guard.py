@@ -1,10 +1,10 @@
-"""A server of viser that takes nothing from a browser unread.
+"""A server of viser that checks every connection and every message of a browser.
 
-viser answers pages of every site, and writes what a page sends into its own state as it comes. It has no option for
-either, so its server is set up here before it starts: it asks `origins` who connects, and takes messages only of the
-kinds that views use, with values that a control could have. Other messages are dropped.
+viser accepts pages of every site, and writes what a page sends into its own state unchecked. It has no option against
+either, so its server is changed here before it starts: `origins` decides which pages may connect, and messages are
+accepted only if views use their kind and a control could have their values. Other messages are dropped.
 
-This is the one module that knows names which viser does not document. A viser without them is refused.
+This is the one module that uses names which viser does not document. A viser without them is refused.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _FARTHEST = 1e9
 """A handle is dragged no farther than links may be, m."""
 _UNIT = 1e-2
 """How far the norm of a quaternion may be off 1."""
-_NOTHING = object()
-"""What stands for a message that is dropped: viser looks for what to do by type, and finds nothing."""
+_DROPPED = object()
+"""Returned for a dropped message. viser chooses its handler by type and has none for this one."""
 
 _CAMERA, _CONTROL, _HANDLE = "ViewerCameraMessage", "GuiUpdateMessage", "TransformControlsUpdateMessage"
 _TAKEN = (_CAMERA, _CONTROL, _HANDLE, "TransformControlsDragStartMessage", "TransformControlsDragEndMessage")
@@ -61,26 +61,28 @@ class Server(viser.ViserServer):
             self._guard(value)
 
     def bound_camera(self, nearest: float, farthest: float) -> None:
-        """Let cameras go so near to what they turn about, m, and so far from it: the bounds of viser suit usual robots,
-        and older ones have none."""
+        """Set the least and the greatest distance of cameras from the point that they turn about, m.
+
+        The bounds of viser suit robots of usual size; older versions have none.
+        """
         for bound, distance in {"Min": nearest, "Max": farthest}.items():
             kind = getattr(messages, f"SetCamera{bound}OrbitDistanceMessage", None)
             if kind is not None:
                 self._websock_server.queue_message(kind(distance))
 
     def _guard(self, inner: Any) -> None:
-        """Let `inner` read messages by `deserialize`, and make its socket by `_serve`."""
+        """Make `inner` read messages by `deserialize`, and listen by `_serve`."""
         worker = getattr(type(inner), "_background_worker", None)
         if not isinstance(worker, types.FunctionType) or not hasattr(inner, "_message_class"):
             raise _unknown("its server of websockets is another")
         inner._message_class = self
-        # viser's own function, but for the name `websockets` in it.
-        socket = _Instead(websockets.asyncio.server, serve=functools.partial(self._serve, inner))
-        names = {**worker.__globals__, "websockets": _Instead(websockets, asyncio=_Instead(None, server=socket))}
+        # viser's own function, in which only the name `websockets` means something else.
+        socket = _Proxy(websockets.asyncio.server, serve=functools.partial(self._serve, inner))
+        names = {**worker.__globals__, "websockets": _Proxy(websockets, asyncio=_Proxy(None, server=socket))}
         inner._background_worker = functools.partial(types.FunctionType(worker.__code__, names), inner)
 
     def _serve(self, inner: Any, *where: Any, process_request: Any, **options: Any) -> Any:
-        """What viser calls to listen."""
+        """Called by viser to listen for connections, instead of `websockets.asyncio.server.serve`."""
 
         def checked(connection: Any, request: Any) -> Any:
             hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
@@ -90,58 +92,58 @@ class Server(viser.ViserServer):
             )
 
         self._guarded = True
-        # What goes wrong with a connection is that of the client, and nothing to print here.
+        # Errors of a connection are the client's, and not printed here.
         options |= {"max_size": _LARGEST, "logger": logging.Logger("robodyn.viewer", logging.CRITICAL)}
         return websockets.asyncio.server.serve(*where, process_request=checked, **options)
 
     def deserialize(self, raw: bytes) -> Any:
-        """A message that was received, or what viser passes over where it is none that views take."""
+        """A message that was received; `_DROPPED` where it is none that views accept."""
         try:
-            found = msgspec.msgpack.decode(raw)
-            kind = found.pop("type")
+            fields = msgspec.msgpack.decode(raw)
+            kind = fields.pop("type")
             if kind not in _TAKEN:
-                return _NOTHING
-            message = msgspec.convert(found, getattr(messages, kind))
+                return _DROPPED
+            message = msgspec.convert(fields, getattr(messages, kind))
             sound = self._fits(message) if kind == _CONTROL else _is_sound(message)
         except Exception:  # whatever is wrong with what a client sent
-            return _NOTHING
-        return message if sound else _NOTHING
+            return _DROPPED
+        return message if sound else _DROPPED
 
     def _fits(self, message: Any) -> bool:
         """Whether a message sets the value of a control to one that it could have."""
         control = self.gui._gui_input_handle_from_uuid.get(message.uuid)
         if control is None or control.disabled or set(message.updates) != {"value"}:
             return False
-        value, was = message.updates["value"], control.value
-        if isinstance(was, bool):
+        value, current = message.updates["value"], control.value
+        if isinstance(current, bool):
             return isinstance(value, bool)
-        if isinstance(was, str):
+        if isinstance(current, str):
             return value in getattr(control, "options", ())
-        if not isinstance(was, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(current, int | float) or isinstance(value, bool) or not math.isfinite(value):
             return False
         # Browsers round to the steps of a control.
         return bool(control.min - control.step <= value <= control.max + control.step)
 
 
-class _Instead:
-    """Something with other attributes in places."""
+class _Proxy:
+    """A proxy for an object in which some attributes are replaced."""
 
-    def __init__(self, like: Any, **other: Any) -> None:
-        self._like = like
-        self.__dict__.update(other)
+    def __init__(self, original: Any, **replaced: Any) -> None:
+        self._original = original
+        self.__dict__.update(replaced)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._like, name)
+        return getattr(self._original, name)
 
 
 def _is_sound(message: Any) -> bool:
-    """Whether all numbers of a message are finite, quaternions turn, and places can be drawn."""
-    told = dataclasses.asdict(message)
-    if not all(map(math.isfinite, _numbers(told.values()))):
+    """Whether all numbers of a message are finite, quaternions have unit norm, and positions can be drawn."""
+    fields = dataclasses.asdict(message)
+    if not all(map(math.isfinite, _numbers(fields.values()))):
         return False
-    if "wxyz" in told and abs(math.hypot(*told["wxyz"]) - 1.0) > _UNIT:
+    if "wxyz" in fields and abs(math.hypot(*fields["wxyz"]) - 1.0) > _UNIT:
         return False
-    return "position" not in told or max(map(abs, told["position"])) <= _FARTHEST
+    return "position" not in fields or max(map(abs, fields["position"])) <= _FARTHEST
 
 
 def _numbers(values: Any) -> Iterator[float]:

@@ -1,18 +1,14 @@
-"""What the process does that reads meshes for another one: see `meshes`.
+"""The program of the child process that reads meshes: see `robodyn.viewer.meshes`, which asks it.
 
-It is alone in its process, so that it may set limits of the process and of the libraries in it.
+It is alone in its process, so that it may change the libraries in it.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import os
-import pickle
-import select
-import sys
-import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +26,21 @@ _MOST_FILES = 1000
 _MOST_FACES, _MOST_PARTS = 5_000_000, 20_000
 _MOST_PIXELS = 1 << 26
 """Of all pictures of a mesh together: one of 8192 x 8192."""
-_MEMORY = 4 << 30
 _PICTURES = ("PNG", "JPEG", "BMP", "GIF", "TGA", "TIFF", "WEBP")
-"""Formats that are opened: others would have more read, or run other programs."""
-_IDLE = 30.0
-"""Seconds after which it ends where there is nothing to do."""
-_LARGEST_REQUEST = 1 << 20
+"""Formats that are opened: readers of others open more files, or run other programs."""
 
 
 class _RefusedError(Exception):
-    """What a mesh names is not taken."""
+    """A mesh, or a file that it names, is not read; says why."""
 
 
 class _Folder(FilePathResolver):
-    """What lies beside a mesh or below: regular files alone, and not too much of them."""
+    """The files in a mesh's folder and below, for trimesh: only regular ones, and not too many bytes of them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
-        self._left, self._looks, self._found = _LARGEST_OF_ALL, _MOST_FILES, dict[Path, bytes]()
+        self._bytes_left, self._reads_left = _LARGEST_OF_ALL, _MOST_FILES
+        self._contents = dict[Path, bytes]()
         self.refused = ""
 
     def get(self, name: str) -> bytes:
@@ -67,19 +60,19 @@ class _Folder(FilePathResolver):
         raise FileNotFoundError(name)
 
     def _read(self, path: Path, name: str) -> bytes:
-        self._looks -= 1
-        if self._looks < 0:
+        self._reads_left -= 1
+        if self._reads_left < 0:
             raise self._refuse(f"names files more than {_MOST_FILES} times")
-        if path not in self._found:
+        if path not in self._contents:
             try:
-                data = read_regular(path, self._left)
+                data = read_regular(path, self._bytes_left)
             except (RobodynError, OSError) as error:
                 raise self._refuse(f"names {quoted(name)}, which cannot be read: {error}") from None
-            self._left -= len(data)
-            if self._left < 0:
+            self._bytes_left -= len(data)
+            if self._bytes_left < 0:
                 raise self._refuse(f"names files of more than {_LARGEST_OF_ALL} bytes together")
-            self._found[path] = data
-        return self._found[path]
+            self._contents[path] = data
+        return self._contents[path]
 
     def _refuse(self, why: str) -> _RefusedError:
         self.refused = self.refused or why  # trimesh would draw the mesh without it, and not say so
@@ -87,66 +80,55 @@ class _Folder(FilePathResolver):
 
 
 class _Pictures:
-    """Instead of PIL's `open`: pictures of a mesh, as long as they are not too large."""
+    """Replaces PIL's `open`: refuses pictures of a mesh that have too many pixels together."""
 
     def __init__(self, image: Any) -> None:
-        self._open, self._left, self.refused = image.open, 0, ""
+        self._open, self._pixels_left, self.refused = image.open, 0, ""
         image.open = self
         image.MAX_IMAGE_PIXELS = _MOST_PIXELS
-        self._bombs = image.DecompressionBombWarning, image.DecompressionBombError
+        self._warnings = image.DecompressionBombWarning, image.DecompressionBombError
         warnings.simplefilter("error", image.DecompressionBombWarning)
 
     def begin(self) -> None:
-        """Another mesh."""
-        self._left, self.refused = _MOST_PIXELS, ""
+        """Count pixels anew, for another mesh."""
+        self._pixels_left, self.refused = _MOST_PIXELS, ""
 
     def __call__(self, file: Any, *given: Any, **options: Any) -> Any:
         try:
             found = self._open(file, formats=_PICTURES)
-        except self._bombs:
-            self._left = -1
+        except self._warnings:
+            self._pixels_left = -1
         else:
-            self._left -= found.width * found.height
-        if self._left < 0:
+            self._pixels_left -= found.width * found.height
+        if self._pixels_left < 0:
             self.refused = f"has pictures of more than {_MOST_PIXELS} pixels together"
             raise _RefusedError(self.refused)
         return found
 
 
-def main() -> None:
-    """Read what is asked for on stdin, and answer on stdout, until there is nothing more."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what others print is no answer
-    pictures = _limited()
-    from robodyn.viewer.meshes import received
+def start() -> Callable[[list[bytes]], list[bytes]]:
+    """The function that answers requests: see `robodyn.builders.child.Program`.
 
-    while _is_asked():
-        try:
-            path, seconds = pickle.loads(received(sys.stdin.buffer, _LARGEST_REQUEST))
-        except EOFError:
-            return
-        _limit_time(seconds)
-        data = pickle.dumps(_answer(Path(path), pictures), protocol=pickle.HIGHEST_PROTOCOL)
-        answers.write(len(data).to_bytes(8, "little"))
-        answers.write(data)
-        answers.flush()
+    A request is a path. A response is why the mesh is refused, or an empty text and the bytes of a .glb.
+    """
+    pictures = _pictures()
 
-
-def _answer(path: Path, pictures: _Pictures | None) -> tuple[str, Any]:
-    """Why a mesh is refused, or "" and its scene."""
-    if pictures is not None:
-        pictures.begin()
-    try:
+    def answer(request: list[bytes]) -> list[bytes]:
+        path = Path(os.fsdecode(request[0]))
         folder = _Folder(path)
-        scene = _scene(path, folder)
-    except _RefusedError as error:
-        return str(error), None
-    except MemoryError:
-        return f"takes more than {_MEMORY} bytes of memory, the most that it may", None
-    except Exception as error:  # readers of others, which raise anything
-        return f"cannot be read: {brief(error)}", None
-    refused = folder.refused or (pictures.refused if pictures is not None else "")
-    return refused, None if refused else scene
+        if pictures is not None:
+            pictures.begin()
+        try:
+            data = _scene(path, folder).export(file_type="glb")
+        except MemoryError:  # of which a new process may have more
+            raise
+        except Exception as error:  # readers of others, which raise anything
+            why = str(error) if isinstance(error, _RefusedError) else f"cannot be read: {brief(error)}"
+            return [why.encode(errors="replace")]
+        refused = folder.refused or (pictures.refused if pictures is not None else "")
+        return [refused.encode(errors="replace")] if refused else [b"", data]
+
+    return answer
 
 
 def _scene(path: Path, folder: _Folder) -> Any:
@@ -162,17 +144,16 @@ def _scene(path: Path, folder: _Folder) -> Any:
     scene = trimesh.load_scene(io.BytesIO(data), file_type=kind[1:], resolver=folder)
     # Points and lines are no surfaces, and are neither painted nor drawn.
     scene.delete_geometry([name for name, each in scene.geometry.items() if not len(getattr(each, "faces", ()))])
-    if not all(np.isfinite(each.vertices).all() for each in scene.geometry.values()) or scene.is_empty:
+    with np.errstate(over="ignore"):  # a .glb has numbers of single precision
+        finite = all(np.isfinite(np.float32(each.vertices)).all() for each in scene.geometry.values())
+    if scene.is_empty or not finite:
         raise _RefusedError("has no faces, or places that are not finite")
     _require_few(scene)
-    scene._source = None  # the file, which does not go through a pipe
-    for each in scene.geometry.values():
-        each._source = None
     return scene
 
 
 def _require_few(scene: Any) -> None:
-    """Raise where there are too many faces, or parts, which may each be there many times."""
+    """Raise if there are too many faces, or parts. A part counts as often as the scene shows it."""
     parts = [scene.graph[node][1] for node in scene.graph.nodes_geometry]
     if len(parts) > _MOST_PARTS:
         raise _RefusedError(f"has {len(parts)} parts; at most {_MOST_PARTS} are drawn")
@@ -181,33 +162,10 @@ def _require_few(scene: Any) -> None:
         raise _RefusedError(f"has {faces} faces; at most {_MOST_FACES} are drawn")
 
 
-def _limited() -> _Pictures | None:
-    """Set the limits that hold for good; pictures as they are opened from now on, if they can be."""
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    except (ImportError, OSError, ValueError):  # not on this system, or less is allowed already
-        pass
+def _pictures() -> _Pictures | None:
+    """What opens pictures from now on; None where PIL is not installed."""
     try:
         import PIL.Image
     except ImportError:
         return None
     return _Pictures(PIL.Image)
-
-
-def _limit_time(seconds: float) -> None:
-    """Let the system end this process where it computes for longer, in case nobody is there any more who would."""
-    try:
-        import resource
-    except ImportError:
-        return
-    until = math.ceil(time.process_time() + 2.0 * seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _is_asked() -> bool:
-    """Wait until there is something to read on stdin; False where there was nothing for a while."""
-    if os.name != "posix":  # there select knows sockets alone
-        return True
-    return bool(select.select([sys.stdin], [], [], _IDLE)[0])

@@ -18,11 +18,12 @@ from test_mjcf_files import stl
 from test_mjcf_sites import ARM as SITES
 
 import robodyn as rd
-from robodyn.builders import mjcf_child, mjcf_compiler
+from robodyn.builders import child, mjcf_compiler
 from robodyn.builders.mjcf_compiler import compiled
 
 mujoco = pytest.importorskip("mujoco")
 VERSION = tuple(map(int, mujoco.__version__.split(".")[:3]))
+PROGRAM = mjcf_compiler._PROGRAM
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
 
 GOOD = '<mujoco><worldbody><body><joint name="j"/><geom size="1"/></body></worldbody></mujoco>'
@@ -33,13 +34,13 @@ LOCKING = '<mujoco><asset><mesh builtin="supersphere" name="a" params="100000 1 
 @pytest.fixture
 def anew():
     """Children of other limits, before and after."""
-    mjcf_compiler.close()
+    PROGRAM.close()
     yield
-    mjcf_compiler.close()
+    PROGRAM.close()
 
 
 def pids():
-    return [child.process.pid for child in mjcf_compiler._IDLE]
+    return [each.process.pid for each in PROGRAM.idle]
 
 
 def test_a_child_is_kept(anew):
@@ -60,7 +61,7 @@ def test_a_lock_that_is_left_behind(anew):
 
 def test_too_slow(anew, monkeypatch):
     rd.load_mjcf(GOOD)
-    monkeypatch.setattr(mjcf_compiler, "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(PROGRAM, "seconds", 0.4)
     start = time.perf_counter()
     with pytest.raises(rd.LoadError, match=r"more than 0.3 s to compile it, .*mujoco.MjModel\.from_xml_path"):
         rd.load_mjcf(SLOW)
@@ -71,7 +72,7 @@ def test_too_slow(anew, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory of processes is limited there alone")
 def test_too_much_memory(anew, monkeypatch):
-    monkeypatch.setattr(mjcf_compiler, "MOST_MEMORY", 400 << 20)
+    monkeypatch.setattr(PROGRAM, "memory", 400 << 20)
     field = '<mujoco><asset><hfield name="t" nrow="{0}" ncol="{0}" size="1 1 1 1"/></asset><worldbody/></mujoco>'
     with pytest.raises(rd.LoadError, match=r"more than 400 MiB of memory.*mujoco\.MjModel"):
         rd.load_mjcf(field.format(15_000))
@@ -79,7 +80,7 @@ def test_too_much_memory(anew, monkeypatch):
 
 
 def test_too_large(anew, monkeypatch, tmp_path):
-    monkeypatch.setattr(mjcf_compiler, "MOST_COMPILED", 100_000)
+    monkeypatch.setattr(PROGRAM, "largest", 100_000)
     picture = '<mujoco><asset><texture name="t" type="2d" builtin="flat" width="500" height="500"/></asset></mujoco>'
     with pytest.raises(rd.LoadError, match="bytes of it; at most 100000 are taken"):
         rd.load_mjcf(picture)
@@ -194,11 +195,9 @@ os.read(0, 1 << 20)
         "b'abc'",
     ],
 )
-def test_what_comes_back_is_not_believed(answer, anew, monkeypatch, tmp_path):
-    program = tmp_path / "fake.py"
-    program.write_text(FAKE.replace("{answer}", answer))
-    monkeypatch.setattr(mjcf_child, "__file__", str(program))
-    monkeypatch.setattr(mjcf_compiler, "MOST_SECONDS", 2.0 if answer != "b'abc'" else 0.3)
+def test_what_comes_back_is_not_believed(answer, anew, monkeypatch):
+    monkeypatch.setattr(child, "_START", FAKE.replace("{answer}", answer))
+    monkeypatch.setattr(PROGRAM, "seconds", 2.0 if answer != "b'abc'" else 0.3)
     with pytest.raises(rd.LoadError, match=r"MuJoCo crashes|more than 0\.3 s"):
         compiled(GOOD, {})
 
@@ -209,7 +208,7 @@ def test_odd_programs(python, anew, monkeypatch):
     """A program that has Python inside is not Python."""
     monkeypatch.setattr(sys, "executable", python)
     assert rd.load_mjcf(GOOD).nv == 1
-    mjcf_compiler.close()
+    PROGRAM.close()
     monkeypatch.setattr(sys, "exec_prefix", "/nowhere")
     with pytest.raises(rd.UnavailableError, match=r"process of its own.*load_mjcf\(mujoco\.MjModel"):
         rd.load_mjcf(GOOD)
@@ -222,7 +221,7 @@ sys.path.insert(0, {root!r})
 import robodyn as rd
 from robodyn.builders import mjcf_compiler
 GOOD, SLOW = {good!r}, {slow!r}
-pids = lambda: [child.process.pid for child in mjcf_compiler._IDLE]
+pids = lambda: [each.process.pid for each in mjcf_compiler._PROGRAM.idle]
 def in_child(queue):
     assert not pids()
     for _ in range(20):

@@ -80,7 +80,7 @@ def test_what_lies_beside_a_mesh_is_read(tmp_path):
     Image.new("RGB", (4, 2), (255, 0, 0)).save(tmp_path / "textures" / "a.png")
     scene = read_mesh(textured(tmp_path, "textures/a.png"))
     (mesh,) = scene.geometry.values()
-    assert mesh.visual.material.image.size == (4, 2) and len(mesh.faces) == 1
+    assert mesh.visual.material.baseColorTexture.size == (4, 2) and len(mesh.faces) == 1
     (mesh,) = read_mesh(gltf(tmp_path)).geometry.values()
     np.testing.assert_array_equal(mesh.bounds, [[0, 0, 0], [1, 1, 0]])
     assert len(read_mesh(textured(tmp_path, "none.png")).geometry) == 1, "drawn without a texture that is not there"
@@ -159,7 +159,7 @@ def collada(picture="", nodes='<node><instance_geometry url="#g"/></node>', libr
 def test_a_mesh_that_takes_for_ever(tmp_path, monkeypatch):
     """As many materials as faces, which trimesh takes for meshes of their own, in a time that grows with the square."""
     assert read_mesh(gltf(tmp_path)).geometry, "the process has begun"
-    monkeypatch.setattr(meshes, "_SECONDS", 0.5)
+    monkeypatch.setattr(meshes._PROGRAM, "seconds", 0.5)
     faces = "".join(f"usemtl m{k}\nf 1 2 3\n" for k in range(50_000))
     (tmp_path / "a.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\n" + faces)
     refused(tmp_path / "a.obj", "takes more than 0.5 s")
@@ -170,7 +170,7 @@ def test_a_mesh_that_takes_for_ever(tmp_path, monkeypatch):
 @pytest.mark.matrix
 def test_nodes_that_double(tmp_path, monkeypatch):
     assert read_mesh(gltf(tmp_path)).geometry, "the process has begun"
-    monkeypatch.setattr(meshes, "_SECONDS", 0.5)
+    monkeypatch.setattr(meshes._PROGRAM, "seconds", 0.5)
     library = '<node id="n0"><instance_geometry url="#g"/></node>' + "".join(
         f'<node id="n{k}"><instance_node url="#n{k - 1}"/><instance_node url="#n{k - 1}"/></node>' for k in range(1, 40)
     )
@@ -295,7 +295,7 @@ def test_pictures_that_are_programs(tmp_path):
     path = textured(tmp_path)
     (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nquit\n")
     (mesh,) = read_mesh(path).geometry.values()
-    assert mesh.visual.material.image is None
+    assert mesh.visual.material.baseColorTexture is None
 
 
 # The process that reads.
@@ -305,9 +305,9 @@ def test_pictures_that_are_programs(tmp_path):
 def test_the_process_is_started_again(tmp_path):
     path = gltf(tmp_path)
     assert read_mesh(path).geometry
-    (reader,) = meshes._READERS
-    reader._process.kill()
-    assert read_mesh(path).geometry and meshes._READERS[0] is not reader
+    (reader,) = meshes._PROGRAM.idle
+    reader.process.kill()
+    assert read_mesh(path).geometry and reader not in meshes._PROGRAM.idle
 
 
 @forking
@@ -319,8 +319,9 @@ def test_children_of_a_fork_have_their_own(tmp_path):
     if child == 0:
         status = 1
         try:
-            status = 0 if read_mesh(path).geometry and meshes._READERS[0].owner == os.getpid() else 2
-            meshes._end()
+            begun = not meshes._PROGRAM.idle
+            status = 0 if begun and read_mesh(path).geometry and len(meshes._PROGRAM.idle) == 1 else 2
+            meshes._PROGRAM.close()
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
@@ -344,7 +345,7 @@ def test_a_fork_while_another_thread_reads(tmp_path):
         try:
             signal.alarm(60)
             status = 0 if read_mesh(path).geometry else 2
-            meshes._end()
+            meshes._PROGRAM.close()
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
@@ -352,9 +353,10 @@ def test_a_fork_while_another_thread_reads(tmp_path):
 
 
 def test_a_program_whose_python_is_not_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(meshes, "_READERS", [])
+    meshes._PROGRAM.close()
+    monkeypatch.setattr(sys, "exec_prefix", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "")
-    with pytest.raises(rd.LoadError, match="where it is is not known"):
+    with pytest.raises(rd.LoadError, match=r"does not start .*is not known"):
         read_mesh(gltf(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(rd.LoadError, match="does not start"):
