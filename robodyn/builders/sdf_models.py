@@ -310,12 +310,10 @@ class _Reader:
         for edge in self._edges:
             part, scope, frames = edge.part, edge.scope, self._frames
             subject, line = edge.subject, part.line
-            edge.parent = WORLD if part.parent == "world" else frames.find(scope, part.parent, subject, line)
+            edge.parent = frames.carrier(scope, part.parent, subject, line)
             edge.child = frames.find(scope, part.child, subject, line)
             if part.reference:
-                edge.reference = (
-                    WORLD if part.reference == "world" else frames.find(scope, part.reference, subject, line)
-                )
+                edge.reference = frames.carrier(scope, part.reference, subject, line)
             drakes = part.type == "planar"
             edge.from_parent, edge.from_child = (edge.parent, edge.child) if drakes else (edge.node, edge.node)
             for axis in part.axes:

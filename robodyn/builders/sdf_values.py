@@ -55,7 +55,7 @@ _COMMAS = re.compile(r"(?<=[0-9.]),(?=\s|\Z)")
 _MOST_NAME = 1000
 """Longer names are refused: the names of models stand before those of all that is in them."""
 
-survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES, first=True)
+survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
 
 
 class Values:

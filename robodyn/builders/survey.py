@@ -19,19 +19,12 @@ class Survey:
         language: its name, for messages.
         ignored_tags: elements that have no part in dynamics.
         ignored_attributes: the like attributes, with the tags of their elements: (tag, attribute).
-        first: of several elements where one is allowed the first is read, with a finding; else they are refused.
     """
 
     def __init__(
-        self,
-        language: str,
-        ignored_tags: frozenset[str],
-        ignored_attributes: frozenset[tuple[str, str]],
-        first: bool = False,
+        self, language: str, ignored_tags: frozenset[str], ignored_attributes: frozenset[tuple[str, str]]
     ) -> None:
-        self._first = first
         self._language, self._ignored_tags, self._ignored_attributes = language, ignored_tags, ignored_attributes
-        self._first = first
 
     def __call__(
         self,
@@ -45,8 +38,9 @@ class Survey:
         keep: Callable[[Element], None] | None = None,
     ) -> dict[str, Element]:
         """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
-        and text where none belongs are reported. `keep`: takes children that have no part in dynamics. Raises LoadError
-        for a second one of `once`, unless the first is to be read, and for xacro that was not expanded."""
+        and text where none belongs are reported. Of several of `once` the first is read, as urdfdom, Gazebo and Drake
+        do, and the others are reported. `keep`: takes children that have no part in dynamics. Raises LoadError for
+        xacro that was not expanded."""
         if not attributes.issuperset(element.attributes):
             for attribute in element.attributes:
                 if attribute not in attributes:
@@ -59,12 +53,8 @@ class Survey:
         for child in element.children:
             tag = child.tag
             if tag in once:
-                if tag not in parts:
-                    parts[tag] = child
-                elif self._first:
+                if parts.setdefault(tag, child) is not child:
                     notes.gather("repeated-tag", subject, f"a second <{tag}>; the first is read", child.line)
-                else:
-                    raise LoadError(f"{subject}{at_line(child.line)}: a second <{tag}>; at most one is allowed")
             elif tag not in repeated:
                 self.report_tag(element.tag, child, subject, notes, keep)
         return parts

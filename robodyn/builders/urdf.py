@@ -114,7 +114,7 @@ _LOOP_CHILDREN = frozenset({"link1", "link2", "axis"})
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _VERSIONS = frozenset({"1", "1.0"})
 _HELICAL_AXIS_ATTRIBUTES = frozenset({"xyz", "pitch"})
-_survey = Survey("URDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES, first=True)  # as urdfdom and Drake
+_survey = Survey("URDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
 _NONE = frozenset[str]()
 _HERE, _NO_LIMITS = Pose(), Limits()
 _COMMON: dict[str, Vector3] = {
