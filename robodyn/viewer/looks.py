@@ -29,6 +29,8 @@ _MOST_FACES, _MOST_SECONDS = 5_000_000, 120.0
 """Faces of all meshes together, and how long reading them may take."""
 _FLAT = 1e-4
 """Thickness of a plane that is drawn, beside its shorter edge."""
+GROUND = "ground"
+"""In the metadata of what is drawn, but is no part of the robot that a camera looks at."""
 _COLOURED = (".dae", ".glb", ".gltf", ".obj")
 """Formats with colours of their own, which are drawn unless the robot's file gives one."""
 
@@ -161,7 +163,9 @@ def _ellipsoid(size: tuple[float, ...]) -> Any:
 def _plane(size: tuple[float, ...]) -> Any:
     if not all(size):
         raise LoadError("a plane without end is not drawn")
-    return _box((*size, _FLAT * min(size)))
+    plane = _box((*size, _FLAT * min(size)))
+    plane.metadata[GROUND] = True
+    return plane
 
 
 _PRIMITIVES: dict[str, Callable[[tuple[float, ...]], Any]] = {

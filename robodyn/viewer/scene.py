@@ -18,7 +18,7 @@ from robodyn.errors import NumericalError
 from robodyn.messages import printable, quoted, shortened
 from robodyn.model import Model
 from robodyn.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
-from robodyn.viewer.looks import Looks
+from robodyn.viewer.looks import GROUND, Looks
 from robodyn.viewer.motion import Motion
 from robodyn.viewer.shapes import (
     Ellipsoids,
@@ -295,7 +295,8 @@ class _Drawn:
 
     def __init__(self, model: Model, looks: Looks, solids: Ellipsoids) -> None:
         numbers = {name: k for k, name in enumerate(model.link_names)}
-        shapes = [(numbers[name], pose, shape.bounds) for name, pose, shape in looks.shapes if name in numbers]
+        known = [each for each in looks.shapes if each[0] in numbers and GROUND not in each[2].metadata]
+        shapes = [(numbers[name], pose, shape.bounds) for name, pose, shape in known]
         shapes = [each for each in shapes if each[2] is not None]
         links = [link for link, _, _ in shapes]
         bounds = np.array([bounds for _, _, bounds in shapes], dtype=np.float64).reshape(-1, 2, 3)

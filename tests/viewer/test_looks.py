@@ -11,7 +11,9 @@ import pytest
 from robots import OWN, example_robot_data, own
 
 import robodyn as rd
-from robodyn.viewer.looks import looks_of
+from robodyn.builders.mesh_files import MeshFiles
+from robodyn.description import Geometry, Pose
+from robodyn.viewer.looks import GROUND, drawn, looks_of
 
 trimesh = pytest.importorskip("trimesh")
 
@@ -194,3 +196,31 @@ def test_models_remember_the_file(tmp_path, monkeypatch):
     assert again.source is None and again == model and b"arm6.urdf" not in (tmp_path / "a.npz").read_bytes()
     with pytest.raises(rd.ArgumentError, match="source: got 3; wanted a text or None"):
         dataclasses.replace(model, source=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "edges"),
+    [
+        ("box", (1e-4, 2e-4, 3e-4), (1e-4, 2e-4, 3e-4)),
+        ("sphere", (2e-5,), (4e-5, 4e-5, 4e-5)),
+        ("cylinder", (1e-4, 3e-4), (2e-4, 2e-4, 3e-4)),
+        ("capsule", (0.5, 2.0), (1.0, 1.0, 3.0)),
+        ("ellipsoid", (1.0, 2.0, 3.0), (2.0, 4.0, 6.0)),
+        ("plane", (4.0, 6.0), (4.0, 6.0, 4e-4)),
+    ],
+)
+def test_every_kind_is_drawn_as_large_as_it_is(kind, size, edges):
+    found = drawn([Geometry("a", "both", kind, Pose(), size)], MeshFiles())
+    ((_, _, shape),) = found.shapes
+    assert not found.left_out and np.ptp(shape.bounds, axis=0) == pytest.approx(edges, rel=1e-2)
+    assert shape.bounds.sum(axis=0) == pytest.approx(0.0, abs=1e-9), "centred"
+    assert (GROUND in shape.metadata) == (kind == "plane")
+
+
+def test_what_links_collide_with_is_drawn_where_nothing_is_to_be_seen():
+    shapes = [Geometry(link, role, "sphere", Pose(), (1.0,)) for link, role in (("a", "visual"), ("a", "collision"))]
+    others = (("sphere", (1.0,)), ("plane", (0.0, 0.0)))
+    shapes += [Geometry("b", "collision", kind, Pose(), size) for kind, size in others]
+    found = drawn(shapes, MeshFiles())
+    assert [link for link, _, _ in found.shapes] == ["a", "b"]
+    assert found.left_out == ['link "b": a plane without end is not drawn']
