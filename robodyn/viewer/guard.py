@@ -18,13 +18,16 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
-import viser
-import websockets.asyncio.server
-from viser import _messages as messages
-
 from robodyn.errors import UnavailableError
 from robodyn.viewer.origins import refusal
+
+try:
+    import msgspec
+    import viser
+    import websockets.asyncio.server
+    from viser import _messages as messages
+except ImportError as error:
+    raise UnavailableError(f"viser cannot be imported here ({error}): pip install 'robodyn[viewer]'") from error
 
 _LARGEST = 1 << 20
 """Of a message, bytes: those that views use are below 1 kB."""

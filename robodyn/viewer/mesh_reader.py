@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import trimesh
-from trimesh.resolvers import FilePathResolver
 
-from robodyn.errors import RobodynError
+from robodyn.errors import RobodynError, UnavailableError
 from robodyn.files import read_regular
 from robodyn.messages import brief, quoted
+
+try:
+    import trimesh
+    from trimesh.resolvers import FilePathResolver
+except ImportError as error:
+    raise UnavailableError(f"trimesh cannot be imported here ({error}): pip install 'robodyn[viewer]'") from error
 
 _LARGEST, _LARGEST_OF_ALL = 64 << 20, 256 << 20
 """Bytes of a mesh file, and of all that belongs to it."""
