@@ -211,8 +211,10 @@ def _pythons() -> Iterator[str]:
 def _started(python: str, program: Program) -> subprocess.Popen[bytes]:
     """A process that runs `serve`, out of reach of Ctrl-C in this one's terminal."""
     settings = map(str, (program.module, program.seconds + _STARTING, program.memory, program.largest))
-    # Modules are found where this process finds them; -S leaves out what else the site adds.
+    # Modules are found where this process finds them; -S leaves out what else the site adds, such as the hook by which
+    # an editable install is found, so the folder of this package is named, last.
     folders = [each for each in sys.path if type(each) is str and each and "\0" not in each]
+    folders.append(str(Path(__file__).resolve().parent.parent.parent))
     alone: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         alone = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}

@@ -270,3 +270,15 @@ def test_forks_interrupts_and_the_end(tmp_path):
     while time.monotonic() < until and any(Path(f"/proc/{pid}").exists() for pid in numbers):
         time.sleep(0.05)
     assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_program_elsewhere(tmp_path):
+    """Where this package is found by the hook of an editable install alone, and not on the path."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = f"import robodyn as rd; print(rd.load_mjcf({GOOD!r}).nv)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    if "No module named 'robodyn'" in done.stderr:
+        pytest.skip("robodyn is not installed here")
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
