@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from robodyn.builders.elements import Element, parse_xml, written
 from robodyn.builders.findings import Notes, Report
+from robodyn.builders.values import number
 from robodyn.description import Extension, Geometry
 from robodyn.messages import quoted
 from robodyn.records import dataclass
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from robodyn.editing.parts import Fields
     from robodyn.model import Model
 
-_LINKS = frozenset({"link", "body", "body1", "body2", "site", "objname", "refname"})
+LINKS = frozenset({"link", "body", "body1", "body2", "site", "objname", "refname"})
 """Attributes that name links."""
 _JOINTS = frozenset({"joint", "jointinparent"})
 """Attributes that name joints that move."""
@@ -44,7 +45,7 @@ class Names:
 
     def has(self, name: str, key: str) -> bool:
         """Whether there is what an attribute names."""
-        if key in _LINKS:
+        if key in LINKS:
             return name in self.links
         if key in (_EITHER, _OWN):
             return name in self.joints or (key == _EITHER and name in self.links)
@@ -89,6 +90,8 @@ def keep(model: Model, fields: Fields) -> None:
         return
     before = Names.of(model.link_names, model.joint_names, model.link_joints or ())
     after = Names.of(links, fields["joint_names"], fields["link_joints"] or ())
+    if before.links <= after.links and before.moving <= after.moving and before.joints <= after.joints:
+        return
     kept, notes = [], Notes()
     for each in fields["extensions"]:
         left = remaining(each, lambda name, key: before.has(name, key) and not after.has(name, key))
@@ -109,8 +112,9 @@ def renamed(
 ) -> tuple[tuple[Geometry, ...], tuple[Extension, ...]]:
     """Both as parts of another robot, where links and joints have other names.
 
-    In kept elements every attribute and every text that is the name of a link, a joint, a shape or a kept element is
-    changed: such names stand in many places, such as parameters of plugins. Types are not names.
+    Names in kept elements stand in known attributes, and in URDF also in many other places, such as parameters of
+    plugins. There every attribute and every text that is the name of a link, a joint, a shape or a kept element is
+    changed, but for types, and for what spells a number, which it rather is.
 
     Args:
         geometries: those of the robot.
@@ -127,26 +131,40 @@ def renamed(
     shapes = [replace(each, link=known.get(each.link, each.link), name=known.get(each.name, "")) for each in geometries]
     kept = []
     for each, top in zip(extensions, tops, strict=True):
+        anywhere = each.format == "urdf"
         waiting = [top]
         for element in waiting:
             for key, value in element.attributes.items():
-                actuator = key == "name" and element.tag == "actuator"
-                if key != "type":
-                    element.attributes[key] = known.get(value, f"{prefix}{value}" if actuator else value)
-            if element.text in known:
+                if key == "name" and element.tag == "actuator":
+                    element.attributes[key] = f"{prefix}{value}"
+                elif _is_naming(element, key, top) or (
+                    each.format == "urdf" and key != "type" and number(value) is None
+                ):
+                    element.attributes[key] = known.get(value, value)
+            if anywhere and element.text in known and number(element.text) is None:
                 element.pieces = [known[element.text]]
             waiting += element.children
         kept.append(replace(each, of=known.get(each.of, each.of), text=written(top)))
     return tuple(shapes), tuple(kept)
 
 
+def _is_naming(element: Element, key: str, top: Element) -> bool:
+    """Whether an attribute of an element in `top` names a link or a joint, or, as its name, `top` itself or a joint."""
+    if key == "name":
+        return element is top or element.tag == "joint"
+    return _is_reference(element, key, top)
+
+
+def _is_reference(element: Element, key: str, top: Element) -> bool:
+    """Whether an attribute of an element in `top` names a link or a joint, but for names of `<joint>` in it."""
+    return key in LINKS or key in _JOINTS or (key == _EITHER and element is top)
+
+
 def _names(top: Element) -> Iterator[tuple[Element, str]]:
-    """Attributes of an element, and of all in it, that name a link or a joint, but for names of `<joint>` in it."""
+    """Attributes of an element, and of all in it, for which `_is_reference` holds."""
     waiting = [top]
     for element in waiting:
-        for key in element.attributes:
-            if key in _LINKS or key in _JOINTS or (key == _EITHER and element is top):
-                yield element, key
+        yield from ((element, key) for key in element.attributes if _is_reference(element, key, top))
         waiting += element.children
 
 

@@ -12,7 +12,7 @@ from robodyn.builders.elements import Element, written
 from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
 from robodyn.description import IDENTITY, Geometry, Pose
-from robodyn.editing.carried import Names, element_name, element_of, remaining
+from robodyn.editing.carried import LINKS, Names, element_name, element_of, remaining
 from robodyn.editing.described import Described
 from robodyn.editing.written import numbered, quaternion_of, text_value, values
 from robodyn.messages import quoted
@@ -24,8 +24,6 @@ _READ = (".stl", ".obj", ".msh")
 """Files of meshes that MuJoCo reads."""
 _LEAST_SIZE = 1e-9
 """MuJoCo refuses sizes that are not above 1e-15; of a capsule without length a sphere is made."""
-_LINKS = frozenset({"site", "body", "body1", "body2", "objname", "refname"})
-"""Attributes of kept elements that name links."""
 _SEEN, _UNSEEN = 2, 3
 """Groups of geoms: MuJoCo's viewer shows those up to 2."""
 _STL_HEADER, _STL_FACE, _MOST_FACES = 84, 50, 200_000
@@ -131,7 +129,7 @@ def kept_lines(model: Model, robot: Described, sites: set[str], new: Mapping[str
         left = remaining(extension, lambda *named: not known.has(*named)) if extension.format == "mjcf" else None
         element = None if left is None else element_of(left)
         if element is not None and _of_its_kind(element, sites):
-            for key in _LINKS & element.attributes.keys():
+            for key in LINKS & element.attributes.keys():
                 element.attributes[key] = new.get(element.attributes[key], element.attributes[key])
             found.setdefault(extension.parent, []).append(f"    {written(element)}")
         else:

@@ -507,3 +507,21 @@ def test_a_folder_behind_a_link_is_where_it_is(tmp_path):
     (tmp_path / "link" / "out.urdf").write_text(text)
     (mesh,) = (each for each in rd.load_urdf(tmp_path / "link" / "out.urdf").geometries if each.kind == "mesh")
     assert Path(tmp_path / "link", mesh.mesh).is_file()
+
+
+def test_numbers_and_words_of_the_format_are_no_names():
+    """Of links that are called like them."""
+    urdf = """<robot name="r"><link name="1"><visual name="2"><geometry><sphere radius="1"/></geometry></visual></link>
+    <link name="b"/><joint name="j" type="continuous"><parent link="1"/><child link="b"/></joint>
+    <gazebo reference="1"><kp>1</kp><kd value="2"/></gazebo><transmission name="t"><joint name="j"/>
+    <actuator name="1"><mechanicalReduction>1</mechanicalReduction></actuator></transmission></robot>"""
+    model = rd.load_urdf(urdf)
+    gazebo, transmission = (each.text for each in model.attach(model, "b", prefix="p_").extensions[2:])
+    assert gazebo == '<gazebo reference="p_1"><kp>1</kp><kd value="2"/></gazebo>'
+    assert ">1</mechanicalReduction>" in transmission and '<actuator name="p_1">' in transmission
+    mujoco = pytest.importorskip("mujoco")
+    mjcf = """<mujoco><worldbody><body name="fixed"><joint name="none"/><geom size="1"/>
+    <body name="true"><joint name="j"/><geom size="1"/></body></body></worldbody><actuator><motor name="affine" joint="none"/></actuator></mujoco>"""
+    robot = rd.load_mjcf(mjcf)
+    text = robot.attach(robot, "true", prefix="p_").to_mjcf()
+    assert mujoco.MjModel.from_xml_string(str(text)).nu == 2 and 'joint="p_none"' in text and 'biastype="none"' in text
