@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from weakref import ref
 
@@ -404,36 +404,31 @@ def _is_sound(tree: Any) -> bool:
 
 
 def _constraints(value: Any) -> tuple[Constraint, ...]:
-    wanted = "wanted a list of Point, Weld, Rod, Coupling or Lock"
-    if not exact.is_a(value, tuple, list):
-        raise ArgumentError(f"constraints: got {brief(value)}; {wanted}")
-    given = exact.members(value)
-    for k, each in enumerate(given):
-        if type(each) not in CONSTRAINTS:
-            raise ArgumentError(f"constraints[{k}]: got {brief(each)}; {wanted}")
-    return given
+    return _parts("constraints", value, CONSTRAINTS, "a list of Point, Weld, Rod, Coupling or Lock")
 
 
 def _geometries(value: Any) -> tuple[Geometry, ...]:
-    found: tuple[Geometry, ...] = _parts("geometries", value, Geometry, _require_geometry)
+    found = _parts("geometries", value, (Geometry,), "a tuple of robodyn.description.Geometry")
+    for k, each in enumerate(found):
+        _require_geometry(f"geometries[{k}]", each)
     return found
 
 
 def _extensions(value: Any) -> tuple[Extension, ...]:
-    found: tuple[Extension, ...] = _parts("extensions", value, Extension, _require_extension)
+    found = _parts("extensions", value, (Extension,), "a tuple of robodyn.description.Extension")
+    for k, each in enumerate(found):
+        _require_extension(f"extensions[{k}]", each)
     return found
 
 
-def _parts(name: str, value: Any, kind: type[Any], require: Callable[[str, Any], None]) -> Any:
-    """A tuple of parts of a description, each of which is looked at."""
-    wanted = f"wanted a tuple of robodyn.description.{kind.__name__}"
+def _parts(name: str, value: Any, kinds: Collection[type[Any]], wanted: str) -> tuple[Any, ...]:
+    """A tuple of objects of these very types."""
     if not exact.is_a(value, tuple, list):
-        raise ArgumentError(f"{name}: got {brief(value)}; {wanted}")
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}")
     given = exact.members(value)
     for k, each in enumerate(given):
-        if type(each) is not kind:
-            raise ArgumentError(f"{name}[{k}]: got {brief(each)}; {wanted}")
-        require(f"{name}[{k}]", each)
+        if type(each) not in kinds:
+            raise ArgumentError(f"{name}[{k}]: got {brief(each)}; wanted {wanted}")
     return given
 
 

@@ -12,7 +12,7 @@ from robodyn.builders.findings import Notes
 from robodyn.builders.mjcf_files import MeshFile
 from robodyn.builders.mjcf_frames import rotation, three
 from robodyn.builders.mjmodel import MjArrays
-from robodyn.builders.values import numbers
+from robodyn.builders.values import color, numbers
 from robodyn.description import Geometry, Pose
 from robodyn.messages import quoted
 from robodyn.spatial import Transform, transpose
@@ -68,11 +68,11 @@ def _geom(arrays: MjArrays, g: int, kind: str, link: str, files: Mapping[str, Me
         file, size = files.get(named, MeshFile(named, "", "")), three(arrays["mesh_scale"][mesh])
         path, pose = file.path, _of_file(arrays, mesh, pose, file, size)
     name = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_GEOM, g) or ""
-    color, material = _look(arrays, g)
+    rgba, material = _look(arrays, g)
     contact = arrays["geom_contype"][g] or arrays["geom_conaffinity"][g]
     role = "visual" if not contact else "both" if arrays["geom_group"][g] <= _LAST_SEEN else "collision"
     folder = str(Path(path).parent) if Path(path).is_absolute() else ""
-    looks = (path, folder, name, color, material, "", "mjcf", _attributes(arrays, g))
+    looks = (path, folder, name, rgba, material, "", "mjcf", _attributes(arrays, g))
     return Geometry(link, role, kind, pose, size, *looks)
 
 
@@ -108,13 +108,12 @@ def _of_file(arrays: MjArrays, mesh: int, pose: Pose, file: MeshFile, scale: tup
 
 def _look(arrays: MjArrays, g: int) -> tuple[tuple[float, float, float, float], str]:
     """Colour and name of the material of a geom."""
-    red, green, blue, opacity = (float(min(max(x, 0.0), 1.0)) for x in arrays["geom_rgba"][g])
-    number, material = int(arrays["geom_matid"][g]), ""
+    rgba, number, material = color(arrays["geom_rgba"][g]), int(arrays["geom_matid"][g]), ""
     if number >= 0:
         material = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_MATERIAL, number) or ""
-        if (red, green, blue, opacity) == _GREY:
-            red, green, blue, opacity = (float(min(max(x, 0.0), 1.0)) for x in arrays["mat_rgba"][number])
-    return (red, green, blue, opacity), material
+        if rgba == _GREY:
+            rgba = color(arrays["mat_rgba"][number])
+    return rgba, material
 
 
 def _attributes(arrays: MjArrays, g: int) -> tuple[tuple[str, str], ...]:

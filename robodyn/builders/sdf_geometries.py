@@ -15,7 +15,7 @@ from robodyn.builders.elements import Element
 from robodyn.builders.sdf_frames import Frames, Scope
 from robodyn.builders.sdf_values import Values
 from robodyn.builders.urdf_geometries import LARGEST, SHAPES
-from robodyn.builders.values import number, numbers, unit_axis
+from robodyn.builders.values import color_of, number, numbers, unit_axis
 from robodyn.description import Geometry, Pose
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -133,9 +133,7 @@ def _color(element: Element) -> tuple[float, float, float, float] | None:
     opaque = 1.0 if given is None else 1.0 - min(max(given, 0.0), 1.0)
     for material in (each for each in element.children if each.tag == "material"):
         for tag in ("diffuse", "ambient"):
-            text = _text(material, tag)
-            values = numbers(text, 4) or numbers(f"{text} 1", 4)
-            if values is not None:
-                red, green, blue, opacity = (min(max(x, 0.0), 1.0) for x in values)
-                return red, green, blue, opacity * opaque
+            found = color_of(_text(material, tag))
+            if found is not None:
+                return (*found[:3], found[3] * opaque)
     return None

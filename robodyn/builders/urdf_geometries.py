@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from robodyn.builders.elements import Element, written
 from robodyn.builders.findings import Notes
-from robodyn.builders.values import numbers
+from robodyn.builders.values import color_of, numbers
 from robodyn.description import Extension, Geometry, Pose
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -101,11 +101,7 @@ class Geometries:
             defined = material if material.children else self._materials.get(name, material)
             color = None
             for child in _children(defined, "color"):
-                text = child.attributes.get("rgba", "")
-                rgba = numbers(text, 4) or numbers(f"{text} 1", 4)
-                if rgba is not None:
-                    red, green, blue, opacity = (min(max(x, 0.0), 1.0) for x in rgba)
-                    color = (red, green, blue, opacity)
+                color = color_of(child.attributes.get("rgba", "")) or color
             textures = [child.attributes.get("filename", "") for child in _children(defined, "texture")]
             return color, name, textures[0] if textures else ""
         return None, "", ""

@@ -14,7 +14,7 @@ from robodyn.builders.findings import Notes
 from robodyn.builders.foreign import foreign
 from robodyn.builders.formats import reads_object
 from robodyn.builders.urdf_geometries import LARGEST, SIZES
-from robodyn.builders.values import bad_number, hint, infinity, number, off_unit, unit_axis
+from robodyn.builders.values import bad_number, color, hint, infinity, number, off_unit, unit_axis
 from robodyn.description import (
     JOINT_TYPES,
     TYPES_WITHOUT_AXIS,
@@ -109,20 +109,17 @@ def _shape(name: str, role: str, given: Any, materials: dict[str | None, Any]) -
         raise LoadError(f"its sizes are {size}; wanted numbers above 0, below {LARGEST:g}")
     material = getattr(given, "material", None) if role == "visual" else None
     called = None if material is None else exact.text_or_none(getattr(material, "name", None))
-    color = None if material is None else _color(material) or _color(materials.get(called))
+    paint = None if material is None else _color(material) or _color(materials.get(called))
     pose, own = _pose(getattr(given, "origin", None), f"its {role} origin"), getattr(given, "name", None)
-    looks = exact.text_or_none(own) or "", color, called or ""
+    looks = exact.text_or_none(own) or "", paint, called or ""
     return Geometry(name, role, kind, pose, size, mesh, "", *looks)
 
 
 def _color(material: Any) -> tuple[float, float, float, float] | None:
     """The colour of a material, an array or an object that holds one; None where it has none."""
-    color = getattr(material, "color", None)
-    rgba = getattr(color, "rgba", color)
-    if rgba is None:
-        return None
-    red, green, blue, opacity = (min(max(x, 0.0), 1.0) for x in _array(rgba, (4,), "its colour"))
-    return red, green, blue, opacity
+    given = getattr(material, "color", None)
+    rgba = getattr(given, "rgba", given)
+    return None if rgba is None else color(_array(rgba, (4,), "its colour"))
 
 
 def _each(what: str, parts: Sequence[Any], describe: Callable[[Any, Notes], _Part], notes: Notes) -> Iterator[_Part]:

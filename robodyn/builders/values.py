@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from robodyn import spatial
 from robodyn.description import Rotation, Vector3
@@ -61,6 +62,18 @@ def numbers(text: str, count: int) -> tuple[float, ...] | None:
         if math.isfinite(sum(values)) or all(map(math.isfinite, values)):
             return values
     return None
+
+
+def color(rgba: Iterable[float]) -> tuple[float, float, float, float]:
+    """Red, green, blue and opacity, each brought between 0 and 1."""
+    red, green, blue, opacity = (float(min(max(x, 0.0), 1.0)) for x in rgba)
+    return red, green, blue, opacity
+
+
+def color_of(text: str) -> tuple[float, float, float, float] | None:
+    """The colour that three or four numbers spell, or None. Three have the opacity 1."""
+    rgba = numbers(text, 4) or numbers(f"{text} 1", 4)
+    return None if rgba is None else color(rgba)
 
 
 def bad_number(text: str, where: str, count: int = 1) -> LoadError:

@@ -13,6 +13,7 @@ from robodyn.builders.elements import written
 from robodyn.builders.findings import Notes
 from robodyn.builders.mesh_files import MeshFiles
 from robodyn.builders.transmissions import ROTORS, with_armatures
+from robodyn.builders.urdf_geometries import SIZES
 from robodyn.description import IDENTITY, Extension, Geometry, Pose
 from robodyn.editing.carried import element_name, element_of
 from robodyn.editing.described import Described
@@ -23,7 +24,6 @@ from robodyn.spatial import rotate
 if TYPE_CHECKING:
     from robodyn.model import Model
 
-_SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
 MESHES = ("auto", "named", "paths")
 """How meshes are named in a file that is written."""
 
@@ -34,7 +34,7 @@ class MeshNames:
 
     def __init__(self, meshes: str, folder: Path | None, files: MeshFiles, notes: Notes) -> None:
         self._meshes, self._folder = meshes, folder
-        self._files, self._notes = files, notes
+        self._files, self._elsewhere, self._notes = files, MeshFiles(), notes
 
     def of(self, given: str, geometry: Geometry) -> str:
         """The name of a file that a geometry names."""
@@ -44,7 +44,7 @@ class MeshNames:
             message = f"{quoted(given)} is not found; its name is written as it is"
             self._notes.gather("written-otherwise", f"link {quoted(geometry.link)}", message)
         # A file that will be found by the same name, from where the text will stand, keeps it.
-        there = named and MeshFiles().find(given, "" if self._folder is None else str(self._folder)) is not None
+        there = named and self._elsewhere.find(given, "" if self._folder is None else str(self._folder)) is not None
         if found is not None and (self._meshes == "paths" or (self._meshes == "auto" and named and not there)):
             if named:
                 message = "files of meshes are named by where they are on this machine, and not by their packages"
@@ -168,7 +168,7 @@ class UrdfGeometries:
         elif each.kind == "box":
             shape = f"size={values(each.size)}"
         else:
-            shape = " ".join(f"{key}={values([x])}" for key, x in zip(_SIZES[each.kind], each.size, strict=True))
+            shape = " ".join(f"{key}={values([x])}" for key, x in zip(SIZES[each.kind], each.size, strict=True))
         yield f"  <geometry><{each.kind} {shape}/></geometry>"
         if tag == "visual" and (key := _look(each)) is not None:
             yield f"  <material name={text_value(self._materials[key])}/>"
