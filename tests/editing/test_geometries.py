@@ -521,7 +521,8 @@ def test_numbers_and_words_of_the_format_are_no_names():
     assert ">1</mechanicalReduction>" in transmission and '<actuator name="p_1">' in transmission
     mujoco = pytest.importorskip("mujoco")
     mjcf = """<mujoco><worldbody><body name="fixed"><joint name="none"/><geom size="1"/>
-    <body name="true"><joint name="j"/><geom size="1"/></body></body></worldbody><actuator><motor name="affine" joint="none"/></actuator></mujoco>"""
+    <body name="true"><joint name="j"/><geom size="1"/></body></body></worldbody>
+    <actuator><motor name="affine" joint="none"/></actuator></mujoco>"""
     robot = rd.load_mjcf(mjcf)
     text = robot.attach(robot, "true", prefix="p_").to_mjcf()
     assert mujoco.MjModel.from_xml_string(str(text)).nu == 2 and 'joint="p_none"' in text and 'biastype="none"' in text
