@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from pathlib import Path
+
+import pytest
 
 import robodyn
 
@@ -86,3 +91,26 @@ def test_circles_are_found():
 def test_few_files_are_outside_rooms():
     outside = [path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("_")]
     assert len(outside) <= 25, outside
+
+
+def test_types_are_checked_alike_without_optional_packages():
+    """mypy runs where extras are missing, too, and so is told of every package that is not a dependency of the core."""
+    path = PACKAGE.parent / "pyproject.toml"
+    if not path.exists():
+        pytest.skip("pyproject.toml comes with a checkout only")
+    settings = tomllib.loads(path.read_text())
+    skipped = {
+        module.removesuffix(".*")
+        for override in settings["tool"]["mypy"]["overrides"]
+        if override.get("ignore_missing_imports")
+        for module in override["module"]
+    }
+    core = {re.split("[<>=~;]", requirement)[0] for requirement in settings["project"]["dependencies"]}
+    imported = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    assert {"msgspec", "viser"} < imported - core <= sys.stdlib_module_names | skipped | {"robodyn"}
