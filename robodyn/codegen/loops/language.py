@@ -1,0 +1,467 @@
+"""What functions that are printed may use besides Python's own arithmetic, `if`, `for`, `while` and calls.
+
+Types in annotations: `Word` is an integer of 64 bits, `Flag` a bool, `Address` where bytes are, `Array[T]` where values
+of a type T are; T is `Word`, `Integer` (of 32 bits), `Byte`, `Address`, a `ctypes.Structure`, or a name that stands for
+another type in each module, such as `Vector`. `Static[T]` is known when a function is printed, so are its parameters
+without an annotation; what can be computed from such values is computed then, and loops over them are unrolled.
+
+A function with `@routine` is called where others call it; any other one becomes a part of its caller. Both run as plain
+Python as well: memory is real then, vectors are arrays of NumPy's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from robodyn.codegen.loops.blocks import ADDRESS, I1, I8, I32, I64, Fixed, Number, Pointer, Struct, Type
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Word: TypeAlias = int
+Address: TypeAlias = int
+Flag: TypeAlias = bool
+Static: TypeAlias = Annotated[T, "static"]
+NULL: Address = 0
+
+
+class Integer(int):
+    """An integer of 32 bits in memory."""
+
+
+class Byte(int):
+    """An integer of 8 bits in memory."""
+
+
+class Scalar(float):
+    """A floating-point number of the module's precision."""
+
+
+if TYPE_CHECKING:
+
+    class Vector:
+        """Numbers of several states, or columns."""
+
+        def __add__(self, other: Vector | float) -> Vector: ...
+        def __radd__(self, other: float) -> Vector: ...
+        def __sub__(self, other: Vector | float) -> Vector: ...
+        def __rsub__(self, other: float) -> Vector: ...
+        def __mul__(self, other: Vector | float) -> Vector: ...
+        def __rmul__(self, other: float) -> Vector: ...
+        def __truediv__(self, other: Vector | float) -> Vector: ...
+        def __rtruediv__(self, other: float) -> Vector: ...
+        def __neg__(self) -> Vector: ...
+
+    Words: TypeAlias = Vector
+    """Integers of several states, or a mask."""
+
+else:
+
+    class Vector:
+        """Numbers of several states, or columns."""
+
+    class Words:
+        """Integers of several states, or a mask."""
+
+
+OWN: Mapping[str, Type] = {
+    "Word": I64,
+    "int": I64,
+    "Integer": I32,
+    "Byte": I8,
+    "Flag": I1,
+    "bool": I1,
+    "Address": ADDRESS,
+}
+"""Types by the names that they have in annotations."""
+_BOUND: list[Mapping[str, Type]] = []
+
+
+@contextmanager
+def bound(**types: Type) -> Iterator[None]:
+    """Functions run as Python within, where names stand for these types."""
+    _BOUND.append(types)
+    try:
+        yield
+    finally:
+        _BOUND.pop()
+
+
+_STRUCTS: dict[type[ctypes.Structure], Struct] = {}
+_CTYPES: Mapping[Any, Type] = {
+    ctypes.c_int64: I64,
+    ctypes.c_int32: I32,
+    ctypes.c_char: I8,
+    ctypes.c_int8: I8,
+    ctypes.c_void_p: ADDRESS,
+}
+
+
+def struct_of(kind: type[ctypes.Structure]) -> Struct:
+    """The fields of a structure of ctypes."""
+    if kind not in _STRUCTS:
+        fields: dict[str, tuple[int, Type]] = {}
+        for name, of, *_ in kind._fields_:
+            fields[name] = getattr(kind, name).offset, _field(of)
+        _STRUCTS[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)
+    return _STRUCTS[kind]
+
+
+def _field(of: Any) -> Type:
+    if isinstance(of, type) and issubclass(of, ctypes.Structure):
+        return struct_of(of)
+    if isinstance(of, type) and issubclass(of, ctypes.Array):
+        inner = _field(of._type_)
+        return Fixed(inner.to if isinstance(inner, Fixed) else inner)
+    return _CTYPES[of]
+
+
+def type_of(kind: Any) -> Type:
+    """The type that a class stands for, where functions run as Python."""
+    if isinstance(kind, (Number, Pointer, Struct)):
+        return kind
+    if isinstance(kind, type) and issubclass(kind, ctypes.Structure):
+        return struct_of(kind)
+    if getattr(kind, "__origin__", None) is Array:
+        to = type_of(kind.__args__[0])
+        assert not isinstance(to, Fixed)
+        return Pointer(to)
+    name = kind.__name__
+    for types in reversed(_BOUND):
+        if name in types:
+            return types[name]
+    return OWN[name]
+
+
+class Routine(Generic[P, R]):
+    """A function of a module, which others call."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it as Python."""
+        return self.function(*args, **kwargs)
+
+
+def routine(function: Callable[P, R]) -> Routine[P, R]:
+    """Decorate what is a function of its own where it is printed."""
+    return Routine(function)
+
+
+PRIMITIVES: dict[Callable[..., Any], str] = {}
+"""Functions that `reader` knows by name."""
+
+
+def primitive(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate what is an operation where it is printed."""
+    PRIMITIVES[function] = function.__name__
+    return function
+
+
+# Memory.
+
+
+class Array(Generic[T]):
+    """Where values of a type are: `a[k]` is the k-th of them, or where it is if that is a structure; `a + k` is where
+    the k-th is; `a.name` is a field of the structure there."""
+
+    def __init__(self, address: int, to: Any = None) -> None:
+        self.__dict__.update(address=int(address), to=to)
+
+    def __getitem__(self, k: int) -> T:
+        place = self + k
+        return cast(T, place if isinstance(self.to, Struct) else _loaded(place.address, self.to))
+
+    def __setitem__(self, k: int, value: object) -> None:
+        _stored((self + k).address, self.to, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not isinstance(self.to, Struct):
+            raise AttributeError(name)
+        offset, kind = self.to.fields[name]
+        if isinstance(kind, Fixed):
+            return Array(self.address + offset, kind.to)
+        if isinstance(kind, Struct):
+            return Array(self.address + offset, kind)
+        return _loaded(self.address + offset, kind)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        offset, kind = self.to.fields[name]
+        _stored(self.address + offset, kind, value)
+
+    def __add__(self, k: int) -> Array[T]:
+        return Array(self.address + int(k) * self.to.size, self.to)
+
+    def __sub__(self, k: int) -> Array[T]:
+        return self + -k
+
+    def __eq__(self, other: object) -> bool:
+        return int(self) == int(cast(int, other))
+
+    def __hash__(self) -> int:
+        return self.address
+
+    def __int__(self) -> int:
+        return int(self.__dict__["address"])
+
+    __index__ = __int__
+
+
+_FORMATS = {"i1": np.bool_, "i8": np.int8, "i32": np.int32, "i64": np.int64, "float": np.float32, "double": np.float64}
+
+
+def _memory(address: int, kind: Number) -> np.ndarray[Any, Any]:
+    buffer = (ctypes.c_char * kind.size).from_address(address)
+    found: np.ndarray[Any, Any] = np.frombuffer(buffer, np.dtype(_FORMATS[kind.scalar]), kind.width)  # type: ignore[call-overload]
+    return found
+
+
+def _loaded(address: int, kind: Type) -> Any:
+    if isinstance(kind, Pointer):
+        word = int(_memory(address, I64)[0])
+        return word if kind.to is None else Array(word, kind.to)
+    assert isinstance(kind, Number)
+    found = _memory(address, kind).copy()
+    if kind.width > 1:
+        return found
+    return found[0] if kind.real else int(found[0])
+
+
+def _stored(address: int, kind: Type, value: Any) -> None:
+    if isinstance(kind, Pointer):
+        kind, value = I64, int(value)
+    assert isinstance(kind, Number)
+    _memory(address, kind)[:] = wrapped(int(value)) if kind == I64 else value
+
+
+@primitive
+def array(of: type[T], address: Address | Array[Any]) -> Array[T]:
+    """Values of a type from an address on."""
+    return Array(int(address), type_of(of))
+
+
+@primitive
+def address(of: Array[Any] | Address) -> Address:
+    """The address as bytes: `+` moves it by bytes then."""
+    return int(of)
+
+
+@primitive
+def place(of: Array[Any], name: str) -> Any:
+    """Where a field of a structure is."""
+    offset, kind = of.to.fields[name]
+    return Array(of.address + offset, kind.to if isinstance(kind, Fixed) else kind)
+
+
+_KEPT: list[Any] = []
+
+
+@primitive
+def local(of: type[T], count: int) -> Array[T]:
+    """Room for some values until the function returns."""
+    kind = type_of(of)
+    assert not isinstance(kind, Fixed)
+    _KEPT.append(owner := ctypes.create_string_buffer(kind.size * count + 64))
+    return Array(-(-ctypes.addressof(owner) // 64) * 64, kind)
+
+
+@primitive
+def clear(at: Address | Array[Any], size: Word) -> None:
+    """Bytes become zero."""
+    ctypes.memset(int(at), 0, size)
+
+
+@primitive
+def copy(to: Address | Array[Any], source: Address | Array[Any], size: Word) -> None:
+    """Copy bytes, of memory that does not overlap."""
+    ctypes.memmove(int(to), int(source), size)
+
+
+@primitive
+def fetch(at: Address | Array[Any]) -> None:
+    """Begin to bring the line of an address to the cache, if it is memory."""
+
+
+@primitive
+def stream(to: Array[T], value: T) -> None:
+    """Store a value past the caches."""
+    to[0] = value
+
+
+@primitive
+def load_some(source: Array[T], mask: Any) -> T:
+    """A vector, its places where a mask holds: nothing else is read, others are zero."""
+    kind = cast(Number, source.to)
+    found: Any = np.zeros(kind.width, _FORMATS[kind.scalar])
+    one = Number(kind.scalar)
+    for k in np.flatnonzero(mask):
+        found[k] = _loaded(source.address + int(k) * one.size, one)
+    return cast(T, found)
+
+
+@primitive
+def store_some(to: Array[T], mask: Any, value: Any) -> None:
+    """Store the places of a vector where a mask holds, and touch no others."""
+    one = Number(to.to.scalar)
+    for k in np.flatnonzero(mask):
+        _stored(to.address + int(k) * one.size, one, value[k])
+
+
+# Numbers and vectors.
+
+
+@primitive
+def wrapped(value: int) -> Word:
+    """A sum or a product of words as it is in 64 bits."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@primitive
+def fma(a: T, b: Any, c: Any) -> T:
+    """a b + c, rounded once where the processor can."""
+    return cast(T, cast(Any, a) * b + c)
+
+
+@primitive
+def spread(of: type[T], value: Any) -> T:
+    """A number in every place of a vector."""
+    kind = cast(Number, type_of(of))
+    found: Any = np.full(kind.width, value, _FORMATS[kind.scalar])
+    return cast(T, found if kind.width > 1 else found[0])
+
+
+@primitive
+def places_of(of: type[T]) -> T:
+    """0, 1, 2 ... in a vector of integers."""
+    kind = cast(Number, type_of(of))
+    return cast(T, np.arange(kind.width, dtype=_FORMATS[kind.scalar]))
+
+
+@primitive
+def convert(of: type[T], value: Any) -> T:
+    """A number, or a vector, in another precision; a word as another integer."""
+    kind = cast(Number, type_of(of))
+    found: Any = np.asarray(value).astype(_FORMATS[kind.scalar])
+    if kind.width > 1:
+        return cast(T, found)
+    return cast(T, found[()] if kind.real else int(found))
+
+
+@primitive
+def shuffled(a: Any, b: Any, numbers: Sequence[int]) -> Any:
+    """The places that numbers say of two vectors one behind the other; -1: any."""
+    return np.concatenate([a, b])[list(numbers)]
+
+
+@primitive
+def extracted(vector: Any, k: int) -> Any:
+    """A place of a vector, whose number is known."""
+    return vector[k]
+
+
+@primitive
+def inserted(vector: Any, value: Any, k: int) -> Any:
+    """A vector with another value in a place, whose number is known."""
+    found = np.array(vector)
+    found[k] = value
+    return found
+
+
+@primitive
+def anything(of: type[T]) -> T:
+    """A vector that nobody reads before it is filled."""
+    kind = cast(Number, type_of(of))
+    return cast(T, np.full(kind.width, math.nan if kind.real else -1, _FORMATS[kind.scalar]))
+
+
+@primitive
+def all_of(mask: Any) -> Flag:
+    """Whether a mask holds in all places."""
+    return bool(np.all(mask))
+
+
+@primitive
+def unsigned_less(a: Word, b: Word) -> Flag:
+    """Whether a < b, as integers without a sign."""
+    return a % (1 << 64) < b % (1 << 64)
+
+
+@primitive
+def shifted(value: Word, bits: int) -> Word:
+    """A word shifted to the right, zeros following."""
+    return value % (1 << 64) >> bits
+
+
+@primitive
+def leading_zeros(value: Word) -> Word:
+    """Of the binary digits of a positive word."""
+    return 64 - value.bit_length()
+
+
+@primitive
+def chosen(test: Flag, a: T, b: T) -> T:
+    """One of two values, both of which are computed."""
+    return a if test else b
+
+
+# Other code, other threads, the processor.
+
+
+@primitive
+def call(of: type[T] | None, function: Address, *arguments: Any) -> T:
+    """Call what is at an address; with the type of its result, or None."""
+    words = [int(each) for each in arguments]
+    result = ctypes.c_int64 if of is not None else None
+    return cast(T, ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(words))(int(function))(*words))
+
+
+@primitive
+def load_atomic(source: Array[T], order: str) -> T:
+    """A value that other threads may write; `order` as in C."""
+    return source[0]
+
+
+@primitive
+def store_atomic(to: Array[Any], value: Any, order: str) -> None:
+    """A value that other threads may read."""
+    to[0] = value
+
+
+@primitive
+def exchange_if(at: Array[Any], old: Any, new: Any, order: str) -> Flag:
+    """Store a new value if the old one is there; whether it was. `order` of success; that of failure is relaxed."""
+    found = at[0] == old
+    if found:
+        at[0] = new
+    return bool(found)
+
+
+_UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "and": operator.and_,
+    "or": operator.or_,
+}
+
+
+@primitive
+def update(at: Array[T], how: str, value: Any, order: str) -> T:
+    """Change a value by "add", "sub", "and" or "or", at once for all threads; the one before."""
+    before = at[0]
+    at[0] = _UPDATES[how](before, value)
+    return before
+
+
+@primitive
+def processor(name: str) -> None:
+    """An instruction that has no operands, by LLVM's name of it; nothing where that is empty."""

@@ -1,0 +1,307 @@
+"""Functions with loops: as Python and as machine code they do the same."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from robodyn.codegen.llvm.jit import OPT, Code, compile_object
+from robodyn.codegen.llvm.target import host_target
+from robodyn.codegen.loops import language
+from robodyn.codegen.loops.blocks import Number
+from robodyn.codegen.loops.language import (
+    NULL,
+    Address,
+    Array,
+    Byte,
+    Flag,
+    Integer,
+    Scalar,
+    Static,
+    Vector,
+    Word,
+    Words,
+    address,
+    all_of,
+    anything,
+    array,
+    bound,
+    call,
+    chosen,
+    clear,
+    convert,
+    copy,
+    exchange_if,
+    extracted,
+    fma,
+    inserted,
+    leading_zeros,
+    load_atomic,
+    load_some,
+    local,
+    place,
+    places_of,
+    routine,
+    shifted,
+    shuffled,
+    spread,
+    store_atomic,
+    store_some,
+    stream,
+    unsigned_less,
+    update,
+    wrapped,
+)
+from robodyn.codegen.loops.llvm import Module
+
+# Two vectors of 16 bytes, whatever the processor.
+TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Number("i64", 2)}
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64), ("words", ctypes.c_int64 * 3))
+
+
+def both(function, words, /, **known):
+    """The words after the function ran on them as Python, and after its machine code did; checked to be the same."""
+    module = Module(TYPES)
+    module.export(function, "kernel", **known)
+    code = Code(compile_object(module.text(), host_target(), OPT), host_target())
+    compiled = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("kernel"))
+    found = []
+    for run in ("Python", "machine code"):
+        memory = np.zeros(len(words) + 8, np.int64)
+        own = memory[-memory.ctypes.data // 8 % 8 :][: len(words)]
+        own[:] = words
+        if run == "Python":
+            with bound(**TYPES):
+                result = function(Array(own.ctypes.data, language.I64), **known)
+        else:
+            result = compiled(own.ctypes.data)
+        found.append((own.tolist(), int(result)))
+    assert found[0] == found[1]
+    return found[0]
+
+
+def helper(a: Word, b: Word) -> Word:
+    if a > b and b != 3:
+        return a - b
+    while a < b or a == 7:
+        a += 3
+        if a % 5 == 0:
+            return a
+    return a * b
+
+
+@routine
+def called(a: Word, twice: Static[bool]) -> Word:
+    return 2 * a if twice else a
+
+
+@routine
+def control(w: Array[Word]) -> Word:
+    total, kept = 0, 0
+    for k in range(w[0]):
+        if k % 3 == 1:
+            continue
+        if total > 1000 or k == 40:
+            break
+        for j in reversed(range(k, k + 4)):
+            total += helper(j, w[1]) * called(k, True)
+            if not (total & 1 == 0 and j != 2):
+                kept += called(j, False)
+    while kept > w[2]:
+        kept = kept // 2
+    pieces = [total, kept]
+    for k in range(2):
+        pieces[k] += k + 1
+    w[3], w[4] = pieces
+    return total - kept if kept < total else -total
+
+
+@pytest.mark.parametrize("words", [(0, 0, 0), (3, 2, 5), (60, 9, 1), (60, 3, 1000), (1, -4, 0)])
+def test_control(words):
+    both(control, [*words, 0, 0])
+
+
+@routine
+def swapped(w: Array[Word]) -> Word:
+    a, b, c = w[0], w[1], 0
+    while True:
+        a, b = b, a
+        c += 1
+        if c > w[2]:
+            break
+    w[3], w[4] = a, b
+    return c
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 6])
+def test_variables_change_places(rounds):
+    assert both(swapped, [1, 2, rounds, 0, 0])[0][3:] == ([2, 1] if rounds % 2 == 0 else [1, 2])
+
+
+@routine
+def registers(w: Array[Word], rows: Static[int]) -> Word:
+    """Sums that stand in lists are variables of the loop around."""
+    X = array(Vector, w + 4)
+    sums = [[spread(Vector, 0.5 * c) for c in range(2)] for _ in range(rows)]
+    for k in range(w[0]):
+        value = X[k]
+        for r in range(rows):
+            for c in range(2):
+                sums[r][c] = fma(value, X[c], sums[r][c] - 2.0)
+        if k == 2:
+            sums[0][0] = -sums[0][0] / 3.0
+    mixed = shuffled(sums[0][0], sums[1][1], [0, 3])
+    total = spread(Vector, extracted(mixed, 1)) + inserted(anything(Vector), extracted(mixed, 0), 0)
+    X[3] = inserted(mixed, extracted(total, 0), 1)
+    X[4] = sums[rows - 1][1]
+    return 0
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_registers(rounds):
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(-9, 9, 12).astype(float).view(np.int64)  # whose products are exact
+    both(registers, [rounds, 0, 0, 0, *numbers], rows=2)
+
+
+@routine
+def memory(w: Array[Word]) -> Word:
+    own = local(Pair, 2)
+    own[0].data, own[1].data = address(w), NULL
+    own[0].stride, own[1].stride = 8, -1
+    words = own[1].words
+    words[0], words[2] = w[1], w[0]
+    clear(place(own[1], "stride"), 8)
+    copy(own[0].words, own[1].words, 24)
+    w[2] = own[0].words[2] + own[1].stride
+    w[3] = array(Word, own[0].data + own[0].stride)[0]
+    w[4] = int(own[1].data == NULL and own[0].data != NULL)
+    array(Integer, w)[10] = 1 << 30
+    array(Byte, w)[50] = 7
+    stream(array(Word, w) + 7, w[1] + 1)
+    pointer = array(Word, w) + 2
+    if w[0] > 3:
+        pointer = pointer - 1
+    return pointer[0] + (address(w) & 7)
+
+
+@pytest.mark.parametrize("first", [2, 5])
+def test_memory(first):
+    both(memory, [first, 20, 30, 40, 50, 0, 0, 0])
+
+
+@routine
+def integers(w: Array[Word]) -> Word:
+    w[2] = wrapped(w[0] * 0x1E3779B97F4A7C15)
+    w[3] = shifted(w[2], 3) ^ (w[1] << 2) | 1
+    w[4] = leading_zeros(max(w[1], 1)) + min(w[0], w[1], 5)
+    w[5] = int(unsigned_less(w[0], w[1])) + 2 * int(w[0] < w[1])
+    w[6] = ~w[1] + chosen(w[0] < 0, -w[0], w[0])
+    places = places_of(Words) * spread(Words, w[1])
+    w[7] = extracted(places, 1) + int(all_of(places < spread(Words, 9)))
+    return w[2] >> 5
+
+
+@pytest.mark.parametrize("pair", [(1, 2), (-9, 8), (1 << 62, 77), (5, -5)])
+def test_integers(pair):
+    both(integers, [*pair, 0, 0, 0, 0, 0, 0])
+
+
+@routine
+def parts(w: Array[Word]) -> Word:
+    X = array(Vector, w + 2)
+    mask = places_of(Words) < spread(Words, w[0])
+    X[1] = spread(Vector, 7.0)
+    store_some(X + 1, mask, load_some(X, mask) + 1.0)
+    array(Scalar, w)[6] = convert(Scalar, w[1]) * 0.5
+    return convert(Word, array(Scalar, w)[6] * 4.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_parts_of_vectors(count):
+    numbers = np.array([1.5, -2.5]).view(np.int64)
+    found, _ = both(parts, [count, 11, *numbers, 0, 0, 0, 0])
+    values = np.array(found[4:6]).view(np.float64)
+    np.testing.assert_array_equal(values, [2.5 if count else 7.0, -1.5 if count > 1 else 7.0])
+
+
+@routine
+def threads(w: Array[Word]) -> Word:
+    store_atomic(w + 1, 4, "release")
+    before = update(w + 1, "add", 3, "acq_rel")
+    mine = exchange_if(w, 1, 9, "acquire")
+    return before + 10 * load_atomic(w + 1, "acquire") + 100 * int(mine)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_words_of_threads(first):
+    found, result = both(threads, [first, 0])
+    assert found == [9 if first == 1 else 2, 7] and result == 74 + (100 if first == 1 else 0)
+
+
+@routine
+def by_address(w: Array[Word], function: Static[int]) -> Word:
+    return call(Word, function, w[0], address(w)) + 1
+
+
+def test_calls_of_addresses():
+    given = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(lambda a, at: a * 3)
+    assert both(by_address, [14], function=ctypes.cast(given, ctypes.c_void_p).value)[1] == 43
+
+
+def test_what_is_known_leaves_no_trace():
+    @routine
+    def function(w: Array[Word], large: Static[bool]) -> Word:
+        width = 4 if large else 2
+        while width < 8:
+            width *= 2
+        if large or w is None:
+            return width
+        return w[width]
+
+    module = Module(TYPES)
+    module.export(function, large=True)
+    assert "br " not in module.text() and "load" not in module.text() and "ret i64 8" in module.text()
+
+
+@routine
+def undefined(w: Array[Word]) -> Word:
+    if w[0] > 0:
+        found = 3
+    return found
+
+
+@routine
+def mixed(w: Array[Word]) -> Word:
+    return w[0] + spread(Vector, 1.0)
+
+
+@routine
+def aliased(w: Array[Word]) -> Word:
+    sums = [w[0], w[1]]
+    for k in range(w[0]):
+        sums.append(k)
+    return sums[0]
+
+
+def known_as(w: Array[Word], flag: Flag, at: Address) -> Word:
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(undefined, "found"), (mixed, "Number"), (aliased, "cannot be called with values"), (routine(known_as), "")],
+)
+def test_what_cannot_be_printed_is_refused(function, message):
+    if message:
+        with pytest.raises(TypeError, match=message):
+            Module(TYPES).export(function)
+    else:
+        module = Module(TYPES)
+        module.export(function, "other")
+        assert "define i64 @other(ptr %a.w, i1 %a.flag, ptr %a.at)" in module.text()
