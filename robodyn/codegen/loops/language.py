@@ -209,7 +209,7 @@ class Array(Generic[T]):
         return int(self) == int(cast(int, other))
 
     def __hash__(self) -> int:
-        return self.address
+        return hash(int(self))
 
     def __int__(self) -> int:
         return int(self.__dict__["address"])
