@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 import numpy as np
@@ -15,12 +15,16 @@ from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.target import LEVELS, Target, host_target
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loops.blocks import Type
+from robodyn.codegen.loops.language import Array, Routine, bound, struct_of
+from robodyn.engines.cpu.chains import products_code
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
 from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
-from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
+from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, kernel, solve_code, solve_module, solve_types
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.table import Argument
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import BodyOutput, DofOutput, PairOutput
 
@@ -89,14 +93,16 @@ def solve_kind(columns: VectorType | None, flushes: bool) -> SolveKind:
     return SolveKind(SOLVE, True, ("one", "other"), flushes, columns)
 
 
-def run(code: Code, arrays: list[np.ndarray], constants: list[np.ndarray], size: int) -> None:
+def run(
+    code: Code | Callable[[int, int, int, int], None], arrays: list[np.ndarray], constants: list[np.ndarray], size: int
+) -> None:
     """One state, in scratch memory that holds no numbers."""
     address, owner = workspace(size)
     owner[:] = 255
     words = [word for array in arrays for word in (array.ctypes.data, array.nbytes)]
     words += [word for array in constants for word in (array.ctypes.data, 1)]
     table = (ctypes.c_int64 * len(words))(*words)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(code.address("kernel"))
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(code.address("kernel")) if isinstance(code, Code) else code
     call(ctypes.addressof(table), 0, 1, address)
 
 
@@ -119,8 +125,23 @@ def in_place(model: rd.Model, values: Mapping[str, np.ndarray]) -> dict[str, np.
     return found
 
 
+def as_function(kernel: Routine, types: dict[str, Type], **known: object) -> Callable[[int, int, int, int], None]:
+    """A kernel as Python."""
+
+    def call(table: int, first: int, last: int, scratch: int) -> None:
+        with bound(**types):
+            kernel(Array(table, struct_of(Argument)), first, last, scratch, **known)
+
+    return call
+
+
 def solved(
-    model: rd.Model, values: Mapping[str, np.ndarray], level: str, side_by_side: bool, flushes: bool
+    model: rd.Model,
+    values: Mapping[str, np.ndarray],
+    level: str,
+    side_by_side: bool,
+    flushes: bool,
+    as_python: bool = False,
 ) -> dict[str, np.ndarray]:
     target, kind, columns = kinds(level, values["H"].dtype.name)
     asked = solve_kind(columns if side_by_side else None, flushes)
@@ -132,6 +153,8 @@ def solved(
         memory[name] = np.full(size + 40, np.nan, values["H"].dtype)
         arrays[FLUSHED + name] = memory[name][17 : 17 + size]
     code = code_of(level, values["H"].dtype.name, "flushed" if flushes else "between", side_by_side)
+    if as_python:
+        code = as_function(kernel, solve_types(asked, kind), code=solve_code(asked, kind, target))
     run(code, [arrays[name] for name in asked.arrays], plan.arrays, plan.workspace_bytes)
     for around in memory.values():
         assert np.isnan(around[:17]).all() and np.isnan(around[-23:]).all() and not np.isnan(around[17:-23]).any()
@@ -194,3 +217,31 @@ def test_products_have_the_bits_of_scalars(name: str, level: str, dtype: str) ->
     for plain, found, right in zip(*results, [*exact, -(product + product.T)], strict=True):
         np.testing.assert_array_equal(found, plain)
         np.testing.assert_allclose(found, right, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("name", ["one joint", "a forest"])
+def test_solves_run_as_python(name: str, side_by_side: bool) -> None:
+    model = rd.random_tree(**MODELS[name])
+    values = numbers(model, "float64")
+    found = solved(model, values, "avx2", side_by_side, flushes=False, as_python=True)
+    for key, compiled in solved(model, values, "avx2", side_by_side, flushes=False).items():
+        np.testing.assert_allclose(found[key], compiled, rtol=0, atol=1e-13 * np.abs(compiled).max(), err_msg=key)
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_products_run_as_python(side_by_side: bool) -> None:
+    model, rng = rd.random_tree(**MODELS["a forest"]), np.random.default_rng(2)
+    _, kind, columns = kinds("avx2", "float64")
+    which = columns if side_by_side else None
+    plan = ProductsPlan(model, PRODUCTS, kind, which)
+    given = [rng.uniform(-1, 1, (model.nv, model.nv)) for _ in PRODUCTS.inputs]
+    own = products_code.kernel_side_by_side if side_by_side else products_code.kernel
+    python = as_function(own, products_code.products_types(kind, which), stage=PRODUCTS)
+    results = []
+    for code in (python, code_of("avx2", "float64", "products", side_by_side)):
+        found = [np.full(model.nv**2, np.nan) for _ in PRODUCTS.outputs]
+        run(code, [*given, *found], plan.arrays, plan.workspace_bytes)
+        results.append(found)
+    for python_made, compiled in zip(*results, strict=True):
+        np.testing.assert_allclose(python_made, compiled, rtol=0, atol=1e-13)

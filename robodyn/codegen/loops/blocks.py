@@ -196,6 +196,60 @@ def simplify(function: Function) -> None:
             for edge in end.edges:
                 edge.arguments = list(map(resolved, edge.arguments))
     _drop(function, _unread(function))
+    _join_blocks(function)
+
+
+def _join_blocks(function: Function) -> None:
+    """Skip empty blocks, and put those together of which one always follows the other."""
+    for block in reversed(function.blocks):
+        if block.end is not None:
+            for edge in block.end.edges:
+                edge.origin = None
+                while (onward := _onward(edge.block)) is not None and _can_skip(block.end, edge, onward):
+                    edge.block, edge.arguments = onward.block, onward.arguments
+    entering: dict[Block, int] = {}
+    reached = _reached(function)
+    for block in reached:
+        for edge in block.end.edges if block.end is not None else ():
+            entering[edge.block] = entering.get(edge.block, 0) + 1
+    gone = set[Block]()
+    for block in reached:
+        if block in gone:
+            continue
+        while block.end is not None and len(block.end.edges) == 1:
+            (edge,) = block.end.edges
+            other = edge.block
+            if entering[other] > 1 or other.parameters or other is block:
+                break
+            block.operations += other.operations
+            block.end = other.end
+            gone.add(other)
+    function.blocks = [block for block in reached if block not in gone]
+
+
+def _onward(block: Block) -> Edge | None:
+    """The jump of a block that does nothing else."""
+    if block.operations or block.parameters or block.end is None or len(block.end.edges) != 1:
+        return None
+    (edge,) = block.end.edges
+    return None if edge.block is block else edge
+
+
+def _can_skip(end: End, edge: Edge, onward: Edge) -> bool:
+    """Whether a jump may go where the next one goes: not twice from one block with different values."""
+    others = [each for each in end.edges if each is not edge and each.block is onward.block]
+    return all(each.arguments == onward.arguments for each in others)
+
+
+def _reached(function: Function) -> list[Block]:
+    """Blocks that are reached, in their order."""
+    found, ahead = set[Block](), [function.blocks[0]]
+    while ahead:
+        block = ahead.pop()
+        if block not in found:
+            found.add(block)
+            ahead += [edge.block for edge in block.end.edges] if block.end is not None else []
+    return [block for block in function.blocks if block in found]
 
 
 def _unread(function: Function) -> set[Value]:

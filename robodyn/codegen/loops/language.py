@@ -59,17 +59,32 @@ if TYPE_CHECKING:
         def __truediv__(self, other: Vector | float) -> Vector: ...
         def __rtruediv__(self, other: float) -> Vector: ...
         def __neg__(self) -> Vector: ...
+        def __lt__(self, other: Vector | float) -> Vector: ...
+        def __le__(self, other: Vector | float) -> Vector: ...
+        def __gt__(self, other: Vector | float) -> Vector: ...
+        def __ge__(self, other: Vector | float) -> Vector: ...
 
     Words: TypeAlias = Vector
     """Integers of several states, or a mask."""
+    Loose: TypeAlias = Vector
+    Unaligned: TypeAlias = Vector
+    """Vectors in memory, aligned to a scalar or not at all."""
+    LooseScalar: TypeAlias = Scalar
+    UnalignedScalar: TypeAlias = Scalar
+    """The same of scalars."""
+    Entry: TypeAlias = Vector
+    """Entries of a matrix that vectors are multiplied with: vectors as well, or scalars for all their places."""
+    Lanes: TypeAlias = Vector
+    Lane: TypeAlias = int
+    """Integers of a scalar's size, beside those of a vector, and one of them."""
+    State: TypeAlias = Vector
+    """Numbers of all states that are worked on at once."""
 
 else:
-
-    class Vector:
-        """Numbers of several states, or columns."""
-
-    class Words:
-        """Integers of several states, or a mask."""
+    _NAMES = "Vector Words Loose Unaligned LooseScalar UnalignedScalar Entry State Lanes Lane"
+    Vector, Words, Loose, Unaligned, LooseScalar, UnalignedScalar, Entry, State, Lanes, Lane = (
+        type(name, (), {}) for name in _NAMES.split()
+    )
 
 
 OWN: Mapping[str, Type] = {
@@ -165,6 +180,16 @@ PRIMITIVES: dict[Callable[..., Any], str] = {}
 def primitive(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate what is an operation where it is printed."""
     PRIMITIVES[function] = function.__name__
+    return function
+
+
+KNOWN: set[Callable[..., Any]] = set()
+"""Functions that Python computes."""
+
+
+def known(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate what is computed, of what is known, when a function is printed."""
+    KNOWN.add(function)
     return function
 
 
@@ -276,6 +301,20 @@ def local(of: type[T], count: int) -> Array[T]:
 
 
 @primitive
+def size_of(of: Any) -> Static[int]:
+    """Bytes of a value in memory."""
+    kind = type_of(of)
+    assert not isinstance(kind, Fixed)
+    return kind.size
+
+
+@primitive
+def lanes_of(of: Any) -> Static[int]:
+    """How many numbers a vector has."""
+    return cast(Number, type_of(of)).width
+
+
+@primitive
 def clear(at: Address | Array[Any], size: Word) -> None:
     """Bytes become zero."""
     ctypes.memset(int(at), 0, size)
@@ -361,6 +400,13 @@ def convert(of: type[T], value: Any) -> T:
 def shuffled(a: Any, b: Any, numbers: Sequence[int]) -> Any:
     """The places that numbers say of two vectors one behind the other; -1: any."""
     return np.concatenate([a, b])[list(numbers)]
+
+
+@primitive
+def permuted(a: T, numbers: Any, b: T) -> T:
+    """The places that a vector of numbers says of two vectors of 64 bytes one behind the other, with AVX-512."""
+    pair = np.concatenate([cast(Any, a), cast(Any, b)])
+    return cast(T, pair[np.asarray(numbers) % len(pair)])
 
 
 @primitive

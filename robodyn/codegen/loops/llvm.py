@@ -20,7 +20,7 @@ from robodyn.codegen.loops.blocks import (
 from robodyn.codegen.loops.language import Routine
 from robodyn.codegen.loops.primitives import PRIMITIVE_READERS
 from robodyn.codegen.loops.reader import Callees, Reader
-from robodyn.codegen.loops.source import Source, is_static, source_of, type_named
+from robodyn.codegen.loops.source import Source, source_of, value_type
 
 _INTEGERS = {"div": "sdiv", "rem": "srem"}
 _ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -91,6 +91,10 @@ class Module(Callees):
         """Have a function, with what is known of its parameters, that others may look up."""
         self._function(routine, known, name or routine.__name__, public=True)
 
+    def include(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
+        """Have a function, with what is known of its parameters, for other text of the module."""
+        self._function(routine, known, name or routine.__name__, public=False)
+
     def function(self, routine: Routine[..., Any], known: Mapping[str, Any]) -> tuple[Function, Source]:
         """The function of a routine with some parameters known."""
         return self._function(routine, known, "", public=False)
@@ -106,10 +110,9 @@ class Module(Callees):
             found = Function(name or f"{routine.__name__}{f'.{count}' if count else ''}", [], result, public)
             self._functions[key] = found, source
             for parameter, annotation in source.parameters:
-                if not is_static(annotation):
+                if parameter not in known:
                     assert annotation is not None
-                    kind = type_named(annotation, source, self.types)
-                    assert isinstance(kind, (Number, Pointer))
+                    kind = value_type(annotation, source, self.types)
                     found.parameters.append(Value(kind, f"a.{parameter}"))
             Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
             simplify(found)
@@ -130,6 +133,18 @@ class Module(Callees):
         return ", !nontemporal !0"
 
 
+def joined(*texts: str) -> str:
+    """Parts of a module as one: what several of them declare is declared once."""
+    declared: dict[str, None] = {}
+    others = []
+    for line in "".join(texts).splitlines(keepends=True):
+        if line.startswith("declare "):
+            declared[line] = None
+        else:
+            others.append(line)
+    return "".join((*declared, *others))
+
+
 def _fact(value: Any) -> object:
     return tuple(map(_fact, value)) if isinstance(value, (list, tuple)) else value
 
@@ -138,9 +153,7 @@ def _result(source: Source, types: Mapping[str, Type]) -> Number | Pointer | Non
     assert source.returns is not None
     if getattr(source.returns, "value", 0) is None:
         return None
-    kind = type_named(source.returns, source, types)
-    assert isinstance(kind, (Number, Pointer))
-    return kind
+    return value_type(source.returns, source, types)
 
 
 class _Printer:

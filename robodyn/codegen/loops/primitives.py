@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from robodyn.codegen.loops.blocks import ADDRESS, I1, I64, Number, Operation, Pointer, Value
+from robodyn.codegen.loops.blocks import ADDRESS, I1, I64, Number, Operation, Pointer, Struct, Value
 from robodyn.codegen.loops.reader import Reader, loaded_type
 
 
@@ -81,6 +81,21 @@ def _shuffled(reader: Reader, a: Value, b: Value, numbers: Iterable[int]) -> Val
     assert isinstance(a.type, Number)
     found: Value = reader.do("shuffle", a, b, type=Number(a.type.scalar, len(numbers)), numbers=numbers)
     return found
+
+
+def _permuted(reader: Reader, a: Value, numbers: Value, b: Value) -> Value:
+    assert isinstance(a.type, Number) and a.type.size == 64
+    kind = {"double": "pd", "float": "ps"}[a.type.scalar]
+    found: Value = reader.do("intrinsic", a, numbers, b, type=a.type, name=f"x86.avx512.vpermi2var.{kind}.512")
+    return found
+
+
+def _size_of(reader: Reader, of: Number | Pointer | Struct) -> int:
+    return of.size
+
+
+def _lanes_of(reader: Reader, of: Number) -> int:
+    return of.width
 
 
 def _extracted(reader: Reader, vector: Value, k: int) -> Value:
@@ -174,6 +189,8 @@ PRIMITIVE_READERS: Mapping[str, Callable[..., Any]] = {
     "address": _address,
     "place": Reader.field,
     "local": _local,
+    "size_of": _size_of,
+    "lanes_of": _lanes_of,
     "clear": _clear,
     "copy": _copy,
     "fetch": _fetch,
@@ -186,6 +203,7 @@ PRIMITIVE_READERS: Mapping[str, Callable[..., Any]] = {
     "places_of": _places_of,
     "convert": _convert,
     "shuffled": _shuffled,
+    "permuted": _permuted,
     "extracted": _extracted,
     "inserted": _inserted,
     "anything": _anything,

@@ -35,8 +35,8 @@ from robodyn.codegen.loops.blocks import (
     Type,
     Value,
 )
-from robodyn.codegen.loops.language import OWN, PRIMITIVES, Array, Routine, struct_of
-from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named
+from robodyn.codegen.loops.language import KNOWN, OWN, PRIMITIVES, Array, Routine, struct_of
+from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named, value_type
 from robodyn.records import dataclass
 
 _BINARY: Mapping[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -184,6 +184,9 @@ class Reader:
     def _pass(self, node: ast.Pass) -> None:
         pass
 
+    def _assert(self, node: ast.Assert) -> None:
+        """For those who read it, and for the function as Python."""
+
     def _expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):
             self.evaluate(node.value)
@@ -289,6 +292,7 @@ class Reader:
 
     def _repeated(self, node: ast.For, items: Iterable[Any]) -> None:
         """A loop over what is known."""
+        targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)} - set(self.variables)
         breaks: list[tuple[Edge, Variables]] = []
         for item in list(items):
             if self.block is None:
@@ -304,6 +308,7 @@ class Reader:
         if breaks:
             ends = [*breaks, *([(self._jump(_NOWHERE), self.variables)] if self.block is not None else [])]
             self._meet("next", ends)
+        self.variables = {name: each for name, each in self.variables.items() if name not in targets}
 
     def _counted(self, node: ast.For, first: Value, end: Value, step: int, backwards: bool) -> None:
         """A loop over a range, forward or, of steps of one, backwards."""
@@ -473,10 +478,17 @@ class Reader:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self._condition(operand, left, entered, no, yes)
             case ast.BoolOp(op=op, values=[first, *others]) if others:
-                between = self._new_block("and" if isinstance(op, ast.And) else "or")
+                conjunction = isinstance(op, ast.And)
                 rest: ast.expr = others[0] if len(others) == 1 else ast.BoolOp(op, others)
-                on = list[Edge]()
-                if isinstance(op, ast.And):
+                known = self._known_test(first)
+                if known is not None:
+                    if known is not conjunction:
+                        (entered if known else left).append(self._jump(yes if known else no))
+                    else:
+                        self._condition(rest, entered, left, yes, no)
+                    return
+                between, on = self._new_block("and" if conjunction else "or"), list[Edge]()
+                if conjunction:
                     self._condition(first, on, left, between, no)
                 else:
                     self._condition(first, entered, on, yes, between)
@@ -538,6 +550,13 @@ class Reader:
 
     _of_generatorexp = _of_listcomp
 
+    def _of_dictcomp(self, node: ast.DictComp) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        hidden = dict(self.variables)
+        self._generated(node.generators, lambda: found.update({self._known(node.key): self.evaluate(node.value)}))
+        self.variables = hidden
+        return found
+
     def _generated(self, generators: list[ast.comprehension], then: Callable[[], None]) -> None:
         if not generators:
             then()
@@ -559,6 +578,8 @@ class Reader:
 
     def _binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
         code, known = _BINARY[type(op)]
+        if isinstance(folded := self._folded(code, known, left, right), Value):
+            return folded
         if not isinstance(left, Value) and not isinstance(right, Value):
             return known(left, right)
         of = left if isinstance(left, Value) else right
@@ -578,6 +599,16 @@ class Reader:
         if not kind.real and not isinstance(right, Value) and right == _NEUTRAL.get(code):
             return left
         return self.do(code, self.typed(left, kind), self.typed(right, kind), type=kind)
+
+    def _folded(self, code: str, known: Callable[[Any, Any], Any], left: Any, right: Any) -> Value | None:
+        """The result of an operation on words of which enough is constant."""
+        pair = [each.constant if isinstance(each, Value) and each.type == I64 else None for each in (left, right)]
+        if pair == [None, None]:
+            return None
+        a, b = (one if one is not None else each for one, each in zip(pair, (left, right), strict=True))
+        if isinstance(a, int) and isinstance(b, int):
+            return self.typed(known(a, b), I64)
+        return self.typed(0, I64) if code == "mul" and 0 in pair else None
 
     def _negative(self, value: Any) -> Any:
         return self.do("sub", self.typed(0, I64), value, type=I64) if isinstance(value, Value) else -value
@@ -601,17 +632,15 @@ class Reader:
 
     def _of_boolop(self, node: ast.BoolOp) -> Any:
         """As a value, short of the jumps that `if` and `while` make: what follows must be safe to compute."""
-        found = [self.evaluate(each) for each in node.values]
-        conjunction = isinstance(node.op, ast.And)
-        values = [each for each in found if isinstance(each, Value)]
-        if any(bool(each) is not conjunction for each in found if not isinstance(each, Value)):
-            return not conjunction
-        if not values:
-            return conjunction
-        total = values[0]
-        for each in values[1:]:
-            total = self.do("and" if conjunction else "or", total, each, type=I1)
-        return total
+        conjunction, total, value = isinstance(node.op, ast.And), None, None
+        for each in node.values:
+            value = self.evaluate(each)
+            if not isinstance(value, Value):
+                if bool(value) is not conjunction:
+                    return value
+            else:
+                total = value if total is None else self.do("and" if conjunction else "or", total, value, type=I1)
+        return value if total is None else total
 
     def _of_compare(self, node: ast.Compare) -> Any:
         left, total = self.evaluate(node.left), None
@@ -680,7 +709,7 @@ class Reader:
     def moved(self, of: Value, k: Any) -> Value:
         """The k-th place from an address on."""
         assert isinstance(of, Value) and isinstance(of.type, Pointer), f"{self.function.name}: {of} has no entries"
-        if isinstance(k, int) and k == 0:
+        if (k.constant if isinstance(k, Value) else k) == 0:
             return of
         found: Value = self.do("move", of, self.typed(k, I64), type=of.type)
         return found
@@ -690,8 +719,7 @@ class Reader:
         assert isinstance(of.type, Pointer) and isinstance(of.type.to, Struct), f"{self.function.name}: {name} of {of}"
         offset, kind = of.type.to.fields[name]
         to = kind.to if isinstance(kind, Fixed) else kind
-        found: Value = self.do("move", self.cast(of, ADDRESS), self.typed(offset, I64), type=ADDRESS)
-        return self.cast(found, Pointer(to))
+        return self.cast(self.moved(self.cast(of, ADDRESS), offset), Pointer(to))
 
     def cast(self, of: Value, kind: Pointer) -> Value:
         """The same address of something else."""
@@ -748,7 +776,7 @@ class Reader:
         values = any(isinstance(each, Value) for each in positional)
         if function in (min, max) and values:
             return self._extreme(function, positional)
-        if isinstance(function, FunctionType) and function.__module__ != "builtins":
+        if isinstance(function, FunctionType) and function not in KNOWN:
             return self._inlined(function, positional, named)
         if function in (int, bool) and values:
             return self._as_integer(positional[0], I64 if function is int else I1)
@@ -790,7 +818,9 @@ class Reader:
     def _call_routine(self, routine: Routine[..., Any], positional: list[Any], named: Mapping[str, Any]) -> Any:
         source = source_of(routine.function)
         given = self._bound(source, positional, named)
-        known = {name: given[name] for name, annotation in source.parameters if is_static(annotation)}
+        known = {
+            name: given[name] for name, annotation in source.parameters if is_static(annotation) or given[name] is None
+        }
         function, _ = self.callees.function(routine, known)
         own = [each for name, each in given.items() if name not in known]
         arguments = [self.typed(each, parameter.type) for each, parameter in zip(own, function.parameters, strict=True)]
@@ -802,9 +832,8 @@ class Reader:
         self.variables, self.loops = self._bound(source, positional, named), []
         for name, annotation in source.parameters:
             if not is_static(annotation) and annotation is not None:
-                kind = type_named(annotation, source, self.types)
-                if not isinstance(self.variables[name], (list, tuple)):
-                    assert isinstance(kind, (Number, Pointer))
+                kind = value_type(annotation, source, self.types)
+                if self.variables[name] is not None and not isinstance(self.variables[name], (list, tuple)):
                     self.variables[name] = self.typed(self.variables[name], kind)
         results: list[tuple[Edge, Any]] = []
         self.calls.append(_Call(source, results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
 import textwrap
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from robodyn.codegen.loops.blocks import Fixed, Pointer, Type
+from robodyn.codegen.loops.blocks import Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.language import OWN, struct_of
 from robodyn.records import dataclass
 
@@ -87,6 +88,17 @@ def is_static(annotation: ast.expr | None) -> bool:
     return annotation is None
 
 
+def _is_structure(meaning: Any) -> bool:
+    return isinstance(meaning, type) and issubclass(meaning, ctypes.Structure)
+
+
+def value_type(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Number | Pointer:
+    """The type of a value with an annotation: a structure is where it is."""
+    kind = type_named(node, source, types)
+    assert not isinstance(kind, Fixed)
+    return Pointer(kind) if isinstance(kind, Struct) else kind
+
+
 def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Type:
     """The type of an annotation."""
     match node:
@@ -94,8 +106,10 @@ def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Typ
             return types[name]
         case ast.Name(id=name) if name in OWN:
             return OWN[name]
-        case ast.Name(id=name) if isinstance(source.meaning(name), type):
+        case ast.Name(id=name) if _is_structure(source.meaning(name)):
             return struct_of(source.meaning(name))
+        case ast.BinOp(left=inner, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return type_named(inner, source, types)
         case ast.Subscript(value=ast.Name(id="Array"), slice=inner):
             to = type_named(inner, source, types)
             assert not isinstance(to, Fixed)

@@ -1,13 +1,7 @@
-"""Many steps of an integrator in one call: a kernel that runs a step's kernels again and again, on arrays that move on.
+"""Many steps of an integrator in one call: a step's kernels are called again and again, on arrays that move on.
 
 A step is one kernel, or where that would be too large several: those of its parts, and between them the one of the
-dynamics. The kernel around them is one like any other, `void kernel(ptr table, i64 first, i64 last, ptr workspace)`:
-threads share the rows of a batch, and each takes its rows through all steps while they are in its cache. The table has
-one entry, the descriptor, 64-bit integers:
-
-    steps, kernels of a step, offset of their own workspace;
-    for each: its address, number of entries of its table, and for each of them
-        address of the array, bytes from row to row, and bytes from one step to the next.
+dynamics.
 """
 
 from __future__ import annotations
@@ -20,10 +14,10 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Step
+from robodyn.engines.cpu.calls import WORDS, Called, CallsPlan, by_steps, calls_module, constants_of, workspace_of
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.records import dataclass
 
-_LINE = 64
 Launch = Callable[[Kernel, int, int, int], None]
 
 
@@ -60,17 +54,15 @@ class March:
 
     def __init__(self, maker: Maker, step: Step, calls: Sequence[Call]) -> None:
         self._step, self._calls = step, tuple(calls)
-        tables = 16 * max(call.entries for call in calls)
-        self._own = -(-tables // _LINE) * _LINE
-        first = calls[0].kernel
+        first, text = calls[0].kernel, calls_module(by_steps)
         self._kernel = replace(
             first,
             mode="march",
-            code=maker.shared(MODULE, "march", first.request.target),
+            code=maker.shared(text, "march", first.request.target),
             constants=(),
-            workspace_bytes=self._own + max(call.kernel.workspace_bytes for call in calls),
+            workspace_bytes=workspace_of((call.entries, call.kernel.workspace_bytes) for call in calls),
             row_ns=sum(call.kernel.row_ns for call in calls),
-            module=lambda: MODULE,
+            module=lambda: text,
         )
 
     def run(self, launch: Launch, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> None:
@@ -83,75 +75,20 @@ class March:
         arrays["dt"] = np.broadcast_to(time, (1, batch, 1))
         if len(self._calls) > 1:
             arrays |= {name: np.empty_like(arrays[like][:1]) for name, like in self._step.between.items()}
-        words = [steps, len(self._calls), self._own]
+        called = []
         for call in self._calls:
-            words += [call.kernel.address, call.entries]
-            for name in call.arrays:
-                array = arrays[name]
-                move = array.strides[0] if len(array) > 1 else 0
-                words += [array.__array_interface__["data"][0], array.strides[1], move]
+            entries = [_entry(arrays[name]) for name in call.arrays]
             constants = list(call.kernel.constants)
             if call.kernel.batch:
                 constants[-1] = batch
-            for pair in zip(constants[0::2], constants[1::2], strict=True):
-                words += [*pair, 0]
-        descriptor = np.array([word % (1 << 64) for word in words], dtype=np.uint64).view(np.int64)
-        table = (ctypes.c_int64 * 2)(descriptor.ctypes.data, 0)
+            entries += constants_of(constants)
+            called.append(Called(call.kernel.address, entries, call.kernel.workspace_bytes))
+        plan = CallsPlan(called)
+        table = (ctypes.c_int64 * 2)(plan.descriptor.ctypes.data, steps)
         launch(self._kernel, ctypes.addressof(table), batch, steps)
 
 
-MODULE = """define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {
-entry:
-  %descriptor = load ptr, ptr %table, align 8
-  %steps = load i64, ptr %descriptor, align 8
-  %count.at = getelementptr i64, ptr %descriptor, i64 1
-  %count = load i64, ptr %count.at, align 8
-  %own.at = getelementptr i64, ptr %descriptor, i64 2
-  %own.offset = load i64, ptr %own.at, align 8
-  %own = getelementptr i8, ptr %workspace, i64 %own.offset
-  %calls = getelementptr i64, ptr %descriptor, i64 3
-  %some = icmp sgt i64 %steps, 0
-  br i1 %some, label %step, label %done
-step:
-  %t = phi i64 [ 0, %entry ], [ %t.next, %stepped ]
-  br label %kernel
-kernel:
-  %c = phi i64 [ 0, %step ], [ %c.next, %call ]
-  %at = phi ptr [ %calls, %step ], [ %at.next, %call ]
-  %address.word = load i64, ptr %at, align 8
-  %address = inttoptr i64 %address.word to ptr
-  %entries.at = getelementptr i64, ptr %at, i64 1
-  %entries = load i64, ptr %entries.at, align 8
-  %arrays = getelementptr i64, ptr %at, i64 2
-  br label %array
-array:
-  %k = phi i64 [ 0, %kernel ], [ %k.next, %array ]
-  %from = getelementptr {i64, i64, i64}, ptr %arrays, i64 %k
-  %start = load i64, ptr %from, align 8
-  %stride.at = getelementptr i64, ptr %from, i64 1
-  %stride = load i64, ptr %stride.at, align 8
-  %move.at = getelementptr i64, ptr %from, i64 2
-  %move = load i64, ptr %move.at, align 8
-  %moved = mul i64 %t, %move
-  %here = add i64 %start, %moved
-  %to = getelementptr {i64, i64}, ptr %workspace, i64 %k
-  store i64 %here, ptr %to, align 8
-  %to.stride = getelementptr i64, ptr %to, i64 1
-  store i64 %stride, ptr %to.stride, align 8
-  %k.next = add i64 %k, 1
-  %k.more = icmp slt i64 %k.next, %entries
-  br i1 %k.more, label %array, label %call
-call:
-  call void %address(ptr %workspace, i64 %first, i64 %last, ptr %own)
-  %at.next = getelementptr {i64, i64, i64}, ptr %arrays, i64 %entries
-  %c.next = add i64 %c, 1
-  %c.more = icmp slt i64 %c.next, %count
-  br i1 %c.more, label %kernel, label %stepped
-stepped:
-  %t.next = add i64 %t, 1
-  %more = icmp slt i64 %t.next, %steps
-  br i1 %more, label %step, label %done
-done:
-  ret void
-}
-"""
+def _entry(array: Array) -> tuple[int, int, int, int]:
+    """An array of steps and rows, whose address moves on with the steps if there are several."""
+    move = array.strides[0] if len(array) > 1 else 0
+    return WORDS, array.__array_interface__["data"][0], array.strides[1], move

@@ -10,11 +10,12 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage
-from robodyn.codegen.llvm.streaming import FLUSHED
+from robodyn.codegen.llvm.streaming import FLUSHED, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.backends import X86, backend_of, writes_lines
-from robodyn.engines.cpu.chains.code import chain_module, flush_module
+from robodyn.engines.cpu.calls import by_vectors, calls_module
+from robodyn.engines.cpu.chains.flush_code import flush_module
 from robodyn.engines.cpu.chains.in_double import InDoublePlan, in_double_module
 from robodyn.engines.cpu.chains.lines import begin_lines, lined_kernel, takes_dense_rows
 from robodyn.engines.cpu.chains.panel_code import panel_rows
@@ -201,7 +202,7 @@ class _Chained:
         return self._loops(text, label, plan.words, arrays, plan.row_ns, plan, plan.workspace_bytes)
 
     def flush(self, names: Sequence[str], places: Sequence[Array] = (), *, dense: bool = True) -> Callable[[], _Call]:
-        """Bring vectors to rows of the user's; `places`: see `FlushPlan`; `dense`: see `flush_functions`."""
+        """Bring vectors to rows of the user's; `places`: see `FlushPlan`; `dense`: see `flush_code.large_bytes`."""
         sizes = [each.size for each in places] or [self.sizes[name] for name in names]
         words = [*sizes, *(each.ctypes.data for each in places)]
         request, plan = self.request, FlushPlan(np.array(words, np.int64), tuple(places))
@@ -245,7 +246,8 @@ class _Chained:
 
 def _chain_text(request: Request, kind: VectorType) -> str:
     inputs = len(input_names(request))
-    return chain_module(inputs, inputs + len(request.algorithm.outputs), kind, request.target)
+    arrays, fence = inputs + len(request.algorithm.outputs), "x86.sse.sfence" if streams(kind, request.target) else ""
+    return calls_module(by_vectors, inputs=inputs, arrays=arrays, width=kind.width, fence=fence)
 
 
 def _flush_label(request: Request) -> str:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from robodyn.arguments import Array
 from robodyn.chains import Chain, Elimination, Solve
 from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.engines.cpu.chains.code import BATCH, BETWEEN, LITERAL, USER
+from robodyn.engines.cpu.calls import BATCH, USER, WORDS, WORKSPACE, Called, CallsPlan, constants_of, lines
 from robodyn.engines.cpu.chains.solve_code import FACTORS
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.tracing.unrolled import output_shape
-
-_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -41,8 +36,8 @@ def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
     return found
 
 
-class ChainPlan:
-    """The descriptor of a chain, and the workspace that it takes.
+class ChainPlan(CallsPlan):
+    """The calls of a chain's stages.
 
     Args:
         users: names of the user's arrays in the table's order.
@@ -68,30 +63,16 @@ class ChainPlan:
         end = 0
         for name, size in vectors.items():
             self.between[name] = end
-            end += _up(size * kind.bytes)
+            end += lines(size * kind.bytes)
         for name, other in places.items():
             self.between[name] = self.between[other]
-        entries = [self._entries(call) for call in calls]
-        table = end
-        own = _up(table + 16 * max(len(each) for each in entries))
-        self.workspace_bytes = own + _up(max(call.workspace_bytes for call in calls))
-        words = [len(calls), table, own, len(cleared)]
-        for name in cleared:
-            words += [self.between[name], vectors[name] * kind.bytes]
-        for call, each in zip(calls, entries, strict=True):
-            words += [call.address, len(each), *(word for entry in each for word in entry)]
-        self.descriptor: Array = np.array(words, dtype=np.uint64).view(np.int64)
+        called = [Called(call.address, self._entries(call), call.workspace_bytes) for call in calls]
+        super().__init__(called, end, [(self.between[name], vectors[name] * kind.bytes) for name in cleared])
 
-    def _entries(self, call: StageCall) -> list[tuple[int, int, int]]:
-        found: list[tuple[int, int, int]] = []
-        for name in call.arrays:
-            if name in self.between:
-                found.append((BETWEEN, self.between[name], 0))
-            else:
-                found.append((USER, self.users.index(name), 0))
-        pairs = zip(call.constants[0::2], call.constants[1::2], strict=True)
-        return [*found, *((BATCH if call.batch else LITERAL, data, stride) for data, stride in pairs)]
-
-
-def _up(size: int) -> int:
-    return -(-size // _LINE) * _LINE
+    def _entries(self, call: StageCall) -> list[tuple[int, int, int, int]]:
+        between, users = self.between, self.users
+        found = [
+            (WORKSPACE, between[name], 0, 0) if name in between else (USER, users.index(name), 0, 0)
+            for name in call.arrays
+        ]
+        return [*found, *constants_of(call.constants, BATCH if call.batch else WORDS)]

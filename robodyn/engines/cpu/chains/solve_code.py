@@ -12,27 +12,60 @@ by side in vectors meanwhile (`side_by_side`).
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 
 from robodyn.chains import Solution, Solve
 from robodyn.codegen.llvm.straight_line import attributes
-from robodyn.codegen.llvm.streaming import FLUSHED, flush_functions
+from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, table_word
-from robodyn.engines.cpu.chains.panel_code import WIDTH, panel_rows, sweep
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loops.blocks import Number, Type
+from robodyn.codegen.loops.language import (
+    Address,
+    Array,
+    Loose,
+    State,
+    Static,
+    UnalignedScalar,
+    Vector,
+    Word,
+    address,
+    array,
+    fma,
+    lanes_of,
+    routine,
+    spread,
+)
+from robodyn.codegen.loops.llvm import Module
+from robodyn.engines.cpu.chains.flush_code import flush, large_bytes
+from robodyn.engines.cpu.chains.panel_code import WIDTH, down, panel_rows, up
 from robodyn.engines.cpu.chains.side_by_side import load_tile, mirror_tile, store_tile, unit_tile
-from robodyn.engines.cpu.loops.runtime import runtime_functions
+from robodyn.engines.cpu.loops.runtime import stage_in, subtract, types_of
+from robodyn.engines.cpu.table import Argument, words_of
 from robodyn.records import dataclass
 from robodyn.sweeps import DofOutput
 
 CONSTANTS = ("n", "lower starts", "lower index")
 """Arrays of 64-bit integers: the matrix's size; columns below the diagonal by row."""
 OF_SOLUTION = ("tiles", "programs")
-"""The same for each solution. The first number of tiles is how many there are, the second the columns of an array; then
-of each its first column, its columns, where among the programs those of its sweeps begin, up and down, and how much of
-the solution before is flushed when the tile is done."""
+"""The same for each solution: `Tiles`, and the programs of all sweeps."""
 FACTORS = "factors of "
 """Before a matrix' name: 1/d and V, which the first solve leaves to later ones."""
+
+
+class Tiles(ctypes.Structure):
+    """How many tiles there are, and the columns of the array; the tiles follow."""
+
+    _fields_ = (("count", ctypes.c_int64), ("columns", ctypes.c_int64))
+
+
+class Tile(ctypes.Structure):
+    """Some columns from one on; where among the programs those of its sweeps begin; and how much of the solution before
+    is flushed when the tile is done."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("column", "count", "up", "down", "flushed"))
 
 
 @dataclass(frozen=True)
@@ -64,10 +97,11 @@ class SolveKind:
         vectors = all(isinstance(like, DofOutput) and not like.lanes for like in likes)
         return range(1, 2 if vectors else WIDTH + 1)
 
-    @property
-    def widths_of_inverse(self) -> range:
-        """The same of an inverse, whose tiles have as many columns either way."""
-        return self.widths if self.columns is None else range(1, -(-WIDTH // self.columns.width) + 1)
+    def widths_of(self, solution: Solution) -> range:
+        """The same of a solution: tiles of an inverse have as many columns either way."""
+        if solution.arrays or self.columns is None:
+            return self.widths
+        return range(1, -(-WIDTH // self.columns.width) + 1)
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -75,357 +109,240 @@ class SolveKind:
         outputs = tuple(self.solve.outputs)
         return (*self.inputs, *outputs, *(FLUSHED + name for name in outputs if self.flushes))
 
+    def number(self, name: str) -> int:
+        """Of an array in the table."""
+        return self.arrays.index(name)
+
+    def constant(self, name: str, solution: int = 0) -> int:
+        """Of a constant in the table."""
+        if name in CONSTANTS:
+            return len(self.arrays) + CONSTANTS.index(name)
+        return len(self.arrays) + len(CONSTANTS) + len(OF_SOLUTION) * solution + OF_SOLUTION.index(name)
+
+
+@dataclass(frozen=True)
+class SolveCode:
+    """What a module is for: the solve, rows of panels, and from how many bytes on results go past the caches."""
+
+    kind: SolveKind
+    panel: int
+    large: int | None
+
+
+def solve_types(kind: SolveKind, vector: VectorType) -> dict[str, Type]:
+    """What names of types stand for in a solve."""
+    state = Number(vector.scalar, vector.width)
+    if kind.columns is None:
+        return {**types_of(vector), "Entry": state, "State": state}
+    return {**types_of(kind.columns), "Entry": state, "State": state, "Loose": state}
+
+
+def solve_code(kind: SolveKind, vector: VectorType, target: Target) -> SolveCode:
+    """What a solve is for, on a processor."""
+    return SolveCode(kind, panel_rows(target), large_bytes(vector, target))
+
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     """The module of a solve."""
-    rows, columns = panel_rows(target), kind.columns
-    if columns is None:
-        tiles = [part(vector, width) for width in kind.widths for part in (_unit, _mirror)]
+    module = Module(solve_types(kind, vector), "#0")
+    module.export(kernel, code=solve_code(kind, vector, target))
+    return module.text() + attributes(target if kind.columns is None else replace(target, narrow=False))
+
+
+@routine
+def factor(H: Array[State], V: Array[State], D: Array[State], n: Word, starts: Array[Word], index: Array[Word]) -> None:
+    """From the last row to the first: H = L' D L, -L to V and 1/d to D (Featherstone 2008, section 6.5)."""
+    for k in reversed(range(n)):
+        start, row = starts[k], H + k * n
+        inverse = 1.0 / row[k]
+        D[k] = inverse
+        for e in reversed(range(start, starts[k + 1])):
+            p = index[e]
+            share, to = -(row[p] * inverse), H + p * n
+            for f in range(start, e + 1):
+                r = index[f]
+                to[r] = fma(share, row[r], to[r])
+            V[e] = share
+
+
+@routine
+def unit(X: Array[State], n: Word, column: Word, width: Static[int]) -> None:
+    """Columns of the unit matrix from one on, and from that row on."""
+    for k in range(column, n):
+        row = X + (k * n + column)
+        for j in range(width):
+            row[j] = spread(State, 1.0) if k == column + j else spread(State, 0.0)
+
+
+@routine
+def mirror(X: Array[State], n: Word, column: Word, width: Static[int]) -> None:
+    """Of columns from one on the rows before that, which stand below the diagonal."""
+    for p in range(column):
+        source, to = X + (column * n + p), X + (p * n + column)
+        for j in range(width):
+            to[j] = (source + j * n)[0]
+
+
+def flush_solution(
+    table: Array[Argument],
+    code: Static[SolveCode],
+    number: Static[int],
+    first: Word,
+    end: Word,
+    size: Word,
+    start: Word,
+    stop: Word,
+) -> None:
+    """Scalars `start` to `stop - 1` of a solution, of `size` a state, to the user's rows."""
+    name = list(code.kind.solve.outputs)[number]
+    rows = table[code.kind.number(FLUSHED + name)]
+    vectors, batch = array(Loose, table[code.kind.number(name)].data), table[len(code.kind.arrays)].stride
+    flush(rows.data, rows.stride, first, end, vectors, None, start, stop, size, batch, code.large)
+
+
+def solve_tile(
+    X: Array[State],
+    result: Array[State],
+    tile: Tile,
+    V: Array[State],
+    D: Array[State],
+    programs: Array[Word],
+    n: Word,
+    columns: Word,
+    Y: Array[Vector],
+    code: Static[SolveCode],
+    solution: Static[Solution],
+    width: Static[int],
+) -> None:
+    """A tile of `width` columns, or vectors of them: those of states in their place, those of one state in the
+    workspace, from where they are stored where results go. An inverse begins with a unit matrix."""
+    sign = spread(Vector, -1.0 if solution.plus is None and solution.minus is not None else 1.0)
+    column, count = tile.column, tile.count
+    going_up, going_down = programs + tile.up, programs + tile.down
+    if code.kind.columns is None:
+        if not solution.arrays:
+            unit(result, n, column, width)
+        at, line = array(Vector, X + column), columns
     else:
-        tiles = [part(columns, width) for width in kind.widths for part in (load_tile, store_tile)]
-        tiles += [mirror_tile(columns, width, WIDTH) for width in kind.widths_of_inverse]
-        tiles = [declarations(columns), unit_tile(columns), *tiles]
-    own = [
-        flush_functions(vector, target) if kind.flushes and not kind.stores_rows else "",
-        _factor(vector) if kind.first else "",
-        *tiles,
-        *(
-            sweep(columns or vector, name, width, rows, side_by_side=columns is not None)
-            for width in kind.widths
-            for name in ("up", "down")
-        ),
-        *(_solution(kind, vector, number) for number in range(len(kind.solve.outputs))),
-        _kernel(kind, vector),
-    ]
-    called = runtime_functions(vector, "".join(own))
-    registers = target if columns is None else replace(target, narrow=False)
-    return "".join([declarations(vector), called, *own, attributes(registers)])
-
-
-def _factor(kind: VectorType) -> str:
-    """factor(H, V, D, n, starts, index): from the last row to the first, -L to V and 1/d to D."""
-    T, s = kind.name, kind.suffix
-    return f"""define internal void @factor(ptr %H, ptr %V, ptr %D, i64 %n, ptr %starts, ptr %index) #0 {{
-entry:
-  %some = icmp sgt i64 %n, 0
-  br i1 %some, label %rows, label %done
-rows:
-  %left = phi i64 [ %n, %entry ], [ %k, %row.done ]
-  %k = sub i64 %left, 1
-  %start.at = getelementptr i64, ptr %starts, i64 %k
-  %start = load i64, ptr %start.at
-  %stop.at = getelementptr i64, ptr %starts, i64 %left
-  %stop = load i64, ptr %stop.at
-  %row.index = mul i64 %k, %n
-  %row = getelementptr {T}, ptr %H, i64 %row.index
-  %pivot.at = getelementptr {T}, ptr %row, i64 %k
-  %pivot = load {T}, ptr %pivot.at
-  %inverse = fdiv {T} {kind.splat(1.0)}, %pivot
-  %d.at = getelementptr {T}, ptr %D, i64 %k
-  store {T} %inverse, ptr %d.at
-  %any = icmp slt i64 %start, %stop
-  br i1 %any, label %columns, label %row.done
-columns:
-  %after = phi i64 [ %stop, %rows ], [ %e, %column.done ]
-  %e = sub i64 %after, 1
-  %p.at = getelementptr i64, ptr %index, i64 %e
-  %p = load i64, ptr %p.at
-  %h.at = getelementptr {T}, ptr %row, i64 %p
-  %h = load {T}, ptr %h.at
-  %share.up = fmul {T} %h, %inverse
-  %share = fneg {T} %share.up
-  %to.index = mul i64 %p, %n
-  %to = getelementptr {T}, ptr %H, i64 %to.index
-  br label %terms
-terms:
-  %f = phi i64 [ %start, %columns ], [ %f.next, %terms ]
-  %r.at = getelementptr i64, ptr %index, i64 %f
-  %r = load i64, ptr %r.at
-  %source.at = getelementptr {T}, ptr %row, i64 %r
-  %source = load {T}, ptr %source.at
-  %target.at = getelementptr {T}, ptr %to, i64 %r
-  %target = load {T}, ptr %target.at
-  %sum = call {T} @llvm.fmuladd.{s}({T} %share, {T} %source, {T} %target)
-  store {T} %sum, ptr %target.at
-  %f.next = add i64 %f, 1
-  %f.more = icmp slt i64 %f.next, %after
-  br i1 %f.more, label %terms, label %column.done
-column.done:
-  %v.at = getelementptr {T}, ptr %V, i64 %e
-  store {T} %share, ptr %v.at
-  %e.more = icmp sgt i64 %e, %start
-  br i1 %e.more, label %columns, label %row.done
-row.done:
-  %more = icmp sgt i64 %k, 0
-  br i1 %more, label %rows, label %done
-done:
-  ret void
-}}
-
-"""
-
-
-def _unit(kind: VectorType, width: int) -> str:
-    """unitW(X, n, c): columns c .. c + W - 1 of the unit matrix, from row c on."""
-    T, out = kind.name, Lines()
-    for j in range(width):
-        one = out.new(f"icmp eq i64 %k, {out.new(f'add i64 %c, {j}')}")
-        value = out.new(f"select i1 {one}, {T} {kind.splat(1.0)}, {T} zeroinitializer")
-        out.do(f"store {T} {value}, ptr {out.new(f'getelementptr {T}, ptr %at, i64 {j}')}, align {kind.bytes}")
-    body = "\n".join(out.lines)
-    return f"""define internal void @unit{width}(ptr %X, i64 %n, i64 %c) #0 {{
-entry:
-  br label %rows
-rows:
-  %k = phi i64 [ %c, %entry ], [ %k.next, %rows ]
-  %line = mul i64 %k, %n
-  %index = add i64 %line, %c
-  %at = getelementptr {T}, ptr %X, i64 %index
-{body}
-  %k.next = add i64 %k, 1
-  %more = icmp slt i64 %k.next, %n
-  br i1 %more, label %rows, label %done
-done:
-  ret void
-}}
-
-"""
-
-
-def _mirror(kind: VectorType, width: int) -> str:
-    """mirrorW(X, n, c): of columns c .. c + W - 1 the rows before c, which stand below the diagonal."""
-    T, aligned, out = kind.name, f"align {kind.bytes}", Lines()
-    source = "%from"
-    for j in range(width):
-        value = out.new(f"load {T}, ptr {source}, {aligned}")
-        out.do(f"store {T} {value}, ptr {out.new(f'getelementptr {T}, ptr %to, i64 {j}')}, {aligned}")
-        source = out.new(f"getelementptr {T}, ptr {source}, i64 %n") if j < width - 1 else source
-    body = "\n".join(out.lines)
-    return f"""define internal void @mirror{width}(ptr %X, i64 %n, i64 %c) #0 {{
-entry:
-  %first.line = mul i64 %c, %n
-  %first = getelementptr {T}, ptr %X, i64 %first.line
-  %any = icmp sgt i64 %c, 0
-  br i1 %any, label %rows, label %done
-rows:
-  %p = phi i64 [ 0, %entry ], [ %p.next, %rows ]
-  %from = getelementptr {T}, ptr %first, i64 %p
-  %line = mul i64 %p, %n
-  %index = add i64 %line, %c
-  %to = getelementptr {T}, ptr %X, i64 %index
-{body}
-  %p.next = add i64 %p, 1
-  %more = icmp slt i64 %p.next, %c
-  br i1 %more, label %rows, label %done
-done:
-  ret void
-}}
-
-"""
-
-
-class _Table:
-    """Loads of the table's words; constants follow inputs and outputs."""
-
-    def __init__(self, kind: SolveKind, out: Lines) -> None:
-        self.out, self.outputs, self.arrays = out, tuple(kind.solve.outputs), kind.arrays
-
-    def word(self, number: int, field: int, kind: str) -> str:
-        """A word of the table."""
-        return table_word(self.out, number, field, kind)
-
-    def array(self, name: str) -> str:
-        """Data of an input or output."""
-        return self.word(self.arrays.index(name), 0, "ptr")
-
-    def constant(self, name: str, solution: int | None = None) -> str:
-        """Pointer to a constant array."""
-        number = len(self.arrays)
-        if solution is None:
-            number += CONSTANTS.index(name)
+        last = count - (width - 1) * lanes_of(Vector)
+        if not solution.arrays:
+            unit_tile(Y, width, column, n, count)
         else:
-            number += len(CONSTANTS) + len(OF_SOLUTION) * solution + OF_SOLUTION.index(name)
-        return self.word(number, 0, "ptr")
-
-    def size(self, solution: int, n: str) -> str:
-        """Scalars of a solution of n rows."""
-        columns = self.out.new(f"getelementptr i64, ptr {self.constant('tiles', solution)}, i64 1")
-        return self.out.new(f"mul i64 {n}, {self.out.new(f'load i64, ptr {columns}')}")
-
-    def row(self, name: str) -> str:
-        """Where the user's row %first of a solution begins."""
-        number = self.arrays.index(FLUSHED + name)
-        offset = self.out.new(f"mul i64 %first, {self.word(number, 1, 'i64')}")
-        return self.out.new(f"getelementptr i8, ptr {self.word(number, 0, 'ptr')}, i64 {offset}")
-
-    def flush(self, solution: int, size: str, start: str, stop: str) -> str:
-        """The call that brings scalars start .. stop - 1 of a solution to the user's rows %first .. %end."""
-        name = self.outputs[solution]
-        number = self.arrays.index(FLUSHED + name)
-        rows, stride = self.word(number, 0, "ptr"), self.word(number, 1, "i64")
-        columns = f"i64 {start}, i64 {stop}, i64 {size}, i64 {self.word(len(self.arrays), 1, 'i64')}"
-        return f"call void @flush(ptr {rows}, i64 {stride}, i64 %first, i64 %end, ptr {self.array(name)}, {columns})"
+            load_tile(array(UnalignedScalar, X + column), Y, columns, last, n, width)
+        at, line = Y, width
+    up(at, V, going_up, line, width, code.panel)
+    if not solution.arrays:
+        if code.kind.columns is None:
+            mirror(result, n, column, width)
+        else:
+            mirror_tile(array(UnalignedScalar, result), Y, column, n, count, width, WIDTH)
+    down(at, V, going_down, line, D, sign, width, code.panel)
+    if code.kind.columns is not None:
+        store_tile(array(UnalignedScalar, result + column), Y, columns, last, n, width)
 
 
-class _Steps:
-    """What is called for a tile of a solution, of vectors of states or of columns. Those of columns are stored where
-    results go, which is the user's row at once if there is one."""
-
-    def __init__(self, kind: SolveKind, vector: VectorType, solution: Solution, result: str) -> None:
-        self.columns, self.result, self.unit = kind.columns, result, not solution.arrays
-        self.widths = kind.widths_of_inverse if self.unit else kind.widths
-        self.sweeps = kind.columns or vector
-        minus = solution.plus is None and solution.minus is not None
-        self.sign = f"{self.sweeps.name} {self.sweeps.splat(-1.0 if minus else 1.0)}"
-
-    @property
-    def width(self) -> str:
-        """Which of the widths a tile has."""
-        if self.columns is None:
-            return "  %width = add i64 %count, 0\n"
-        W = self.columns.width
-        return f"""  %to = getelementptr {self.columns.scalar}, ptr {self.result}, i64 %c
-  %rounded = add i64 %count, {W - 1}
-  %width = udiv i64 %rounded, {W}
-"""
-
-    def calls(self) -> str:
-        """The calls for tiles of each width."""
-        of = self._of_states if self.columns is None else self._of_columns
-        cases = []
-        for width in self.widths:
-            lines = "".join(f"  {line}\n" for line in of(width))
-            cases.append(f"tile.{width}:\n{lines}  br label %next\n")
-        return "".join(cases)
-
-    def _swept(self, width: int, tile: str, line: str, between: list[str]) -> list[str]:
-        return [
-            f"call void @up{width}(ptr {tile}, ptr %V, ptr %up, i64 {line})",
-            *between,
-            f"call void @down{width}(ptr {tile}, ptr %V, ptr %down, i64 {line}, ptr %D, {self.sign})",
-        ]
-
-    def _of_states(self, width: int) -> list[str]:
-        begin, mirrored = (
-            [f"call void @{name}{width}(ptr {self.result}, i64 %n, i64 %c)"] if self.unit else []
-            for name in ("unit", "mirror")
-        )
-        return [*begin, *self._swept(width, "%X", "%columns", mirrored)]
-
-    def _of_columns(self, width: int) -> list[str]:
-        assert self.columns is not None
-        last, mirrored = f"%last.{width}", list[str]()
-        begin = f"call void @load_tile{width}(ptr %X, ptr %Y, i64 %columns, i64 {last}, i64 %n)"
-        if self.unit:
-            begin = f"call void @unit_tile(ptr %Y, i64 {width}, i64 %c, i64 %n, i64 %count)"
-            mirrored = [f"call void @mirror_tile{width}(ptr {self.result}, ptr %Y, i64 %c, i64 %n, i64 %count)"]
-        return [
-            f"{last} = sub i64 %count, {(width - 1) * self.columns.width}",
-            begin,
-            *self._swept(width, "%Y", str(width), mirrored),
-            f"call void @store_tile{width}(ptr %to, ptr %Y, i64 %columns, i64 {last}, i64 %n)",
-        ]
+def solve_tile_of_width(
+    X: Array[State],
+    result: Array[State],
+    tile: Tile,
+    V: Array[State],
+    D: Array[State],
+    programs: Array[Word],
+    n: Word,
+    columns: Word,
+    Y: Array[Vector],
+    code: Static[SolveCode],
+    solution: Static[Solution],
+    count: Word,
+    widths: Static[Sequence[int]],
+) -> None:
+    """A tile of `count` columns, or vectors of them, which is one of the widths."""
+    if len(widths) == 1 or count == widths[0]:
+        solve_tile(X, result, tile, V, D, programs, n, columns, Y, code, solution, widths[0])
+    else:
+        solve_tile_of_width(X, result, tile, V, D, programs, n, columns, Y, code, solution, count, widths[1:])
 
 
-def _solution(kind: SolveKind, vector: VectorType, number: int) -> str:
-    """solution_K(table, n, V, D, first, end, Y): right-hand sides become one of the outputs in its place, by tiles.
+@routine
+def solve_columns(
+    table: Array[Argument],
+    n: Word,
+    V: Array[State],
+    D: Array[State],
+    first: Word,
+    end: Word,
+    Y: Array[Vector],
+    code: Static[SolveCode],
+    number: Static[int],
+) -> None:
+    """Right-hand sides become one of the outputs in its place, by tiles.
 
     An inverse is symmetric: rows above a tile's first column are those of tiles before, and only the others are solved
     for. After each tile a part of the solution before goes to the user's rows: memory takes it while others are solved
     for.
     """
+    kind = code.kind
     name, solution = list(kind.solve.outputs.items())[number]
-    out = Lines()
-    table = _Table(kind, out)
-    tiles, programs = (table.constant(each, number) for each in OF_SOLUTION)
-    array = table.array(name)
-    result, flush = array, ""
+    head, programs = (table[kind.constant(each, number)].data for each in OF_SOLUTION)
+    tiles, columns = array(Tile, array(Tiles, head) + 1), array(Tiles, head).columns
+    X = array(State, table[kind.number(name)].data)
+    result = X
     if kind.stores_rows:
-        result = table.row(name)
-    elif kind.flushes and number > 0:
-        flush = f"  {table.flush(number - 1, table.size(number - 1, '%n'), '%flushed', '%flushed.next')}\n"
-    setup = "\n".join(out.lines)
-    steps = _Steps(kind, vector, solution, result)
-    cases = "".join(f"    i64 {width}, label %tile.{width}\n" for width in steps.widths[:-1])
-    arguments = "ptr %table, i64 %n, ptr %V, ptr %D, i64 %first, i64 %end, ptr %Y"
-    return f"""define internal void @solution_{number}({arguments}) #0 {{
-entry:
-{setup}
-  %n_tiles = load i64, ptr {tiles}
-  %columns.at = getelementptr i64, ptr {tiles}, i64 1
-  %columns = load i64, ptr %columns.at
-  %some = icmp sgt i64 %n_tiles, 0
-  br i1 %some, label %each, label %done
-each:
-  %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
-  %flushed = phi i64 [ 0, %entry ], [ %flushed.next, %next ]
-  %record = mul i64 %t, 5
-  %c.number = add i64 %record, 2
-  %c.at = getelementptr i64, ptr {tiles}, i64 %c.number
-  %c = load i64, ptr %c.at
-  %count.at = getelementptr i64, ptr %c.at, i64 1
-  %count = load i64, ptr %count.at
-  %up.at = getelementptr i64, ptr %c.at, i64 2
-  %up.start = load i64, ptr %up.at
-  %up = getelementptr i64, ptr {programs}, i64 %up.start
-  %down.at = getelementptr i64, ptr %c.at, i64 3
-  %down.start = load i64, ptr %down.at
-  %down = getelementptr i64, ptr {programs}, i64 %down.start
-  %flushed.at = getelementptr i64, ptr %c.at, i64 4
-  %flushed.next = load i64, ptr %flushed.at
-  %X = getelementptr {vector.name}, ptr {array}, i64 %c
-{steps.width}  switch i64 %width, label %tile.{steps.widths[-1]} [
-{cases}  ]
-{steps.calls()}next:
-{flush}  %t.next = add i64 %t, 1
-  %more = icmp slt i64 %t.next, %n_tiles
-  br i1 %more, label %each, label %done
-done:
-  ret void
-}}
-
-"""
+        rows = table[kind.number(FLUSHED + name)]
+        result = array(State, rows.data + first * rows.stride)
+    flushed, size = 0, 0
+    if number > 0:
+        size = n * array(Tiles, table[kind.constant("tiles", number - 1)].data).columns
+    for t in range(array(Tiles, head).count):
+        tile = tiles[t]
+        width = tile.count
+        if kind.columns is not None:
+            width = (width + (lanes_of(Vector) - 1)) // lanes_of(Vector)
+        widths = list(kind.widths_of(solution))
+        solve_tile_of_width(X, result, tile, V, D, array(Word, programs), n, columns, Y, code, solution, width, widths)
+        if kind.flushes and not kind.stores_rows and number > 0:
+            flush_solution(table, code, number - 1, first, end, size, flushed, tile.flushed)
+            flushed = tile.flushed
 
 
-def _kernel(kind: SolveKind, vector: VectorType) -> str:
-    """The exported function: the factors, then each solution.
+def staged_rows(
+    table: Array[Argument], name: Static[str], to: Address, first: Word, end: Word, size: Word, code: Static[SolveCode]
+) -> Array[Loose]:
+    """The user's rows of a right-hand side as vectors."""
+    rows = table[code.kind.number(name)]
+    stage_in(rows.data, rows.stride, first, end, array(Loose, to), size, lanes_of(State))
+    return array(Loose, to)
+
+
+@routine
+def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, code: Static[SolveCode]) -> None:
+    """The factors, then each solution.
 
     Right-hand sides stand in the result's place, or come there: the user's rows become vectors, and of two that are
     both rows, one behind the other in the workspace. Tiles of columns side by side come first there.
     """
-    out = Lines()
-    table = _Table(kind, out)
-    matrix, T = kind.solve.matrix, vector.name
-    n = out.new(f"load i64, ptr {table.constant('n')}")
-    D = table.array(FACTORS + matrix)
-    V = out.new(f"getelementptr {T}, ptr {D}, i64 {n}")
+    kind = code.kind
+    n = words_of(table, kind.constant("n"))[0]
+    D = array(State, table[kind.number(FACTORS + kind.solve.matrix)].data)
+    V = D + n
     if kind.first:
-        starts, index = table.constant("lower starts"), table.constant("lower index")
-        out.do(f"call void @factor(ptr {table.array(matrix)}, ptr {V}, ptr {D}, i64 {n}, ptr {starts}, ptr {index})")
-    out.do("%end = sub i64 %last, 1")
-    staged = "%workspace"
-    if kind.columns is not None:
-        tile = out.new(f"mul i64 {n}, {WIDTH}")
-        staged = out.new(f"getelementptr {kind.columns.name}, ptr %workspace, i64 {tile}")
+        starts, index = (words_of(table, kind.constant(each)) for each in CONSTANTS[1:])
+        factor(array(State, table[kind.number(kind.solve.matrix)].data), V, D, n, starts, index)
+    end, Y = last - 1, array(Vector, workspace)
+    behind = address(Y if kind.columns is None else Y + n * WIDTH)
     for number, (result, solution) in enumerate(kind.solve.outputs.items()):
-        size, to = table.size(number, n), table.array(result)
-        at = {name: table.array(name) for name in solution.arrays}
-        for name, place in zip((each for each in at if each in kind.rows), (to, staged), strict=False):
-            stride = table.word(table.arrays.index(name), 1, "i64")
-            rows = f"ptr {at[name]}, i64 {stride}, i64 %first, i64 %end"
-            out.do(f"call void @stage_in({rows}, ptr {place}, i64 {size})")
-            at[name] = place
+        size = n * array(Tiles, table[kind.constant("tiles", number)].data).columns
+        to = table[kind.number(result)].data
+        places = [to, behind]
+        sides = [array(Loose, table[kind.number(name)].data) for name in solution.arrays]
+        for k, name in enumerate(solution.arrays):
+            if name in kind.rows:
+                sides[k] = staged_rows(table, name, places[0], first, end, size, code)
+                places = places[1:]
         if solution.plus is not None and solution.minus is not None:
-            out.do(f"call void @subtract(ptr {at[solution.plus]}, ptr {at[solution.minus]}, ptr {to}, i64 {size})")
-        out.do(
-            f"call void @solution_{number}(ptr %table, i64 {n}, ptr {V}, ptr {D}, i64 %first, i64 %end, ptr %workspace)"
-        )
-    if kind.flushes and not kind.stores_rows:
-        out.do(table.flush(number, size, "0", size))
-    body = "\n".join(out.lines)
-    return f"""define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
-{body}
-  ret void
-}}
-
-"""
+            names = list(solution.arrays)
+            plus, minus = sides[names.index(solution.plus)], sides[names.index(solution.minus)]
+            subtract(plus, minus, array(Loose, to), size)
+        solve_columns(table, n, V, D, first, end, Y, code, number)
+        if kind.flushes and not kind.stores_rows and number == len(kind.solve.outputs) - 1:
+            flush_solution(table, code, number, first, end, size, 0, size)

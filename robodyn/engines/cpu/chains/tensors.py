@@ -17,9 +17,10 @@ from functools import cache, partial
 from robodyn.chains import Chain, Product, Products, Solution, Solve, Stage, Units, at_units
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.engines.cpu.backends import X86
+from robodyn.engines.cpu.calls import by_states, calls_module
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.chains.products import products_for
-from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within, units_module
+from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within
 from robodyn.engines.cpu.chains.unread import read_by
 from robodyn.engines.cpu.halves import Halves
 from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
@@ -236,7 +237,7 @@ def _at_units(
     task, inputs = request.algorithm, input_names(request)
     assert isinstance(task, Units)
     keep = AtUnits(kernels, times, UnitsPlan(request.model, task, inputs, calls, request.dtype, within))
-    text = units_module(len(inputs) + len(task.outputs))
+    text = calls_module(by_states, arrays=len(inputs) + len(task.outputs))
     return Kernel(
         request=request,
         mode=mode,

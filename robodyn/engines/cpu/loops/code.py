@@ -21,6 +21,7 @@ from robodyn.codegen.llvm import sincos
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.vectors import Lines, declarations
 from robodyn.codegen.loop_plan import Scope, is_block, lane_size, must_be_zeroed
+from robodyn.codegen.loops.llvm import joined
 from robodyn.engines.cpu.loops.layout import RolledLayout
 from robodyn.engines.cpu.loops.runtime import runtime_functions
 from robodyn.engines.cpu.loops.steps import Function, StepWriter
@@ -58,14 +59,14 @@ class RolledModule(RolledLayout):
         }
         sweeps = [writers[type(self.algorithm.sweeps[group[0]])](group) for group in self.tracer.groups]
         own = "".join((*sweeps, self._kernel(name)))
-        return "".join(
-            (
-                declarations(self.kind),
-                sincos.declarations(self.kind),
-                runtime_functions(self.kind, own),
-                own,
-                attributes(self.target),
-            )
+        return joined(
+            declarations(self.kind),
+            sincos.declarations(self.kind),
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n",
+            "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n",
+            runtime_functions(self.kind, own),
+            own,
+            attributes(self.target),
         )
 
     @property

@@ -1,261 +1,238 @@
-"""What rolled code calls besides steps: rows of arrays into vectors and back, zeros, couplings, sums."""
+"""What loops over bodies call besides steps: rows of arrays into vectors and back, couplings, sums.
+
+Arrays of vectors hold W states: scalar k of each is vector k. Rows are the user's, at any address, and `stride` bytes
+apart. Rows past the end are the last one again.
+"""
 
 from __future__ import annotations
 
-from robodyn.codegen.llvm.vectors import Lines, VectorType, load_row, same_places, store_row, transposed, vector_places
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loops.blocks import Number, Type
+from robodyn.codegen.loops.language import (
+    Address,
+    Array,
+    Loose,
+    LooseScalar,
+    Static,
+    Unaligned,
+    UnalignedScalar,
+    Vector,
+    Word,
+    Words,
+    address,
+    all_of,
+    anything,
+    array,
+    copy,
+    extracted,
+    fma,
+    inserted,
+    local,
+    routine,
+    shuffled,
+    size_of,
+    spread,
+)
+from robodyn.codegen.loops.llvm import Module
 
 
-def _load_lanes(kind: VectorType) -> str:
-    """W scalars at column %c of the rows at %rows, as %value."""
-    if kind.width == 1:
-        return f"""  %row0 = load ptr, ptr %rows
-  %at0 = getelementptr {kind.scalar}, ptr %row0, i64 %c
-  %value = load {kind.scalar}, ptr %at0, align 1
-"""
-    lines, value = [], "poison"
-    for k in range(kind.width):
-        name = "%value" if k == kind.width - 1 else f"%value{k}"
-        lines += [
-            f"  %slot{k} = getelementptr ptr, ptr %rows, i64 {k}",
-            f"  %row{k} = load ptr, ptr %slot{k}",
-            f"  %at{k} = getelementptr {kind.scalar}, ptr %row{k}, i64 %c",
-            f"  %scalar{k} = load {kind.scalar}, ptr %at{k}, align 1",
-            f"  {name} = insertelement {kind.name} {value}, {kind.scalar} %scalar{k}, i32 {k}",
-        ]
-        value = name
-    return "\n".join(lines) + "\n"
+class Pair(ctypes.Structure):
+    """Where a sum reads, and what it is added to."""
+
+    _fields_ = (("source", ctypes.c_int64), ("to", ctypes.c_int64))
 
 
-def _store_lanes(kind: VectorType) -> str:
-    """%value to column %c of the rows at %rows."""
-    lines = []
-    for k in range(kind.width):
-        scalar = "%value"
-        if kind.width > 1:
-            scalar = f"%scalar{k}"
-            lines.append(f"  {scalar} = extractelement {kind.name} %value, i32 {k}")
-        lines += [
-            f"  %slot{k} = getelementptr ptr, ptr %rows, i64 {k}",
-            f"  %row{k} = load ptr, ptr %slot{k}",
-            f"  %at{k} = getelementptr {kind.scalar}, ptr %row{k}, i64 %c",
-            f"  store {kind.scalar} {scalar}, ptr %at{k}, align 1",
-        ]
-    return "\n".join(lines) + "\n"
+def types_of(kind: VectorType) -> dict[str, Type]:
+    """What names of types stand for where vectors are of a kind.
 
-
-def broadcast(kind: VectorType, value: str, name: str) -> str:
-    """Lines that put a scalar into every state of a vector `name` (without the percent sign)."""
-    if kind.width == 1:
-        return f"  %{name} = fadd {kind.scalar} {value}, {kind.splat(-0.0)}\n"
-    return (
-        f"  %{name}.one = insertelement {kind.name} poison, {kind.scalar} {value}, i32 0\n"
-        f"  %{name} = shufflevector {kind.name} %{name}.one, {kind.name} poison, "
-        f"<{kind.width} x i32> zeroinitializer\n"
-    )
-
-
-def _row_pointers(kind: VectorType) -> str:
-    """Function that writes where W rows begin; rows past the end are the last one again."""
-    lines = []
-    for k in range(kind.width):
-        lines.append(
-            f"""  %next{k} = add i64 %row, {k}
-  %inside{k} = icmp slt i64 %next{k}, %end
-  %chosen{k} = select i1 %inside{k}, i64 %next{k}, i64 %end
-  %offset{k} = mul i64 %chosen{k}, %stride
-  %at{k} = getelementptr i8, ptr %data, i64 %offset{k}
-  %slot{k} = getelementptr ptr, ptr %rows, i64 {k}
-  store ptr %at{k}, ptr %slot{k}
-"""
-        )
-    return f"""define internal void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows) #0 {{
-{"".join(lines)}  ret void
-}}
-
-"""
-
-
-def counted(name: str, arguments: str, counter: str, body: str, entry: str = "") -> str:
-    """A function that runs `body` for %{counter} = 0 .. %count - 1."""
-    return f"""define internal void @{name}({arguments}, i64 %count) #0 {{
-entry:
-{entry}  %some = icmp sgt i64 %count, 0
-  br i1 %some, label %loop, label %done
-loop:
-  %{counter} = phi i64 [ 0, %entry ], [ %{counter}.next, %loop ]
-{body}  %{counter}.next = add i64 %{counter}, 1
-  %more = icmp slt i64 %{counter}.next, %count
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}}
-
-"""
-
-
-def stage_packed(kind: VectorType) -> str:
-    """stage_packed: stage_out of vectors that are where the numbers at %places say."""
-    return _stage(kind, load=False, packed=True)
-
-
-def _stage(kind: VectorType, *, load: bool, packed: bool = False) -> str:
-    """stage_in, stage_out or stage_packed: W columns at a time, transposed in registers, then what is left one by one.
-
-    Where W columns or more are left over from whole blocks, the last block goes over some again. Vectors of one state
-    are a row as it is. Columns that are packed and all the same are zeros, and need no shuffles.
+    `Vector` and `Scalar` are aligned to their size, `Loose` and `LooseScalar` to that of a scalar, `Unaligned` and
+    `UnalignedScalar` not at all. `Words` are integers beside a vector's scalars, aligned to a word, `Lanes` such
+    ones of a scalar's size.
     """
-    if kind.width == 1:
-        return _copy(kind, load=load)
-    T, W = kind.name, kind.width
-    aligned = f"align {kind.itemsize}"
-    out = Lines()
-    rows = [out.new(f"load ptr, ptr {out.new(f'getelementptr ptr, ptr %rows, i64 {k}')}") for k in range(W)]
-    rows = [out.new(f"getelementptr {kind.scalar}, ptr {row}, i64 %c") for row in rows]
-    if packed:
-        _store_zeros(out, kind, rows)
-    places = vector_places(out, kind, "%c", W, packed=packed)
-    if load:
-        values = transposed(out, kind, [load_row(out, kind, row, W) for row in rows])
-        for place, value in zip(places, values, strict=True):
-            out.do(f"store {T} {value}, ptr {place}, {aligned}")
-    else:
-        values = [out.new(f"load {T}, ptr {place}, {aligned}") for place in places]
-        for row, value in zip(rows, transposed(out, kind, values), strict=True):
-            store_row(out, kind, value, row, W)
-    if packed:
-        out.lines += ["  br label %behind", "behind:"]
-    block = "\n".join(out.lines)
-    single = Lines()
-    (place,) = vector_places(single, kind, "%c", 1, packed=packed)
-    one = "\n".join(single.lines) + "\n"
-    if load:
-        one = _load_lanes(kind) + one + f"  store {T} %value, ptr {place}, {aligned}\n"
-    else:
-        one = one + f"  %value = load {T}, ptr {place}, {aligned}\n" + _store_lanes(kind)
-    vectors = "ptr %vectors, ptr %places" if packed else "ptr %vectors"
-    what = "in" if load else "packed" if packed else "out"
-    columns = counted(f"stage_columns_{what}", f"ptr %rows, {vectors}", "c", one)
-    return f"""{columns}\
-define internal void @stage_{what}(ptr %data, i64 %stride, i64 %row, i64 %end, {vectors}, i64 %count) #0 {{
-entry:
-  %rows = alloca [{W} x ptr]
-  call void @row_pointers(ptr %data, i64 %stride, i64 %row, i64 %end, ptr %rows)
-  %whole = icmp sge i64 %count, {W}
-  %last = sub i64 %count, {W}
-  br i1 %whole, label %block, label %columns
-block:
-  %c = phi i64 [ 0, %entry ], [ %c.next, %{"behind" if packed else "block"} ]
-{block}
-  %far = add i64 %c, {W}
-  %inside = icmp slt i64 %far, %last
-  %c.next = select i1 %inside, i64 %far, i64 %last
-  %more = icmp slt i64 %far, %count
-  br i1 %more, label %block, label %done
-columns:
-  call void @stage_columns_{what}(ptr %rows, {vectors}, i64 %count)
-  ret void
-done:
-  ret void
-}}
-
-"""
+    lane = f"i{8 * kind.itemsize}"
+    vector, scalar = Number(kind.scalar, kind.width), Number(kind.scalar)
+    return {
+        "Vector": vector,
+        "Scalar": scalar,
+        "Loose": replace(vector, align=kind.itemsize),
+        "LooseScalar": replace(scalar, align=kind.itemsize),
+        "Unaligned": replace(vector, align=1),
+        "UnalignedScalar": replace(scalar, align=1),
+        "Words": Number("i64", kind.width, align=8),
+        "Lanes": Number(lane, kind.width),
+        "Lane": Number(lane),
+    }
 
 
-def _store_zeros(out: Lines, kind: VectorType, rows: list[str]) -> None:
-    """Write zeros where the columns from %c on are in one place; what follows is for others."""
-    out.lines += [f"  br i1 {same_places(out, kind)}, label %zeros, label %values", "zeros:"]
-    for row in rows:
-        out.do(f"store {kind.name} zeroinitializer, ptr {row}, align 1")
-    out.lines += ["  br label %behind", "values:"]
+# Rows into vectors, and back.
 
 
-def _copy(kind: VectorType, *, load: bool) -> str:
-    """stage_in or stage_out of one state: large matrices are as quick to copy as memory allows."""
-    to, source = ("%vectors", "%at") if load else ("%at", "%vectors")
-    return f"""define internal void @{"stage_in" if load else "stage_out"}(ptr %data, i64 %stride, i64 %row, i64 %end, \
-ptr %vectors, i64 %count) #0 {{
-  %offset = mul i64 %row, %stride
-  %at = getelementptr i8, ptr %data, i64 %offset
-  %size = mul i64 %count, {kind.itemsize}
-  call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 %size, i1 false)
-  ret void
-}}
+def transposed(given: Static[Sequence[Vector]]) -> list[Vector]:
+    """W vectors of W scalars, transposed in registers by log2(W) rounds of two-operand shuffles."""
+    rows, width, distance = list(given), len(given), 1
+    while distance < width:
+        low = [k if not k & distance else width + k - distance for k in range(width)]
+        high = [k + distance if not k & distance else width + k for k in range(width)]
+        for i in range(width):
+            if not i & distance:
+                a, b = rows[i], rows[i + distance]
+                rows[i] = shuffled(a, b, low)
+                rows[i + distance] = shuffled(a, b, high)
+        distance *= 2
+    return rows
 
-"""
+
+def row_starts(data: Address, stride: Word, row: Word, end: Word, width: Static[int]) -> Array[Address]:
+    """Where W rows begin."""
+    starts = local(Address, width)
+    for k in range(width):
+        starts[k] = data + min(row + k, end) * stride
+    return starts
+
+
+def row_at(starts: Array[Address], k: Static[int], column: Word) -> Array[UnalignedScalar]:
+    """Where a column of the k-th row is."""
+    return array(UnalignedScalar, starts[k]) + column
+
+
+@routine
+def stage_in(
+    data: Address, stride: Word, row: Word, end: Word, vectors: Array[Loose], count: Word, width: Static[int]
+) -> None:
+    """Columns of W rows into vectors: blocks of W columns, transposed in registers, or fewer than that one by one.
+
+    Where columns are left over from whole blocks, the last block goes over some again. Vectors of one state are a row
+    as it is.
+    """
+    if width == 1:
+        copy(address(vectors), data + row * stride, count * size_of(Loose))
+        return
+    starts = row_starts(data, stride, row, end, width)
+    if count < width:
+        for column in range(count):
+            value = anything(Vector)
+            for k in range(width):
+                value = inserted(value, row_at(starts, k, column)[0], k)
+            vectors[column] = value
+        return
+    begin, behind = 0, 0
+    while behind < count:
+        block = transposed([array(Unaligned, row_at(starts, k, begin))[0] for k in range(width)])
+        for k in range(width):
+            vectors[begin + k] = block[k]
+        behind = begin + width
+        begin = min(behind, count - width)
+
+
+def vectors_at(
+    vectors: Array[Loose], places: Array[Word] | None, column: Word, count: Static[int]
+) -> list[Array[Loose]]:
+    """Where the vectors of some columns are: one after the other, or where `places` says."""
+    return [vectors + (column + k if places is None else places[column + k]) for k in range(count)]
+
+
+def are_zero(places: Array[Word] | None, column: Word) -> bool:
+    """Whether the next W columns are all in one place: of more than one that is the zero."""
+    return places is not None and all_of(array(Words, places + column)[0] == spread(Words, places[column]))
+
+
+@routine
+def stage_out(
+    data: Address,
+    stride: Word,
+    row: Word,
+    end: Word,
+    vectors: Array[Loose],
+    places: Array[Word] | None,
+    count: Word,
+    width: Static[int],
+) -> None:
+    """Vectors to columns of W rows, as `stage_in` does; `places`: as of `vectors_at`. What is zero is not shuffled."""
+    if width == 1:
+        copy(data + row * stride, address(vectors), count * size_of(Loose))
+        return
+    starts = row_starts(data, stride, row, end, width)
+    if count < width:
+        for column in range(count):
+            (place,) = vectors_at(vectors, places, column, 1)
+            value = place[0]
+            for k in range(width):
+                row_at(starts, k, column)[0] = extracted(value, k)
+        return
+    begin, behind = 0, 0
+    while behind < count:
+        if are_zero(places, begin):
+            block = [spread(Vector, 0.0)] * width
+        else:
+            block = transposed([place[0] for place in vectors_at(vectors, places, begin, width)])
+        for k in range(width):
+            array(Unaligned, row_at(starts, k, begin))[0] = block[k]
+        behind = begin + width
+        begin = min(behind, count - width)
+
+
+# Sums and couplings.
+
+
+@routine
+def subtract(a: Array[Loose], b: Array[Loose], to: Array[Loose], count: Word) -> None:
+    """to[k] = a[k] - b[k]."""
+    for k in range(count):
+        to[k] = a[k] - b[k]
+
+
+@routine
+def couple(
+    source: Array[Loose],
+    to: Array[Loose],
+    numbers: Array[Word],
+    multiplier: Array[LooseScalar],
+    offset: Array[LooseScalar],
+    count: Word,
+) -> None:
+    """to[k] = multiplier[k] source[numbers[k]] + offset[k]."""
+    for k in range(count):
+        to[k] = fma(source[numbers[k]], spread(Vector, multiplier[k]), spread(Vector, offset[k]))
+
+
+@routine
+def gather(source: Array[Loose], to: Array[Loose], pairs: Array[Pair], weight: Array[LooseScalar], count: Word) -> None:
+    """to[pairs[k].to] += weight[k] source[pairs[k].source]."""
+    for k in range(count):
+        pair = pairs[k]
+        at = pair.to
+        to[at] = fma(source[pair.source], spread(Vector, weight[k]), to[at])
+
+
+@routine
+def add_diagonal(to: Array[Unaligned], diagonal: Array[LooseScalar], count: Word) -> None:
+    """to[k, k] += diagonal[k], numbers of the model; a matrix of one state may be the user's own."""
+    for k in range(count):
+        to[k * (count + 1)] = to[k * (count + 1)] + spread(Vector, diagonal[k])
+
+
+@routine
+def add_given_diagonal(to: Array[Unaligned], diagonal: Array[Unaligned], count: Word) -> None:
+    """The same with vectors that are given."""
+    for k in range(count):
+        to[k * (count + 1)] = to[k * (count + 1)] + diagonal[k]
+
+
+_SUMS = (subtract, couple, gather, add_diagonal, add_given_diagonal)
 
 
 def runtime_functions(kind: VectorType, callers: str) -> str:
-    """The functions that some code calls, for vectors of a type: LLVM takes its time for others as well.
-
-    - row_pointers(data, stride, row, end, rows): where W rows begin;
-    - stage_in(data, stride, row, end, to, count): columns of W rows into vectors; stage_out the other way;
-    - subtract(a, b, to, count): to[k] = a[k] - b[k];
-    - couple(from, to, source, multiplier, offset, count): to[k] = multiplier[k] from[source[k]] + offset[k];
-    - gather(from, to, pairs, weight, count): to[pairs[k][1]] += weight[k] from[pairs[k][0]];
-    - add_diagonal(to, diagonal, count): to[k (count + 1)] += diagonal[k], numbers of the model;
-    - add_given_diagonal: the same with vectors that are given.
-    """
-    T, S = kind.name, kind.scalar
-    aligned = f"align {kind.itemsize}"
-    anywhere = "align 1" if kind.width == 1 else aligned  # a matrix of one state may be the user's own
-    subtract = f"""  %a.at = getelementptr {T}, ptr %a, i64 %k
-  %a.value = load {T}, ptr %a.at, {aligned}
-  %b.at = getelementptr {T}, ptr %b, i64 %k
-  %b.value = load {T}, ptr %b.at, {aligned}
-  %value = fsub {T} %a.value, %b.value
-  %to.at = getelementptr {T}, ptr %to, i64 %k
-  store {T} %value, ptr %to.at, {aligned}
-"""
-    couple = f"""  %source.at = getelementptr i64, ptr %source, i64 %k
-  %from.index = load i64, ptr %source.at
-  %from.at = getelementptr {T}, ptr %from, i64 %from.index
-  %value = load {T}, ptr %from.at, {aligned}
-  %multiplier.at = getelementptr {S}, ptr %multiplier, i64 %k
-  %m = load {S}, ptr %multiplier.at
-  %offset.at = getelementptr {S}, ptr %offset, i64 %k
-  %o = load {S}, ptr %offset.at
-{broadcast(kind, "%m", "factor")}{broadcast(kind, "%o", "shift")}\
-  %result = call {T} @llvm.fmuladd.{kind.suffix}({T} %value, {T} %factor, {T} %shift)
-  %to.at = getelementptr {T}, ptr %to, i64 %k
-  store {T} %result, ptr %to.at, {aligned}
-"""
-    gather = f"""  %pair.at = getelementptr {{i64, i64}}, ptr %pairs, i64 %k
-  %from.index = load i64, ptr %pair.at
-  %second.at = getelementptr {{i64, i64}}, ptr %pairs, i64 %k, i32 1
-  %to.index = load i64, ptr %second.at
-  %from.at = getelementptr {T}, ptr %from, i64 %from.index
-  %value = load {T}, ptr %from.at, {aligned}
-  %weight.at = getelementptr {S}, ptr %weight, i64 %k
-  %w = load {S}, ptr %weight.at
-{broadcast(kind, "%w", "factor")}  %to.at = getelementptr {T}, ptr %to, i64 %to.index
-  %before = load {T}, ptr %to.at, {aligned}
-  %after = call {T} @llvm.fmuladd.{kind.suffix}({T} %value, {T} %factor, {T} %before)
-  store {T} %after, ptr %to.at, {aligned}
-"""
-    own = f"""  %value.at = getelementptr {S}, ptr %diagonal, i64 %k
-  %d = load {S}, ptr %value.at
-{broadcast(kind, "%d", "added")}"""
-    given = f"""  %value.at = getelementptr {T}, ptr %diagonal, i64 %k
-  %added = load {T}, ptr %value.at, {anywhere}
-"""
-    diagonal = f"""  %columns = add i64 %count, 1
-  %index = mul i64 %k, %columns
-  %to.at = getelementptr {T}, ptr %to, i64 %index
-  %before = load {T}, ptr %to.at, {anywhere}
-  %after = fadd {T} %before, %added
-  store {T} %after, ptr %to.at, {anywhere}
-"""
-    loops = {
-        "subtract": ("ptr %a, ptr %b, ptr %to", subtract),
-        "couple": ("ptr %from, ptr %to, ptr %source, ptr %multiplier, ptr %offset", couple),
-        "gather": ("ptr %from, ptr %to, ptr %pairs, ptr %weight", gather),
-        "add_diagonal": ("ptr %to, ptr %diagonal", own + diagonal),
-        "add_given_diagonal": ("ptr %to, ptr %diagonal", given + diagonal),
-    }
-    functions = [counted(name, given, "k", body) for name, (given, body) in loops.items() if f"@{name}(" in callers]
-    functions += [_stage(kind, load=load) for load in (True, False) if f"@stage_{'in' if load else 'out'}(" in callers]
-    if "@row_pointers(" in callers or any("@row_pointers(" in function for function in functions):
-        functions.append(_row_pointers(kind))
-    return (
-        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\ndeclare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n\n"
-    ) + "".join(functions)
+    """Those of these functions that some text calls, for vectors of a kind."""
+    module = Module(types_of(kind), "#0")
+    for each in _SUMS:
+        if f"@{each.__name__}(" in callers:
+            module.include(each)
+    if "@stage_in(" in callers:
+        module.include(stage_in, width=kind.width)
+    if "@stage_out(" in callers:
+        module.include(stage_out, places=None, width=kind.width)
+    return module.text()

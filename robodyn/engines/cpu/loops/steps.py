@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from robodyn.codegen.llvm.straight_line import StraightLine
-from robodyn.codegen.llvm.vectors import Lines
+from robodyn.codegen.llvm.vectors import Lines, spread
 from robodyn.codegen.loop_plan import CONSTANT_ROWS, Scope, lane_size, per_velocity
 from robodyn.codegen.lowering import lower
 from robodyn.engines.cpu.loops.layout import RolledLayout
-from robodyn.engines.cpu.loops.runtime import broadcast
 from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, LinkColumnOutput, PairOutput
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.rolled import Source, Step, Target
@@ -144,11 +143,7 @@ class StepWriter:
         return self._load(self.out.new(f"getelementptr {self.kind.name}, ptr {row}, i64 {source.index}"))
 
     def _broadcast(self, scalar: str) -> str:
-        if self.kind.width == 1:
-            return scalar
-        name = self.out.fresh().removeprefix("%")
-        self.out.lines += broadcast(self.kind, scalar, name).splitlines()
-        return f"%{name}"
+        return scalar if self.kind.width == 1 else spread(self.out, self.kind.scalar, self.kind.width, scalar)
 
     def _unit(self, source: Source) -> str:
         velocity = self.out.new(f"add i64 {self._start('v_start', source.subject)}, {source.index}")

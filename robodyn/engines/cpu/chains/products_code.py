@@ -1,0 +1,266 @@
+"""Products of matrices between the stages of a chain, for a vector of states: loops that serve every robot.
+
+    void kernel(ptr table, i64 first, i64 last, ptr workspace)
+
+Like the kernels of solves (`solve_code`) it works on arrays that hold vectors of states, for the W states of one
+vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
+a time, which stay in registers; entries that are zero whatever the state are left out.
+
+Columns of one state alone stand side by side in vectors (`side_by_side`), and one state follows the other. Right
+matrices are the same for all of them then: those of products with the same left one stand behind one another in the
+rows of one matrix, so that there is one product, of longer rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from robodyn.chains import Product, Products
+from robodyn.codegen.llvm.straight_line import attributes
+from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loops.blocks import Number, Type
+from robodyn.codegen.loops.language import (
+    Address,
+    Array,
+    Entry,
+    Scalar,
+    Static,
+    Unaligned,
+    UnalignedScalar,
+    Vector,
+    Word,
+    array,
+    fma,
+    known,
+    lanes_of,
+    load_some,
+    routine,
+    spread,
+    store_some,
+)
+from robodyn.codegen.loops.llvm import Module
+from robodyn.engines.cpu.chains.side_by_side import first_columns
+from robodyn.engines.cpu.loops.runtime import transposed, types_of
+from robodyn.engines.cpu.table import Argument, words_of
+
+CONSTANTS = ("n", "tiles", "starts", "index")
+"""Arrays of 64-bit integers: the matrices' size; how many tiles of columns there are, then the first column and the
+columns of each, in vectors, of every product where columns are side by side; columns where the left matrix can be
+nonzero, by row."""
+WIDTHS = tuple(range(12, 0, -1))
+
+
+@known
+def joined(stage: Products) -> dict[str, list[str]]:
+    """Outputs that are products, by their left matrix."""
+    found: dict[str, list[str]] = {}
+    for name, product in stage.outputs.items():
+        if product.left is not None and product.right is not None:
+            found.setdefault(product.left, []).append(name)
+    return found
+
+
+def products_types(kind: VectorType, columns: VectorType | None) -> dict[str, Type]:
+    """What names of types stand for in products, `columns` being as of `ProductsPlan`."""
+    return {**types_of(columns or kind), "Entry": Number(kind.scalar, kind.width)}
+
+
+def products_module(stage: Products, kind: VectorType, columns: VectorType | None, target: Target) -> str:
+    """The module of products."""
+    module = Module(products_types(kind, columns), "#0")
+    module.export(kernel if columns is None else kernel_side_by_side, "kernel", stage=stage)
+    return module.text() + attributes(target if columns is None else replace(target, narrow=False))
+
+
+@routine
+def multiply_columns(
+    A: Array[Entry],
+    B: Array[Vector],
+    P: Array[Vector],
+    n: Word,
+    starts: Array[Word],
+    index: Array[Word],
+    line: Word,
+    width: Static[int],
+) -> None:
+    """Some vectors of each row of P = A B; rows of B and P are `line` vectors apart."""
+    for r in range(n):
+        sums = [spread(Vector, 0.0) for _ in range(width)]
+        row = A + r * n
+        for e in range(starts[r], starts[r + 1]):
+            k = index[e]
+            factor, others = spread(Vector, row[k]), B + k * line
+            for c in range(width):
+                sums[c] = fma(factor, others[c], sums[c])
+        to = P + r * line
+        for c in range(width):
+            to[c] = sums[c]
+
+
+def multiply_tile(
+    A: Array[Entry],
+    B: Array[Vector],
+    P: Array[Vector],
+    n: Word,
+    starts: Array[Word],
+    index: Array[Word],
+    line: Word,
+    width: Word,
+    widths: Static[tuple[int, ...]],
+) -> None:
+    """The same for a number of vectors that is one of the widths."""
+    if len(widths) == 1 or width == widths[0]:
+        multiply_columns(A, B, P, n, starts, index, line, widths[0])
+    else:
+        multiply_tile(A, B, P, n, starts, index, line, width, widths[1:])
+
+
+@routine
+def multiply(
+    A: Array[Entry],
+    B: Array[Vector],
+    P: Array[Vector],
+    n: Word,
+    starts: Array[Word],
+    index: Array[Word],
+    line: Word,
+    tiles: Array[Word],
+) -> Array[Word]:
+    """P = A B, tile after tile, where rows of B and P are `line` vectors; what is behind the tiles."""
+    for t in range(tiles[0]):
+        column, width = tiles[1 + 2 * t], tiles[2 + 2 * t]
+        multiply_tile(A, B + column, P + column, n, starts, index, line, width, WIDTHS)
+    return tiles + (1 + 2 * tiles[0])
+
+
+def negative_sum(terms: Static[list[Vector]]) -> Vector:
+    """Minus the sum of some vectors."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return -total
+
+
+@routine
+def finish(to: Array[Vector], plain: Array[Vector] | None, P: Array[Vector], n: Word, product: Static[Product]) -> None:
+    """-(plain + P), or -(plain + P + P')."""
+    for r in range(n):
+        for c in range(n):
+            k = r * n + c
+            terms = [] if plain is None else [plain[k]]
+            if product.left is not None:
+                terms = [*terms, P[k], P[c * n + r]] if product.symmetric else [*terms, P[k]]
+            to[k] = negative_sum(terms)
+
+
+def pattern_of(table: Array[Argument], stage: Static[Products]) -> list[Array[Word]]:
+    """The arrays of constants, which follow inputs and outputs in the table."""
+    first = len(stage.inputs) + len(stage.outputs)
+    return [words_of(table, first + k) for k in range(len(CONSTANTS))]
+
+
+@routine
+def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, stage: Static[Products]) -> None:
+    """One output after another."""
+    size, tiles, starts, index = pattern_of(table, stage)
+    n, P = size[0], array(Vector, workspace)
+    arrays = {name: k for k, name in enumerate([*stage.inputs, *stage.outputs])}
+    for name, product in stage.outputs.items():
+        if product.left is not None and product.right is not None:
+            A, B = (array(Vector, table[arrays[each]].data) for each in (product.left, product.right))
+            multiply(A, B, P, n, starts, index, n, tiles)
+        plain = None if product.plain is None else array(Vector, table[arrays[product.plain]].data)
+        finish(array(Vector, table[arrays[name]].data), plain, P, n, product)
+
+
+@routine
+def load_rows(X: Array[UnalignedScalar], Y: Array[Vector], n: Word, row: Word, line: Word) -> None:
+    """n rows of as many scalars to rows of vectors that are `line` vectors apart; behind the last scalar of each is
+    0."""
+    for k in range(n):
+        for j in range(row):
+            column = j * lanes_of(Vector)
+            Y[k * line + j] = load_some(array(Unaligned, X + (k * n + column)), first_columns(n - column))
+
+
+@routine
+def finish_side_by_side(
+    to: Array[UnalignedScalar],
+    plain: Array[UnalignedScalar] | None,
+    P: Array[Scalar] | None,
+    n: Word,
+    pitch: Word,
+    product: Static[Product],
+) -> None:
+    """The same of vectors of columns, for as many rows at a time where P is turned as well; rows of P are so many
+    scalars apart."""
+    W = lanes_of(Vector)
+    rows = W if product.symmetric else 1
+    for r in range(0, n, rows):
+        for c in range(0, n, W):
+            columns, turned = first_columns(n - c), []
+            if product.symmetric and P is not None:
+                turned = transposed([array(Vector, P + ((c + k) * pitch + r))[0] for k in range(W)])
+            for k in range(rows):
+                mask = first_columns(n - c if r + k < n else 0) if rows > 1 else columns
+                at = (r + k) * n + c
+                terms = [] if plain is None else [load_some(array(Unaligned, plain + at), mask)]
+                if product.left is not None and P is not None:
+                    terms = [*terms, array(Vector, P + ((r + k) * pitch + c))[0], *turned[k : k + 1]]
+                store_some(array(Unaligned, to + at), mask, negative_sum(terms))
+
+
+def row_of(table: Array[Argument], number: Word, state: Word) -> Array[UnalignedScalar]:
+    """Where the row of a state begins."""
+    return array(UnalignedScalar, table[number].data + state * table[number].stride)
+
+
+@routine
+def kernel_side_by_side(
+    table: Array[Argument], first: Word, last: Word, workspace: Address, stage: Static[Products]
+) -> None:
+    """The same for states one by one: rows of arrays, but for right matrices, which are copied once."""
+    size, every_tile, starts, index = pattern_of(table, stage)
+    n, W = size[0], lanes_of(Vector)
+    row, groups = (n + (W - 1)) // W, list(joined(stage).items())
+    arrays = {name: k for k, name in enumerate([*stage.inputs, *stage.outputs])}
+    places = load_rights(table, array(Vector, workspace), n, row, stage, groups, arrays)
+    for state in range(first, last):
+        tiles = every_tile
+        for (left, names), (Y, P) in zip(groups, places, strict=True):
+            A = array(Entry, row_of(table, arrays[left], state))
+            tiles = multiply(A, Y, P, n, starts, index, row * len(names), tiles)
+        for name, product in stage.outputs.items():
+            group = [k for k, (_, names) in enumerate(groups) if name in names]
+            plain = None if product.plain is None else row_of(table, arrays[product.plain], state)
+            to = row_of(table, arrays[name], state)
+            if not group:
+                finish_side_by_side(to, plain, None, n, 0, product)
+            else:
+                names, (_, P) = groups[group[0]][1], places[group[0]]
+                own = array(Scalar, P + row * names.index(name))
+                finish_side_by_side(to, plain, own, n, row * len(names) * W, product)
+
+
+def load_rights(
+    table: Array[Argument],
+    workspace: Array[Vector],
+    n: Word,
+    row: Word,
+    stage: Static[Products],
+    groups: Static[list[tuple[str, list[str]]]],
+    arrays: Static[dict[str, int]],
+) -> list[tuple[Array[Vector], Array[Vector]]]:
+    """Copy the right matrices of each left one to the workspace; where they are, and where their product is to be."""
+    places: list[tuple[Array[Vector], Array[Vector]]] = []
+    free = workspace
+    for _, names in groups:
+        line = row * len(names)
+        P = free + n * line
+        for k, name in enumerate(names):
+            right = array(UnalignedScalar, table[arrays[stage.outputs[name].right or ""]].data)
+            load_rows(right, free + row * k, n, row, line)
+        places = [*places, (free, P)]
+        free = P + row * lanes_of(Vector) * line
+    return places
