@@ -32,6 +32,7 @@ from robodyn.codegen.loops.language import (
     call,
     chosen,
     clear,
+    code_of,
     convert,
     copy,
     exchange_if,
@@ -259,6 +260,43 @@ def test_calls_of_addresses():
 def test_the_text_of_a_function_ends_where_the_function_does():
     for function in (helper, control.function, registers.function, known_as, function_text):
         assert function_text(function).rstrip() == inspect.getsource(function).rstrip()
+
+
+@routine
+def scaled(pair: Array[Pair], by: Word) -> Word:
+    return pair.stride * by
+
+
+@routine
+def doubled(w: Array[Word]) -> None:
+    w[0] = 2 * w[0]
+
+
+@routine
+def handed_on(w: Array[Word]) -> Word:
+    call(None, code_of(doubled), address(w))
+    return call(Word, code_of(scaled), w, 5)
+
+
+def test_calls_of_the_modules_own_functions_by_address():
+    assert both(handed_on, [4, 7]) == ([8, 7], 35)
+
+
+class Mixed(ctypes.Structure):
+    _fields_ = (("single", ctypes.c_float), ("double", ctypes.c_double))
+
+
+@routine
+def mixed_numbers(w: Array[Word]) -> Word:
+    both = array(Mixed, w)
+    both.double = 2.0 * both.double
+    return convert(Word, both.single) + convert(Word, both.double)
+
+
+def test_structures_of_numbers():
+    numbers = Mixed(3.0, 4.5)
+    words = (ctypes.c_int64 * 2).from_buffer(numbers)
+    assert both(mixed_numbers, list(words))[1] == 12
 
 
 def test_what_is_known_leaves_no_trace():

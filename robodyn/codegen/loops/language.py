@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
 
 import numpy as np
 
@@ -102,6 +102,8 @@ _CTYPES: Mapping[Any, Type] = {
     ctypes.c_char: I8,
     ctypes.c_int8: I8,
     ctypes.c_void_p: ADDRESS,
+    ctypes.c_double: Number("double"),
+    ctypes.c_float: Number("float"),
 }
 
 
@@ -423,6 +425,22 @@ def call(of: type[T] | None, function: Address, *arguments: Any) -> T:
     words = [int(each) for each in arguments]
     result = ctypes.c_int64 if of is not None else None
     return cast(T, ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(words))(int(function))(*words))
+
+
+@primitive
+def code_of(routine: Routine[..., Any]) -> Address:
+    """Where a function of the module is, for others to call."""
+    hints = get_type_hints(routine.function)
+    result = None if hints.pop("return") is type(None) else ctypes.c_int64
+    kinds = [type_of(kind) for kind in hints.values()]
+
+    def run(*words: int) -> Any:
+        pairs = zip(words, kinds, strict=True)
+        found = routine.function(*[Array(at, to.to) if isinstance(to, Pointer) and to.to else at for at, to in pairs])
+        return found if result is None else int(found)
+
+    _KEPT.append(made := ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(kinds))(run))
+    return ctypes.cast(made, ctypes.c_void_p).value or 0
 
 
 @primitive

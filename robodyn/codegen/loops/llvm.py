@@ -389,6 +389,12 @@ def _call_at(printer: _Printer, it: Operation) -> str:
     return f"call {type_name(result)} {_text(function)}({', '.join(map(_typed, given))})"
 
 
+def _code(printer: _Printer, it: Operation) -> str:
+    function = it.facts["function"]
+    assert isinstance(function, Function)
+    return f"bitcast ptr @{function.name} to ptr"
+
+
 def _exchange(printer: _Printer, it: Operation) -> str:
     at, old, new = it.operands
     pair = printer.new(f"cmpxchg {_typed(at)}, {_typed(old)}, {_typed(new)} {it.facts['order']} monotonic")
@@ -427,6 +433,7 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
     "intrinsic": _intrinsic,
     "call": _call,
     "call at": _call_at,
+    "code": _code,
     "exchange": _exchange,
     "update": _update,
 }
