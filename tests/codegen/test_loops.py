@@ -134,6 +134,31 @@ def test_control(words):
 
 
 @routine
+def quantified(w: Array[Word]) -> Word:
+    same = all(w[k] == w[k + 1] for k in range(1, w[0]))
+    if any(w[k] == 7 for k in range(w[0])):
+        return 10 + int(same)
+    if all(w[k] in (3, 4, w[1]) for k in range(1, 4)) and not any(w[k] < w[0] for k in range(2)):
+        return 20 + int(same)
+    return 30 + int(same) + int(w[0] in (1, 2)) + 2 * int(w[1] not in (w[2], 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        ((3, 7, 7, 7), 11),
+        ((4, 7, 7, 8), 10),
+        ((2, 3, 4, 3), 20),
+        ((2, 2, 2, 2), 21),
+        ((2, 1, 9, 9), 31),
+        ((2, 5, 9, 9), 33),
+    ],
+)
+def test_tests_of_all_rounds(words, result):
+    assert both(quantified, [*words, 0])[1] == result
+
+
+@routine
 def swapped(w: Array[Word]) -> Word:
     a, b, c = w[0], w[1], 0
     while True:

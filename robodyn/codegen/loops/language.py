@@ -201,7 +201,7 @@ class Array(Generic[T]):
             return Array(self.address + offset, kind)
         return _loaded(self.address + offset, kind)
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         offset, kind = self.to.fields[name]
         _stored(self.address + offset, kind, value)
 
