@@ -133,6 +133,26 @@ def test_control(words):
     both(control, [*words, 0, 0])
 
 
+def counting(w: Array[Word]) -> Flag:
+    if update(w + 1, "add", 1, "monotonic") > 2:
+        return True
+    return w[0] > 5
+
+
+@routine
+def effects(w: Array[Word]) -> Word:
+    if counting(w):
+        return 1
+    if w[1] == 2 and not counting(w):
+        return 2
+    return 3
+
+
+@pytest.mark.parametrize("words", [(0, 1), (6, 1), (0, 2), (0, 0)])
+def test_what_a_test_does_is_done_once(words):
+    both(effects, words)
+
+
 @routine
 def quantified(w: Array[Word]) -> Word:
     same = all(w[k] == w[k + 1] for k in range(1, w[0]))
@@ -228,6 +248,20 @@ def test_memory(first):
 
 
 @routine
+def seen_otherwise(w: Array[Word]) -> Word:
+    """A variable that stays as it is, and is seen as an address of bytes and of words."""
+    at, total = address(w), 0
+    for k in range(w[0]):
+        total += array(Word, at)[k + 1]
+        at = address(w)
+    return total
+
+
+def test_addresses_of_bytes_are_seen_as_addresses_of_words():
+    assert both(seen_otherwise, [3, 10, 200, 3000])[1] == 3210
+
+
+@routine
 def pointed(w: Array[Word]) -> Word:
     table = array(Table, w[0])
     table.pairs[1].stride = w[1]
@@ -295,6 +329,38 @@ def test_words_of_threads(first):
 @routine
 def by_address(w: Array[Word], function: Static[int]) -> Word:
     return call(Word, function, w[0], address(w)) + 1
+
+
+def first_of(w: Array[Word], count: Word, wanted: Word) -> Word:
+    for k in range(count):
+        if w[k] == wanted:
+            return k
+    if wanted < 0:
+        if w[0] < 0:
+            return -2
+        return -3
+    return -1
+
+
+@routine
+def early(w: Array[Word]) -> Word:
+    return first_of(w + 2, w[0], w[1])
+
+
+@pytest.mark.parametrize("words", [(3, 7, 6, 7, 7), (2, 7, 6, 6, 7), (2, -7, 6, 6, 7), (0, -7, -6, 6, 7)])
+def test_blocks_that_do_nothing_are_jumped_over(words):
+    """All but one, which gives one of two ways from a block to another one its result."""
+    both(early, words)
+    module = Module(TYPES)
+    module.export(early)
+    assert module.text().count(":\n  br label") == 1
+
+
+def test_what_is_printed_already_cannot_be_exported():
+    module = Module(TYPES)
+    module.export(handed_on)
+    with pytest.raises(AssertionError, match="doubled"):
+        module.export(doubled)
 
 
 def test_calls_of_addresses():

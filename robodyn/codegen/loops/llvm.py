@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from robodyn.codegen.collector import no_collection
 from robodyn.codegen.llvm.vectors import literal
 from robodyn.codegen.loops.blocks import (
     Block,
@@ -15,6 +16,7 @@ from robodyn.codegen.loops.blocks import (
     Struct,
     Type,
     Value,
+    shorten,
     simplify,
 )
 from robodyn.codegen.loops.language import Routine
@@ -89,7 +91,9 @@ class Module(Callees):
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
         """Have a function, with what is known of its parameters, that others may look up."""
-        self._function(routine, known, name or routine.__name__, public=True)
+        with no_collection():
+            function, _ = self._function(routine, known, name or routine.__name__, public=True)
+        assert function.public, f"{function.name}: others call it already, so it is printed: export it before them"
 
     def function(self, routine: Routine[..., Any], known: Mapping[str, Any]) -> tuple[Function, Source]:
         """The function of a routine with some parameters known."""
@@ -112,6 +116,7 @@ class Module(Callees):
                     assert isinstance(kind, (Number, Pointer))
                     found.parameters.append(Value(kind, f"a.{parameter}"))
             Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
+            shorten(found)
             simplify(found)
             self._texts.append(_Printer(found, self).text())
         return self._functions[key]

@@ -457,13 +457,13 @@ class Reader:
     def _known_test(self, node: ast.expr) -> bool | None:
         """What a test is where that is known without any operation."""
         before = self.variables, self.loops, list(self.calls), self.block
-        self._silent = True
+        silent, self._silent = self._silent, True
         try:
             found = self.evaluate(node)
         except _Unknown:
             return None
         finally:
-            self._silent = False
+            self._silent = silent
             self.variables, self.loops, self.calls, self.block = before
         return None if isinstance(found, Value) else bool(found)
 
@@ -696,7 +696,9 @@ class Reader:
         assert isinstance(of.type, Pointer) and isinstance(of.type.to, Struct), f"{self.function.name}: {name} of {of}"
         offset, kind = of.type.to.fields[name]
         to = kind.to if isinstance(kind, Fixed) else kind
-        found: Value = self.do("move", self.cast(of, ADDRESS), self.typed(offset, I64), type=ADDRESS)
+        found = self.cast(of, ADDRESS)
+        if offset:
+            found = self.do("move", found, self.typed(offset, I64), type=ADDRESS)
         return self.cast(found, Pointer(to))
 
     def cast(self, of: Value, kind: Pointer) -> Value:
