@@ -51,7 +51,7 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-class _Place(ctypes.Structure):
+class Place(ctypes.Structure):
     """Where a block waits."""
 
     _fields_ = (
@@ -62,7 +62,7 @@ class _Place(ctypes.Structure):
     )
 
 
-class _Kept(ctypes.Structure):
+class Kept(ctypes.Structure):
     """All that waits: `held` bytes of at most `limit`; `clock` counts blocks that came back."""
 
     _fields_ = (
@@ -73,7 +73,7 @@ class _Kept(ctypes.Structure):
         ("mmap", ctypes.c_void_p),
         ("munmap", ctypes.c_void_p),
         ("madvise", ctypes.c_void_p),
-        ("places", _Place * PLACES),
+        ("places", Place * PLACES),
     )
 
 
@@ -96,7 +96,7 @@ class _Allocator:
     """What waits, NumPy's handler, the capsule around that, and two functions: `PyDataMem_SetHandler` and the one that
     gives back what waits."""
 
-    kept: _Kept
+    kept: Kept
     handler: _Handler
     capsule: object
     set_handler: Callable[[object], object]
@@ -142,7 +142,7 @@ def start(function: Callable[[str], int], set_handler: int) -> None:
         return
     library, any_object = ctypes.CDLL(None), ctypes.py_object
     calls = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in ("mmap", "munmap", "madvise")}
-    kept = _Kept(limit=limit, **calls)
+    kept = Kept(limit=limit, **calls)
     own = {name: function(f"kept_{name}") for name in ("malloc", "calloc", "realloc", "free")}
     handler = _Handler(name=b"robodyn", version=1, kept=ctypes.addressof(kept), **own)
     capsule = ctypes.PYFUNCTYPE(any_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

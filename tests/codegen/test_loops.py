@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from robodyn.codegen.loops.language import (
     call,
     chosen,
     clear,
+    code_of,
     convert,
     copy,
     exchange_if,
@@ -55,6 +57,7 @@ from robodyn.codegen.loops.language import (
     wrapped,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.source import function_text
 
 # Two vectors of 16 bytes, whatever the processor.
 TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Number("i64", 2)}
@@ -62,6 +65,10 @@ TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Num
 
 class Pair(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64), ("words", ctypes.c_int64 * 3))
+
+
+class Table(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int64), ("pairs", ctypes.POINTER(Pair)))
 
 
 def both(function, words, /, **known):
@@ -124,6 +131,51 @@ def control(w: Array[Word]) -> Word:
 @pytest.mark.parametrize("words", [(0, 0, 0), (3, 2, 5), (60, 9, 1), (60, 3, 1000), (1, -4, 0)])
 def test_control(words):
     both(control, [*words, 0, 0])
+
+
+def counting(w: Array[Word]) -> Flag:
+    if update(w + 1, "add", 1, "monotonic") > 2:
+        return True
+    return w[0] > 5
+
+
+@routine
+def effects(w: Array[Word]) -> Word:
+    if counting(w):
+        return 1
+    if w[1] == 2 and not counting(w):
+        return 2
+    return 3
+
+
+@pytest.mark.parametrize("words", [(0, 1), (6, 1), (0, 2), (0, 0)])
+def test_what_a_test_does_is_done_once(words):
+    both(effects, words)
+
+
+@routine
+def quantified(w: Array[Word]) -> Word:
+    same = all(w[k] == w[k + 1] for k in range(1, w[0]))
+    if any(w[k] == 7 for k in range(w[0])):
+        return 10 + int(same)
+    if all(w[k] in (3, 4, w[1]) for k in range(1, 4)) and not any(w[k] < w[0] for k in range(2)):
+        return 20 + int(same)
+    return 30 + int(same) + int(w[0] in (1, 2)) + 2 * int(w[1] not in (w[2], 1))
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        ((3, 7, 7, 7), 11),
+        ((4, 7, 7, 8), 10),
+        ((2, 3, 4, 3), 20),
+        ((2, 2, 2, 2), 21),
+        ((2, 1, 9, 9), 31),
+        ((2, 5, 9, 9), 33),
+    ],
+)
+def test_tests_of_all_rounds(words, result):
+    assert both(quantified, [*words, 0])[1] == result
 
 
 @routine
@@ -196,6 +248,36 @@ def test_memory(first):
 
 
 @routine
+def seen_otherwise(w: Array[Word]) -> Word:
+    """A variable that stays as it is, and is seen as an address of bytes and of words."""
+    at, total = address(w), 0
+    for k in range(w[0]):
+        total += array(Word, at)[k + 1]
+        at = address(w)
+    return total
+
+
+def test_addresses_of_bytes_are_seen_as_addresses_of_words():
+    assert both(seen_otherwise, [3, 10, 200, 3000])[1] == 3210
+
+
+@routine
+def pointed(w: Array[Word]) -> Word:
+    table = array(Table, w[0])
+    table.pairs[1].stride = w[1]
+    total = 0
+    for k in range(table.count):
+        total += table.pairs[k].stride
+    return total + (table.pairs + 1).words[2]
+
+
+def test_structures_that_point_to_structures():
+    pairs = (Pair * 3)(*[(0, 10**k, (1, 2, 3)) for k in range(3)])
+    table = Table(3, pairs)
+    assert both(pointed, [ctypes.addressof(table), 7])[1] == 101 + 7 + 3
+
+
+@routine
 def integers(w: Array[Word]) -> Word:
     w[2] = wrapped(w[0] * 0x1E3779B97F4A7C15)
     w[3] = shifted(w[2], 3) ^ (w[1] << 2) | 1
@@ -249,9 +331,83 @@ def by_address(w: Array[Word], function: Static[int]) -> Word:
     return call(Word, function, w[0], address(w)) + 1
 
 
+def first_of(w: Array[Word], count: Word, wanted: Word) -> Word:
+    for k in range(count):
+        if w[k] == wanted:
+            return k
+    if wanted < 0:
+        if w[0] < 0:
+            return -2
+        return -3
+    return -1
+
+
+@routine
+def early(w: Array[Word]) -> Word:
+    return first_of(w + 2, w[0], w[1])
+
+
+@pytest.mark.parametrize("words", [(3, 7, 6, 7, 7), (2, 7, 6, 6, 7), (2, -7, 6, 6, 7), (0, -7, -6, 6, 7)])
+def test_blocks_that_do_nothing_are_jumped_over(words):
+    """All but one, which gives one of two ways from a block to another one its result."""
+    both(early, words)
+    module = Module(TYPES)
+    module.export(early)
+    assert module.text().count(":\n  br label") == 1
+
+
+def test_what_is_printed_already_cannot_be_exported():
+    module = Module(TYPES)
+    module.export(handed_on)
+    with pytest.raises(AssertionError, match="doubled"):
+        module.export(doubled)
+
+
 def test_calls_of_addresses():
     given = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(lambda a, at: a * 3)
     assert both(by_address, [14], function=ctypes.cast(given, ctypes.c_void_p).value)[1] == 43
+
+
+def test_the_text_of_a_function_ends_where_the_function_does():
+    for function in (helper, control.function, registers.function, known_as, function_text):
+        assert function_text(function).rstrip() == inspect.getsource(function).rstrip()
+
+
+@routine
+def scaled(pair: Array[Pair], by: Word) -> Word:
+    return pair.stride * by
+
+
+@routine
+def doubled(w: Array[Word]) -> None:
+    w[0] = 2 * w[0]
+
+
+@routine
+def handed_on(w: Array[Word]) -> Word:
+    call(None, code_of(doubled), address(w))
+    return call(Word, code_of(scaled), w, 5)
+
+
+def test_calls_of_the_modules_own_functions_by_address():
+    assert both(handed_on, [4, 7]) == ([8, 7], 35)
+
+
+class Mixed(ctypes.Structure):
+    _fields_ = (("single", ctypes.c_float), ("double", ctypes.c_double))
+
+
+@routine
+def mixed_numbers(w: Array[Word]) -> Word:
+    both = array(Mixed, w)
+    both.double = 2.0 * both.double
+    return convert(Word, both.single) + convert(Word, both.double)
+
+
+def test_structures_of_numbers():
+    numbers = Mixed(3.0, 4.5)
+    words = (ctypes.c_int64 * 2).from_buffer(numbers)
+    assert both(mixed_numbers, list(words))[1] == 12
 
 
 def test_what_is_known_leaves_no_trace():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import gc
 import os
 import struct
@@ -27,9 +26,10 @@ from robots import FOLDERS
 from robodyn.codegen.llvm.jit import Code
 from robodyn.engines.cpu.native import answers, layout
 from robodyn.engines.cpu.native.answers import EntryKernel
-from robodyn.engines.cpu.native.context import CPYTHON, MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING, Layout
+from robodyn.engines.cpu.native.context import MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING
 from robodyn.engines.cpu.native.entry import entry_text
 from robodyn.engines.cpu.native.layout import layout_is_known
+from robodyn.engines.cpu.native.objects import PyArray, PyBytes, PyDescr, PyFloat, PyObject, PyTuple
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.code import native_sleep
 from robodyn.engines.cpu.threads.pool import Pool, compile_text
@@ -247,11 +247,31 @@ def test_code_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert texts == [entry_text()]
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Layout)])
-def test_another_layout_is_noticed(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = dataclasses.replace(CPYTHON, **{field: getattr(CPYTHON, field) + 4})
-    assert not layout_is_known(other)
-    assert not layout_is_known(dataclasses.replace(CPYTHON, **{field: 0}))
+FIELDS = {
+    PyArray: ("type", "data", "ndim", "shape", "strides", "descr", "flags"),
+    PyBytes: ("data",),
+    PyDescr: ("byteorder",),
+    PyFloat: ("type", "value"),
+    PyObject: ("type",),
+    PyTuple: ("size", "items"),
+}
+"""What machine code reads of objects."""
+
+
+def moved(kind: Any, field: str) -> Any:
+    """A structure with more before a field."""
+    fields: list[Any] = []
+    for name, *of in kind._fields_:
+        fields += [("_more", ctypes.c_int64), (name, *of)] if name == field else [(name, *of)]
+    return type(kind.__name__, (ctypes.Structure,), {"_fields_": fields})
+
+
+@pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind, fields in FIELDS.items() for field in fields])
+def test_another_layout_is_noticed(kind: Any, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(layout, kind.__name__, moved(kind, field))
+        assert not layout_is_known.__wrapped__()
+    assert layout_is_known.__wrapped__()
     monkeypatch.setattr(answers, "layout_is_known", lambda: False)
     one = EntryKernel(kernel((7,), (7,), "float64").address("kernel"))
     assert make_entry("f", "", np.dtype(float), (7,), ((7,),), len, one, one, None) is None

@@ -85,17 +85,14 @@ ADDRESS = Pointer()
 class Value:
     """A value of a function: the result of an operation, a parameter of a block, or a constant."""
 
-    __slots__ = ("constant", "name", "type")
+    __slots__ = ("_key", "constant", "name", "type")
 
     def __init__(self, type: Number | Pointer, name: str = "", constant: float | None = None) -> None:
         self.type, self.name, self.constant = type, name, constant
+        self._key = name or (type, constant)
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name if self.constant is None else self.constant}>"
-
-    @property
-    def _key(self) -> object:
-        return self.name or (self.type, self.constant)
 
     def __eq__(self, other: object) -> bool:
         """An address is the same whatever is there."""
@@ -165,37 +162,47 @@ class Function:
 def simplify(function: Function) -> None:
     """Remove parameters of blocks that always have one value, of what a loop does not change after all, and those that
     nobody reads."""
+    given: dict[Value, list[Value]] = {}
+    for edge in function.edges():
+        for parameter, argument in zip(edge.block.parameters, edge.arguments, strict=True):
+            given.setdefault(parameter, []).append(argument)
     replaced: dict[Value, Value] = {}
 
     def resolved(value: Value) -> Value:
-        while value in replaced:
-            value = replaced[value]
-        return value
+        found = value
+        while found in replaced:
+            found = replaced[found]
+        same = found is value or found.type == value.type
+        return found if same else Value(value.type, found.name, found.constant)
 
-    while True:
-        arguments: dict[Value, set[Value]] = {}
-        for edge in function.edges():
-            for parameter, argument in zip(edge.block.parameters, edge.arguments, strict=True):
-                arguments.setdefault(parameter, set()).add(resolved(argument))
-        found = {
-            parameter: next(iter(others))
-            for parameter, given in arguments.items()
-            if len(others := given - {parameter}) == 1
-        }
-        if not found:
-            break
-        replaced.update(found)
-        _drop(function, set(found))
+    known = -1
+    while known != len(replaced):
+        known = len(replaced)
+        for parameter in [each for each in given if each not in replaced]:
+            others = {resolved(each) for each in given[parameter]} - {parameter}
+            if len(others) == 1:
+                replaced[parameter] = others.pop()
+    waiting: list[Value] = []  # to be read
     for block in function.blocks:
         for operation in block.operations:
             operation.operands = tuple(map(resolved, operation.operands))
+            waiting += operation.operands
         end = block.end
         if end is not None:
             end.test = end.test and resolved(end.test)
             end.result = end.result and resolved(end.result)
-            for edge in end.edges:
-                edge.arguments = list(map(resolved, edge.arguments))
-    _drop(function, _unread(function))
+            waiting += (each for each in (end.test, end.result) if each is not None)
+    read: set[Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value not in read:
+            read.add(value)
+            waiting += map(resolved, given.get(value, ()))
+    for edge in function.edges():
+        pairs = zip(edge.block.parameters, edge.arguments, strict=True)
+        edge.arguments = [resolved(argument) for parameter, argument in pairs if parameter in read]
+    for block in function.blocks:
+        block.parameters = [each for each in block.parameters if each in read]
     _join_blocks(function)
 
 
@@ -250,30 +257,3 @@ def _reached(function: Function) -> list[Block]:
             found.add(block)
             ahead += [edge.block for edge in block.end.edges] if block.end is not None else []
     return [block for block in function.blocks if block in found]
-
-
-def _unread(function: Function) -> set[Value]:
-    """Parameters of blocks that only such ones depend on."""
-    read: set[Value] = set()
-    for block in function.blocks:
-        for operation in block.operations:
-            read.update(operation.operands)
-        if block.end is not None:
-            read.update(each for each in (block.end.test, block.end.result) if each is not None)
-    more = True
-    while more:
-        more = False
-        for edge in function.edges():
-            for parameter, argument in zip(edge.block.parameters, edge.arguments, strict=True):
-                if parameter in read and argument not in read:
-                    read.add(argument)
-                    more = True
-    return {each for block in function.blocks for each in block.parameters} - read
-
-
-def _drop(function: Function, parameters: set[Value]) -> None:
-    for edge in function.edges():
-        pairs = zip(edge.block.parameters, edge.arguments, strict=True)
-        edge.arguments = [argument for parameter, argument in pairs if parameter not in parameters]
-    for block in function.blocks:
-        block.parameters = [each for each in block.parameters if each not in parameters]

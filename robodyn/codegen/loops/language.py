@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_type_hints
 
 import numpy as np
 
@@ -117,6 +117,8 @@ _CTYPES: Mapping[Any, Type] = {
     ctypes.c_char: I8,
     ctypes.c_int8: I8,
     ctypes.c_void_p: ADDRESS,
+    ctypes.c_double: Number("double"),
+    ctypes.c_float: Number("float"),
 }
 
 
@@ -136,6 +138,10 @@ def _field(of: Any) -> Type:
     if isinstance(of, type) and issubclass(of, ctypes.Array):
         inner = _field(of._type_)
         return Fixed(inner.to if isinstance(inner, Fixed) else inner)
+    if isinstance(of, type) and issubclass(of, ctypes._Pointer):
+        to = _field(of._type_)
+        assert not isinstance(to, Fixed)
+        return Pointer(to)
     return _CTYPES[of]
 
 
@@ -220,7 +226,7 @@ class Array(Generic[T]):
             return Array(self.address + offset, kind)
         return _loaded(self.address + offset, kind)
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         offset, kind = self.to.fields[name]
         _stored(self.address + offset, kind, value)
 
@@ -469,6 +475,22 @@ def call(of: type[T] | None, function: Address, *arguments: Any) -> T:
     words = [int(each) for each in arguments]
     result = ctypes.c_int64 if of is not None else None
     return cast(T, ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(words))(int(function))(*words))
+
+
+@primitive
+def code_of(routine: Routine[..., Any]) -> Address:
+    """Where a function of the module is, for others to call."""
+    hints = get_type_hints(routine.function)
+    result = None if hints.pop("return") is type(None) else ctypes.c_int64
+    kinds = [type_of(kind) for kind in hints.values()]
+
+    def run(*words: int) -> Any:
+        pairs = zip(words, kinds, strict=True)
+        found = routine.function(*[Array(at, to.to) if isinstance(to, Pointer) and to.to else at for at, to in pairs])
+        return found if result is None else int(found)
+
+    _KEPT.append(made := ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(kinds))(run))
+    return ctypes.cast(made, ctypes.c_void_p).value or 0
 
 
 @primitive

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from robodyn.codegen.collector import no_collection
 from robodyn.codegen.llvm.vectors import literal
 from robodyn.codegen.loops.blocks import (
     Block,
@@ -89,7 +90,9 @@ class Module(Callees):
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
         """Have a function, with what is known of its parameters, that others may look up."""
-        self._function(routine, known, name or routine.__name__, public=True)
+        with no_collection():
+            function, _ = self._function(routine, known, name or routine.__name__, public=True)
+        assert function.public, f"{function.name}: others call it already, so it is printed: export it before them"
 
     def include(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
         """Have a function, with what is known of its parameters, for other text of the module."""
@@ -402,6 +405,12 @@ def _call_at(printer: _Printer, it: Operation) -> str:
     return f"call {type_name(result)} {_text(function)}({', '.join(map(_typed, given))})"
 
 
+def _code(printer: _Printer, it: Operation) -> str:
+    function = it.facts["function"]
+    assert isinstance(function, Function)
+    return f"bitcast ptr @{function.name} to ptr"
+
+
 def _exchange(printer: _Printer, it: Operation) -> str:
     at, old, new = it.operands
     pair = printer.new(f"cmpxchg {_typed(at)}, {_typed(old)}, {_typed(new)} {it.facts['order']} monotonic")
@@ -440,6 +449,7 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
     "intrinsic": _intrinsic,
     "call": _call,
     "call at": _call_at,
+    "code": _code,
     "exchange": _exchange,
     "update": _update,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from robodyn.codegen.loops.blocks import ADDRESS, I1, I64, Number, Operation, Pointer, Struct, Value
+from robodyn.codegen.loops.language import Routine
 from robodyn.codegen.loops.reader import Reader, loaded_type
 
 
@@ -158,6 +159,12 @@ def _call(reader: Reader, of: Any, function: Any, *arguments: Any) -> Any:
     return reader.do("call at", reader.typed(function, ADDRESS), *given, type=of)
 
 
+def _code_of(reader: Reader, routine: Routine[..., Any]) -> Value:
+    function, _ = reader.callees.function(routine, {})
+    found: Value = reader.do("code", type=ADDRESS, function=function)
+    return found
+
+
 def _load_atomic(reader: Reader, source: Value, order: str) -> Value:
     found: Value = reader.do("load", source, type=loaded_type(source), order=order)
     return found
@@ -213,6 +220,7 @@ PRIMITIVE_READERS: Mapping[str, Callable[..., Any]] = {
     "leading_zeros": _leading_zeros,
     "chosen": Reader.select,
     "call": _call,
+    "code_of": _code_of,
     "load_atomic": _load_atomic,
     "store_atomic": _store_atomic,
     "exchange_if": _exchange_if,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -462,13 +462,13 @@ class Reader:
     def _known_test(self, node: ast.expr) -> bool | None:
         """What a test is where that is known without any operation."""
         before = self.variables, self.loops, list(self.calls), self.block
-        self._silent = True
+        silent, self._silent = self._silent, True
         try:
             found = self.evaluate(node)
         except _Unknown:
             return None
         finally:
-            self._silent = False
+            self._silent = silent
             self.variables, self.loops, self.calls, self.block = before
         return None if isinstance(found, Value) else bool(found)
 
@@ -541,7 +541,7 @@ class Reader:
             else:
                 yield self.evaluate(each)
 
-    def _of_listcomp(self, node: ast.ListComp) -> list[Any]:
+    def _of_listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> list[Any]:
         found: list[Any] = []
         hidden = dict(self.variables)
         self._generated(node.generators, lambda: found.append(self.evaluate(node.elt)))
@@ -642,6 +642,18 @@ class Reader:
                 total = value if total is None else self.do("and" if conjunction else "or", total, value, type=I1)
         return value if total is None else total
 
+    def _joined(self, conjunction: bool, found: list[Any]) -> Any:
+        """Whether all tests hold, or one of them."""
+        values = [each for each in found if isinstance(each, Value)]
+        if any(bool(each) is not conjunction for each in found if not isinstance(each, Value)):
+            return not conjunction
+        if not values:
+            return conjunction
+        total = values[0]
+        for each in values[1:]:
+            total = self.do("and" if conjunction else "or", total, each, type=I1)
+        return total
+
     def _of_compare(self, node: ast.Compare) -> Any:
         left, total = self.evaluate(node.left), None
         for op, each in zip(node.ops, node.comparators, strict=True):
@@ -663,6 +675,10 @@ class Reader:
             return _COMPARED[type(op)][1](left, right)
         if isinstance(op, (ast.Is, ast.IsNot)):  # a value is never None
             return isinstance(op, ast.IsNot)
+        if isinstance(op, (ast.In, ast.NotIn)):
+            outside = isinstance(op, ast.NotIn)
+            one: ast.cmpop = ast.NotEq() if outside else ast.Eq()
+            return self._joined(outside, [self._compared(one, left, each) for each in right])
         kind = left.type if isinstance(left, Value) else right.type
         if isinstance(kind, Pointer) or (isinstance(right, Value) and isinstance(right.type, Pointer)):
             kind = ADDRESS
@@ -769,6 +785,8 @@ class Reader:
         name = PRIMITIVES.get(function) if isinstance(function, FunctionType) else None
         if name is not None:
             return self.primitives[name](self, *map(self._argument, node.args))
+        if function in (all, any) and isinstance(node.args[0], ast.GeneratorExp):
+            return self._quantified(node.args[0], function is all)
         positional = list(self._entries(node.args))
         named = {each.arg: self.evaluate(each.value) for each in node.keywords if each.arg is not None}
         if isinstance(function, Routine):
@@ -790,6 +808,21 @@ class Reader:
             return type_named(node, self.calls[-1].source, self.types)
         found = self.evaluate(node)
         return struct_of(found) if isinstance(found, type) else found
+
+    def _quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
+        """Whether a test holds in all rounds of a loop, or in one: there are no more rounds than it takes to know."""
+        (loop,) = node.generators
+        around = loop.iter
+        bounds: list[Any] = []
+        if isinstance(around, ast.Call) and _called(around) == "range":
+            bounds = [self.evaluate(each) for each in around.args]
+            around = ast.Call(around.func, [ast.Constant(each) for each in bounds], [])
+        if not any(isinstance(each, Value) for each in bounds):
+            return self._joined(conjunction, self._of_listcomp(node))
+        test = ast.UnaryOp(ast.Not(), node.elt) if conjunction else node.elt
+        decided, otherwise = (ast.Return(ast.Constant(each)) for each in (not conjunction, conjunction))
+        body = (ast.For(loop.target, around, [ast.If(test, [decided], [])], []), otherwise)
+        return self._part(self.calls[-1].source, body, dict(self.variables))
 
     def _extreme(self, function: Callable[..., Any], values: list[Any]) -> Any:
         code = "smin" if function is min else "smax"
@@ -828,16 +861,21 @@ class Reader:
 
     def _inlined(self, function: FunctionType, positional: list[Any], named: Mapping[str, Any]) -> Any:
         source = source_of(function)
-        outer, loops = self.variables, self.loops
-        self.variables, self.loops = self._bound(source, positional, named), []
+        given = self._bound(source, positional, named)
         for name, annotation in source.parameters:
             if not is_static(annotation) and annotation is not None:
                 kind = value_type(annotation, source, self.types)
-                if self.variables[name] is not None and not isinstance(self.variables[name], (list, tuple)):
-                    self.variables[name] = self.typed(self.variables[name], kind)
+                if given[name] is not None and not isinstance(given[name], (list, tuple)):
+                    given[name] = self.typed(given[name], kind)
+        return self._part(source, source.body, given)
+
+    def _part(self, source: Source, statements: Sequence[ast.stmt], variables: Variables) -> Any:
+        """What statements return, in the middle of a function."""
+        outer, loops = self.variables, self.loops
+        self.variables, self.loops = variables, []
         results: list[tuple[Edge, Any]] = []
         self.calls.append(_Call(source, results))
-        *body, last = source.body
+        *body, last = statements
         single = isinstance(last, ast.Return) and not any(
             isinstance(each, ast.Return) for part in body for each in ast.walk(part)
         )
@@ -847,7 +885,7 @@ class Reader:
             self._statements(body)
             result = None if last.value is None else self.evaluate(last.value)
         else:
-            self._statements(source.body)
+            self._statements(statements)
             if self.block is not None:
                 results.append((self._jump(_NOWHERE), None))
             block = self._new_block("returned")

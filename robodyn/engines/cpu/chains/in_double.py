@@ -20,10 +20,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.codegen.loops.llvm import Module
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.native.context import Force
-from robodyn.engines.cpu.native.joint_forces import taken_text
+from robodyn.engines.cpu.native.joint_forces import DOUBLE, force
 
 _LINE = 64
 _BLOCK = 8
@@ -75,7 +76,9 @@ def _lines(size: int) -> int:
 
 def in_double_module(n_arrays: int) -> str:
     """The module for n inputs and outputs."""
-    return f"""{taken_text()}
+    taken = Module({})
+    taken.export(force, kind=DOUBLE)
+    return f"""{taken.text()}
 {_converted("extend", "float", "double", "fpext")}{_converted("round", "double", "float", "fptrunc")}{_TAKE}
 define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
 entry:
@@ -235,9 +238,9 @@ _TAKE = """
 define internal void @take(ptr %table, ptr %force, i64 %rows) {
 entry:
   %target = load i64, ptr %force, align 8
-  %source.at = getelementptr %Force, ptr %force, i64 0, i32 1
+  %source.at = getelementptr i64, ptr %force, i64 1
   %source = load i64, ptr %source.at, align 8
-  %n.at = getelementptr %Force, ptr %force, i64 0, i32 3
+  %n.at = getelementptr i64, ptr %force, i64 3
   %n = load i64, ptr %n.at, align 8
   %to.at = getelementptr {ptr, i64}, ptr %table, i64 %target
   %to = load ptr, ptr %to.at, align 8
@@ -250,7 +253,7 @@ row:
   %offset = mul i64 %r, %stride
   %to.row = getelementptr i8, ptr %to, i64 %offset
   %rates.row = getelementptr i8, ptr %rates, i64 %offset
-  call void @force8(ptr %to.row, ptr %to.row, ptr %rates.row, ptr %force, i64 %n, i64 1, double -1.0)
+  call void @force(ptr %to.row, ptr %to.row, ptr %rates.row, ptr %force, i64 -1)
   %r.next = add i64 %r, 1
   %r.more = icmp slt i64 %r.next, %rows
   br i1 %r.more, label %row, label %done

@@ -1,14 +1,12 @@
-"""The memory that describes a query to its built-in function, and where that finds what it reads in Python's objects.
+"""The memory that describes a query to its built-in function.
 
-Whatever differs between two queries, addresses above all, is in a `Context`; what differs between versions of Python
-and NumPy is a `Layout`. So one module of machine code serves all queries and can be kept on disk.
+Whatever differs between two queries, addresses above all, is in a `Context`. So one module of machine code serves all
+queries and can be kept on disk.
 """
 
 from __future__ import annotations
 
 import ctypes
-
-from robodyn.records import dataclass
 
 MAX_INPUTS = 8
 MAX_OUTPUTS = 4
@@ -22,6 +20,12 @@ MAX_TRAILING = 4
 MAX_CONSTANTS = 104
 """Words of a kernel's table behind its inputs and outputs."""
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
+
+
+class Record(ctypes.Structure):
+    """An array in a kernel's table."""
+
+    _fields_ = (("data", _POINTER), ("stride", _WORD))  # bytes from row to row: 0 where all are the same
 
 
 class Version(ctypes.Structure):
@@ -109,6 +113,18 @@ class Context(ctypes.Structure):
     )
 
 
+class Job(ctypes.Structure):
+    """The table of a kernel that does more than the query's kernel."""
+
+    _fields_ = (
+        ("context", ctypes.POINTER(Context)),
+        ("kernel", _POINTER),  # the query's,
+        ("table", ctypes.POINTER(Record)),  # and its table
+        ("given", ctypes.POINTER(Record)),  # inputs as they came
+        ("bad", ctypes.c_int32),  # becomes 1 where a number is not finite
+    )
+
+
 ARRAY, OUT, CHOICE = range(3)
 
 
@@ -124,42 +140,56 @@ class Slot(ctypes.Structure):
     )
 
 
-class Form(ctypes.Structure):
-    """A way to write a call: how many arguments come by place, which by name, and what each is.
+class Answer(ctypes.Structure):
+    """The context for calls with a key, or null: of a place of a hash table."""
 
-    `answers`: a hash table: its mask (places less one; their number is a power of two), a word that is not used, and
-    for each place a key and the context for calls with that key, or null.
-    """
+    _fields_ = (("key", _WORD), ("context", _POINTER))
+
+
+class AnswerTable(ctypes.Structure):
+    """A hash table. The number of places is a power of two; `mask` is one less. No place lies on two cache lines."""
+
+    _fields_ = (("mask", _WORD), ("_", _WORD), ("places", Answer * 0))
+
+
+class Form(ctypes.Structure):
+    """A way to write a call: how many arguments come by place, which by name, and what each is."""
 
     _fields_ = (
         ("given", _WORD),
         ("named", _WORD),
         ("names", _POINTER * MAX_NAMED),  # interned strings
         ("slots", Slot * MAX_SLOTS),
-        ("answers", _POINTER),
+        ("answers", _POINTER),  # an `AnswerTable`
     )
 
 
+class FormList(ctypes.Structure):
+    """Forms one behind the other."""
+
+    _fields_ = (("count", _WORD), ("forms", Form * 0))
+
+
 class State(ctypes.Structure):
-    """The forms of a built-in function.
+    """The forms of a built-in function."""
 
-    `forms`: the address of their number, a word that is not used, and the forms; `calls`: how many are being answered;
-    `epoch`: when they were learnt.
-    """
-
-    _fields_ = (("forms", _POINTER), ("calls", _WORD), ("epoch", _WORD))
+    _fields_ = (
+        ("forms", _POINTER),  # a `FormList`
+        ("calls", _WORD),  # how many are being answered
+        ("epoch", _WORD),  # when the forms were learnt
+    )
 
 
 class Front(ctypes.Structure):
     """A built-in function.
 
-    `forms`: where the address of a `State` stands; `epoch`: where the epoch stands, of which forms are answered. All
+    `state`: where the address of a `State` stands; `epoch`: where the epoch stands, of which forms are answered. All
     changes are of one word, so that whoever holds the GIL sees all of one or nothing: another answer (the last word of
     a place of a hash table), a larger table, a new form (the state's), other forms altogether, another epoch.
     """
 
     _fields_ = (
-        ("forms", _POINTER),
+        ("state", _POINTER),
         ("epoch", _POINTER),
         ("fallback", _POINTER),
         ("none", _POINTER),
@@ -170,38 +200,3 @@ class Front(ctypes.Structure):
 
 HASH = 0x9E3779B97F4A7C15
 """A key times this, without its lower 32 bits, is where a hash table begins to look for it."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Bytes from the start of an object to what the code reads."""
-
-    type: int
-    tuple_items: int
-    tuple_size: int
-    bytes_data: int
-    array_data: int
-    array_nd: int
-    array_shape: int
-    array_strides: int
-    array_descr: int
-    array_flags: int
-    descr_byteorder: int
-    float_value: int
-
-
-CPYTHON = Layout(
-    type=8,
-    tuple_items=tuple.__basicsize__,
-    tuple_size=16,
-    bytes_data=bytes.__basicsize__ - 1,
-    array_data=16,
-    array_nd=24,
-    array_shape=32,
-    array_strides=40,
-    array_descr=56,
-    array_flags=64,
-    descr_byteorder=26,
-    float_value=16,
-)
-"""64-bit CPython with a GIL and NumPy 2, unless a probe disagrees."""

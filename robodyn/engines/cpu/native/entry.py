@@ -15,25 +15,29 @@ from functools import cache
 from typing import Any
 
 from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.loops.blocks import Number
+from robodyn.codegen.loops.llvm import Module
 from robodyn.engines import kept
 from robodyn.engines.cpu.native.answers import Answers
-from robodyn.engines.cpu.native.code import native_text
 from robodyn.engines.cpu.native.context import (
     ARRAY,
     CHOICE,
-    CPYTHON,
     HASH,
     MAX_NAMED,
     MAX_SLOTS,
     MAX_TYPES,
     OUT,
+    AnswerTable,
     Form,
+    FormList,
     Front,
     Slot,
     State,
 )
+from robodyn.engines.cpu.native.forms import entry
+from robodyn.engines.cpu.native.kept_code import kept_calloc, kept_free, kept_malloc, kept_realloc, kept_release
 from robodyn.engines.cpu.native.layout import api
-from robodyn.engines.cpu.threads.code import State as PoolState
+from robodyn.engines.cpu.native.objects import PyBytes
 from robodyn.engines.cpu.threads.pool import load_once
 from robodyn.forks import lock
 from robodyn.records import dataclass
@@ -43,7 +47,7 @@ _METHOD, _FALLBACK = 1, 3  # places of the description and of the checked functi
 _KEY_BITS = 62
 _MAX_FORMS = 128
 _LEAST_PLACES = 4
-_HEAD = 16  # bytes before the forms, and before the places of a hash table
+_HEAD = AnswerTable.places.offset // 8  # words before the places of a hash table
 _PYTHON_API = tuple(name for name, *_ in Front._fields_ if name.startswith("Py"))
 
 
@@ -61,7 +65,10 @@ class _MethodDef(ctypes.Structure):
 @cache
 def entry_text() -> str:
     """The module that all built-ins of this process share; the same for every model and query."""
-    return native_text(CPYTHON, PoolState.started.offset, PoolState.parallel.offset)
+    module = Module({"Words": Number("i64", 8, align=64)})
+    for each in (entry, kept_release, kept_malloc, kept_calloc, kept_free, kept_realloc):
+        module.export(each)
+    return module.text()
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class _Form:
 
     def _with(self, places: int, answers: Mapping[int, Answers]) -> Any:
         """A table with answers."""
-        table = (ctypes.c_int64 * (_HEAD // 8 + 2 * places))()
+        table = (ctypes.c_int64 * (_HEAD + 2 * places))()
         table[0] = places - 1
         for key, each in answers.items():
             self._put(table, key, each)
@@ -156,7 +163,7 @@ class _Form:
     def _put(table: Any, key: int, answers: Answers) -> None:
         places, at = int(table[0]) + 1, (key * HASH % 2**64) >> 32
         while True:
-            place = _HEAD // 8 + 2 * (at % places)
+            place = _HEAD + 2 * (at % places)
             if not table[place + 1] or table[place] == key:
                 break
             at += 1
@@ -242,11 +249,11 @@ class Forms:
     def _publish(self) -> None:
         """Show machine code the forms."""
         forms, size = tuple(self._forms.values()), ctypes.sizeof(Form)
-        block = ctypes.create_string_buffer(_HEAD + size * len(forms))
-        ctypes.c_int64.from_buffer(block).value = len(forms)
+        block = ctypes.create_string_buffer(FormList.forms.offset + size * len(forms))
+        FormList.from_buffer(block).count = len(forms)
         for k, form in enumerate(forms):
             memory = form.memory
-            ctypes.memmove(ctypes.addressof(block) + _HEAD + size * k, ctypes.addressof(memory), size)
+            ctypes.memmove(ctypes.addressof(block) + FormList.forms.offset + size * k, ctypes.addressof(memory), size)
         self._blocks.append(block)
         self.state.forms = ctypes.addressof(block)
         self._shown = len(forms)
@@ -309,12 +316,12 @@ class Entry:
         address is one word."""
         for function in (self.function, self.strict):
             method = function.__self__[_METHOD]  # type: ignore[attr-defined]
-            word = id(method) + CPYTHON.bytes_data + _MethodDef.function.offset
+            word = id(method) + PyBytes.data.offset + _MethodDef.function.offset
             ctypes.c_void_p.from_address(word).value = code
 
     def _builtin(self, code: int, name: str, doc: str, fallback: Callable[..., Any]) -> Callable[..., Any]:
         front = Front(
-            forms=ctypes.addressof(self._cell),
+            state=ctypes.addressof(self._cell),
             epoch=ctypes.addressof(self.epoch),
             fallback=id(fallback),
             none=id(None),
@@ -375,5 +382,5 @@ def _builtin(name: str, doc: str, function: int, front: Front, owned: tuple[obje
     pointer, any_object = ctypes.c_void_p, ctypes.py_object
     make = ctypes.PYFUNCTYPE(any_object, pointer, any_object, pointer, pointer)(("PyCMethod_New", ctypes.pythonapi))
     everything = _Owned((bytes(front), method, texts, *owned))
-    built: Callable[..., Any] = make(id(method) + CPYTHON.bytes_data, everything, None, None)
+    built: Callable[..., Any] = make(id(method) + PyBytes.data.offset, everything, None, None)
     return built

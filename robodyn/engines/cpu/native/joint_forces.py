@@ -1,154 +1,58 @@
-"""Damping and friction around a kernel: machine code that reads a `Context`."""
+"""Damping and friction around a kernel, as functions with loops."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from string import Template
+from typing import Any
 
-_TYPE = "%Force = type { i64, i64, i64, i64, ptr, ptr, ptr }"
+from robodyn.codegen.loops.blocks import Number
+from robodyn.codegen.loops.language import Address, Array, Flag, Static, Word, array, call, chosen, convert, routine
+from robodyn.engines.cpu.native.context import Force, Job, Record
 
-# n numbers of %to, %step apart, are those of %from plus %sign times (damping x + friction sign(x)).
-_FORCE = """
-define internal void @force$bytes(ptr %to, ptr %from, ptr %rates, ptr %force, i64 %n, i64 %step, $scalar %sign) {
-start:
-  %damping.at = getelementptr %Force, ptr %force, i64 0, i32 4
-  %friction.at = getelementptr %Force, ptr %force, i64 0, i32 5
-  %damping = load ptr, ptr %damping.at, align 8
-  %friction = load ptr, ptr %friction.at, align 8
-  br label %next
-next:
-  %i = phi i64 [ 0, %start ], [ %i.next, %one ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %one, label %done
-one:
-  %i.next = add i64 %i, 1
-  %x.at = getelementptr $scalar, ptr %rates, i64 %i
-  %d.at = getelementptr $scalar, ptr %damping, i64 %i
-  %f.at = getelementptr $scalar, ptr %friction, i64 %i
-  %x = load $scalar, ptr %x.at, align 1
-  %d = load $scalar, ptr %d.at, align 1
-  %f = load $scalar, ptr %f.at, align 1
-  %up = fcmp ogt $scalar %x, 0.0
-  %down = fcmp olt $scalar %x, 0.0
-  %still = fmul $scalar %x, 0.0
-  %falls = select i1 %down, $scalar -1.0, $scalar %still
-  %direction = select i1 %up, $scalar 1.0, $scalar %falls
-  %viscous = fmul $scalar %d, %x
-  %dry = fmul $scalar %f, %direction
-  %both = fadd $scalar %viscous, %dry
-  %part = fmul $scalar %both, %sign
-  %place = mul i64 %i, %step
-  %value.at = getelementptr $scalar, ptr %from, i64 %place
-  %result.at = getelementptr $scalar, ptr %to, i64 %place
-  %value = load $scalar, ptr %value.at, align 1
-  %result = fadd $scalar %value, %part
-  store $scalar %result, ptr %result.at, align 1
-  br label %next
-done:
-  ret void
-}
-"""
-
-# @worked is a kernel whose table is a job: the query's kernel, with forces taken from an input before it (%before) or
-# added to results behind it.
-_WORKED = """
-define internal ptr @row(ptr %record, i64 %number) {
-  %data = load ptr, ptr %record, align 8
-  %stride.at = getelementptr %Record, ptr %record, i64 0, i32 1
-  %stride = load i64, ptr %stride.at, align 8
-  %offset = mul i64 %stride, %number
-  %at = getelementptr i8, ptr %data, i64 %offset
-  ret ptr %at
-}
-define internal void @forces(ptr %context, ptr %table, ptr %given, i64 %first, i64 %last, i1 %before) {
-start:
-  $addresses
-  %many = load i64, ptr %at.forces, align 8
-  %itemsize = load i64, ptr %at.itemsize, align 8
-  %double = icmp eq i64 %itemsize, 8
-  br label %next
-next:
-  %k = phi i64 [ 0, %start ], [ %k.next, %skip ], [ %k.next, %rows ]
-  %more = icmp slt i64 %k, %many
-  br i1 %more, label %look, label %done
-look:
-  %k.next = add i64 %k, 1
-  %force = getelementptr %Force, ptr %at.force, i64 %k
-  %target.at = getelementptr %Force, ptr %force, i64 0, i32 0
-  %source.at = getelementptr %Force, ptr %force, i64 0, i32 1
-  %step.at = getelementptr %Force, ptr %force, i64 0, i32 2
-  %n.at = getelementptr %Force, ptr %force, i64 0, i32 3
-  %ones.at = getelementptr %Force, ptr %force, i64 0, i32 6
-  %target = load i64, ptr %target.at, align 8
-  %source = load i64, ptr %source.at, align 8
-  %step = load i64, ptr %step.at, align 8
-  %n = load i64, ptr %n.at, align 8
-  %ones = load ptr, ptr %ones.at, align 8
-  %drive = load i64, ptr %at.drive, align 8
-  %taken = icmp eq i64 %target, %drive
-  %now = icmp eq i1 %taken, %before
-  br i1 %now, label %begin, label %skip
-skip:
-  br label %next
-begin:
-  %to.record = getelementptr %Record, ptr %table, i64 %target
-  %lent.record = getelementptr %Record, ptr %given, i64 %target
-  %from.record = select i1 %before, ptr %lent.record, ptr %to.record
-  %constant = icmp slt i64 %source, 0
-  %some = select i1 %constant, i64 0, i64 %source
-  %rates.record = getelementptr %Record, ptr %given, i64 %some
-  br label %rows
-rows:
-  %r = phi i64 [ %first, %begin ], [ %r.next, %row.done ]
-  %r.more = icmp slt i64 %r, %last
-  br i1 %r.more, label %row, label %next
-row:
-  %r.next = add i64 %r, 1
-  %to = call ptr @row(ptr %to.record, i64 %r)
-  %from = call ptr @row(ptr %from.record, i64 %r)
-  %rates.own = call ptr @row(ptr %rates.record, i64 %r)
-  %rates = select i1 %constant, ptr %ones, ptr %rates.own
-  br i1 %double, label %eight, label %four
-eight:
-  %sign8 = select i1 %before, double -1.0, double 1.0
-  call void @force8(ptr %to, ptr %from, ptr %rates, ptr %force, i64 %n, i64 %step, double %sign8)
-  br label %row.done
-four:
-  %sign4 = select i1 %before, float -1.0, float 1.0
-  call void @force4(ptr %to, ptr %from, ptr %rates, ptr %force, i64 %n, i64 %step, float %sign4)
-  br label %row.done
-row.done:
-  br label %rows
-done:
-  ret void
-}
-define internal void @worked(ptr %job, i64 %first, i64 %last, ptr %workspace) {
-start:
-  %table.at = getelementptr %Job, ptr %job, i64 0, i32 1
-  %kernel.at = getelementptr %Job, ptr %job, i64 0, i32 2
-  %given.at = getelementptr %Job, ptr %job, i64 0, i32 4
-  %context = load ptr, ptr %job, align 8
-  %table = load ptr, ptr %table.at, align 8
-  %kernel = load ptr, ptr %kernel.at, align 8
-  %given = load ptr, ptr %given.at, align 8
-  call void @forces(ptr %context, ptr %table, ptr %given, i64 %first, i64 %last, i1 true)
-  call void %kernel(ptr %table, i64 %first, i64 %last, ptr %workspace)
-  call void @forces(ptr %context, ptr %table, ptr %given, i64 %first, i64 %last, i1 false)
-  ret void
-}
-"""
+DOUBLE, SINGLE = Number("double", align=1), Number("float", align=1)
+"""Numbers of users' arrays, which may be anywhere."""
 
 
-def joint_forces_text(words: Mapping[str, object]) -> str:
-    """`@worked`, a kernel that does a query's work, damping and friction included."""
-    return _TYPE + _force_text(8) + _force_text(4) + Template(_WORKED).substitute(words)
+@routine
+def force(to: Address, source: Address, rates: Address, law: Array[Force], sign: Word, kind: Static[Any]) -> None:
+    """Numbers of one state: those of a source plus sign (damping x + friction sign(x)), where x are the rates."""
+    damping, friction, x = array(kind, law.damping), array(kind, law.friction), array(kind, rates)
+    before, after = array(kind, source), array(kind, to)
+    step, factor = law.step, convert(kind, sign)
+    for i in range(law.n):
+        rate = x[i]
+        direction = chosen(rate > 0.0, 1.0, chosen(rate < 0.0, -1.0, rate * 0.0))
+        after[i * step] = before[i * step] + (damping[i] * rate + friction[i] * direction) * factor
 
 
-def taken_text() -> str:
-    """`@force8` alone, for a module of its own."""
-    return _TYPE + _force_text(8)
+def row(record: Array[Record], number: Word) -> Address:
+    """Where a row of an array is."""
+    at: Address = record.data + record.stride * number
+    return at
 
 
-def _force_text(itemsize: int) -> str:
-    """`@force8`, or `@force4`: damping and friction of one state."""
-    return Template(_FORCE).substitute(bytes=itemsize, scalar={8: "double", 4: "float"}[itemsize])
+@routine
+def forces(job: Array[Job], first: Word, last: Word, before: Flag) -> None:
+    """Take forces from an input, which is another array then, before the query's kernel, or add them to results."""
+    context = job.context
+    for k in range(context.forces):
+        law = context.force + k
+        target = law.target
+        if (target == context.drive) == before:
+            results, sources = job.table + target, (job.given if before else job.table) + target
+            constant, rates = law.source < 0, job.given + max(law.source, 0)
+            sign = -1 if before else 1
+            for r in range(first, last):
+                to, source = row(results, r), row(sources, r)
+                x = law.ones if constant else row(rates, r)
+                if context.itemsize == 8:
+                    force(to, source, x, law, sign, DOUBLE)
+                else:
+                    force(to, source, x, law, sign, SINGLE)
+
+
+@routine
+def worked(job: Array[Job], first: Word, last: Word, workspace: Address) -> None:
+    """A kernel that does a query's work, damping and friction included."""
+    forces(job, first, last, True)
+    call(None, job.kernel, job.table, first, last, workspace)
+    forces(job, first, last, False)

@@ -11,7 +11,8 @@ from functools import cache
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.cpu.native.context import CPYTHON, Context, Layout
+from robodyn.engines.cpu.native.context import Context
+from robodyn.engines.cpu.native.objects import PyArray, PyBytes, PyDescr, PyFloat, PyObject, PyTuple
 
 _NUMPY_ABI = 0x02000000
 _API = {"PyArray_New": 93, "PyArray_Scalar": 60, "PyDataMem_SetHandler": 304}  # places in NumPy's table of functions
@@ -22,36 +23,36 @@ def _word(address: int) -> int:
     return int(ctypes.c_uint64.from_address(address).value)
 
 
-def _reads_array(array: Array, layout: Layout) -> bool:
+def _reads_array(array: Array) -> bool:
     """Whether the struct of an array says what the array says."""
-    start = id(array)
-    seen = (
-        _word(start + layout.type),
-        _word(start + layout.array_data),
-        ctypes.c_int32.from_address(start + layout.array_nd).value,
-        _word(start + layout.array_descr),
-        ctypes.c_int32.from_address(start + layout.array_flags).value,
-        ctypes.c_char.from_address(id(array.dtype) + layout.descr_byteorder).value.decode("latin1"),
+    it = PyArray.from_address(id(array))
+    shape, strides, descr = (ctypes.cast(each, ctypes.c_void_p).value for each in (it.shape, it.strides, it.descr))
+    seen = it.type, it.data, it.ndim, descr, it.flags, PyDescr.from_address(id(array.dtype)).byteorder
+    told = (
+        id(type(array)),
+        array.ctypes.data,
+        array.ndim,
+        id(array.dtype),
+        array.flags.num,
+        array.dtype.byteorder.encode(),
     )
-    told = (id(type(array)), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num, array.dtype.byteorder)
     if seen != told:
         return False
-    shape, strides = _word(start + layout.array_shape), _word(start + layout.array_strides)
-    if array.ndim and (not shape or strides - shape != 8 * array.ndim):
+    if array.ndim and (not shape or not strides or strides - shape != 8 * array.ndim):
         return False  # not one block, as known: do not follow the pointers
-    axes = [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2 * array.ndim)]
+    axes = [it.shape[i] for i in range(2 * array.ndim)]
     return axes == [*array.shape, *array.strides]
 
 
 @cache
-def layout_is_known(layout: Layout = CPYTHON) -> bool:
+def layout_is_known() -> bool:
     """Whether objects of this Python and this NumPy look in memory as the machine code expects."""
     if (
         sys.implementation.name != "cpython"
         or sysconfig.get_config_var("Py_GIL_DISABLED")
         or sys.byteorder != "little"
         or struct.calcsize("P") != 8
-        or np.ndarray.__basicsize__ < layout.array_flags + 4
+        or np.ndarray.__basicsize__ < PyArray.flags.offset + 4
     ):
         return False
     grid = np.arange(24.0).reshape(2, 3, 4)
@@ -59,17 +60,18 @@ def layout_is_known(layout: Layout = CPYTHON) -> bool:
     locked.flags.writeable = False
     swapped = np.ones(2, ">f8")
     arrays = (grid, grid[:, ::2, ::-1], grid[1, 2], grid.T, locked, np.array(1.5), np.empty((0, 7)), swapped)
-    if not all(_reads_array(array, layout) for array in arrays):
+    if not all(_reads_array(array) for array in arrays):
         return False
-    number = 1.5
-    mark, text = object(), b"robodyn's bytes"
-    pair = (text, mark)
+    number, text = 1.5, b"robodyn's bytes"
+    pair = (text, object())
+    tuple_seen, float_seen = PyTuple.from_address(id(pair)), PyFloat.from_address(id(number))
+    items = (ctypes.c_void_p * 2).from_address(id(pair) + PyTuple.items.offset)
     return (
-        [_word(id(pair) + layout.tuple_items + 8 * i) for i in range(2)] == [id(text), id(mark)]
-        and _word(id(pair) + layout.tuple_size) == len(pair)
-        and ctypes.string_at(id(text) + layout.bytes_data, len(text)) == text
-        and ctypes.c_double.from_address(id(number) + layout.float_value).value == number
-        and _word(id(number) + layout.type) == id(float)
+        list(items) == list(map(id, pair))
+        and tuple_seen.size == len(pair)
+        and ctypes.string_at(id(text) + PyBytes.data.offset, len(text)) == text
+        and float_seen.value == number
+        and float_seen.type == PyObject.from_address(id(number)).type == id(float)
         and np.empty(1).dtype is np.dtype(np.float64)
         and np.empty(1, np.float32).dtype is np.dtype(np.float32)
         and bool(api())
