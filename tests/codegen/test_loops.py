@@ -34,6 +34,7 @@ from robodyn.codegen.loops.language import (
     convert,
     copy,
     exchange_if,
+    external,
     extracted,
     fma,
     inserted,
@@ -43,6 +44,7 @@ from robodyn.codegen.loops.language import (
     local,
     place,
     places_of,
+    processor,
     routine,
     shifted,
     shuffled,
@@ -50,8 +52,10 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     store_some,
     stream,
+    switch,
     unsigned_less,
     update,
+    variable,
     wrapped,
 )
 from robodyn.codegen.loops.llvm import Module
@@ -252,6 +256,142 @@ def by_address(w: Array[Word], function: Static[int]) -> Word:
 def test_calls_of_addresses():
     given = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(lambda a, at: a * 3)
     assert both(by_address, [14], function=ctypes.cast(given, ctypes.c_void_p).value)[1] == 43
+
+
+@routine
+def by_address_of_c(w: Array[Word], function: Static[int], text: Static[int]) -> Word:
+    call(Integer, function, address(w) + 8, 24, text, w[0], fixed=3)
+    return 0
+
+
+def test_calls_of_functions_with_any_arguments():
+    function, text = ctypes.CDLL(None).snprintf, ctypes.create_string_buffer(b"%ld")
+    known = {"function": ctypes.cast(function, ctypes.c_void_p).value, "text": ctypes.addressof(text)}
+    found, _ = both(by_address_of_c, [-123, 0, 0, 0], **known)
+    assert np.array(found[1:]).tobytes().startswith(b"-123\0")
+
+
+@routine
+def last(w: Array[Word], function: Static[int]) -> Word:
+    if w[0] == 1:
+        return call(Word, function, w[0])
+    own = local(Word, 1)
+    own[0] = w[0]
+    return call(Word, function, own[0])
+
+
+def test_what_is_called_last_is_a_jump():
+    given = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda a: a * 3)
+    known = {"function": ctypes.cast(given, ctypes.c_void_p).value}
+    assert [both(last, [n], **known)[1] for n in (1, 2)] == [3, 6]
+    module = Module(TYPES)
+    module.export(last, **known)
+    assert "tail call" not in module.text(), "room of its own may be read by what is called"
+    module = Module(TYPES)
+    module.export(by_address, "other", function=1)
+    assert "tail call" not in module.text(), "something is done behind the call"
+    module = Module(TYPES)
+    module.export(jump, **known)
+    assert "tail call" in module.text() and both(jump, [5], **known)[1] == 15
+
+
+@routine
+def jump(w: Array[Word], function: Static[int]) -> Word:
+    return call(Word, function, w[0])
+
+
+@routine
+def rooms(w: Array[Word]) -> Word:
+    own = local(Word, w[0])
+    for k in range(w[0]):
+        own[k] = w[k]
+    other = local(Word, 2)
+    other[0] = other[1] = 0
+    total = int(address(own) & 63 != 0)
+    for k in range(w[0]):
+        total += own[k] * own[k]
+    return total
+
+
+def test_room_of_a_size_that_is_not_known():
+    assert both(rooms, [4, 1, 2, 3])[1] == 30 and both(rooms, [0])[1] == 0
+
+
+@routine
+def counting(w: Array[Word]) -> Word:
+    count = variable(Word, "count")
+    count[0] = count[0] + w[0]
+    return count[0]
+
+
+def test_variables_of_a_module():
+    assert both(counting, [3])[1] == 3
+    module = Module(TYPES)
+    module.export(counting)
+    code = Code(compile_object(module.text(), host_target(), OPT), host_target())
+    word = ctypes.c_int64.from_address(code.address("count"))
+    word.value = 40
+    given = ctypes.c_int64(2)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("counting"))(ctypes.addressof(given)) == 42
+    assert word.value == 42
+
+
+@routine
+def switching(w: Array[Word], factors: Static[list[int]]) -> Word:
+    total, last = 0, -1
+    for k in range(w[0]):
+        for number in switch(w[k + 1], list(range(len(factors)))):
+            last = number
+            if k == 3:
+                continue
+            if total > 100:
+                break
+            total += factors[number] * k
+        total += 1
+    return total * 8 + last
+
+
+@pytest.mark.parametrize("factors", [[7], [2, -3], [5, 1, 40, -9]])
+def test_switches(factors):
+    rng = np.random.default_rng(len(factors))
+    words = rng.integers(0, len(factors), 9).tolist()
+    both(switching, [9, *words], factors=factors)
+    both(switching, [0, *words], factors=factors)
+
+
+@external("doubled")
+def twice_of(a: Word) -> Word:
+    return 2 * a
+
+
+@routine
+def calls_text(w: Array[Word]) -> Word:
+    return twice_of(w[0]) + 1
+
+
+def test_functions_that_are_there_as_text():
+    module = Module(TYPES)
+    module.export(calls_text)
+    text = module.text() + "define internal i64 @doubled(i64 %a) {\n  %b = add i64 %a, %a\n  ret i64 %b\n}\n"
+    code = Code(compile_object(text, host_target(), OPT), host_target())
+    given = np.array([21])
+    found = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("calls_text"))(given.ctypes.data)
+    assert found == calls_text(Array(given.ctypes.data, language.I64)) == 43
+
+
+@routine
+def pausing(w: Array[Word]) -> Word:
+    processor("x86.sse2.pause")
+    processor("aarch64.hint", 1)
+    return w[0]
+
+
+def test_instructions_of_processors():
+    assert pausing([3]) == 3
+    module = Module(TYPES)
+    module.export(pausing)
+    assert "call void @llvm.x86.sse2.pause()\n" in module.text()
+    assert "call void @llvm.aarch64.hint(i32 1)\n" in module.text()
 
 
 def test_what_is_known_leaves_no_trace():

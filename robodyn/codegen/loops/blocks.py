@@ -126,8 +126,8 @@ class Edge:
 
 @dataclass(eq=False)
 class End:
-    """How a block ends: `edges` to other blocks, chosen by `test` (the first if it holds, or that of the case), or the
-    function's `result`."""
+    """How a block ends: `edges` to other blocks, chosen by `test` (the first if it holds, or that of the number among
+    `cases`), or the function's `result`."""
 
     edges: tuple[Edge, ...] = ()
     test: Value | None = None

@@ -158,6 +158,20 @@ def routine(function: Callable[P, R]) -> Routine[P, R]:
     return Routine(function)
 
 
+class External(Routine[P, R]):
+    """A function that is already in the module, as text."""
+
+    def __init__(self, function: Callable[P, R], name: str) -> None:
+        super().__init__(function)
+        self.name = name
+
+
+def external(name: str) -> Callable[[Callable[P, R]], External[P, R]]:
+    """Decorate the signature of a function that is in the module as text, under a name; its body is what it does as
+    Python."""
+    return lambda function: External(function, name)
+
+
 PRIMITIVES: dict[Callable[..., Any], str] = {}
 """Functions that `reader` knows by name."""
 
@@ -267,12 +281,24 @@ _KEPT: list[Any] = []
 
 
 @primitive
-def local(of: type[T], count: int) -> Array[T]:
-    """Room for some values until the function returns."""
+def local(of: type[T], count: Word) -> Array[T]:
+    """Room for some values until the function returns; where their number is not known, each time that it is asked
+    for."""
     kind = type_of(of)
     assert not isinstance(kind, Fixed)
     _KEPT.append(owner := ctypes.create_string_buffer(kind.size * count + 64))
     return Array(-(-ctypes.addressof(owner) // 64) * 64, kind)
+
+
+_VARIABLES: dict[str, Array[Any]] = {}
+
+
+@primitive
+def variable(of: type[T], name: str) -> Array[T]:
+    """Where a variable of the module is, which is zero at first. Others may look it up by its name."""
+    if name not in _VARIABLES:
+        _VARIABLES[name] = local(of, 1)
+    return _VARIABLES[name]
 
 
 @primitive
@@ -414,14 +440,23 @@ def chosen(test: Flag, a: T, b: T) -> T:
     return a if test else b
 
 
+def switch(value: Word, numbers: Sequence[int]) -> Iterator[int]:
+    """`for k in switch(value, numbers)` runs its body once, for the k among known numbers that a value is: it must be
+    one of them. The body is printed for each number, which is known there, behind a jump to that of the value."""
+    assert value in numbers
+    yield value
+
+
 # Other code, other threads, the processor.
 
 
 @primitive
-def call(of: type[T] | None, function: Address, *arguments: Any) -> T:
-    """Call what is at an address; with the type of its result, or None."""
+def call(of: type[T] | None, function: Address, *arguments: Any, fixed: int | None = None) -> T:
+    """Call what is at an address; with the type of its result, or None. `fixed`: the arguments that the function names
+    itself, where it takes any others behind them, as C's printf does."""
     words = [int(each) for each in arguments]
-    result = ctypes.c_int64 if of is not None else None
+    narrow = of is not None and cast(Number, type_of(of)).size == 4
+    result = None if of is None else ctypes.c_int32 if narrow else ctypes.c_int64
     return cast(T, ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(words))(int(function))(*words))
 
 
@@ -463,5 +498,5 @@ def update(at: Array[T], how: str, value: Any, order: str) -> T:
 
 
 @primitive
-def processor(name: str) -> None:
-    """An instruction that has no operands, by LLVM's name of it; nothing where that is empty."""
+def processor(name: str, *operands: int) -> None:
+    """An instruction without a result, by LLVM's name of it; operands are known, and have 32 bits."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -281,6 +281,14 @@ class Reader:
         if _called(inner) == "range":
             assert isinstance(inner, ast.Call)
             bounds = [self.evaluate(each) for each in inner.args]
+        if _called(iterated) == "switch":
+            assert isinstance(iterated, ast.Call)
+            value, numbers = (self.evaluate(each) for each in iterated.args)
+            if isinstance(value, Value) and len(numbers) > 1:
+                self._switch(node, value, numbers)
+            else:
+                self._repeated(node, [value] if not isinstance(value, Value) else numbers)
+            return
         if bounds is None or not any(isinstance(each, Value) for each in bounds):
             self._repeated(node, self.evaluate(iterated))
             return
@@ -304,6 +312,23 @@ class Reader:
         if breaks:
             ends = [*breaks, *([(self._jump(_NOWHERE), self.variables)] if self.block is not None else [])]
             self._meet("next", ends)
+
+    def _switch(self, node: ast.For, value: Value, numbers: Sequence[int]) -> None:
+        """Jump to the body for the number that a value is."""
+        blocks = [self._new_block("case") for _ in numbers]
+        self._end(End(tuple(map(Edge, blocks)), test=value, cases=tuple(numbers)))
+        before, ends = self.variables, list[tuple[Edge, Variables]]()
+        for number, block in zip(numbers, blocks, strict=True):
+            self.variables = _copied(before)
+            self._begin(block)
+            self.loops.append(_Loop([], []))
+            self._store(node.target, number)
+            self._statements(node.body)
+            loop = self.loops.pop()
+            ends += loop.continues + loop.breaks
+            if self.block is not None:
+                ends.append((self._jump(_NOWHERE), self.variables))
+        self._meet("next", ends)
 
     def _counted(self, node: ast.For, first: Value, end: Value, step: int, backwards: bool) -> None:
         """A loop over a range, forward or, of steps of one, backwards."""
@@ -740,7 +765,8 @@ class Reader:
         function = self.evaluate(node.func)
         name = PRIMITIVES.get(function) if isinstance(function, FunctionType) else None
         if name is not None:
-            return self.primitives[name](self, *map(self._argument, node.args))
+            options = {each.arg: self._known(each.value) for each in node.keywords if each.arg is not None}
+            return self.primitives[name](self, *map(self._argument, node.args), **options)
         positional = list(self._entries(node.args))
         named = {each.arg: self.evaluate(each.value) for each in node.keywords if each.arg is not None}
         if isinstance(function, Routine):
