@@ -199,6 +199,32 @@ def test_memory(first):
     both(memory, [first, 20, 30, 40, 50, 0, 0, 0])
 
 
+class Node(ctypes.Structure):
+    """Of a list."""
+
+
+Node._fields_ = (("value", ctypes.c_int64), ("next", ctypes.POINTER(Node)), ("others", ctypes.POINTER(ctypes.c_int32)))
+
+
+@routine
+def pointers(w: Array[Word]) -> Word:
+    node, total = array(Node, w[0]), 0
+    while node != NULL:
+        total = 10 * total + node.value + convert(Word, node.others[1])
+        node = node.next
+    first = variable(Array[Node], "first")
+    first[0] = array(Node, w[0]).next
+    return 10 * total + first[0].next.value
+
+
+def test_fields_that_point():
+    numbers, nodes = (ctypes.c_int32 * 2)(7, -1), (Node * 3)()
+    for k, node in enumerate(nodes):
+        node.value, node.others = k + 2, numbers
+        node.next = ctypes.pointer(nodes[k + 1]) if k < 2 else None
+    assert both(pointers, [ctypes.addressof(nodes)])[1] == 1234
+
+
 @routine
 def integers(w: Array[Word]) -> Word:
     w[2] = wrapped(w[0] * 0x1E3779B97F4A7C15)

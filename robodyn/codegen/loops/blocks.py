@@ -50,7 +50,7 @@ class Struct:
 
     name: str
     size: int
-    fields: Mapping[str, tuple[int, Type]] = field(compare=False)
+    fields: Mapping[str, tuple[int, Type]] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)

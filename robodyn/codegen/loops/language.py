@@ -1,9 +1,10 @@
 """What functions that are printed may use besides Python's own arithmetic, `if`, `for`, `while` and calls.
 
 Types in annotations: `Word` is an integer of 64 bits, `Flag` a bool, `Address` where bytes are, `Array[T]` where values
-of a type T are; T is `Word`, `Integer` (of 32 bits), `Byte`, `Address`, a `ctypes.Structure`, or a name that stands for
-another type in each module, such as `Vector`. `Static[T]` is known when a function is printed, so are its parameters
-without an annotation; what can be computed from such values is computed then, and loops over them are unrolled.
+of a type T are; T is `Word`, `Integer` (of 32 bits), `Byte`, `Address`, a `ctypes.Structure`, whose pointers are
+arrays, or a name that stands for another type in each module, such as `Vector`. `Static[T]` is known when a function is
+printed, so are its parameters without an annotation; what can be computed from such values is computed then, and loops
+over them are unrolled.
 
 A function with `@routine` is called where others call it; any other one becomes a part of its caller. Both run as plain
 Python as well: memory is real then, vectors are arrays of NumPy's.
@@ -109,15 +110,19 @@ def struct_of(kind: type[ctypes.Structure]) -> Struct:
     """The fields of a structure of ctypes."""
     if kind not in _STRUCTS:
         fields: dict[str, tuple[int, Type]] = {}
+        _STRUCTS[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)  # which its own fields may point to
         for name, of, *_ in kind._fields_:
             fields[name] = getattr(kind, name).offset, _field(of)
-        _STRUCTS[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)
     return _STRUCTS[kind]
 
 
 def _field(of: Any) -> Type:
     if isinstance(of, type) and issubclass(of, ctypes.Structure):
         return struct_of(of)
+    if isinstance(of, type) and issubclass(of, ctypes._Pointer):
+        to = _field(of._type_)
+        assert not isinstance(to, Fixed)
+        return Pointer(to)
     if isinstance(of, type) and issubclass(of, ctypes.Array):
         inner = _field(of._type_)
         return Fixed(inner.to if isinstance(inner, Fixed) else inner)
@@ -290,15 +295,15 @@ def local(of: type[T], count: Word) -> Array[T]:
     return Array(-(-ctypes.addressof(owner) // 64) * 64, kind)
 
 
-_VARIABLES: dict[str, Array[Any]] = {}
+_VARIABLES: dict[str, int] = {}
 
 
 @primitive
 def variable(of: type[T], name: str) -> Array[T]:
     """Where a variable of the module is, which is zero at first. Others may look it up by its name."""
     if name not in _VARIABLES:
-        _VARIABLES[name] = local(of, 1)
-    return _VARIABLES[name]
+        _VARIABLES[name] = local(of, 1).address
+    return Array(_VARIABLES[name], type_of(of))
 
 
 @primitive
