@@ -276,7 +276,8 @@ def test_words_of_threads(first):
 
 @routine
 def by_address(w: Array[Word], function: Static[int]) -> Word:
-    return call(Word, function, w[0], address(w)) + 1
+    arguments = w[0], address(w)
+    return call(Word, function, *arguments) + 1
 
 
 def test_calls_of_addresses():

@@ -766,7 +766,7 @@ class Reader:
         name = PRIMITIVES.get(function) if isinstance(function, FunctionType) else None
         if name is not None:
             options = {each.arg: self._known(each.value) for each in node.keywords if each.arg is not None}
-            return self.primitives[name](self, *map(self._argument, node.args), **options)
+            return self.primitives[name](self, *self._arguments(node.args), **options)
         positional = list(self._entries(node.args))
         named = {each.arg: self.evaluate(each.value) for each in node.keywords if each.arg is not None}
         if isinstance(function, Routine):
@@ -781,6 +781,13 @@ class Reader:
         if values:
             self._refuse(node, "cannot be called with values")
         return function(*positional, **named)
+
+    def _arguments(self, nodes: Iterable[ast.expr]) -> Iterator[Any]:
+        for each in nodes:
+            if isinstance(each, ast.Starred):
+                yield from self.evaluate(each.value)
+            else:
+                yield self._argument(each)
 
     def _argument(self, node: ast.expr) -> Any:
         """An argument of a primitive, which may be a type."""
