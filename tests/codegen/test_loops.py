@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.loops import language
-from robodyn.codegen.loops.blocks import Number
+from robodyn.codegen.loops.blocks import I64, Number, Value
 from robodyn.codegen.loops.language import (
     NULL,
     Address,
@@ -18,6 +19,7 @@ from robodyn.codegen.loops.language import (
     Byte,
     Flag,
     Integer,
+    Operator,
     Scalar,
     Static,
     Vector,
@@ -404,6 +406,52 @@ def test_functions_that_are_there_as_text():
     given = np.array([21])
     found = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("calls_text"))(given.ctypes.data)
     assert found == calls_text(Array(given.ctypes.data, language.I64)) == 43
+    assert [*module.outside] == ["doubled"]
+
+
+class Squares(Operator):
+    """The sum of some squares, which is found with other ones where the function begins."""
+
+    def read(self, reader, numbers, more):
+        total = reader.once("first", lambda: reader.binary(ast.Mult(), numbers, numbers))
+        name = reader.value(I64).name
+        reader.do("lines", lines=[f"  %{name} = mul i64 %{more.name}, %{more.name}"])
+        return reader.binary(ast.Add(), total, Value(I64, name))
+
+    def __call__(self, number, more):
+        return number * number + more * more
+
+
+squares = Squares()
+
+
+@routine
+def with_operators(first: Word, w: Array[Word]) -> Word:
+    total = 0
+    for k in range(3):
+        total += squares(first, w[k])
+    return total
+
+
+@routine
+def calls_operators(w: Array[Word]) -> Word:
+    return with_operators(w[3], w)
+
+
+def test_operators_read_themselves():
+    assert both(calls_operators, [1, 2, 3, 4])[1] == 14 + 48
+    module = Module(TYPES)
+    module.export(with_operators)
+    assert module.text().count("mul i64 %a.first") == 1
+
+
+def test_modules_of_modules():
+    module, other = Module(TYPES), Module(TYPES)
+    module.export(swapped)
+    other.export(threads)
+    module.add(other)
+    code = Code(compile_object(module.text(), host_target(), OPT), host_target())
+    assert code.address("swapped") and code.address("threads")
 
 
 @routine

@@ -107,7 +107,7 @@ class Value:
 
 @dataclass(eq=False)
 class Operation:
-    """An instruction: what it is, its operands, and what else there is to know, by name."""
+    """An instruction: what it is, its operands, and what else there is to know, by name; or "lines" of text."""
 
     code: str
     operands: tuple[Value, ...]

@@ -177,6 +177,19 @@ def external(name: str) -> Callable[[Callable[P, R]], External[P, R]]:
     return lambda function: External(function, name)
 
 
+class Operator:
+    """What is called like a function, and says itself what becomes of it where it is printed: more than the language
+    can say."""
+
+    def read(self, reader: Any, *arguments: Any, **named: Any) -> Any:
+        """Add operations to those that a reader (`reader.Reader`) has read; the result is a value, or known."""
+        raise NotImplementedError
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The same as Python."""
+        raise NotImplementedError
+
+
 PRIMITIVES: dict[Callable[..., Any], str] = {}
 """Functions that `reader` knows by name."""
 

@@ -86,6 +86,8 @@ class Module(Callees):
         self._texts: list[str] = []
         self._declared: dict[str, None] = {}
         self._stores_past = False
+        self.outside: dict[str, None] = {}
+        """Names of functions that are there as text."""
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
         """Have a function, with what is known of its parameters, that others may look up."""
@@ -105,6 +107,7 @@ class Module(Callees):
             count = sum(first is routine for first, *_ in self._functions)
             if isinstance(routine, External):
                 name = routine.name
+                self.outside[name] = None
             found = Function(name or f"{routine.__name__}{f'.{count}' if count else ''}", [], result, public)
             self._functions[key] = found, source
             for parameter, annotation in source.parameters:
@@ -126,6 +129,11 @@ class Module(Callees):
     def variable(self, name: str, kind: str) -> None:
         """A variable that others may look up."""
         self._declared[f"@{name} = global {kind} zeroinitializer, align 8\n"] = None
+
+    def add(self, other: Module) -> None:
+        """Have the functions of another one as well."""
+        self._declared.update(other._declared)
+        self._texts += other._texts
 
     def text(self) -> str:
         """The module."""
@@ -425,6 +433,10 @@ def _call_at(printer: _Printer, it: Operation) -> str:
     return f"call {kind} {_text(function)}({', '.join(map(_typed, given))})"
 
 
+def _lines(printer: _Printer, it: Operation) -> str:
+    return "\n".join(it.facts["lines"]).strip()  # type: ignore[arg-type]
+
+
 def _exchange(printer: _Printer, it: Operation) -> str:
     at, old, new = it.operands
     pair = printer.new(f"cmpxchg {_typed(at)}, {_typed(old)}, {_typed(new)} {it.facts['order']} monotonic")
@@ -464,6 +476,7 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
     "intrinsic": _intrinsic,
     "call": _call,
     "call at": _call_at,
+    "lines": _lines,
     "exchange": _exchange,
     "update": _update,
 }

@@ -35,7 +35,7 @@ from robodyn.codegen.loops.blocks import (
     Type,
     Value,
 )
-from robodyn.codegen.loops.language import OWN, PRIMITIVES, Array, Routine, struct_of
+from robodyn.codegen.loops.language import OWN, PRIMITIVES, Array, Operator, Routine, struct_of
 from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named
 from robodyn.records import dataclass
 
@@ -118,6 +118,7 @@ class Reader:
         self.loops: list[_Loop] = []
         self.calls: list[_Call] = []
         self.count = 0
+        self._once: dict[object, Value] = {}
         self._silent = False
         """Whether there are to be no operations, as what is asked for may be known."""
         self.block: Block | None = self._new_block("entry")
@@ -167,6 +168,14 @@ class Reader:
         self.block.operations.append(Operation(code, operands, result, facts))
         return result
 
+    def once(self, key: object, make: Callable[[], Value]) -> Value:
+        """What is computed from parameters where the function begins, without a jump, for all who ask for it."""
+        if key not in self._once:
+            here, self.block = self.block, self.function.blocks[0]
+            self._once[key] = make()
+            self.block = here
+        return self._once[key]
+
     # Statements.
 
     def _statements(self, body: Iterable[ast.stmt]) -> None:
@@ -198,7 +207,7 @@ class Reader:
         self._store(node.target, self.evaluate(node.value))
 
     def _augassign(self, node: ast.AugAssign) -> None:
-        self._store(node.target, self._binary(node, node.op, self.evaluate(node.target), self.evaluate(node.value)))
+        self._store(node.target, self.binary(node.op, self.evaluate(node.target), self.evaluate(node.value), node))
 
     def _store(self, target: ast.expr, value: Any) -> None:
         match target:
@@ -283,11 +292,12 @@ class Reader:
             bounds = [self.evaluate(each) for each in inner.args]
         if _called(iterated) == "switch":
             assert isinstance(iterated, ast.Call)
-            value, numbers = (self.evaluate(each) for each in iterated.args)
-            if isinstance(value, Value) and len(numbers) > 1:
+            numbers = self._known(iterated.args[1])
+            value = self.evaluate(iterated.args[0]) if len(numbers) > 1 else numbers[0]
+            if isinstance(value, Value):
                 self._switch(node, value, numbers)
             else:
-                self._repeated(node, [value] if not isinstance(value, Value) else numbers)
+                self._repeated(node, [value])
             return
         if bounds is None or not any(isinstance(each, Value) for each in bounds):
             self._repeated(node, self.evaluate(iterated))
@@ -580,9 +590,11 @@ class Reader:
         return found
 
     def _of_binop(self, node: ast.BinOp) -> Any:
-        return self._binary(node, node.op, self.evaluate(node.left), self.evaluate(node.right))
+        return self.binary(node.op, self.evaluate(node.left), self.evaluate(node.right), node)
 
-    def _binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
+    def binary(self, op: ast.operator, left: Any, right: Any, node: ast.AST | None = None) -> Any:
+        """A sum, a product or the like; `node`: where it is written."""
+        node = node or op
         code, known = _BINARY[type(op)]
         if not isinstance(left, Value) and not isinstance(right, Value):
             return known(left, right)
@@ -642,7 +654,7 @@ class Reader:
         left, total = self.evaluate(node.left), None
         for op, each in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(each)
-            one = self._compared(op, left, right)
+            one = self.compared(op, left, right)
             if total is None or one is False:
                 total = one
             elif total is not False:
@@ -650,7 +662,8 @@ class Reader:
             left = right
         return total
 
-    def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+    def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        """Whether a comparison holds."""
         if not isinstance(left, Value) and not isinstance(right, Value):
             if isinstance(op, (ast.Is, ast.IsNot)):
                 return (left is right) is isinstance(op, ast.Is)
@@ -769,6 +782,8 @@ class Reader:
             return self.primitives[name](self, *self._arguments(node.args), **options)
         positional = list(self._entries(node.args))
         named = {each.arg: self.evaluate(each.value) for each in node.keywords if each.arg is not None}
+        if isinstance(function, Operator):
+            return function.read(self, *positional, **named)
         if isinstance(function, Routine):
             return self._call_routine(function, positional, named)
         values = any(isinstance(each, Value) for each in positional)
