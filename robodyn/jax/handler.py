@@ -24,6 +24,7 @@ from robodyn.codegen.loops.language import (
     variable,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Entry
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel
 from robodyn.engines.cpu.threads.code import State
@@ -75,12 +76,6 @@ class Context(ctypes.Structure):
         ("wrong", POINTER),  # messages
         ("exhausted", POINTER),
     )
-
-
-class Entry(ctypes.Structure):
-    """An array in a kernel's table."""
-
-    _fields_ = (("data", POINTER), ("stride", WORD))
 
 
 @cache

@@ -11,7 +11,8 @@ from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import Array, bound, struct_of
-from robodyn.codegen.x86.driver import Entry, Program, Used, drive, driver_module
+from robodyn.codegen.loops.table import Entry
+from robodyn.codegen.x86.driver import Program, Used, drive, driver_module
 from robodyn.engines.cpu import backends
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")

@@ -32,12 +32,7 @@ from robodyn.codegen.loops.language import (
     spread,
 )
 from robodyn.codegen.loops.llvm import Module
-
-
-class Entry(ctypes.Structure):
-    """An array in a kernel's table."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
+from robodyn.codegen.loops.table import Entry
 
 
 class Used(ctypes.Structure):
