@@ -4,7 +4,7 @@ The interface is a binary one in C (xla/ffi/api/c_api.h of jaxlib, version 0.x):
 buffers of arguments and results, and returns null or an error. The same frame, with an extension of type 1, asks at
 registration which version the handler speaks. Versions 0.x have added fields at the ends of structs alone, so the
 answer is the version that jaxlib has. What differs between two queries is in a context, so that a handler is
-compiled once and kept on disk; every query has a copy of it loaded, with its context's address in `@context`.
+compiled once and kept on disk; every query has a copy of it loaded, with its context's address in `context`.
 """
 
 from __future__ import annotations
@@ -17,163 +17,132 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from robodyn import forks
+from robodyn.codegen.loops.language import NULL, Address, Array, Flag, Integer, Static, Word, call, local, routine
 
-WORD, POINTER = ctypes.c_int64, ctypes.c_void_p
+WORD, INTEGER, POINTER = ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p
 DTYPE = {4: 11, 8: 12}
 """XLA's numbers for float32 and float64, by their size."""
+INVALID_ARGUMENT, RESOURCE_EXHAUSTED, INTERNAL = 3, 8, 13
+"""XLA's numbers for errors."""
+WRONG = ctypes.create_string_buffer(b"robodyn: the buffers are not those of the query")
 
-# Structs of c_api.h. %Arguments stands for XLA_FFI_Args and XLA_FFI_Rets, which are alike.
-COMMON = """
-%Arguments = type { i64, ptr, i64, ptr, ptr }
-%Frame = type { i64, ptr, ptr, ptr, i32, %Arguments, %Arguments, %Arguments, ptr }
-%Buffer = type { i64, ptr, i32, ptr, i64, ptr }
-%Version = type { i64, ptr, i32, i32 }
-%Api = type { i64, ptr, %Version, ptr, ptr, ptr, ptr, ptr, ptr }
-%Extension = type { i64, i32, ptr, ptr }
-%Metadata = type { i64, %Version, i32 }
-%Failure = type { i64, ptr, ptr, i32 }
+# Structs of c_api.h. Each begins with its size and an extension.
 
-@context = global ptr null
-
-define internal ptr @failure(ptr %frame, ptr %message, i32 %code) {
-  %args = alloca %Failure, align 8
-  %message.at = getelementptr %Failure, ptr %args, i64 0, i32 2
-  %code.at = getelementptr %Failure, ptr %args, i64 0, i32 3
-  %extension.at = getelementptr %Failure, ptr %args, i64 0, i32 1
-  store i64 28, ptr %args, align 8
-  store ptr null, ptr %extension.at, align 8
-  store ptr %message, ptr %message.at, align 8
-  store i32 %code, ptr %code.at, align 4
-  %api.at = getelementptr %Frame, ptr %frame, i64 0, i32 2
-  %api = load ptr, ptr %api.at, align 8
-  %create.at = getelementptr %Api, ptr %api, i64 0, i32 4
-  %create = load ptr, ptr %create.at, align 8
-  %error = call ptr %create(ptr %args)
-  ret ptr %error
-}
-
-; Whether the frame asks for version and traits, which it is told.
-define internal i1 @described(ptr %frame, i64 %minor64, i32 %traits) {
-start:
-  %extension.at = getelementptr %Frame, ptr %frame, i64 0, i32 1
-  %extension = load ptr, ptr %extension.at, align 8
-  %plain = icmp eq ptr %extension, null
-  br i1 %plain, label %no, label %extended
-extended:
-  %type.at = getelementptr %Extension, ptr %extension, i64 0, i32 1
-  %type = load i32, ptr %type.at, align 4
-  %asks = icmp eq i32 %type, 1
-  br i1 %asks, label %describe, label %no
-describe:
-  %minor = trunc i64 %minor64 to i32
-  %metadata.at = getelementptr %Extension, ptr %extension, i64 0, i32 3
-  %metadata = load ptr, ptr %metadata.at, align 8
-  %major.told = getelementptr %Metadata, ptr %metadata, i64 0, i32 1, i32 2
-  %minor.told = getelementptr %Metadata, ptr %metadata, i64 0, i32 1, i32 3
-  %traits.told = getelementptr %Metadata, ptr %metadata, i64 0, i32 2
-  store i32 0, ptr %major.told, align 4
-  store i32 %minor, ptr %minor.told, align 4
-  store i32 %traits, ptr %traits.told, align 4
-  ret i1 true
-no:
-  ret i1 false
-}
-
-; Whether there are n inputs and outputs.
-define internal i1 @counts(ptr %frame, i64 %inputs, i64 %outputs) {
-  %given.at = getelementptr %Frame, ptr %frame, i64 0, i32 5, i32 2
-  %wanted.at = getelementptr %Frame, ptr %frame, i64 0, i32 6, i32 2
-  %given = load i64, ptr %given.at, align 8
-  %wanted = load i64, ptr %wanted.at, align 8
-  %inputs.right = icmp eq i64 %given, %inputs
-  %outputs.right = icmp eq i64 %wanted, %outputs
-  %right = and i1 %inputs.right, %outputs.right
-  ret i1 %right
-}
-
-; A buffer, counted through inputs and then outputs.
-define internal ptr @buffer(ptr %frame, i64 %i, i64 %inputs) {
-  %given.at = getelementptr %Frame, ptr %frame, i64 0, i32 5, i32 4
-  %wanted.at = getelementptr %Frame, ptr %frame, i64 0, i32 6, i32 4
-  %is.input = icmp slt i64 %i, %inputs
-  %i.output = sub i64 %i, %inputs
-  %place = select i1 %is.input, i64 %i, i64 %i.output
-  %buffers.at = select i1 %is.input, ptr %given.at, ptr %wanted.at
-  %buffers = load ptr, ptr %buffers.at, align 8
-  %buffer.at = getelementptr ptr, ptr %buffers, i64 %place
-  %buffer = load ptr, ptr %buffer.at, align 8
-  ret ptr %buffer
-}
-
-; The rows of a buffer of this dtype and of n columns, -1 for any other.
-define internal i64 @rows(ptr %buffer, i32 %dtype, i64 %columns) {
-start:
-  %dtype.at = getelementptr %Buffer, ptr %buffer, i64 0, i32 2
-  %rank.at = getelementptr %Buffer, ptr %buffer, i64 0, i32 4
-  %found = load i32, ptr %dtype.at, align 4
-  %rank = load i64, ptr %rank.at, align 8
-  %dtype.right = icmp eq i32 %found, %dtype
-  %rank.right = icmp eq i64 %rank, 2
-  %known = and i1 %dtype.right, %rank.right
-  br i1 %known, label %shape, label %wrong
-shape:
-  %dims.at = getelementptr %Buffer, ptr %buffer, i64 0, i32 5
-  %dims = load ptr, ptr %dims.at, align 8
-  %dims1 = getelementptr i64, ptr %dims, i64 1
-  %rows = load i64, ptr %dims, align 8
-  %width = load i64, ptr %dims1, align 8
-  %right = icmp eq i64 %width, %columns
-  br i1 %right, label %done, label %wrong
-done:
-  ret i64 %rows
-wrong:
-  ret i64 -1
-}
-
-; So many words in another place.
-define internal void @copy(ptr %from, ptr %to, i64 %count) {
-start:
-  br label %next
-next:
-  %k = phi i64 [ 0, %start ], [ %k.next, %one ]
-  %left = icmp slt i64 %k, %count
-  br i1 %left, label %one, label %done
-one:
-  %word.at = getelementptr i64, ptr %from, i64 %k
-  %word = load i64, ptr %word.at, align 8
-  %copy.at = getelementptr i64, ptr %to, i64 %k
-  store i64 %word, ptr %copy.at, align 8
-  %k.next = add i64 %k, 1
-  br label %next
-done:
-  ret void
-}
-"""
+_HEAD = (("size", WORD), ("extension", POINTER))
 
 
-_TYPES = {WORD: "i64", POINTER: "ptr"}
+class Buffer(ctypes.Structure):
+    """XLA_FFI_Buffer."""
+
+    _fields_ = (*_HEAD, ("dtype", INTEGER), ("data", POINTER), ("rank", WORD), ("dims", ctypes.POINTER(WORD)))
 
 
-def declared(context: type[ctypes.Structure]) -> str:
-    """The type %Context of a module, for a struct of words and pointers."""
-    return f"%Context = type {{ {', '.join(_TYPES[field[1]] for field in context._fields_)} }}"
+class Buffers(ctypes.Structure):
+    """XLA_FFI_Args and XLA_FFI_Rets."""
+
+    _fields_ = (*_HEAD, ("count", WORD), ("types", POINTER), ("buffers", ctypes.POINTER(ctypes.POINTER(Buffer))))
 
 
-def fields(context: type[ctypes.Structure]) -> str:
-    """Statements that load every field of the module's context under its name."""
-    lines = ["  %context = load ptr, ptr @context, align 8"]
-    for number, (name, kind, *_) in enumerate(context._fields_):
-        lines.append(f"  %{name}.field = getelementptr %Context, ptr %context, i64 0, i32 {number}")
-        lines.append(f"  %{name} = load {_TYPES[kind]}, ptr %{name}.field, align 8")
-    return "\n".join(lines)
+class Version(ctypes.Structure):
+    """XLA_FFI_Api_Version."""
+
+    _fields_ = (*_HEAD, ("major", INTEGER), ("minor", INTEGER))
 
 
-def words(name: str, text: str) -> str:
-    """A constant of a module that holds a text as C has them."""
-    return f'@{name} = private constant [{len(text) + 1} x i8] c"{text}\\00"'
+class Metadata(ctypes.Structure):
+    """XLA_FFI_Metadata."""
+
+    _fields_ = (("size", WORD), ("version", Version), ("traits", INTEGER))
 
 
-WRONG = words("wrong", "robodyn: the buffers are not those of the query")
+class Extension(ctypes.Structure):
+    """XLA_FFI_Metadata_Extension."""
+
+    _fields_ = (("size", WORD), ("type", INTEGER), ("next", POINTER), ("metadata", ctypes.POINTER(Metadata)))
+
+
+class Api(ctypes.Structure):
+    """XLA_FFI_Api."""
+
+    _fields_ = (
+        *_HEAD,
+        ("version", Version),
+        ("internal", POINTER),
+        ("create_error", POINTER),
+        ("error_message", POINTER),
+        ("destroy_error", POINTER),
+        ("register_handler", POINTER),
+        ("stream_of", POINTER),
+    )
+
+
+class Failure(ctypes.Structure):
+    """XLA_FFI_Error_Create_Args."""
+
+    _fields_ = (*_HEAD, ("message", POINTER), ("code", INTEGER))
+
+
+class Frame(ctypes.Structure):
+    """XLA_FFI_CallFrame, as far as the results."""
+
+    _fields_ = (
+        ("size", WORD),
+        ("extension", ctypes.POINTER(Extension)),
+        ("api", ctypes.POINTER(Api)),
+        ("context", POINTER),
+        ("stage", INTEGER),
+        ("arguments", Buffers),
+        ("results", Buffers),
+    )
+
+
+_FAILURE_BYTES = Failure.code.offset + Failure.code.size  # the padding does not count
+_METADATA = 1
+
+
+@routine
+def failure(frame: Array[Frame], message: Address, code: Static[int]) -> Address:
+    """An error that XLA makes of a message."""
+    given = local(Failure, 1)
+    given.size, given.extension = _FAILURE_BYTES, NULL
+    given.message, given.code = message, code
+    return call(Address, frame.api.create_error, given)
+
+
+def is_described(frame: Array[Frame], minor: Integer, traits: Static[int]) -> Flag:
+    """Whether the frame asks for version and traits, which it is told."""
+    extension = frame.extension
+    if extension == NULL or extension.type != _METADATA:
+        return False
+    metadata = extension.metadata
+    metadata.version.major, metadata.version.minor = 0, minor
+    metadata.traits = traits
+    return True
+
+
+def has_buffers(frame: Array[Frame], inputs: Word, outputs: Word) -> Flag:
+    """Whether there are as many inputs and outputs."""
+    return bool(frame.arguments.count == inputs and frame.results.count == outputs)
+
+
+def buffer_of(frame: Array[Frame], number: Word, inputs: Word) -> Array[Buffer]:
+    """A buffer, counted through inputs and then outputs."""
+    arguments: Array[Array[Buffer]] = frame.arguments.buffers
+    results: Array[Array[Buffer]] = frame.results.buffers
+    if number < inputs:
+        return arguments[number]
+    return results[number - inputs]
+
+
+@routine
+def rows_of(buffer: Array[Buffer], dtype: Integer, columns: Word) -> Word:
+    """The rows of a buffer of this dtype and of so many columns, -1 for any other."""
+    if buffer.dtype != dtype or buffer.rank != 2:
+        return -1
+    dims: Array[Word] = buffer.dims
+    if dims[1] != columns:
+        return -1
+    return dims[0]
 
 
 @cache
@@ -224,7 +193,7 @@ class Handlers:
         return name
 
 
-def address(function: Any) -> int:
+def address_of(function: Any) -> int:
     """Of a function of ctypes."""
     return ctypes.cast(function, POINTER).value or 0
 

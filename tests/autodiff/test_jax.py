@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import subprocess
 import sys
 from functools import partial
+from inspect import signature
 
 import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
+from ffi_frames import Caller
 from robots import ROOT, own
 
 import robodyn as rd
@@ -26,7 +29,10 @@ import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 from robodyn.autodiff.calls import QuestionCall  # noqa: E402
-from robodyn.jax import primitives, wrap  # noqa: E402
+from robodyn.codegen.llvm.jit import OPT, Code, compile_object  # noqa: E402
+from robodyn.codegen.llvm.target import host_target  # noqa: E402
+from robodyn.codegen.loops.language import Array, array, variable  # noqa: E402
+from robodyn.jax import handler, interface, primitives, wrap  # noqa: E402
 from robodyn.questions import QUESTIONS  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -471,8 +477,6 @@ def test_machine_code_refuses_buffers_that_are_not_the_querys(rows, columns, dty
 
 
 def test_memory_that_is_not_there_is_an_error(arm, monkeypatch):
-    from robodyn.jax import handler
-
     handlers = handler.Handlers("cpu")
     monkeypatch.setattr(handler, "HANDLERS", handlers)
     monkeypatch.setattr(handler, "target_name", lambda *_: "robodyn_test_of_memory")
@@ -483,6 +487,78 @@ def test_memory_that_is_not_there_is_an_error(arm, monkeypatch):
     with pytest.raises(Exception, match="there is not enough memory"):
         jax.block_until_ready(call(jnp.zeros((5, 3)), jnp.zeros((5, 3))))
     test_memory_that_is_not_there_is_an_error.kept = handlers  # XLA keeps the address
+
+
+@pytest.mark.parametrize("workspace", [0, 192])
+def test_a_handler_as_python_and_as_machine_code(workspace):
+    """On a kernel that is there in name only: what it is told, and what is refused."""
+    code = Code(compile_object(handler.handler_text(), host_target(), OPT), host_target())
+    word, libc, told = ctypes.c_int64, ctypes.CDLL(None), []
+
+    def run(table, first, last, scratch):
+        assert scratch % 64 == 0 and bool(scratch) == (workspace > 0)
+        told.append(((word * 8).from_address(table)[:], first, last))
+
+    def share(pool, kernel, table, rows, grain, scratch, size):
+        assert (pool, kernel, size) == (ctypes.addressof(state), context.kernel, workspace)
+        run(table, -grain, rows, scratch)
+
+    kernel, parallel = (
+        ctypes.CFUNCTYPE(None, *[word] * len(signature(each).parameters))(each) for each in (run, share)
+    )
+    state = handler.State(parallel=ctypes.cast(parallel, ctypes.c_void_p).value)
+    context = handler.Context(
+        kernel=ctypes.cast(kernel, ctypes.c_void_p).value,
+        minor=7,
+        dtype=12,
+        inputs=2,
+        arrays=3,
+        columns=(word * 3)(3, 1, 2),
+        itemsize=8,
+        constants=2,
+        constant=(word * 2)(50, 60),
+        workspace=workspace,
+        threads=3,
+        share_rows=6,
+        grain=4,
+        pool=ctypes.addressof(state),
+        malloc=ctypes.cast(libc.malloc, ctypes.c_void_p).value,
+        free=ctypes.cast(libc.free, ctypes.c_void_p).value,
+        wrong=ctypes.addressof(interface.WRONG),
+    )
+    interface.fill(code, context)
+    variable(Array[handler.Context], "context")[0] = ctypes.addressof(context)
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    def python(frame):
+        return int(handler.handler(array(interface.Frame, frame)))
+
+    caller = Caller(0)
+    for address in (ctypes.cast(python, ctypes.c_void_p).value, code.address("handler")):
+        assert caller.described(address) == (0, 7, 0)
+        for rows, repeated in ((5, False), (6, True), (1, False), (0, False)):
+            given = np.zeros((rows, 3)), np.zeros((1 if repeated else rows, 1))
+            left = np.zeros((rows, 2))
+            assert caller.call(address, given, [left]) is None
+            if not rows:
+                continue
+            arrays = zip((*given, left), (24, 8, 16), strict=True)
+            entries = [n for each, width in arrays for n in (each.ctypes.data, width if len(each) > 1 else 0)]
+            assert told.pop() == ([*entries, 50, 60], -4 if rows >= 6 else 0, rows)
+        good = np.zeros((5, 3)), np.zeros((5, 1)), np.zeros((5, 2))
+        wrong = {
+            "arguments": (good[:1], good[2:]),
+            "results": (good[:2], []),
+            "rows": ((good[0], good[1][:4]), good[2:]),
+            "rows of results": (good[:2], [good[2][:1]]),
+            "columns": ((good[0], good[2]), good[2:]),
+            "rank": ((good[0], good[1][:, 0]), good[2:]),
+            "dtype": ((good[0], good[1].astype(np.float32)), good[2:]),
+        }
+        for name, call in wrong.items():
+            assert caller.call(address, *call) == 0xBAD, name
+            assert caller.errors.pop() == (interface.WRONG.value.decode(), 3), name
+        assert not told and not caller.errors
 
 
 def test_an_interface_that_is_not_known_is_done_without(arm, monkeypatch):

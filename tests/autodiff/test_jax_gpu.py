@@ -3,6 +3,7 @@ XLA's processor comes through the very handlers, and handlers are called by hand
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 from contextlib import contextmanager
@@ -29,8 +30,9 @@ jax.config.update("jax_default_device", jax.devices("cpu")[0])  # what runs on a
 import jax.numpy as jnp  # noqa: E402
 
 from robodyn.autodiff.calls import QuestionCall  # noqa: E402
+from robodyn.codegen.loops.language import NULL, Address, Array, array, variable  # noqa: E402
 from robodyn.jax import cuda_handler, primitives, wrap  # noqa: E402
-from robodyn.jax.interface import Handlers, interface_minor  # noqa: E402
+from robodyn.jax.interface import Frame, Handlers, interface_minor  # noqa: E402
 from robodyn.questions import QUESTIONS  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -107,33 +109,51 @@ def a_launch(model, query, rows, options):
     return launch, tuple(columns), source.inputs
 
 
+def address_of(handler, way):
+    """A function that does what the handler does, as machine code or as Python."""
+    if way == "machine code":
+        return handler.address
+    variable(Array[cuda_handler.Context], "context")[0] = ctypes.addressof(handler._context)
+    handler.python = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+        lambda frame: int(cuda_handler.handler(array(Frame, frame)))
+    )
+    return ctypes.cast(handler.python, ctypes.c_void_p).value
+
+
+ways = pytest.mark.parametrize("way", ["machine code", "Python"])
+
+
 @on_host
+@ways
 @pytest.mark.parametrize("kernel", ["unrolled", "thread", "warp"])
-def test_a_handler_launches_the_kernel(kernel, arm, device):
+def test_a_handler_launches_the_kernel(kernel, way, arm, device):
     launch, columns, names = a_launch(arm, "inverse_dynamics", 70, GpuOptions(kernel))
     handler, caller = cuda_handler.CudaHandler([(device, launch)], columns), Caller(STREAM)
+    address = address_of(handler, way)
     x = dict(zip(("q", "qd", "qdd"), states(arm, (70,)), strict=True))
     tau, shape = np.full((70, 3), np.nan), cuda_handler.scratch_shape(launch, 70)
     assert (shape is None) == (kernel != "thread")
     room = [] if shape is None else [np.full(shape, np.nan)]
     given = [x[name] for name in names]
-    assert caller.call(handler.address, given, [tau, *room]) is None
+    assert caller.call(address, given, [tau, *room]) is None
     assert relative(tau, rd.Dynamics(arm).inverse_dynamics(*x.values())) < 1e-11
     assert device.launches == [(launch.kernel.source.name, 70)] and device.streams == [STREAM]
     if room:  # fewer blocks than the kernel would like will do
         tau[...] = np.nan
-        assert caller.call(handler.address, given, [tau, room[0][:1]]) is None
+        assert caller.call(address, given, [tau, room[0][:1]]) is None
         assert relative(tau, rd.Dynamics(arm).inverse_dynamics(*x.values())) < 1e-11
     none = [np.empty((0, 3))] * 3
-    assert caller.call(handler.address, none, [np.empty((0, 3)), *room]) is None
+    assert caller.call(address, none, [np.empty((0, 3)), *room]) is None
     assert len(device.launches) == 1 + len(room) and not caller.errors
-    assert caller.described(handler.address) == (0, interface_minor(), 1)
+    assert caller.described(address) == (0, interface_minor(), 1)
 
 
 @on_host
-def test_a_handler_refuses_what_is_not_its_kernels(arm, device):
+@ways
+def test_a_handler_refuses_what_is_not_its_kernels(way, arm, device):
     launch, columns, _ = a_launch(arm, "inverse_dynamics", 5, GpuOptions("thread"))
     handler, caller = cuda_handler.CudaHandler([(device, launch)], columns), Caller(STREAM)
+    address = address_of(handler, way)
     good, room = np.zeros((5, 3)), np.zeros(cuda_handler.scratch_shape(launch, 5))
     wrong = {
         "too few arguments": ([good] * 2, [good, room]),
@@ -149,20 +169,21 @@ def test_a_handler_refuses_what_is_not_its_kernels(arm, device):
         "width of room": ([good] * 3, [good, room[:, 1:].copy()]),
     }
     for name, (given, left) in wrong.items():
-        assert caller.call(handler.address, given, left) == 0xBAD, name
+        assert caller.call(address, given, left) == 0xBAD, name
         assert caller.errors.pop() == ("robodyn: the buffers are not those of the query", 3), name
     assert not device.launches
 
 
 @on_host
-def test_a_handler_passes_errors_on(arm, device):
+@ways
+def test_a_handler_passes_errors_on(way, arm, device):
     launch, columns, _ = a_launch(arm, "gravity_force", 2, GpuOptions("unrolled"))
     handler = cuda_handler.CudaHandler([(device, launch)], columns)
-    q = np.zeros((2, 3))
+    address, q = address_of(handler, way), np.zeros((2, 3))
     caller = Caller(STREAM, error=0xE)
-    assert caller.call(handler.address, [q], [q.copy()]) == 0xE
+    assert caller.call(address, [q], [q.copy()]) == 0xE
     caller, device.result = Caller(STREAM), 400
-    assert caller.call(handler.address, [q], [q.copy()]) == 0xBAD
+    assert caller.call(address, [q], [q.copy()]) == 0xBAD
     ((message, code),) = caller.errors
     assert code == 13 and "does not launch kernel, a kernel loaded on GPU 0 (host)" in message
 
@@ -185,15 +206,21 @@ def test_names_of_kernels_are_the_same_for_the_same_kernel(arm, device):
 _HOST, _HANDLERS = HostDevice(), Handlers("cpu")  # XLA keeps the addresses of handlers
 
 
+def no_stream(frame: Array[Frame], found: Array[Address]) -> Address:
+    """In the place of `find_stream`."""
+    found[0] = NULL
+    return NULL
+
+
 @pytest.fixture
 def host(monkeypatch):
     """XLA's processor takes queries for kernels of a fake device; it has no stream."""
-    text = cuda_handler.TEXT.replace("call ptr %get(ptr %args)", "call ptr @no_stream(ptr %args)")
-    text += "define internal ptr @no_stream(ptr %args) {\n  ret ptr null\n}\n"
+    monkeypatch.setattr(cuda_handler, "find_stream", no_stream)
+    text = cuda_handler.handler_text.__wrapped__()
     monkeypatch.setattr(engine, "default_device", lambda: _HOST)
     monkeypatch.setattr(primitives.Operation, "run_native", primitives.Operation.run_cuda)
     monkeypatch.setattr(cuda_handler, "HANDLERS", _HANDLERS)
-    monkeypatch.setattr(cuda_handler, "TEXT", text)
+    monkeypatch.setattr(cuda_handler, "handler_text", lambda: text)
     return _HOST
 
 

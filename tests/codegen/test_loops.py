@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import inspect
 
@@ -11,7 +12,7 @@ import pytest
 from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.loops import language
-from robodyn.codegen.loops.blocks import Number
+from robodyn.codegen.loops.blocks import I64, Number, Value
 from robodyn.codegen.loops.language import (
     NULL,
     Address,
@@ -19,6 +20,7 @@ from robodyn.codegen.loops.language import (
     Byte,
     Flag,
     Integer,
+    Operator,
     Scalar,
     Static,
     Vector,
@@ -36,6 +38,7 @@ from robodyn.codegen.loops.language import (
     convert,
     copy,
     exchange_if,
+    external,
     extracted,
     fma,
     inserted,
@@ -45,6 +48,7 @@ from robodyn.codegen.loops.language import (
     local,
     place,
     places_of,
+    processor,
     routine,
     shifted,
     shuffled,
@@ -52,8 +56,10 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     store_some,
     stream,
+    switch,
     unsigned_less,
     update,
+    variable,
     wrapped,
 )
 from robodyn.codegen.loops.llvm import Module
@@ -247,6 +253,32 @@ def test_memory(first):
     both(memory, [first, 20, 30, 40, 50, 0, 0, 0])
 
 
+class Node(ctypes.Structure):
+    """Of a list."""
+
+
+Node._fields_ = (("value", ctypes.c_int64), ("next", ctypes.POINTER(Node)), ("others", ctypes.POINTER(ctypes.c_int32)))
+
+
+@routine
+def pointers(w: Array[Word]) -> Word:
+    node, total = array(Node, w[0]), 0
+    while node != NULL:
+        total = 10 * total + node.value + convert(Word, node.others[1])
+        node = node.next
+    first = variable(Array[Node], "first")
+    first[0] = array(Node, w[0]).next
+    return 10 * total + first[0].next.value
+
+
+def test_fields_that_point():
+    numbers, nodes = (ctypes.c_int32 * 2)(7, -1), (Node * 3)()
+    for k, node in enumerate(nodes):
+        node.value, node.others = k + 2, numbers
+        node.next = ctypes.pointer(nodes[k + 1]) if k < 2 else None
+    assert both(pointers, [ctypes.addressof(nodes)])[1] == 1234
+
+
 @routine
 def seen_otherwise(w: Array[Word]) -> Word:
     """A variable that stays as it is, and is seen as an address of bytes and of words."""
@@ -328,7 +360,8 @@ def test_words_of_threads(first):
 
 @routine
 def by_address(w: Array[Word], function: Static[int]) -> Word:
-    return call(Word, function, w[0], address(w)) + 1
+    arguments = w[0], address(w)
+    return call(Word, function, *arguments) + 1
 
 
 def first_of(w: Array[Word], count: Word, wanted: Word) -> Word:
@@ -408,6 +441,188 @@ def test_structures_of_numbers():
     numbers = Mixed(3.0, 4.5)
     words = (ctypes.c_int64 * 2).from_buffer(numbers)
     assert both(mixed_numbers, list(words))[1] == 12
+
+
+@routine
+def by_address_of_c(w: Array[Word], function: Static[int], text: Static[int]) -> Word:
+    call(Integer, function, address(w) + 8, 24, text, w[0], fixed=3)
+    return 0
+
+
+def test_calls_of_functions_with_any_arguments():
+    function, text = ctypes.CDLL(None).snprintf, ctypes.create_string_buffer(b"%ld")
+    known = {"function": ctypes.cast(function, ctypes.c_void_p).value, "text": ctypes.addressof(text)}
+    found, _ = both(by_address_of_c, [-123, 0, 0, 0], **known)
+    assert np.array(found[1:]).tobytes().startswith(b"-123\0")
+
+
+@routine
+def last(w: Array[Word], function: Static[int]) -> Word:
+    if w[0] == 1:
+        return call(Word, function, w[0])
+    own = local(Word, 1)
+    own[0] = w[0]
+    return call(Word, function, own[0])
+
+
+def test_what_is_called_last_is_a_jump():
+    given = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda a: a * 3)
+    known = {"function": ctypes.cast(given, ctypes.c_void_p).value}
+    assert [both(last, [n], **known)[1] for n in (1, 2)] == [3, 6]
+    module = Module(TYPES)
+    module.export(last, **known)
+    assert "tail call" not in module.text(), "room of its own may be read by what is called"
+    module = Module(TYPES)
+    module.export(by_address, "other", function=1)
+    assert "tail call" not in module.text(), "something is done behind the call"
+    module = Module(TYPES)
+    module.export(jump, **known)
+    assert "tail call" in module.text() and both(jump, [5], **known)[1] == 15
+
+
+@routine
+def jump(w: Array[Word], function: Static[int]) -> Word:
+    return call(Word, function, w[0])
+
+
+@routine
+def rooms(w: Array[Word]) -> Word:
+    own = local(Word, w[0])
+    for k in range(w[0]):
+        own[k] = w[k]
+    other = local(Word, 2)
+    other[0] = other[1] = 0
+    total = int(address(own) & 63 != 0)
+    for k in range(w[0]):
+        total += own[k] * own[k]
+    return total
+
+
+def test_room_of_a_size_that_is_not_known():
+    assert both(rooms, [4, 1, 2, 3])[1] == 30 and both(rooms, [0])[1] == 0
+
+
+@routine
+def kept_count(w: Array[Word]) -> Word:
+    count = variable(Word, "count")
+    count[0] = count[0] + w[0]
+    return count[0]
+
+
+def test_variables_of_a_module():
+    assert both(kept_count, [3])[1] == 3
+    module = Module(TYPES)
+    module.export(kept_count)
+    code = Code(compile_object(module.text(), host_target(), OPT), host_target())
+    word = ctypes.c_int64.from_address(code.address("count"))
+    word.value = 40
+    given = ctypes.c_int64(2)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("kept_count"))(ctypes.addressof(given)) == 42
+    assert word.value == 42
+
+
+@routine
+def switching(w: Array[Word], factors: Static[list[int]]) -> Word:
+    total, last = 0, -1
+    for k in range(w[0]):
+        for number in switch(w[k + 1], list(range(len(factors)))):
+            last = number
+            if k == 3:
+                continue
+            if total > 100:
+                break
+            total += factors[number] * k
+        total += 1
+    return total * 8 + last
+
+
+@pytest.mark.parametrize("factors", [[7], [2, -3], [5, 1, 40, -9]])
+def test_switches(factors):
+    rng = np.random.default_rng(len(factors))
+    words = rng.integers(0, len(factors), 9).tolist()
+    both(switching, [9, *words], factors=factors)
+    both(switching, [0, *words], factors=factors)
+
+
+@external("doubled")
+def twice_of(a: Word) -> Word:
+    return 2 * a
+
+
+@routine
+def calls_text(w: Array[Word]) -> Word:
+    return twice_of(w[0]) + 1
+
+
+def test_functions_that_are_there_as_text():
+    module = Module(TYPES)
+    module.export(calls_text)
+    text = module.text() + "define internal i64 @doubled(i64 %a) {\n  %b = add i64 %a, %a\n  ret i64 %b\n}\n"
+    code = Code(compile_object(text, host_target(), OPT), host_target())
+    given = np.array([21])
+    found = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("calls_text"))(given.ctypes.data)
+    assert found == calls_text(Array(given.ctypes.data, language.I64)) == 43
+    assert [*module.outside] == ["doubled"]
+
+
+class Squares(Operator):
+    """The sum of some squares, which is found with other ones where the function begins."""
+
+    def read(self, reader, numbers, more):
+        total = reader.once("first", lambda: reader.binary(ast.Mult(), numbers, numbers))
+        name = reader.value(I64).name
+        reader.do("lines", lines=[f"  %{name} = mul i64 %{more.name}, %{more.name}"])
+        return reader.binary(ast.Add(), total, Value(I64, name))
+
+    def __call__(self, number, more):
+        return number * number + more * more
+
+
+squares = Squares()
+
+
+@routine
+def with_operators(first: Word, w: Array[Word]) -> Word:
+    total = 0
+    for k in range(3):
+        total += squares(first, w[k])
+    return total
+
+
+@routine
+def calls_operators(w: Array[Word]) -> Word:
+    return with_operators(w[3], w)
+
+
+def test_operators_read_themselves():
+    assert both(calls_operators, [1, 2, 3, 4])[1] == 14 + 48
+    module = Module(TYPES)
+    module.export(with_operators)
+    assert module.text().count("mul i64 %a.first") == 1
+
+
+def test_modules_of_modules():
+    module, other = Module(TYPES), Module(TYPES)
+    module.export(swapped)
+    other.export(threads)
+    module.add(other)
+    code = Code(compile_object(module.text(), host_target(), OPT), host_target())
+    assert code.address("swapped") and code.address("threads")
+
+
+@routine
+def pausing(w: Array[Word]) -> Word:
+    processor("x86.sse2.pause")
+    processor("aarch64.hint", 1)
+    return w[0]
+
+
+def test_instructions_of_processors():
+    assert pausing([3]) == 3
+    module = Module(TYPES)
+    module.export(pausing)
+    assert "call void @llvm.x86.sse2.pause()\n" in module.text()
+    assert "call void @llvm.aarch64.hint(i32 1)\n" in module.text()
 
 
 def test_what_is_known_leaves_no_trace():

@@ -20,9 +20,22 @@ from robots import FOLDERS
 
 from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import host_target
+from robodyn.codegen.loops.language import (
+    NULL,
+    Address,
+    Array,
+    Word,
+    array,
+    load_atomic,
+    routine,
+    store_atomic,
+    struct_of,
+    update,
+)
+from robodyn.codegen.loops.llvm import Module
 from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.threads import pool as pool_module
-from robodyn.engines.cpu.threads.code import State, native_sleep, pool_text
+from robodyn.engines.cpu.threads.code import SLEEPING, State, native_sleep, parallel, pool_text, worker
 from robodyn.engines.cpu.threads.pool import Pool, compile_text, default_threads, shared_pool
 from robodyn.errors import UnavailableError
 
@@ -30,64 +43,41 @@ PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
 KINDS = [kind for kind in ("futex", "pthread", "") if not kind or native_sleep() in ("futex", kind)]
 NATIVE = [kind for kind in KINDS if kind]
 
-# count: adds 1 to word 0 of each row; writes the address of its workspace in word 1; adds the rows it does to the
-# first word of its workspace. wait: leaves a row only when word 0 of it is not 0, after writing 1 to word 1.
-KERNELS = """
-define void @count(ptr %table, i64 %first, i64 %last, ptr %workspace) {
-start:
-  %data = load ptr, ptr %table
-  %stride.at = getelementptr i64, ptr %table, i64 1
-  %stride = load i64, ptr %stride.at
-  %none = icmp eq ptr %workspace, null
-  br i1 %none, label %row, label %note
-note:
-  %rows = sub i64 %last, %first
-  %old = atomicrmw add ptr %workspace, i64 %rows monotonic
-  br label %row
-row:
-  %r = phi i64 [ %first, %start ], [ %first, %note ], [ %next, %row ]
-  %offset = mul i64 %r, %stride
-  %at = getelementptr i8, ptr %data, i64 %offset
-  %before = atomicrmw add ptr %at, i64 1 monotonic
-  %second = getelementptr i64, ptr %at, i64 1
-  %number = ptrtoint ptr %workspace to i64
-  store i64 %number, ptr %second
-  %next = add i64 %r, 1
-  %on = icmp slt i64 %next, %last
-  br i1 %on, label %row, label %done
-done:
-  ret void
-}
-define void @wait(ptr %table, i64 %first, i64 %last, ptr %workspace) {
-start:
-  %data = load ptr, ptr %table
-  %stride.at = getelementptr i64, ptr %table, i64 1
-  %stride = load i64, ptr %stride.at
-  br label %row
-row:
-  %r = phi i64 [ %first, %start ], [ %next, %left ]
-  %offset = mul i64 %r, %stride
-  %at = getelementptr i8, ptr %data, i64 %offset
-  %second = getelementptr i64, ptr %at, i64 1
-  store atomic i64 1, ptr %second seq_cst, align 8
-  br label %look
-look:
-  %flag = load atomic i64, ptr %at seq_cst, align 8
-  %shut = icmp eq i64 %flag, 0
-  br i1 %shut, label %look, label %left
-left:
-  %next = add i64 %r, 1
-  %on = icmp slt i64 %next, %last
-  br i1 %on, label %row, label %done
-done:
-  ret void
-}
-"""
+
+class Entry(ctypes.Structure):
+    """Of a kernel's table."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
+
+
+@routine
+def count(table: Array[Entry], first: Word, last: Word, workspace: Address) -> None:
+    """Add 1 to word 0 of each row, write the address of the workspace in word 1, and add the number of rows to the
+    first word of the workspace."""
+    if workspace != NULL:
+        update(array(Word, workspace), "add", last - first, "monotonic")
+    for r in range(first, last):
+        row = array(Word, table.data + r * table.stride)
+        update(row, "add", 1, "monotonic")
+        row[1] = workspace
+
+
+@routine
+def wait(table: Array[Entry], first: Word, last: Word, workspace: Address) -> None:
+    """Leave a row only when word 0 of it is not 0, after writing 1 to word 1."""
+    for r in range(first, last):
+        row = array(Word, table.data + r * table.stride)
+        store_atomic(row + 1, 1, "seq_cst")
+        while load_atomic(row, "seq_cst") == 0:
+            pass
 
 
 @cache
 def kernels() -> Code:
-    return compile_text(KERNELS)
+    module = Module({})
+    module.export(count)
+    module.export(wait)
+    return compile_text(module.text())
 
 
 class Rows:
@@ -159,6 +149,48 @@ def test_pieces_are_large_first_and_small_at_last(kind: str, threads: int) -> No
                 times, rest = divmod(last - first, grain)
                 assert rest == 0 and times == 1 << min(most, 16).bit_length() - 1
             assert grain == 1 or lasts[0] - firsts[0] > grain > lasts[-1] - firsts[-1] or rows % grain == 0
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+@pytest.mark.parametrize("wanted", [1, 3, 8])
+def test_as_python_it_does_the_same(kind: str, wanted: int) -> None:
+    """On one thread: the first piece of a batch lets a worker in, which does the others, sleeps, and is told to end."""
+    rows, word, library, code = 200, ctypes.c_int64, ctypes.CDLL(None), compile_text(pool_text(kind))
+    compiled = ctypes.CFUNCTYPE(None, word, word)(code.address("worker"))
+    found = []
+    for python in (True, False):
+        memory = ctypes.create_string_buffer(ctypes.sizeof(State) + 128)
+        place = -(-ctypes.addressof(memory) // 128) * 128
+        state = State.from_address(place)
+        seen: list[tuple[int, ...]] = []
+
+        def run(table: int, first: int, last: int, own: int, seen=seen, python=python, place=place) -> None:
+            seen.append((table, first, last, own))
+            if first == 0 and python:
+                worker(Array(place, struct_of(State)), 1, sleep=kind)
+            elif first == 0:
+                compiled(place, 1)
+
+        def tell(state=state) -> int:
+            state.epoch += 1
+            state.stop = 1
+            return 0
+
+        kernel = ctypes.CFUNCTYPE(None, *[word] * 4)(run)
+        given = ctypes.CFUNCTYPE(ctypes.c_int)(tell)
+        state.workers, state.looks, state.give_way = 2, 1, ctypes.cast(given, ctypes.c_void_p).value
+        for name in SLEEPING[kind]:
+            setattr(state, name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+        arguments = ctypes.cast(kernel, ctypes.c_void_p).value, 5, rows, wanted, 0x1000, 64
+        if python:
+            parallel(Array(place, struct_of(State)), *arguments, sleep=kind)
+        else:
+            ctypes.CFUNCTYPE(None, *[word] * 7)(code.address("parallel"))(place, *arguments)
+        words = (state.epoch, state.gate, state.lock, state.sleepers, state.next, state.rows, state.grain, state.stride)
+        found.append((seen, words))
+    (seen, words), other = found
+    assert (seen, words) == other and words == (2, 0, 0, 0, words[4], rows, wanted, 64)
+    assert seen == [(5, *piece, 0x1000 + 64 * (piece[0] > 0)) for piece in pool_module._pieces(rows, wanted, threads=3)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import robodyn as rd
+from robodyn.codegen.llvm import tree_passes
+from robodyn.codegen.loops.blocks import I64
+from robodyn.codegen.loops.language import Array
 
 parents = st.integers(0, 40).flatmap(lambda n: st.tuples(*[st.integers(-1, i - 1) for i in range(n)])).map(list)
 
@@ -144,3 +147,25 @@ def test_passes_as_machine_code_are_the_passes(shape, monkeypatch):
     for name, found in compiled.items():
         np.testing.assert_array_equal(found, getattr(plain, name), err_msg=name)
         assert not found.flags.writeable
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_passes_as_python_are_those_as_machine_code(seed):
+    rng = np.random.default_rng(seed)
+    n = (0, 1, 2, 9, 40, 150)[seed]
+    parent = np.floor(rng.random(n) * (np.arange(n) + 1)).astype(np.int64) - 1
+    tree = rd.Tree(parent)
+    size, heavy = tree.subtree_size.copy(), tree.heavy_child.copy()
+    arrays = {
+        "depth": [rng.integers(9, size=n)],
+        "subtree_size": [np.ones(n, np.int64)],
+        "preorder_rank": [size, *rng.integers(9, size=(2, n))],
+        "heavy_child": [size, np.zeros(n, np.int64), np.full(n, -1)],
+        "heavy_paths": [heavy, *rng.integers(9, size=(2, n))],
+    }
+    for each in tree_passes.PASSES:
+        mine, compiled = ([array.copy() for array in arrays[each.__name__]] for _ in range(2))
+        each(n, *(Array(array.ctypes.data, I64) for array in (parent, *mine)))
+        tree_passes.passes()(each.__name__, parent, *compiled)
+        for one, other in zip(mine, compiled, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=each.__name__)

@@ -50,7 +50,7 @@ class Struct:
 
     name: str
     size: int
-    fields: Mapping[str, tuple[int, Type]] = field(compare=False)
+    fields: Mapping[str, tuple[int, Type]] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Value:
 
 @dataclass(eq=False)
 class Operation:
-    """An instruction: what it is, its operands, and what else there is to know, by name."""
+    """An instruction: what it is, its operands, and what else there is to know, by name; or "lines" of text."""
 
     code: str
     operands: tuple[Value, ...]
@@ -123,8 +123,8 @@ class Edge:
 
 @dataclass(eq=False)
 class End:
-    """How a block ends: `edges` to other blocks, chosen by `test` (the first if it holds, or that of the case), or the
-    function's `result`."""
+    """How a block ends: `edges` to other blocks, chosen by `test` (the first if it holds, or that of the number among
+    `cases`), or the function's `result`."""
 
     edges: tuple[Edge, ...] = ()
     test: Value | None = None

@@ -1,9 +1,10 @@
 """What functions that are printed may use besides Python's own arithmetic, `if`, `for`, `while` and calls.
 
 Types in annotations: `Word` is an integer of 64 bits, `Flag` a bool, `Address` where bytes are, `Array[T]` where values
-of a type T are; T is `Word`, `Integer` (of 32 bits), `Byte`, `Address`, a `ctypes.Structure`, or a name that stands for
-another type in each module, such as `Vector`. `Static[T]` is known when a function is printed, so are its parameters
-without an annotation; what can be computed from such values is computed then, and loops over them are unrolled.
+of a type T are; T is `Word`, `Integer` (of 32 bits), `Byte`, `Address`, a `ctypes.Structure`, whose pointers are
+arrays, or a name that stands for another type in each module, such as `Vector`. `Static[T]` is known when a function is
+printed, so are its parameters without an annotation; what can be computed from such values is computed then, and loops
+over them are unrolled.
 
 A function with `@routine` is called where others call it; any other one becomes a part of its caller. Both run as plain
 Python as well: memory is real then, vectors are arrays of NumPy's.
@@ -126,15 +127,19 @@ def struct_of(kind: type[ctypes.Structure]) -> Struct:
     """The fields of a structure of ctypes."""
     if kind not in _STRUCTS:
         fields: dict[str, tuple[int, Type]] = {}
+        _STRUCTS[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)  # which its own fields may point to
         for name, of, *_ in kind._fields_:
             fields[name] = getattr(kind, name).offset, _field(of)
-        _STRUCTS[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)
     return _STRUCTS[kind]
 
 
 def _field(of: Any) -> Type:
     if isinstance(of, type) and issubclass(of, ctypes.Structure):
         return struct_of(of)
+    if isinstance(of, type) and issubclass(of, ctypes._Pointer):
+        to = _field(of._type_)
+        assert not isinstance(to, Fixed)
+        return Pointer(to)
     if isinstance(of, type) and issubclass(of, ctypes.Array):
         inner = _field(of._type_)
         return Fixed(inner.to if isinstance(inner, Fixed) else inner)
@@ -177,6 +182,33 @@ class Routine(Generic[P, R]):
 def routine(function: Callable[P, R]) -> Routine[P, R]:
     """Decorate what is a function of its own where it is printed."""
     return Routine(function)
+
+
+class External(Routine[P, R]):
+    """A function that is already in the module, as text."""
+
+    def __init__(self, function: Callable[P, R], name: str) -> None:
+        super().__init__(function)
+        self.name = name
+
+
+def external(name: str) -> Callable[[Callable[P, R]], External[P, R]]:
+    """Decorate the signature of a function that is in the module as text, under a name; its body is what it does as
+    Python."""
+    return lambda function: External(function, name)
+
+
+class Operator:
+    """What is called like a function, and says itself what becomes of it where it is printed: more than the language
+    can say."""
+
+    def read(self, reader: Any, *arguments: Any, **named: Any) -> Any:
+        """Add operations to those that a reader (`reader.Reader`) has read; the result is a value, or known."""
+        raise NotImplementedError
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The same as Python."""
+        raise NotImplementedError
 
 
 PRIMITIVES: dict[Callable[..., Any], str] = {}
@@ -298,12 +330,24 @@ _KEPT: list[Any] = []
 
 
 @primitive
-def local(of: type[T], count: int) -> Array[T]:
-    """Room for some values until the function returns."""
+def local(of: type[T], count: Word) -> Array[T]:
+    """Room for some values until the function returns; where their number is not known, each time that it is asked
+    for."""
     kind = type_of(of)
     assert not isinstance(kind, Fixed)
     _KEPT.append(owner := ctypes.create_string_buffer(kind.size * count + 64))
     return Array(-(-ctypes.addressof(owner) // 64) * 64, kind)
+
+
+_VARIABLES: dict[str, int] = {}
+
+
+@primitive
+def variable(of: type[T], name: str) -> Array[T]:
+    """Where a variable of the module is, which is zero at first. Others may look it up by its name."""
+    if name not in _VARIABLES:
+        _VARIABLES[name] = local(of, 1).address
+    return Array(_VARIABLES[name], type_of(of))
 
 
 @primitive
@@ -466,14 +510,23 @@ def chosen(test: Flag, a: T, b: T) -> T:
     return a if test else b
 
 
+def switch(value: Word, numbers: Sequence[int]) -> Iterator[int]:
+    """`for k in switch(value, numbers)` runs its body once, for the k among known numbers that a value is: it must be
+    one of them. The body is printed for each number, which is known there, behind a jump to that of the value."""
+    assert value in numbers
+    yield value
+
+
 # Other code, other threads, the processor.
 
 
 @primitive
-def call(of: type[T] | None, function: Address, *arguments: Any) -> T:
-    """Call what is at an address; with the type of its result, or None."""
+def call(of: type[T] | None, function: Address, *arguments: Any, fixed: int | None = None) -> T:
+    """Call what is at an address; with the type of its result, or None. `fixed`: the arguments that the function names
+    itself, where it takes any others behind them, as C's printf does."""
     words = [int(each) for each in arguments]
-    result = ctypes.c_int64 if of is not None else None
+    narrow = of is not None and cast(Number, type_of(of)).size == 4
+    result = None if of is None else ctypes.c_int32 if narrow else ctypes.c_int64
     return cast(T, ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(words))(int(function))(*words))
 
 
@@ -531,5 +584,5 @@ def update(at: Array[T], how: str, value: Any, order: str) -> T:
 
 
 @primitive
-def processor(name: str) -> None:
-    """An instruction that has no operands, by LLVM's name of it; nothing where that is empty."""
+def processor(name: str, *operands: int) -> None:
+    """An instruction without a result, by LLVM's name of it; operands are known, and have 32 bits."""

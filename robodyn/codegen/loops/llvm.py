@@ -18,7 +18,7 @@ from robodyn.codegen.loops.blocks import (
     Value,
     simplify,
 )
-from robodyn.codegen.loops.language import Routine
+from robodyn.codegen.loops.language import External, Routine
 from robodyn.codegen.loops.primitives import PRIMITIVE_READERS
 from robodyn.codegen.loops.reader import Callees, Reader
 from robodyn.codegen.loops.source import Source, source_of, value_type
@@ -87,6 +87,8 @@ class Module(Callees):
         self._texts: list[str] = []
         self._declared: dict[str, None] = {}
         self._stores_past = False
+        self.outside: dict[str, None] = {}
+        """Names of functions that are there as text."""
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
         """Have a function, with what is known of its parameters, that others may look up."""
@@ -110,6 +112,9 @@ class Module(Callees):
             source = source_of(routine.function)
             result = None if source.returns is None else _result(source, self.types)
             count = sum(first is routine for first, *_ in self._functions)
+            if isinstance(routine, External):
+                name = routine.name
+                self.outside[name] = None
             found = Function(name or f"{routine.__name__}{f'.{count}' if count else ''}", [], result, public)
             self._functions[key] = found, source
             for parameter, annotation in source.parameters:
@@ -117,14 +122,24 @@ class Module(Callees):
                     assert annotation is not None
                     kind = value_type(annotation, source, self.types)
                     found.parameters.append(Value(kind, f"a.{parameter}"))
-            Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
-            simplify(found)
-            self._texts.append(_Printer(found, self).text())
+            if not isinstance(routine, External):
+                Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
+                simplify(found)
+                self._texts.append(_Printer(found, self).text())
         return self._functions[key]
 
     def declare(self, text: str) -> None:
         """A function that LLVM has."""
         self._declared[f"declare {text}\n"] = None
+
+    def variable(self, name: str, kind: str) -> None:
+        """A variable that others may look up."""
+        self._declared[f"@{name} = global {kind} zeroinitializer, align 8\n"] = None
+
+    def add(self, other: Module) -> None:
+        """Have the functions of another one as well."""
+        self._declared.update(other._declared)
+        self._texts += other._texts
 
     def text(self) -> str:
         """The module."""
@@ -166,6 +181,8 @@ class _Printer:
         self.function, self.module = function, module
         self.lines: list[str] = []
         self.names = 0
+        operations = (each.code for block in function.blocks for each in block.operations)
+        self.has_room = "local" in operations
 
     def text(self) -> str:
         """The function."""
@@ -179,6 +196,8 @@ class _Printer:
                 entering.setdefault(edge.block, []).append((block.name, edge.arguments))
         for block in function.blocks:
             self._block(block, entering.get(block, []))
+        if any(block.end is not None and block.end.cases for block in function.blocks):
+            self.lines.append("nowhere:\n  unreachable\n")
         attributes = f" {self.module.attributes}" if self.module.attributes else ""
         return f"{head}{attributes} {{\n{''.join(self.lines)}}}\n\n"
 
@@ -189,7 +208,8 @@ class _Printer:
             self._put(f"%{parameter.name} = phi {type_name(parameter.type)} {given}")
         for operation in block.operations:
             result = "" if operation.result is None else f"%{operation.result.name} = "
-            self._put(result + _OPERATIONS[operation.code](self, operation))
+            text = _OPERATIONS[operation.code](self, operation)
+            self._put(result + ("tail " if self._is_last(operation, block) else "") + text)
         end = block.end
         if end is None:
             self._put("unreachable")
@@ -200,8 +220,21 @@ class _Printer:
             self._put(f"br label %{end.edges[0].block.name}")
         else:
             assert end.test is not None
-            yes, no = (edge.block.name for edge in end.edges)
-            self._put(f"br {_typed(end.test)}, label %{yes}, label %{no}")
+            labels = [f"label %{edge.block.name}" for edge in end.edges]
+            if end.cases:
+                cases = zip(end.cases, labels, strict=True)
+                listed = " ".join(f"{type_name(end.test.type)} {number}, {label}" for number, label in cases)
+                self._put(f"switch {_typed(end.test)}, label %nowhere [ {listed} ]")
+            else:
+                self._put(f"br {_typed(end.test)}, {', '.join(labels)}")
+
+    def _is_last(self, operation: Operation, block: Block) -> bool:
+        """Whether it is a call that may be a jump: nothing is done behind it, and nothing of this function's own is
+        read by it."""
+        if operation.code not in ("call", "call at") or self.has_room or operation is not block.operations[-1]:
+            return False
+        end = block.end
+        return end is not None and not end.edges and (self.function.result is None or end.result == operation.result)
 
     def _put(self, text: str) -> None:
         self.lines.append(f"  {text}\n")
@@ -274,7 +307,15 @@ def _move(printer: _Printer, it: Operation) -> str:
 
 def _local(printer: _Printer, it: Operation) -> str:
     kind, _ = _entry(it.facts["of"])  # type: ignore[arg-type]
+    if it.operands:
+        return f"alloca {kind}, {_typed(it.operands[0])}, align 64"
     return f"alloca [{it.facts['count']} x {kind}], align 64"
+
+
+def _variable(printer: _Printer, it: Operation) -> str:
+    assert it.result is not None and isinstance(it.result.type, Pointer)
+    printer.module.variable(str(it.facts["name"]), _entry(it.result.type.to)[0])
+    return f"getelementptr i8, ptr @{it.facts['name']}, i64 0"
 
 
 def _clear(printer: _Printer, it: Operation) -> str:
@@ -401,8 +442,15 @@ def _call(printer: _Printer, it: Operation) -> str:
 
 def _call_at(printer: _Printer, it: Operation) -> str:
     function, *given = it.operands
-    result = None if it.result is None else it.result.type
-    return f"call {type_name(result)} {_text(function)}({', '.join(map(_typed, given))})"
+    result, fixed = None if it.result is None else it.result.type, it.facts["fixed"]
+    kind = type_name(result)
+    if isinstance(fixed, int):
+        kind += f" ({', '.join([*(type_name(each.type) for each in given[:fixed]), '...'])})"
+    return f"call {kind} {_text(function)}({', '.join(map(_typed, given))})"
+
+
+def _lines(printer: _Printer, it: Operation) -> str:
+    return "\n".join(it.facts["lines"]).strip()  # type: ignore[arg-type]
 
 
 def _code(printer: _Printer, it: Operation) -> str:
@@ -431,6 +479,7 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
     "store": _store,
     "move": _move,
     "local": _local,
+    "variable": _variable,
     "clear": _clear,
     "copy": _copy,
     "fetch": _fetch,
@@ -450,6 +499,7 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
     "call": _call,
     "call at": _call_at,
     "code": _code,
+    "lines": _lines,
     "exchange": _exchange,
     "update": _update,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from robodyn.codegen.loops.blocks import ADDRESS, I1, I64, Number, Operation, Pointer, Struct, Value
+from robodyn.codegen.loops.blocks import ADDRESS, I1, I32, I64, Number, Operation, Pointer, Struct, Value
 from robodyn.codegen.loops.language import Routine
 from robodyn.codegen.loops.reader import Reader, loaded_type
 
@@ -18,11 +18,19 @@ def _address(reader: Reader, of: Any) -> Value:
     return reader.cast(reader.typed(of, ADDRESS), ADDRESS)
 
 
-def _local(reader: Reader, of: Any, count: int) -> Value:
-    """Room is made where the function begins, once, wherever it is asked for."""
+def _local(reader: Reader, of: Any, count: Any) -> Value:
+    """Room of a known size is made where the function begins, once, wherever it is asked for."""
+    if isinstance(count, Value):
+        found: Value = reader.do("local", count, type=Pointer(of), of=of)
+        return found
     result = reader.value(Pointer(of))
     reader.function.blocks[0].operations.insert(0, Operation("local", (), result, {"of": of, "count": count}))
     return result
+
+
+def _variable(reader: Reader, of: Any, name: str) -> Value:
+    found: Value = reader.do("variable", type=Pointer(of), name=name)
+    return found
 
 
 def _clear(reader: Reader, at: Any, size: Any) -> None:
@@ -154,9 +162,9 @@ def _leading_zeros(reader: Reader, value: Value) -> Value:
     return found
 
 
-def _call(reader: Reader, of: Any, function: Any, *arguments: Any) -> Any:
-    given = [reader.typed(each, None) for each in (*arguments,)]
-    return reader.do("call at", reader.typed(function, ADDRESS), *given, type=of)
+def _call(reader: Reader, of: Any, function: Any, *arguments: Any, fixed: int | None = None) -> Any:
+    given = [reader.typed(each, None) for each in arguments]
+    return reader.do("call at", reader.typed(function, ADDRESS), *given, type=of, fixed=fixed)
 
 
 def _code_of(reader: Reader, routine: Routine[..., Any]) -> Value:
@@ -186,9 +194,8 @@ def _update(reader: Reader, at: Value, how: str, value: Any, order: str) -> Valu
     return found
 
 
-def _processor(reader: Reader, name: str) -> None:
-    if name:
-        reader.do("intrinsic", type=None, name=name)
+def _processor(reader: Reader, name: str, *operands: int) -> None:
+    reader.do("intrinsic", *(Value(I32, constant=each) for each in operands), type=None, name=name)
 
 
 PRIMITIVE_READERS: Mapping[str, Callable[..., Any]] = {
@@ -198,6 +205,7 @@ PRIMITIVE_READERS: Mapping[str, Callable[..., Any]] = {
     "local": _local,
     "size_of": _size_of,
     "lanes_of": _lanes_of,
+    "variable": _variable,
     "clear": _clear,
     "copy": _copy,
     "fetch": _fetch,

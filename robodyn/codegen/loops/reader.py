@@ -35,7 +35,7 @@ from robodyn.codegen.loops.blocks import (
     Type,
     Value,
 )
-from robodyn.codegen.loops.language import KNOWN, OWN, PRIMITIVES, Array, Routine, struct_of
+from robodyn.codegen.loops.language import KNOWN, OWN, PRIMITIVES, Array, Operator, Routine, struct_of
 from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named, value_type
 from robodyn.records import dataclass
 
@@ -118,6 +118,7 @@ class Reader:
         self.loops: list[_Loop] = []
         self.calls: list[_Call] = []
         self.count = 0
+        self._once: dict[object, Value] = {}
         self._silent = False
         """Whether there are to be no operations, as what is asked for may be known."""
         self.block: Block | None = self._new_block("entry")
@@ -167,6 +168,14 @@ class Reader:
         self.block.operations.append(Operation(code, operands, result, facts))
         return result
 
+    def once(self, key: object, make: Callable[[], Value]) -> Value:
+        """What is computed from parameters where the function begins, without a jump, for all who ask for it."""
+        if key not in self._once:
+            here, self.block = self.block, self.function.blocks[0]
+            self._once[key] = make()
+            self.block = here
+        return self._once[key]
+
     # Statements.
 
     def _statements(self, body: Iterable[ast.stmt]) -> None:
@@ -201,7 +210,7 @@ class Reader:
         self._store(node.target, self.evaluate(node.value))
 
     def _augassign(self, node: ast.AugAssign) -> None:
-        self._store(node.target, self._binary(node, node.op, self.evaluate(node.target), self.evaluate(node.value)))
+        self._store(node.target, self.binary(node.op, self.evaluate(node.target), self.evaluate(node.value), node))
 
     def _store(self, target: ast.expr, value: Any) -> None:
         match target:
@@ -284,6 +293,15 @@ class Reader:
         if _called(inner) == "range":
             assert isinstance(inner, ast.Call)
             bounds = [self.evaluate(each) for each in inner.args]
+        if _called(iterated) == "switch":
+            assert isinstance(iterated, ast.Call)
+            numbers = self._known(iterated.args[1])
+            value = self.evaluate(iterated.args[0]) if len(numbers) > 1 else numbers[0]
+            if isinstance(value, Value):
+                self._switch(node, value, numbers)
+            else:
+                self._repeated(node, [value])
+            return
         if bounds is None or not any(isinstance(each, Value) for each in bounds):
             self._repeated(node, self.evaluate(iterated))
             return
@@ -309,6 +327,23 @@ class Reader:
             ends = [*breaks, *([(self._jump(_NOWHERE), self.variables)] if self.block is not None else [])]
             self._meet("next", ends)
         self.variables = {name: each for name, each in self.variables.items() if name not in targets}
+
+    def _switch(self, node: ast.For, value: Value, numbers: Sequence[int]) -> None:
+        """Jump to the body for the number that a value is."""
+        blocks = [self._new_block("case") for _ in numbers]
+        self._end(End(tuple(map(Edge, blocks)), test=value, cases=tuple(numbers)))
+        before, ends = self.variables, list[tuple[Edge, Variables]]()
+        for number, block in zip(numbers, blocks, strict=True):
+            self.variables = _copied(before)
+            self._begin(block)
+            self.loops.append(_Loop([], []))
+            self._store(node.target, number)
+            self._statements(node.body)
+            loop = self.loops.pop()
+            ends += loop.continues + loop.breaks
+            if self.block is not None:
+                ends.append((self._jump(_NOWHERE), self.variables))
+        self._meet("next", ends)
 
     def _counted(self, node: ast.For, first: Value, end: Value, step: int, backwards: bool) -> None:
         """A loop over a range, forward or, of steps of one, backwards."""
@@ -574,9 +609,11 @@ class Reader:
         return found
 
     def _of_binop(self, node: ast.BinOp) -> Any:
-        return self._binary(node, node.op, self.evaluate(node.left), self.evaluate(node.right))
+        return self.binary(node.op, self.evaluate(node.left), self.evaluate(node.right), node)
 
-    def _binary(self, node: ast.AST, op: ast.operator, left: Any, right: Any) -> Any:
+    def binary(self, op: ast.operator, left: Any, right: Any, node: ast.AST | None = None) -> Any:
+        """A sum, a product or the like; `node`: where it is written."""
+        node = node or op
         code, known = _BINARY[type(op)]
         if isinstance(folded := self._folded(code, known, left, right), Value):
             return folded
@@ -658,7 +695,7 @@ class Reader:
         left, total = self.evaluate(node.left), None
         for op, each in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(each)
-            one = self._compared(op, left, right)
+            one = self.compared(op, left, right)
             if total is None or one is False:
                 total = one
             elif total is not False:
@@ -666,7 +703,8 @@ class Reader:
             left = right
         return total
 
-    def _compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+    def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
+        """Whether a comparison holds."""
         if not isinstance(left, Value) and not isinstance(right, Value):
             if isinstance(op, (ast.Is, ast.IsNot)):
                 return (left is right) is isinstance(op, ast.Is)
@@ -678,7 +716,7 @@ class Reader:
         if isinstance(op, (ast.In, ast.NotIn)):
             outside = isinstance(op, ast.NotIn)
             one: ast.cmpop = ast.NotEq() if outside else ast.Eq()
-            return self._joined(outside, [self._compared(one, left, each) for each in right])
+            return self._joined(outside, [self.compared(one, left, each) for each in right])
         kind = left.type if isinstance(left, Value) else right.type
         if isinstance(kind, Pointer) or (isinstance(right, Value) and isinstance(right.type, Pointer)):
             kind = ADDRESS
@@ -784,11 +822,14 @@ class Reader:
         function = self.evaluate(node.func)
         name = PRIMITIVES.get(function) if isinstance(function, FunctionType) else None
         if name is not None:
-            return self.primitives[name](self, *map(self._argument, node.args))
+            options = {each.arg: self._known(each.value) for each in node.keywords if each.arg is not None}
+            return self.primitives[name](self, *self._arguments(node.args), **options)
         if function in (all, any) and isinstance(node.args[0], ast.GeneratorExp):
             return self._quantified(node.args[0], function is all)
         positional = list(self._entries(node.args))
         named = {each.arg: self.evaluate(each.value) for each in node.keywords if each.arg is not None}
+        if isinstance(function, Operator):
+            return function.read(self, *positional, **named)
         if isinstance(function, Routine):
             return self._call_routine(function, positional, named)
         values = any(isinstance(each, Value) for each in positional)
@@ -801,6 +842,13 @@ class Reader:
         if values:
             self._refuse(node, "cannot be called with values")
         return function(*positional, **named)
+
+    def _arguments(self, nodes: Iterable[ast.expr]) -> Iterator[Any]:
+        for each in nodes:
+            if isinstance(each, ast.Starred):
+                yield from self.evaluate(each.value)
+            else:
+                yield self._argument(each)
 
     def _argument(self, node: ast.expr) -> Any:
         """An argument of a primitive, which may be a type."""

@@ -489,7 +489,7 @@ class Assembled:
         return "kernel:\n" + "".join(f"    {line}\n" for line in [*lines, "ret"])
 
     def _list(self, start: int, body: _Body) -> list[int]:
-        """What the driver reads; see there."""
+        """What the driver reads: `driver.Program`."""
         arrays, rows = body.arrays, body.rows
         words = [self.frame_bytes, self.bias, start, len(arrays), len(rows)]
         for k, array in enumerate(arrays):

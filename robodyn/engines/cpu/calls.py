@@ -178,7 +178,8 @@ def by_vectors(
         fetch_rows(table, inputs, stop, min(last - stop, width))
         run_calls(table, calls, row, stop, workspace, batch, 0)
         row = stop
-    processor(fence)
+    if fence:
+        processor(fence)
 
 
 @routine

@@ -23,9 +23,12 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Protocol
 
 from robodyn.codegen.llvm.jit import Code
+from robodyn.codegen.loops.language import Address, Word, call, load_atomic, routine, variable
+from robodyn.codegen.loops.llvm import Module
 from robodyn.errors import UnavailableError
 
 HURRIED = 0
@@ -35,14 +38,21 @@ WORTH = 60_000
 _PAUSE_S = 0.2
 """Time without new work, and without a kernel that is made for an answer, before the thread begins: LLVM serves one
 thread at a time, and first answers go first."""
-RELAY = """@target = global ptr null
-define void @kernel(ptr %table, i64 %first, i64 %last, ptr %workspace) {
-  %now = load atomic ptr, ptr @target monotonic, align 8
-  tail call void %now(ptr %table, i64 %first, i64 %last, ptr %workspace)
-  ret void
-}
-"""
-"""The module of a relay. Each has a word of its own, as often as it is loaded."""
+
+
+@routine
+def jump(table: Address, first: Word, last: Word, workspace: Address) -> None:
+    """Jump to the code that the module's word says."""
+    code = load_atomic(variable(Address, "target"), "monotonic")
+    call(None, code, table, first, last, workspace)
+
+
+@cache
+def relay_text() -> str:
+    """The module of a relay. Each has a word of its own, as often as it is loaded."""
+    module = Module({})
+    module.export(jump, "kernel")
+    return module.text()
 
 
 class Replaced(Protocol):
@@ -56,7 +66,7 @@ class Relay:
     """A kernel's code that is replaced once by better code.
 
     Args:
-        relay: code of `RELAY`, loaded for this one alone.
+        relay: code of `relay_text`, loaded for this one alone.
         first: the code until then.
     """
 

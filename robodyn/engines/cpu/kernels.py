@@ -19,7 +19,7 @@ from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits
 from robodyn.engines.cpu.backends import Loaded
-from robodyn.engines.cpu.hurry import HURRIED, RELAY, WORTH, Relay, Replaced, later
+from robodyn.engines.cpu.hurry import HURRIED, WORTH, Relay, Replaced, later, relay_text
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
@@ -220,10 +220,10 @@ class Maker:
         return self.hurried and characters > WORTH and not memory_is_limited()
 
     def _begin_relay(self, target: Target) -> None:
-        self.begin(RELAY, _RELAY, target)
+        self.begin(relay_text(), _RELAY, target)
 
     def _relayed(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Relay:
-        relay = Relay(self.shared(RELAY, _RELAY, target), Code(hurried, target))
+        relay = Relay(self.shared(relay_text(), _RELAY, target), Code(hurried, target))
         later(relay, lambda: Code(better(), target))
         return relay
 

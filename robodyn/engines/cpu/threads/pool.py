@@ -21,7 +21,7 @@ from typing import Any
 from robodyn import forks
 from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu.threads.code import AHEAD, LINE, MOST, PTHREAD, State, native_sleep, pool_text
+from robodyn.engines.cpu.threads.code import AHEAD, LINE, MOST, SLEEPING, State, native_sleep, pool_text
 from robodyn.errors import UnavailableError
 from robodyn.records import dataclass
 
@@ -55,7 +55,7 @@ class _Functions:
     wake_all: Callable[[int], None]
     parallel_address: int
     give_way: int
-    calls: tuple[int, ...]
+    calls: dict[str, int]
     pauses: int
 
 
@@ -91,14 +91,13 @@ def _functions(sleep: str, load: Callable[[str], Code]) -> _Functions:
 
 def _functions_of(code: Code, sleep: str) -> _Functions:
     word, library = ctypes.c_int64, ctypes.CDLL(None)
-    names = ("syscall",) if sleep == "futex" else PTHREAD
     return _Functions(
         ctypes.CFUNCTYPE(None, word, word)(code.address("worker")),
         ctypes.CFUNCTYPE(None, *(word,) * 7)(code.address("parallel")),
         ctypes.CFUNCTYPE(None, word)(code.address("wake_all")),
         code.address("parallel"),
         _address(library.sched_yield),
-        tuple(_address(getattr(library, name)) for name in names),
+        {name: _address(getattr(library, name)) for name in SLEEPING[sleep]},
         _pauses(ctypes.CFUNCTYPE(None, word)(code.address("spin"))),
     )
 
@@ -180,7 +179,8 @@ class Pool:
     def _equip(self, functions: _Functions) -> None:
         self._state.pauses, self._state.looks = functions.pauses, functions.pauses + YIELDS
         self._state.give_way = functions.give_way
-        self._state.calls[:] = functions.calls + (None,) * (4 - len(functions.calls))
+        for name, address in functions.calls.items():
+            setattr(self._state, name, address)
         if self._sleep == "pthread":
             library = ctypes.CDLL(None)
             library.pthread_mutex_init(ctypes.c_void_p(self.pointer + State.mutex.offset), None)
