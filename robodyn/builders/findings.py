@@ -169,6 +169,7 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "Coulomb friction differs in the two directions; that of positive velocities is used",
     ),
     # Found while SDF is read.
+    "sdf-old-root": ("info", "the root element is `<gazebo>` with a version, as of SDF until 1.2; read as `<sdf>`"),
     "sdf-loop": (
         "info",
         "a joint closes a loop, or is a gearbox: a constraint of the model; a warning where it is left out, as a joint "

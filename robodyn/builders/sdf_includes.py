@@ -6,6 +6,7 @@ from dataclasses import field
 
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import Notes, at_line
+from robodyn.builders.formats import reads_root
 from robodyn.builders.sdf_files import (
     MAX_CHAIN,
     NEWEST,
@@ -217,12 +218,18 @@ def foremost(members: list[Member]) -> str:
 
 
 def version_in(root: Element, label: str, notes: Notes) -> tuple[int, int]:
-    """The version of a file.
+    """The version of a file, whose root may be that of old SDF.
 
     Raises:
         LoadError: it is older than what is read, or none.
     """
     survey(root, f"sdf{label}", NONE, frozenset({"version"}), notes)
+    if root.tag != "sdf":
+        if "version" not in root.attributes:
+            text = f"not a robot file: the root element is {quoted(root.tag)}{reads_root(root.tag)}"
+            raise LoadError(f"{text}{at_line(root.line)}")
+        message = f"the root element is <{root.tag}>, as SDF of version 1.2 has it; read as <sdf>"
+        notes.gather("sdf-old-root", f"sdf{label}", message, root.line)
     given = root.attributes.get("version", "").strip()
     version = version_of(given) or (1, 0)
     if version < OLDEST:

@@ -9,7 +9,7 @@ from typing import Any
 
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line, listed
-from robodyn.builders.sdf_files import ModelFolders, Origin
+from robodyn.builders.sdf_files import ROOTS, ModelFolders, Origin
 from robodyn.builders.sdf_frames import WORLD, Frames, Scope
 from robodyn.builders.sdf_geometries import Shapes
 from robodyn.builders.sdf_includes import CONSTRAINTS, OPAQUE, Includes, Member, foremost, version_in
@@ -88,7 +88,7 @@ def read_file(data: bytes, path: str | None, model_dirs: Any, model: str | None,
     """
     folders = ModelFolders(path, model_dirs)
     tops: list[Element] = []
-    root = parse_xml(data, "sdf", OPAQUE, tops.append, texts=True, notes=notes)
+    root = parse_xml(data, ROOTS, OPAQUE, tops.append, texts=True, notes=notes)
     paths = () if path is None else (Path(os.path.realpath(path)),)
     origin = Origin(version_in(root, "", notes), folders.home, paths=paths)
     return _Reader(notes, folders, origin).read(tops, model)

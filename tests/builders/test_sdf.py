@@ -645,6 +645,37 @@ def test_frames_are_links():
     assert np.allclose(pose[:3, 3], [1, 2, 3])
 
 
+def old(text: str) -> str:
+    """A file as SDF of version 1.2 had it."""
+    return text.replace("<sdf", "<gazebo").replace("</sdf>", "</gazebo>")
+
+
+def test_the_root_of_old_versions(tmp_path):
+    """Until version 1.2 it was <gazebo>. That of URDF, which has no version, is none; versions before 1.2 differ."""
+    parts = link("a"), link("b", POSE), joint("j", "a", "b", pose=POSE)
+    text = sdf(*parts, version="1.2")
+    model = rd.load(old(text))
+    for name in ("Xtree", "inertia", "parent"):
+        assert np.array_equal(getattr(model, name), getattr(rd.load_sdf(text), name))
+    (found,) = [each for each in model.report if each.code == "sdf-old-root"]
+    assert found.severity == "info" and "sdf-old-root" not in codes(rd.load_sdf(text))
+    (tmp_path / "part.sdf").write_text(old(text))
+    path = tmp_path / "robot.sdf"
+    path.write_text(sdf("<include><uri>part.sdf</uri></include>", link("c")))
+    assert {"m::a", "m::b", "c"} <= set(rd.load_sdf(path).link_names) and "sdf-old-root" in codes(rd.load_sdf(path))
+    urdfs = "<gazebo><static>true</static></gazebo>"
+    (tmp_path / "part.sdf").write_text(urdfs)
+    for source in (urdfs, path):
+        with pytest.raises(rd.LoadError, match=r'root element is "gazebo", and has no version.*<robot>'):
+            rd.load(source)
+    with pytest.raises(rd.LoadError, match=r'its version is "1.0"; wanted 1.2 to 1.12'):
+        rd.load_sdf(old(sdf(*parts, version="1.0")))
+    with pytest.raises(rd.LoadError, match=r'root element is "model", not "sdf"'):
+        rd.load_sdf('<model version="1.2"/>')
+    with pytest.raises(rd.LoadError, match=r"it is old SDF: give it to robodyn\.load_sdf"):
+        rd.load_urdf(old(text))
+
+
 def test_names_of_old_versions():
     """Until version 1.6 a joint could be called like a link."""
     text = sdf(link("a"), link("b"), joint("b", "a", "b"), version="1.6")
@@ -672,7 +703,7 @@ def test_every_finding_is_reached(tmp_path):
     (tmp_path / "sun.sdf").write_text('<sdf version="1.9"><light name="sun" type="point"/></sdf>')
     wanted = {code for code in FINDINGS if code.startswith("sdf-")} | {"repeated-tag"}
     path = tmp_path / "robot.sdf"
-    path.write_text(text)
+    path.write_text(old(text))
     assert wanted <= codes(rd.load_sdf(path))
 
 
