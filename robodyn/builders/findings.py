@@ -178,8 +178,8 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
     "sdf-include": (
         "warning",
-        "an `<include>` changes what it includes by elements that are not read (`<experimental:params>`), or merges a "
-        "static model, whose links move; an info where a file holds lights and actors alone",
+        "an `<include>` merges a static model, whose links move; an info where `<experimental:params>` change what is "
+        "included, or a file holds lights and actors alone",
     ),
     "sdf-static-around": (
         "warning",

@@ -18,6 +18,7 @@ from robodyn.builders.sdf_files import (
     version_of,
 )
 from robodyn.builders.sdf_frames import WORLD, Frames, Scope
+from robodyn.builders.sdf_params import PARAMETERS, Changes
 from robodyn.builders.sdf_values import IGNORED_TAGS, NONE, Values, allowed_name, name_of, survey
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -38,8 +39,7 @@ OPAQUE = IGNORED_TAGS - {"physics", "material"} | CONSTRAINTS
 _MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})
 _MODEL_CHILDREN = frozenset({"pose", "static"})
 _PARTS = frozenset({"link", "joint", "frame", "model", "include", "drake:joint"})
-_INCLUDE = frozenset({"uri", "name", "pose", "static", "placement_frame"})
-_PARAMETERS = "experimental:params"
+_INCLUDE = frozenset({"uri", "name", "pose", "static", "placement_frame", PARAMETERS})
 
 
 @dataclass(slots=True)
@@ -99,6 +99,7 @@ class Includes:
     def __init__(self, folders: ModelFolders, frames: Frames, values: Values) -> None:
         self._folders, self._frames, self._values = folders, frames, values
         self._notes: Notes = values.notes
+        self._changes = Changes(values.notes)
         self.canonical: list[tuple[Scope, str, str, int | None]] = []
 
     def members(self, elements: list[Element], scope: Scope, origin: Origin) -> list[Member]:
@@ -134,16 +135,10 @@ class Includes:
 
     def _included(self, element: Element, scope: Scope, origin: Origin) -> list[Member]:
         subject = f"include{origin.label}"
-        parts = survey(
-            element, subject, _INCLUDE, frozenset({"merge"}), self._notes, repeated=frozenset({_PARAMETERS})
-        )  # fmt: skip
+        parts = survey(element, subject, _INCLUDE, frozenset({"merge"}), self._notes)
         uri = self._values.reference(parts, "uri", subject, element.line)
         subject = f"include {quoted(uri)}{origin.label}"
         merge = self._values.flag_of(element, "merge", subject, False)
-        for each in element.children:
-            if each.tag == _PARAMETERS:
-                message = f"<{_PARAMETERS}> changes what is included; it is not read, and the model is that of its file"
-                self._notes.gather("sdf-include", subject, message, each.line)
         given = self._given(parts, subject, element)
         try:
             model, inner = self._opened(uri, origin)
@@ -153,6 +148,8 @@ class Includes:
             message = "the file holds lights or actors alone, which have no part in dynamics"
             self._notes.gather("sdf-include", subject, message, element.line, "info")
             return []
+        if PARAMETERS in parts:
+            model = self._changes.apply(model, parts[PARAMETERS], subject, inner.version)
         member = Member(model, scope, inner, given)
         return self._merged(member) if merge else [member]
 
