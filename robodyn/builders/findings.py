@@ -191,6 +191,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "warning",
         "a link gives no mass or no moments of inertia; SDF's defaults, 1 kg and 1 kg m^2, are used",
     ),
+    "sdf-density-not-used": (
+        "warning",
+        'a `<density>` of a link whose inertia is not computed from shapes (`auto="true"`); an info where mass and '
+        "moments are given",
+    ),
     "sdf-auto-inertial": (
         "warning",
         "an inertia that is computed from shapes (`auto`) is given as well; what is given is not used",

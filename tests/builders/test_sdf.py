@@ -509,6 +509,42 @@ def test_defaults_of_sdf():
     assert np.array_equal(rd.load_sdf(world.format(""), gravity=(1, 0, 0)).gravity, [1, 0, 0])
 
 
+@pytest.mark.parametrize(
+    ("inertial", "message"),
+    [
+        (None, "without <inertial>: SDF's defaults are used, 1 kg and moments of 1 kg m^2"),
+        ("", "without <inertia>, <mass>: SDF's defaults are used, 1 kg and moments of 1 kg m^2"),
+        ("<mass>2</mass>", "without <inertia>: SDF's defaults are used, moments of 1 kg m^2"),
+        ("<mass/><inertia><ixx>3</ixx><iyy>3</iyy><izz>3</izz></inertia>",
+         "without <mass>: SDF's defaults are used, 1 kg"),
+        ("<mass>2</mass><inertia><ixx>3</ixx><iyy> </iyy><izz>3</izz></inertia>",
+         "without <iyy>: SDF's defaults are used, moments of 1 kg m^2"),
+        ("<mass>2</mass><inertia><ixx>3</ixx><iyy>3</iyy><izz>3</izz></inertia>", None),
+    ],
+)  # fmt: skip
+def test_the_defaults_that_are_used_are_named_alone(inertial, message):
+    text = "" if inertial is None else f"<inertial>{inertial}</inertial>"
+    report = rd.load_sdf(sdf(f'<link name="a">{text}</link>')).report
+    assert [each.message for each in report if each.code == "sdf-default-inertial"] == ([message] if message else [])
+
+
+@pytest.mark.parametrize("where", ["inertial", "collision", "nowhere"])
+def test_a_density_counts_with_auto_alone(where):
+    density = "<density>2700</density>"
+    shape = f'<collision name="c">{density if where == "collision" else ""}<geometry><box/></geometry></collision>'
+    inside = density if where == "inertial" else ""
+    given = "<mass>2</mass><inertia><ixx>3</ixx><iyy>3</iyy><izz>3</izz></inertia>"
+    for inertial, severity, mass in (
+        (f"<inertial>{inside}</inertial>", "warning", 1.0),
+        (f"<inertial>{given}{inside}</inertial>", "info", 2.0),
+        (f'<inertial auto="true">{inside}</inertial>', None, 1000.0 if where == "nowhere" else 2700.0),
+    ):
+        model = rd.load_sdf(sdf(f'<link name="a">{inertial}{shape}</link>', version="1.11"))
+        said = [each.severity for each in model.report if each.code == "sdf-density-not-used"]
+        assert said == ([severity] if severity and where != "nowhere" else [])
+        assert relative(model.total_mass, mass) < SMALL
+
+
 def test_models_are_named_and_chosen():
     text = (
         '<sdf version="1.9"><world name="w"><include><uri>model://sun</uri></include>'
@@ -594,7 +630,9 @@ def test_gearboxes_that_no_joints_can_have_are_left_out():
     first, named = joint("first", "ground", "wheel"), "<gearbox_reference_body>ground</gearbox_reference_body>"
     second = joint("second", "ground", "pinion")
     cases = {
-        "does not say all": first + second + gear("", other="pinion"),
+        "does not say its <gearbox_reference_body>;": first + second + gear("", other="pinion"),
+        "does not say its <axis> and <axis2>;": first + second + joint("g", "wheel", "pinion", "gearbox", more=named),
+        "does not say its <axis2>;": first + second + joint("g", "wheel", "pinion", "gearbox", more=named + axis()),
         "not those of the joints": first + second + gear(named),
         "no single joint": first + joint("k", "wheel", "pinion") + gear(named),
         "both of its links": first + joint("k", "wheel", "pinion", "prismatic") + gear(named),
@@ -603,6 +641,7 @@ def test_gearboxes_that_no_joints_can_have_are_left_out():
         model = rd.load_sdf(sdf(*GEARED, text))
         (found,) = [each for each in model.report if each.code == "sdf-loop"]
         assert message in found.message and found.severity == "warning" and not model.constraints
+        assert "axis-not-used" not in codes(model)
 
 
 def test_mimics_of_axes_and_of_drake():
@@ -690,7 +729,8 @@ def test_every_finding_is_reached(tmp_path):
         POSE,
         link("a", more="<gravity>false</gravity><kinematic>1</kinematic><visual name='v'><geometry/></visual>"),
         '<link name="d"><inertial auto="1"><pose/></inertial><collision><geometry><box/></geometry></collision></link>',
-        '<link name="b"><inertial><fluid_added_mass><xx>1</xx></fluid_added_mass></inertial></link>',
+        '<link name="b"><inertial><fluid_added_mass><xx>1</xx></fluid_added_mass><density>7</density></inertial>'
+        "</link>",
         link("c"),
         joint("j", "b", "a", more=axis("0 0 1", "<dynamics><spring_stiffness>3</spring_stiffness></dynamics>")),
         joint("k", "a", "b"),
