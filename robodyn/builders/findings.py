@@ -175,6 +175,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "a joint closes a loop, or is a gearbox: a constraint of the model; a warning where it is left out, as a joint "
         "for which there is no constraint",
     ),
+    "sdf-several-models": (
+        "warning",
+        "a file has several models and no world; all are loaded, where SDF allows one, and Drake and Gazebo refuse the "
+        "file or load the first",
+    ),
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
     "sdf-include": (
         "warning",

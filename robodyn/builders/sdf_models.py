@@ -127,6 +127,10 @@ class _Reader:
             raise LoadError("the file holds no model; at least one is needed")
         if len(models) == 1:
             self._name = models[0].checked_name("model")
+        elif not worlds:
+            for model in models[1:]:
+                message = "one more model without a world, where SDF allows one; all are loaded"
+                self._notes.gather("sdf-several-models", model.subject("model", model.name), message, model.line)
         beside = [each for each in members if each.element.tag in ("frame", "joint")]
         for part in beside if wanted is None else ():
             self._names["link" if part.element.tag == "frame" else "joint"].add(part.name)

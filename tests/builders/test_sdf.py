@@ -562,6 +562,18 @@ def test_models_are_named_and_chosen():
         rd.load_sdf(text.replace("<include><uri>model://sun</uri></include>", ""), model="z")
 
 
+def test_several_models_without_a_world_are_loaded_and_named():
+    """SDF allows one: Drake refuses the file, older versions of libsdformat take the first."""
+    two = '<model name="x"><link name="a"/></model>\n<model name="y"><link name="a"/></model>'
+    for text, models in ((two, ()), (f'{two}<model name="z">{link("b")}</model>', ('model "z"',))):
+        model = rd.load_sdf(f'<sdf version="1.9">{text}</sdf>')
+        assert model.link_names[1:3] == ("x::a", "y::a")
+        (found,) = [each for each in model.report if each.code == "sdf-several-models"]
+        assert found.severity == "warning" and found.elements == ('model "y"', *models) and found.line == 2
+    assert "sdf-several-models" not in codes(rd.load_sdf(f'<sdf version="1.9">{two}</sdf>', model="y"))
+    assert "sdf-several-models" not in codes(rd.load_sdf(f'<sdf version="1.9"><world name="w">{two}</world></sdf>'))
+
+
 def test_the_world_and_its_only_model_are_scopes_of_their_own():
     """What is only in the model goes without its name, as in files where nothing is called alike."""
     inner = f'<model name="cart">{link("mark")}</model>'  # its full name is that which the model's own has got
@@ -743,7 +755,7 @@ def test_every_finding_is_reached(tmp_path):
     (tmp_path / "sun.sdf").write_text('<sdf version="1.9"><light name="sun" type="point"/></sdf>')
     wanted = {code for code in FINDINGS if code.startswith("sdf-")} | {"repeated-tag"}
     path = tmp_path / "robot.sdf"
-    path.write_text(old(text))
+    path.write_text(old(text).replace("</gazebo>", f'<model name="n">{link("a")}</model></gazebo>'))
     assert wanted <= codes(rd.load_sdf(path))
 
 
