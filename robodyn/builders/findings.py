@@ -94,7 +94,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     ),
     "dynamics-not-used": ("info", "damping, friction or armature of a fixed joint"),
     "effort-zero": ("info", "a joint's effort limit is zero; limits never enter the dynamics"),
-    "axes-not-perpendicular": ("info", "the two axes of a universal joint are not perpendicular; used as given"),
+    "axes-not-perpendicular": (
+        "info",
+        "the two axes of a universal joint are not perpendicular; used as given; a warning in SDF, which wants them so, "
+        "and where those of a `revolute2` joint are parallel",
+    ),
     "mimic-ignored": ("info", 'a mimic was dropped because of `mimic="ignore"`: the joint moves on its own'),
     "mimic-on-fixed-joint": ("warning", "a fixed joint mimics another; the mimic was dropped"),
     "mimic-of-fixed-joint": ("warning", "a joint mimics a fixed joint; it is welded at its offset"),

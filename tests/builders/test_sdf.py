@@ -492,6 +492,33 @@ def test_revolute2_is_two_joints_with_their_own_limits():
     assert relative(dyn.inverse_dynamics(q, np.zeros(2), qdd), np.repeat(tau, 2)) < SMALL
 
 
+@pytest.mark.parametrize(
+    ("kind", "one", "other", "message"),
+    [
+        ("universal", axis("0 0 1"), axis("0 1 0", tag="axis2"), None),
+        ("universal", axis("0.707 0 0.707"), axis("-0.7071 0.001 0.7071", tag="axis2"), None),
+        ("universal", axis("0 0 1"), axis("0 1 1", tag="axis2"), "meet at 45 degrees, not 90; used as given"),
+        ("universal", axis("0 0 1"), axis("0 3 -4", tag="axis2"), "meet at 143.1 degrees, not 90; used as given"),
+        ("universal", "<axis/>", "<axis2/>", "meet at 0 degrees, not 90; both turn alike"),
+        ("universal", axis("0 0 1"), axis("0 0 -1", tag="axis2"), "meet at 180 degrees, not 90; both turn alike"),
+        ("universal", axis("0 0 1"), axis("0 0 1", tag="axis2", expressed_in="b"), "meet at 30 degrees, not 90; used"),
+        ("revolute2", axis("0 0 1"), axis("0 1 1", tag="axis2"), None),
+        ("revolute2", axis("0 0 1"), axis("0 0 2", tag="axis2"), "meet at 0 degrees, not 90; both turn alike"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_angle_of_two_axes(kind, one, other, message, turned):
+    """The joint's frame is a's, and b is turned about x by 30 degrees."""
+    pose = f"<pose relative_to='__model__'/>{one}{other}"
+    b = link("b", "<pose degrees='true'>0 0 1 30 0 0</pose>")
+    held = joint("w", "world", "b" if turned else "a", "fixed")
+    model = rd.load_sdf(sdf(link("a"), b, joint("j", "a", "b", kind, more=pose), held))
+    found = [each for each in model.report if each.code == "axes-not-perpendicular"]
+    assert [(each.severity, each.elements) for each in found] == ([("warning", ('joint "j"',))] if message else [])
+    assert not message or message in found[0].message
+    assert (rd.Dynamics(model).singularity() is not None) == bool(message and "both turn" in message)
+
+
 def test_defaults_of_sdf():
     model = rd.load_sdf('<sdf version="1.9"><model name="m"><link name="a"/></model></sdf>')
     assert np.array_equal(model.inertia[0], [1, 0, 0, 0, 1, 0, 0, 1, 0, 1]) and "sdf-default-inertial" in codes(model)
