@@ -96,8 +96,8 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "effort-zero": ("info", "a joint's effort limit is zero; limits never enter the dynamics"),
     "axes-not-perpendicular": (
         "info",
-        "the two axes of a universal joint are not perpendicular; used as given; a warning in SDF, which wants them so, "
-        "and where those of a `revolute2` joint are parallel",
+        "the two axes of a universal joint are not perpendicular; used as given. A warning in SDF, which wants them "
+        "so, and where those of a `revolute2` joint are parallel",
     ),
     "mimic-ignored": ("info", 'a mimic was dropped because of `mimic="ignore"`: the joint moves on its own'),
     "mimic-on-fixed-joint": ("warning", "a fixed joint mimics another; the mimic was dropped"),

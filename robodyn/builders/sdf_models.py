@@ -314,15 +314,15 @@ class _Reader:
         for edge in self._edges:
             part, scope, frames = edge.part, edge.scope, self._frames
             subject, line = edge.subject, part.line
-            edge.parent = frames.carrier(scope, part.parent, subject, line)
-            edge.child = frames.find(scope, part.child, subject, line)
+            edge.parent = frames.carrier(scope, part.parent, subject, line, edge.node)
+            edge.child = frames.find(scope, part.child, subject, line, edge.node)
             if part.reference:
-                edge.reference = frames.carrier(scope, part.reference, subject, line)
+                edge.reference = frames.carrier(scope, part.reference, subject, line, edge.node)
             drakes = part.type == "planar"
             edge.from_parent, edge.from_child = (edge.parent, edge.child) if drakes else (edge.node, edge.node)
             for axis in part.axes:
                 where = axis.expressed_in
-                edge.axes_in.append(frames.find(scope, where, subject, line) if where else edge.from_child)
+                edge.axes_in.append(frames.find(scope, where, subject, line, edge.node) if where else edge.from_child)
                 edge.leaders.append(self._leader(axis, scope, subject, line))
 
     def _leader(self, axis: Axis, scope: Scope, subject: str, line: int | None) -> tuple[str, int] | None:

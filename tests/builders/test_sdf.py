@@ -833,7 +833,18 @@ BROKEN = {
     "quaternion": (sdf(link("a", '<pose rotation_format="quat_xyzw">0 0 0 0 0 0 0</pose>')), "has norm 0"),
     "degrees": (sdf(link("a", '<pose degrees="maybe"/>')), "neither true nor false"),
     "inertial pose": (sdf('<link name="a"><inertial><pose relative_to="b"/></inertial></link>'), "no frame here"),
-    "unknown frame": (sdf(link("a", '<pose relative_to="A"/>')), 'no frame "A"; near it are "a"'),
+    "unknown frame": (sdf(link("a"), link("b", '<pose relative_to="A"/>')), 'no frame "A"; near it are "a"$'),
+    "unknown frame, itself near": (sdf(link("a", '<pose relative_to="A"/>')), 'no frame "A"; near it are none at all'),
+    "unknown link": (sdf(link("wheel"), joint("wheel_1", "wheel", "wheel_2")), '"wheel_2"; near it are "wheel"$'),
+    "unknown parent": (sdf(link("wheel"), joint("wheel_1", "wheel_2", "wheel")), '"wheel_2"; near it are "wheel"$'),
+    "unknown axis": (
+        sdf(link("a"), link("b"), joint("j", "a", "b", more=axis(expressed_in="J"))),
+        'joint "j" .*no frame "J"; near it are "a", "b"$',
+    ),
+    "unknown in a nested model": (
+        sdf(f'<model name="n">{link("wheel")}</model>', joint("j", "n::wheels", "n::wheel")),
+        'no frame "n::wheels"; near it are "n::wheel"$',
+    ),
     "itself": (sdf(link("a", '<pose relative_to="a"/>')), "which is itself"),
     "circle": (
         sdf(link("a", '<pose relative_to="b"/>'), link("b", '<pose relative_to="a"/>')),
