@@ -890,6 +890,19 @@ def test_what_is_refused(name):
         rd.load_sdf(text)
 
 
+def test_moments_that_break_the_triangle_inequality_are_read_by_strict_too():
+    """They are those of no body, and a warning: many files have them. Half as negative as the largest is refused."""
+    text = '<link name="a"><inertial><mass>1.5</mass><inertia><ixx>0.035</ixx><iyy>{}</iyy><izz>0.1</izz></inertia>'
+    text = sdf(f"{text}</inertial></link>")
+    model = rd.load_sdf(text.format(0.045))
+    assert {"inertia-triangle"} == {each.code for each in model.report if each.severity != "info"}
+    assert np.array_equal(model.inertia[0], rd.load_sdf(text.format(0.045), strict=False).inertia[0])
+    assert np.array_equal(model.inertia[0, 4:], [0.035, 0, 0, 0.045, 0, 0.1])
+    with pytest.raises(rd.LoadError, match="negative principal moment"):
+        rd.load_sdf(text.format(-0.06))
+    assert "negative-inertia" in codes(rd.load_sdf(text.format(-0.06), strict=False))
+
+
 def test_options_are_checked():
     text = sdf(link("a"), joint("j", "world", "a", "fixed"))
     for options, message in (({"base": "free"}, "base"), ({"model": 3}, "model"), ({"mimic": "no"}, "mimic")):
