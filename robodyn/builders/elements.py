@@ -58,15 +58,15 @@ class Element:
 
 def parse_xml(
     data: bytes,
-    root: str | None,
+    root: str | tuple[str, ...] | None,
     opaque: frozenset[str],
     take: Callable[[Element], None],
     texts: bool = False,
     depth: int = MAX_DEPTH,
     notes: Notes | None = None,
 ) -> Element:
-    """Parse an XML document whose root element must have the tag `root`, or any where that is None, and return that
-    element.
+    """Parse an XML document whose root element must have the tag `root`, of several any, or any at all where that is
+    None, and return that element.
 
     Each child of the root is given to `take` when it is complete and the next one begins, and not kept, so that memory
     does not hold the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where
@@ -80,6 +80,7 @@ def parse_xml(
     nothing = Element("", {}, None)
     opened = [nothing] * depth  # from the root to the element that was opened last, which may have ended
     ended: list[str] = []  # tags of those that have; how many are open is the difference
+    roots = (root,) if isinstance(root, str) else root or ()
     heard = texts or _may_have_text(data)
     count = inside = 0  # elements so far, and open ones where contents are skipped, with the opaque one
     taken = 0  # children of the root that `take` was given
@@ -101,9 +102,9 @@ def parse_xml(
         if above > 1:
             opened[above - 1].children.append(element)
         elif not above:
-            if root is not None and name != root:
+            if roots and name not in roots:
                 raise LoadError(
-                    f"not a robot file: the root element is {quoted(name)}, not {quoted(root)}"
+                    f"not a robot file: the root element is {quoted(name)}, not {quoted(roots[0])}"
                     + reads_root(name, attributes)
                 )
         elif count > 2:
@@ -161,7 +162,7 @@ def parse_xml(
         return opened[0]
     finally:  # parser and functions hold each other
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
-    mended = mend(data, root or "file", depth, MAX_ELEMENTS, notes)
+    mended = mend(data, roots[0] if roots else "file", depth, MAX_ELEMENTS, notes)
     # What was given to `take` stood before the first error, and stands there again.
     left = chain(repeat(_skip, taken), repeat(take))
     return parse_xml(mended, root, opaque, lambda element: next(left)(element), texts, depth)

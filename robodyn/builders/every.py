@@ -59,7 +59,7 @@ def load(source: Any, /, **options: Any) -> Model:
     elif not exact.is_a(source, str, bytes, bytearray, memoryview) and not readable(source):
         return _by("load_urdf", source, options)  # a robot object
     data = read_source(source)
-    reader = {"mujoco": "load_mjcf", "sdf": "load_sdf"}.get(_root(data), "load_urdf")
+    reader = {"mujoco": "load_mjcf", "sdf": "load_sdf", "gazebo": "load_sdf"}.get(_root(data), "load_urdf")
     # A file is read again by its reader, which may want what is beside it; what was open is at its end.
     again = data if path is None and not exact.is_a(source, str) else source
     return _by("load_mjcf" if is_binary(data) else reader, again, options)

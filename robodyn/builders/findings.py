@@ -94,7 +94,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     ),
     "dynamics-not-used": ("info", "damping, friction or armature of a fixed joint"),
     "effort-zero": ("info", "a joint's effort limit is zero; limits never enter the dynamics"),
-    "axes-not-perpendicular": ("info", "the two axes of a universal joint are not perpendicular; used as given"),
+    "axes-not-perpendicular": (
+        "info",
+        "the two axes of a universal joint are not perpendicular; used as given. A warning in SDF, which wants them "
+        "so, and where those of a `revolute2` joint are parallel",
+    ),
     "mimic-ignored": ("info", 'a mimic was dropped because of `mimic="ignore"`: the joint moves on its own'),
     "mimic-on-fixed-joint": ("warning", "a fixed joint mimics another; the mimic was dropped"),
     "mimic-of-fixed-joint": ("warning", "a joint mimics a fixed joint; it is welded at its offset"),
@@ -169,16 +173,22 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "Coulomb friction differs in the two directions; that of positive velocities is used",
     ),
     # Found while SDF is read.
+    "sdf-old-root": ("info", "the root element is `<gazebo>` with a version, as of SDF until 1.2; read as `<sdf>`"),
     "sdf-loop": (
         "info",
         "a joint closes a loop, or is a gearbox: a constraint of the model; a warning where it is left out, as a joint "
         "for which there is no constraint",
     ),
+    "sdf-several-models": (
+        "warning",
+        "a file has several models and no world; all are loaded, where SDF allows one, and Drake and Gazebo refuse the "
+        "file or load the first",
+    ),
     "sdf-constraint": ("warning", "what holds bodies beyond joints has no part in the model"),
     "sdf-include": (
         "warning",
-        "an `<include>` changes what it includes by elements that are not read (`<experimental:params>`), or merges a "
-        "static model, whose links move; an info where a file holds lights and actors alone",
+        "an `<include>` merges a static model, whose links move; an info where `<experimental:params>` change what is "
+        "included, or a file holds lights and actors alone",
     ),
     "sdf-static-around": (
         "warning",
@@ -189,6 +199,11 @@ _CODES: dict[str, tuple[Severity, str]] = {
     "sdf-default-inertial": (
         "warning",
         "a link gives no mass or no moments of inertia; SDF's defaults, 1 kg and 1 kg m^2, are used",
+    ),
+    "sdf-density-not-used": (
+        "warning",
+        'a `<density>` of a link whose inertia is not computed from shapes (`auto="true"`); an info where mass and '
+        "moments are given",
     ),
     "sdf-auto-inertial": (
         "warning",

@@ -12,6 +12,7 @@ _ROOTS = {
     "robot": ("URDF", "robodyn.load_urdf"),
     "mujoco": ("MJCF", "robodyn.load_mjcf"),
     "sdf": ("SDF", "robodyn.load_sdf"),
+    "gazebo": ("old SDF", "robodyn.load_sdf"),
 }
 """By root elements of XML."""
 _STARTS = (
@@ -40,6 +41,8 @@ def reads_root(tag: str, attributes: Container[str] = ()) -> str:
         return "; it is xacro: give its path to robodyn.load_xacro"
     if tag == "mujocoinclude":
         return "; it is a part of MJCF: give the file that includes it to robodyn.load_mjcf"
+    if tag == "gazebo" and "version" not in attributes:
+        return ", and has no version, as old SDF has; the <gazebo> of URDF stands inside of <robot>"
     format, reader = _ROOTS.get(tag, ("", ""))
     return f"; it is {format}: give it to {reader}" if format else ""
 

@@ -28,7 +28,9 @@ def load_urdf(
         source: a path, XML text, bytes, a file object, or a robot object of urdfpy, urchin or yourdfpy.
         base: "fixed" welds the root link to the world, "floating" gives it six degrees of freedom.
         mimic: "follow": a mimicking joint has no coordinate of its own and follows its master; "ignore": it is free.
-        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
+            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
+            the triangle inequality are used and reported in any case.
         gravity: acceleration of free fall in world coordinates, m/s^2.
 
     Returns:

@@ -66,7 +66,9 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
             exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
             that are linear in joints' coordinates become `model.constraints`, which hold exactly, too; a weld with
             a `torquescale` of zero holds no turn.
-        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
+            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
+            the triangle inequality are used and reported in any case.
 
     Returns:
         The model, with MuJoCo's gravity, armature, damping, friction and limits.

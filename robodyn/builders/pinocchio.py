@@ -51,7 +51,9 @@ def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
 
     Args:
         pin_model: the model; it is not changed.
-        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
+            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
+            the triangle inequality are used and reported in any case.
 
     Raises:
         LoadError: a joint that this library has not, or an unusable robot.

@@ -52,7 +52,9 @@ def load_sdf(
         base: None: as the file says; "fixed": links that no joint holds are welded to the world where the file has
             them; "floating": they float, those of static models too.
         mimic: "follow": a mimicking joint has no coordinate of its own and follows its master; "ignore": it is free.
-        strict: whether inertias that no body can have are refused; if not, they are used and reported.
+        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
+            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
+            the triangle inequality are used and reported in any case.
         gravity: acceleration of free fall in world coordinates, m/s^2. None: the world's, which without an element is
             (0, 0, -9.8); (0, 0, -9.81) for files without a world.
         model_dirs: where models are that the file includes: folders that hold models, or a dictionary of the names in

@@ -104,7 +104,7 @@ class ModelFolders:
         if path not in self._roots:
             tops: list[Element] = []
             data = read_path(str(path))
-            self._roots[path] = len(data), parse_xml(data, "sdf", opaque, tops.append, texts=True, notes=notes), tops
+            self._roots[path] = len(data), parse_xml(data, ROOTS, opaque, tops.append, texts=True, notes=notes), tops
         size, root, tops = self._roots[path]
         self._spend(size)
         return root, tops
@@ -195,6 +195,9 @@ def _named_by(config: Path, data: bytes) -> str:
 
 OLDEST, NEWEST = (1, 2), (1, 12)
 """Versions of SDF that are known here."""
+
+ROOTS = ("sdf", "gazebo")
+"""Root elements of SDF; the second one until version 1.2."""
 
 
 def version_of(text: str) -> tuple[int, int] | None:

@@ -89,11 +89,11 @@ class Frames:
         Raises:
             LoadError: a name that no frame has, frames given in a circle, or numbers that overflow.
         """
-        for frame in self._frames:
-            frame.under = self._found(frame.under, frame)
-            frame.held_by = self._found(frame.held_by, frame)
+        for node, frame in enumerate(self._frames):
+            frame.under = self._found(frame.under, node)
+            frame.held_by = self._found(frame.held_by, node)
         for model, scope, name in reversed(self._placed):  # inner models first: an outer one may go through them
-            self._move(model, self._found((scope, name), self._frames[model]))
+            self._move(model, self._found((scope, name), model))
         parents = [_known(frame.under) for frame in self._frames]
         order = self._order(parents, "the poses")
         self._in_world = [IDENTITY] * len(self._frames)
@@ -110,8 +110,9 @@ class Frames:
         """The link, or the world, that a frame moves with."""
         return self._bodies[node]
 
-    def find(self, scope: Scope, name: str, subject: str, line: int | None) -> int:
-        """The frame of a name in a scope, such as "arm", "__model__" or "gripper::finger".
+    def find(self, scope: Scope, name: str, subject: str, line: int | None, own: int = -1) -> int:
+        """The frame of a name in a scope, such as "arm", "__model__" or "gripper::finger". `own`: the frame of what
+        names it, which is not what was meant.
 
         Raises:
             LoadError: there is none.
@@ -128,14 +129,15 @@ class Frames:
             inner, rest = inner.scopes[first], after
         if name == "world":
             return WORLD
-        near = ", ".join(quoted(each) for each in near_misses(rest, inner.names, 3))
+        others = [each for each, node in inner.names.items() if node != own]
+        near = ", ".join(quoted(name.removesuffix(rest) + each) for each in near_misses(rest, others, 3))
         raise LoadError(
             f"{subject}{at_line(line)}: there is no frame {quoted(name)}; near it are {near or 'none at all'}"
         )
 
-    def carrier(self, scope: Scope, name: str, subject: str, line: int | None) -> int:
+    def carrier(self, scope: Scope, name: str, subject: str, line: int | None, own: int = -1) -> int:
         """The frame of a name that "world" may be, which means the world whatever else is called so."""
-        return WORLD if name == "world" else self.find(scope, name, subject, line)
+        return WORLD if name == "world" else self.find(scope, name, subject, line, own)
 
     def relative(self, of: int, in_: int) -> Transform:
         """The transform from the frame `in_` to the frame `of`, at the poses of the file."""
@@ -164,11 +166,12 @@ class Frames:
         found.setdefault(WORLD, self._in_world[node])
         return found
 
-    def _found(self, named: int | tuple[Scope, str], frame: _Frame) -> int:
+    def _found(self, named: int | tuple[Scope, str], node: int) -> int:
         if isinstance(named, int):
             return named
-        found = self.find(*named, frame.subject, frame.line)
-        if self._frames[found] is frame:
+        frame = self._frames[node]
+        found = self.find(*named, frame.subject, frame.line, node)
+        if found == node:
             raise LoadError(f"{frame.subject}{at_line(frame.line)} is given by {quoted(named[1])}, which is itself")
         return found
 

@@ -71,7 +71,7 @@ class Gears:
     ) -> Coupling | str:
         """The constraint, or why there is none."""
         if gearbox.reference is None or len(gearbox.part.axes) < 2:
-            return "it does not say all of <gearbox_reference_body>, <axis> and <axis2>"
+            return f"it does not say its {' and '.join(gearbox.part.missing)}"
         reference = oriented[self.link[gearbox.reference]]
         joints: dict[str, float] = {}
         for k, (end, factor) in enumerate(((gearbox.parent, gearbox.part.ratio), (gearbox.child, 1.0))):

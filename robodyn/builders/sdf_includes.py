@@ -6,6 +6,7 @@ from dataclasses import field
 
 from robodyn.builders.elements import Element
 from robodyn.builders.findings import Notes, at_line
+from robodyn.builders.formats import reads_root
 from robodyn.builders.sdf_files import (
     MAX_CHAIN,
     NEWEST,
@@ -17,6 +18,7 @@ from robodyn.builders.sdf_files import (
     version_of,
 )
 from robodyn.builders.sdf_frames import WORLD, Frames, Scope
+from robodyn.builders.sdf_params import PARAMETERS, Changes
 from robodyn.builders.sdf_values import IGNORED_TAGS, NONE, Values, allowed_name, name_of, survey
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -37,8 +39,7 @@ OPAQUE = IGNORED_TAGS - {"physics", "material"} | CONSTRAINTS
 _MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})
 _MODEL_CHILDREN = frozenset({"pose", "static"})
 _PARTS = frozenset({"link", "joint", "frame", "model", "include", "drake:joint"})
-_INCLUDE = frozenset({"uri", "name", "pose", "static", "placement_frame"})
-_PARAMETERS = "experimental:params"
+_INCLUDE = frozenset({"uri", "name", "pose", "static", "placement_frame", PARAMETERS})
 
 
 @dataclass(slots=True)
@@ -98,6 +99,7 @@ class Includes:
     def __init__(self, folders: ModelFolders, frames: Frames, values: Values) -> None:
         self._folders, self._frames, self._values = folders, frames, values
         self._notes: Notes = values.notes
+        self._changes = Changes(values.notes)
         self.canonical: list[tuple[Scope, str, str, int | None]] = []
 
     def members(self, elements: list[Element], scope: Scope, origin: Origin) -> list[Member]:
@@ -133,16 +135,10 @@ class Includes:
 
     def _included(self, element: Element, scope: Scope, origin: Origin) -> list[Member]:
         subject = f"include{origin.label}"
-        parts = survey(
-            element, subject, _INCLUDE, frozenset({"merge"}), self._notes, repeated=frozenset({_PARAMETERS})
-        )  # fmt: skip
+        parts = survey(element, subject, _INCLUDE, frozenset({"merge"}), self._notes)
         uri = self._values.reference(parts, "uri", subject, element.line)
         subject = f"include {quoted(uri)}{origin.label}"
         merge = self._values.flag_of(element, "merge", subject, False)
-        for each in element.children:
-            if each.tag == _PARAMETERS:
-                message = f"<{_PARAMETERS}> changes what is included; it is not read, and the model is that of its file"
-                self._notes.gather("sdf-include", subject, message, each.line)
         given = self._given(parts, subject, element)
         try:
             model, inner = self._opened(uri, origin)
@@ -152,6 +148,8 @@ class Includes:
             message = "the file holds lights or actors alone, which have no part in dynamics"
             self._notes.gather("sdf-include", subject, message, element.line, "info")
             return []
+        if PARAMETERS in parts:
+            model = self._changes.apply(model, parts[PARAMETERS], subject, inner.version)
         member = Member(model, scope, inner, given)
         return self._merged(member) if merge else [member]
 
@@ -217,12 +215,18 @@ def foremost(members: list[Member]) -> str:
 
 
 def version_in(root: Element, label: str, notes: Notes) -> tuple[int, int]:
-    """The version of a file.
+    """The version of a file, whose root may be that of old SDF.
 
     Raises:
         LoadError: it is older than what is read, or none.
     """
     survey(root, f"sdf{label}", NONE, frozenset({"version"}), notes)
+    if root.tag != "sdf":
+        if "version" not in root.attributes:
+            text = f"not a robot file: the root element is {quoted(root.tag)}{reads_root(root.tag)}"
+            raise LoadError(f"{text}{at_line(root.line)}")
+        message = f"the root element is <{root.tag}>, as SDF of version 1.2 has it; read as <sdf>"
+        notes.gather("sdf-old-root", f"sdf{label}", message, root.line)
     given = root.attributes.get("version", "").strip()
     version = version_of(given) or (1, 0)
     if version < OLDEST:

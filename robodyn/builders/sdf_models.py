@@ -9,7 +9,7 @@ from typing import Any
 
 from robodyn.builders.elements import Element, parse_xml
 from robodyn.builders.findings import Notes, at_line, listed
-from robodyn.builders.sdf_files import ModelFolders, Origin
+from robodyn.builders.sdf_files import ROOTS, ModelFolders, Origin
 from robodyn.builders.sdf_frames import WORLD, Frames, Scope
 from robodyn.builders.sdf_geometries import Shapes
 from robodyn.builders.sdf_includes import CONSTRAINTS, OPAQUE, Includes, Member, foremost, version_in
@@ -88,7 +88,7 @@ def read_file(data: bytes, path: str | None, model_dirs: Any, model: str | None,
     """
     folders = ModelFolders(path, model_dirs)
     tops: list[Element] = []
-    root = parse_xml(data, "sdf", OPAQUE, tops.append, texts=True, notes=notes)
+    root = parse_xml(data, ROOTS, OPAQUE, tops.append, texts=True, notes=notes)
     paths = () if path is None else (Path(os.path.realpath(path)),)
     origin = Origin(version_in(root, "", notes), folders.home, paths=paths)
     return _Reader(notes, folders, origin).read(tops, model)
@@ -127,6 +127,10 @@ class _Reader:
             raise LoadError("the file holds no model; at least one is needed")
         if len(models) == 1:
             self._name = models[0].checked_name("model")
+        elif not worlds:
+            for model in models[1:]:
+                message = "one more model without a world, where SDF allows one; all are loaded"
+                self._notes.gather("sdf-several-models", model.subject("model", model.name), message, model.line)
         beside = [each for each in members if each.element.tag in ("frame", "joint")]
         for part in beside if wanted is None else ():
             self._names["link" if part.element.tag == "frame" else "joint"].add(part.name)
@@ -310,15 +314,15 @@ class _Reader:
         for edge in self._edges:
             part, scope, frames = edge.part, edge.scope, self._frames
             subject, line = edge.subject, part.line
-            edge.parent = frames.carrier(scope, part.parent, subject, line)
-            edge.child = frames.find(scope, part.child, subject, line)
+            edge.parent = frames.carrier(scope, part.parent, subject, line, edge.node)
+            edge.child = frames.find(scope, part.child, subject, line, edge.node)
             if part.reference:
-                edge.reference = frames.carrier(scope, part.reference, subject, line)
+                edge.reference = frames.carrier(scope, part.reference, subject, line, edge.node)
             drakes = part.type == "planar"
             edge.from_parent, edge.from_child = (edge.parent, edge.child) if drakes else (edge.node, edge.node)
             for axis in part.axes:
                 where = axis.expressed_in
-                edge.axes_in.append(frames.find(scope, where, subject, line) if where else edge.from_child)
+                edge.axes_in.append(frames.find(scope, where, subject, line, edge.node) if where else edge.from_child)
                 edge.leaders.append(self._leader(axis, scope, subject, line))
 
     def _leader(self, axis: Axis, scope: Scope, subject: str, line: int | None) -> tuple[str, int] | None:

@@ -74,7 +74,8 @@ class Axis:
 class JointPart:
     """A `<joint>`: names as written, the pose of its frame and the frame that is given in ("" for the child's).
 
-    `ratio`, `reference`: of a gearbox, which has both axes or none; "" where no reference body is named."""
+    `ratio`, `reference`: of a gearbox, which has both axes or none; "" where no reference body is named. `missing`:
+    what a gearbox wants and does not say."""
 
     name: str
     type: str
@@ -86,6 +87,7 @@ class JointPart:
     line: int | None
     ratio: float = 1.0
     reference: str = ""
+    missing: tuple[str, ...] = ()
 
 
 def read_inertial(link: Element, parts: dict[str, Element], subject: str, values: Values, moves: bool) -> Inertial:
@@ -95,8 +97,9 @@ def read_inertial(link: Element, parts: dict[str, Element], subject: str, values
         LoadError: it is to be computed from shapes of which it cannot, or a value is none.
     """
     notes, element = values.notes, parts.get("inertial")
-    missing = ["<inertial>"]
+    missing, used = ["<inertial>"], ["1 kg", "moments of 1 kg m^2"]
     mass, pose, six = 1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)
+    densities = [part for each in link.children if each.tag == "collision" for part in each.children]
     if element is not None:
         here = f"{subject} inertial"
         own = survey(element, here, _INERTIAL_CHILDREN, frozenset({"auto"}), notes)
@@ -109,11 +112,24 @@ def read_inertial(link: Element, parts: dict[str, Element], subject: str, values
         pose = Pose(X.r, transpose(X.E))
         mass = values.number(own, "mass", here, 1.0)
         six, missing = _moments(own, here, values)
-        missing += [] if "mass" in own else ["<mass>"]
+        used = used[1:] if missing else []
+        if not _is_given(own, "mass"):
+            missing.append("<mass>")
+            used.insert(0, "1 kg")
+        densities += element.children
     if missing and moves:
-        message = f"without {', '.join(missing)}: SDF's defaults are used, 1 kg and moments of 1 kg m^2"
+        message = f"without {', '.join(missing)}: SDF's defaults are used, {' and '.join(used)}"
         notes.gather("sdf-default-inertial", subject, message, link.line)
+    for each in densities:
+        if each.tag == "density":
+            message = '<density> counts only with auto="true" of its <inertial>; it is not used'
+            notes.gather("sdf-density-not-used", subject, message, each.line, None if missing and moves else "info")
     return Inertial(mass, pose, six)
+
+
+def _is_given(parts: dict[str, Element], tag: str) -> bool:
+    """Whether there is a child with something in it; a blank one is the default."""
+    return tag in parts and bool(parts[tag].text)
 
 
 def _moments(
@@ -125,7 +141,7 @@ def _moments(
     own = survey(parts["inertia"], subject, frozenset(_MOMENTS), NONE, values.notes)
     diagonal = ("ixx", "iyy", "izz")
     xx, xy, xz, yy, yz, zz = (values.number(own, m, subject, 1.0 if m in diagonal else 0.0) for m in _MOMENTS)
-    return (xx, xy, xz, yy, yz, zz), [f"<{moment}>" for moment in diagonal if moment not in own]
+    return (xx, xy, xz, yy, yz, zz), [f"<{moment}>" for moment in diagonal if not _is_given(own, moment)]
 
 
 def read_link(element: Element, subject: str, values: Values) -> dict[str, Element]:
@@ -158,7 +174,7 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
     pose, relative_to = values.pose(parts, subject)
     types = _GEARBOX if kind == "gearbox" and {"axis", "axis2"} <= parts.keys() else _TYPES[kind]
     axes = [_axis(parts, k, of, subject, values, version, element.line) for k, of in enumerate(types)]
-    if not axes and "axis" in parts:
+    if not axes and "axis" in parts and kind != "gearbox":
         message = f"a {kind} joint has no use for its <axis>, which is not looked at"
         values.notes.gather("axis-not-used", subject, message, parts["axis"].line)
     if kind == "screw":
@@ -170,6 +186,8 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
         part.ratio = values.number(parts, "gearbox_ratio", subject, 1.0)
         given = values.text(parts, "gearbox_reference_body", subject) or ""
         part.reference = "" if given == "__default__" else given
+        wanted = {"gearbox_reference_body": part.reference, "axis": "axis" in parts, "axis2": "axis2" in parts}
+        part.missing = tuple(f"<{tag}>" for tag, there in wanted.items() if not there)
     return part
 
 

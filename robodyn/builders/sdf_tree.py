@@ -6,14 +6,17 @@ was apart: the others close loops and are cut, all in one place (`spanning_tree`
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 
+from robodyn.builders.checks import PARALLEL
 from robodyn.builders.findings import Notes
 from robodyn.builders.loops import Loop, lost
 from robodyn.builders.sdf_frames import WORLD, Frames
 from robodyn.builders.sdf_gears import TURNING, Gears
 from robodyn.builders.sdf_models import Body, Edge, SdfFile
+from robodyn.builders.values import UNIT_TOLERANCE
 from robodyn.description import ONE_COORDINATE_TYPES, Joint, Link, Mimic, Pose, RobotDescription, Vector3
 from robodyn.errors import LoadError
 from robodyn.messages import quoted
@@ -213,6 +216,8 @@ class _Tree:
         if not part.axes:
             return [Joint(edge.name, "fixed", parent, child, _pose(frames.relative(far, near)), line=edge.line)], []
         axes = [self._axis(edge, k) for k in range(len(part.axes))]
+        if len(axes) == 2:
+            self._report_angle(edge, *axes)
         to_far = from_far.inverse() if from_far is not IDENTITY else IDENTITY
         if len(axes) == 1 and part.axes[0].type in ONE_COORDINATE_TYPES:
             # About one axis the joint's frame may as well have the far link's axes, and slide along.
@@ -270,6 +275,17 @@ class _Tree:
             name = self._unused(f"{edge.name}/fixed", self._joints)
             joints.append(Joint(name, "fixed", parent, names[1], _pose(to_far), line=edge.line))
         return joints, links
+
+    def _report_angle(self, edge: Edge, one: Vector3, other: Vector3) -> None:
+        """Axes of a universal joint should be perpendicular, and two axes that are parallel are one."""
+        cosine = math.fsum(a * b for a, b in zip(one, other, strict=True))
+        parallel = 1.0 - abs(cosine) < PARALLEL**2 / 2
+        if not parallel and (edge.part.type != "universal" or abs(cosine) <= UNIT_TOLERANCE):
+            return
+        angle = math.degrees(math.acos(min(1.0, max(-1.0, cosine))))
+        said = "both turn alike, and forward dynamics will be singular" if parallel else "used as given"
+        message = f"its axes meet at {angle:.4g} degrees, not 90; {said}"
+        self._notes.gather("axes-not-perpendicular", f"joint {quoted(edge.name)}", message, edge.line, "warning")
 
     def _report_turned(self, edge: Edge) -> None:
         one = edge.part.axes[0].type in ONE_COORDINATE_TYPES

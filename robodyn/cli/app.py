@@ -47,7 +47,7 @@ Base = Annotated[
 Mimic = Annotated[
     str | None, typer.Option(metavar="follow|ignore", help="What joints that mimic others do; follow if not given.")
 ]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Use inertias that no body can have, and report them.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Use negative masses, moments and damping, and report them.")]
 Gravity = Annotated[
     str | None,
     typer.Option(metavar="X,Y,Z", help="Acceleration of free fall, m/s^2: 0,0,-9.81, or the file's, if not given."),

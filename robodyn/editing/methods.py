@@ -55,7 +55,7 @@ class Edits:
                 yz, zz.
 
         Raises:
-            ArgumentError: no such link, other shapes, or an inertia that no body can have, as when a file is read.
+            ArgumentError: no such link, other shapes, or a mass or moments of inertia that are refused in a file, too.
             NumericalError: NaN or infinity.
         """
         from robodyn.editing.inertias import with_inertia

@@ -492,6 +492,33 @@ def test_revolute2_is_two_joints_with_their_own_limits():
     assert relative(dyn.inverse_dynamics(q, np.zeros(2), qdd), np.repeat(tau, 2)) < SMALL
 
 
+@pytest.mark.parametrize(
+    ("kind", "one", "other", "message"),
+    [
+        ("universal", axis("0 0 1"), axis("0 1 0", tag="axis2"), None),
+        ("universal", axis("0.707 0 0.707"), axis("-0.7071 0.001 0.7071", tag="axis2"), None),
+        ("universal", axis("0 0 1"), axis("0 1 1", tag="axis2"), "meet at 45 degrees, not 90; used as given"),
+        ("universal", axis("0 0 1"), axis("0 3 -4", tag="axis2"), "meet at 143.1 degrees, not 90; used as given"),
+        ("universal", "<axis/>", "<axis2/>", "meet at 0 degrees, not 90; both turn alike"),
+        ("universal", axis("0 0 1"), axis("0 0 -1", tag="axis2"), "meet at 180 degrees, not 90; both turn alike"),
+        ("universal", axis("0 0 1"), axis("0 0 1", tag="axis2", expressed_in="b"), "meet at 30 degrees, not 90; used"),
+        ("revolute2", axis("0 0 1"), axis("0 1 1", tag="axis2"), None),
+        ("revolute2", axis("0 0 1"), axis("0 0 2", tag="axis2"), "meet at 0 degrees, not 90; both turn alike"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_angle_of_two_axes(kind, one, other, message, turned):
+    """The joint's frame is a's, and b is turned about x by 30 degrees."""
+    pose = f"<pose relative_to='__model__'/>{one}{other}"
+    b = link("b", "<pose degrees='true'>0 0 1 30 0 0</pose>")
+    held = joint("w", "world", "b" if turned else "a", "fixed")
+    model = rd.load_sdf(sdf(link("a"), b, joint("j", "a", "b", kind, more=pose), held))
+    found = [each for each in model.report if each.code == "axes-not-perpendicular"]
+    assert [(each.severity, each.elements) for each in found] == ([("warning", ('joint "j"',))] if message else [])
+    assert not message or message in found[0].message
+    assert (rd.Dynamics(model).singularity() is not None) == bool(message and "both turn" in message)
+
+
 def test_defaults_of_sdf():
     model = rd.load_sdf('<sdf version="1.9"><model name="m"><link name="a"/></model></sdf>')
     assert np.array_equal(model.inertia[0], [1, 0, 0, 0, 1, 0, 0, 1, 0, 1]) and "sdf-default-inertial" in codes(model)
@@ -509,6 +536,42 @@ def test_defaults_of_sdf():
     assert np.array_equal(rd.load_sdf(world.format(""), gravity=(1, 0, 0)).gravity, [1, 0, 0])
 
 
+@pytest.mark.parametrize(
+    ("inertial", "message"),
+    [
+        (None, "without <inertial>: SDF's defaults are used, 1 kg and moments of 1 kg m^2"),
+        ("", "without <inertia>, <mass>: SDF's defaults are used, 1 kg and moments of 1 kg m^2"),
+        ("<mass>2</mass>", "without <inertia>: SDF's defaults are used, moments of 1 kg m^2"),
+        ("<mass/><inertia><ixx>3</ixx><iyy>3</iyy><izz>3</izz></inertia>",
+         "without <mass>: SDF's defaults are used, 1 kg"),
+        ("<mass>2</mass><inertia><ixx>3</ixx><iyy> </iyy><izz>3</izz></inertia>",
+         "without <iyy>: SDF's defaults are used, moments of 1 kg m^2"),
+        ("<mass>2</mass><inertia><ixx>3</ixx><iyy>3</iyy><izz>3</izz></inertia>", None),
+    ],
+)  # fmt: skip
+def test_the_defaults_that_are_used_are_named_alone(inertial, message):
+    text = "" if inertial is None else f"<inertial>{inertial}</inertial>"
+    report = rd.load_sdf(sdf(f'<link name="a">{text}</link>')).report
+    assert [each.message for each in report if each.code == "sdf-default-inertial"] == ([message] if message else [])
+
+
+@pytest.mark.parametrize("where", ["inertial", "collision", "nowhere"])
+def test_a_density_counts_with_auto_alone(where):
+    density = "<density>2700</density>"
+    shape = f'<collision name="c">{density if where == "collision" else ""}<geometry><box/></geometry></collision>'
+    inside = density if where == "inertial" else ""
+    given = "<mass>2</mass><inertia><ixx>3</ixx><iyy>3</iyy><izz>3</izz></inertia>"
+    for inertial, severity, mass in (
+        (f"<inertial>{inside}</inertial>", "warning", 1.0),
+        (f"<inertial>{given}{inside}</inertial>", "info", 2.0),
+        (f'<inertial auto="true">{inside}</inertial>', None, 1000.0 if where == "nowhere" else 2700.0),
+    ):
+        model = rd.load_sdf(sdf(f'<link name="a">{inertial}{shape}</link>', version="1.11"))
+        said = [each.severity for each in model.report if each.code == "sdf-density-not-used"]
+        assert said == ([severity] if severity and where != "nowhere" else [])
+        assert relative(model.total_mass, mass) < SMALL
+
+
 def test_models_are_named_and_chosen():
     text = (
         '<sdf version="1.9"><world name="w"><include><uri>model://sun</uri></include>'
@@ -524,6 +587,18 @@ def test_models_are_named_and_chosen():
     assert "sdf-constraint" in codes(rd.load_sdf(WHOLE["two models in a world"], model="x"))
     with pytest.raises(rd.LoadError, match='no model "z" in the file; there are "x", "y"'):
         rd.load_sdf(text.replace("<include><uri>model://sun</uri></include>", ""), model="z")
+
+
+def test_several_models_without_a_world_are_loaded_and_named():
+    """SDF allows one: Drake refuses the file, older versions of libsdformat take the first."""
+    two = '<model name="x"><link name="a"/></model>\n<model name="y"><link name="a"/></model>'
+    for text, models in ((two, ()), (f'{two}<model name="z">{link("b")}</model>', ('model "z"',))):
+        model = rd.load_sdf(f'<sdf version="1.9">{text}</sdf>')
+        assert model.link_names[1:3] == ("x::a", "y::a")
+        (found,) = [each for each in model.report if each.code == "sdf-several-models"]
+        assert found.severity == "warning" and found.elements == ('model "y"', *models) and found.line == 2
+    assert "sdf-several-models" not in codes(rd.load_sdf(f'<sdf version="1.9">{two}</sdf>', model="y"))
+    assert "sdf-several-models" not in codes(rd.load_sdf(f'<sdf version="1.9"><world name="w">{two}</world></sdf>'))
 
 
 def test_the_world_and_its_only_model_are_scopes_of_their_own():
@@ -594,7 +669,9 @@ def test_gearboxes_that_no_joints_can_have_are_left_out():
     first, named = joint("first", "ground", "wheel"), "<gearbox_reference_body>ground</gearbox_reference_body>"
     second = joint("second", "ground", "pinion")
     cases = {
-        "does not say all": first + second + gear("", other="pinion"),
+        "does not say its <gearbox_reference_body>;": first + second + gear("", other="pinion"),
+        "does not say its <axis> and <axis2>;": first + second + joint("g", "wheel", "pinion", "gearbox", more=named),
+        "does not say its <axis2>;": first + second + joint("g", "wheel", "pinion", "gearbox", more=named + axis()),
         "not those of the joints": first + second + gear(named),
         "no single joint": first + joint("k", "wheel", "pinion") + gear(named),
         "both of its links": first + joint("k", "wheel", "pinion", "prismatic") + gear(named),
@@ -603,6 +680,7 @@ def test_gearboxes_that_no_joints_can_have_are_left_out():
         model = rd.load_sdf(sdf(*GEARED, text))
         (found,) = [each for each in model.report if each.code == "sdf-loop"]
         assert message in found.message and found.severity == "warning" and not model.constraints
+        assert "axis-not-used" not in codes(model)
 
 
 def test_mimics_of_axes_and_of_drake():
@@ -645,6 +723,37 @@ def test_frames_are_links():
     assert np.allclose(pose[:3, 3], [1, 2, 3])
 
 
+def old(text: str) -> str:
+    """A file as SDF of version 1.2 had it."""
+    return text.replace("<sdf", "<gazebo").replace("</sdf>", "</gazebo>")
+
+
+def test_the_root_of_old_versions(tmp_path):
+    """Until version 1.2 it was <gazebo>. That of URDF, which has no version, is none; versions before 1.2 differ."""
+    parts = link("a"), link("b", POSE), joint("j", "a", "b", pose=POSE)
+    text = sdf(*parts, version="1.2")
+    model = rd.load(old(text))
+    for name in ("Xtree", "inertia", "parent"):
+        assert np.array_equal(getattr(model, name), getattr(rd.load_sdf(text), name))
+    (found,) = [each for each in model.report if each.code == "sdf-old-root"]
+    assert found.severity == "info" and "sdf-old-root" not in codes(rd.load_sdf(text))
+    (tmp_path / "part.sdf").write_text(old(text))
+    path = tmp_path / "robot.sdf"
+    path.write_text(sdf("<include><uri>part.sdf</uri></include>", link("c")))
+    assert {"m::a", "m::b", "c"} <= set(rd.load_sdf(path).link_names) and "sdf-old-root" in codes(rd.load_sdf(path))
+    urdfs = "<gazebo><static>true</static></gazebo>"
+    (tmp_path / "part.sdf").write_text(urdfs)
+    for source in (urdfs, path):
+        with pytest.raises(rd.LoadError, match=r'root element is "gazebo", and has no version.*<robot>'):
+            rd.load(source)
+    with pytest.raises(rd.LoadError, match=r'its version is "1.0"; wanted 1.2 to 1.12'):
+        rd.load_sdf(old(sdf(*parts, version="1.0")))
+    with pytest.raises(rd.LoadError, match=r'root element is "model", not "sdf"'):
+        rd.load_sdf('<model version="1.2"/>')
+    with pytest.raises(rd.LoadError, match=r"it is old SDF: give it to robodyn\.load_sdf"):
+        rd.load_urdf(old(text))
+
+
 def test_names_of_old_versions():
     """Until version 1.6 a joint could be called like a link."""
     text = sdf(link("a"), link("b"), joint("b", "a", "b"), version="1.6")
@@ -659,7 +768,8 @@ def test_every_finding_is_reached(tmp_path):
         POSE,
         link("a", more="<gravity>false</gravity><kinematic>1</kinematic><visual name='v'><geometry/></visual>"),
         '<link name="d"><inertial auto="1"><pose/></inertial><collision><geometry><box/></geometry></collision></link>',
-        '<link name="b"><inertial><fluid_added_mass><xx>1</xx></fluid_added_mass></inertial></link>',
+        '<link name="b"><inertial><fluid_added_mass><xx>1</xx></fluid_added_mass><density>7</density></inertial>'
+        "</link>",
         link("c"),
         joint("j", "b", "a", more=axis("0 0 1", "<dynamics><spring_stiffness>3</spring_stiffness></dynamics>")),
         joint("k", "a", "b"),
@@ -672,7 +782,7 @@ def test_every_finding_is_reached(tmp_path):
     (tmp_path / "sun.sdf").write_text('<sdf version="1.9"><light name="sun" type="point"/></sdf>')
     wanted = {code for code in FINDINGS if code.startswith("sdf-")} | {"repeated-tag"}
     path = tmp_path / "robot.sdf"
-    path.write_text(text)
+    path.write_text(old(text).replace("</gazebo>", f'<model name="n">{link("a")}</model></gazebo>'))
     assert wanted <= codes(rd.load_sdf(path))
 
 
@@ -723,7 +833,18 @@ BROKEN = {
     "quaternion": (sdf(link("a", '<pose rotation_format="quat_xyzw">0 0 0 0 0 0 0</pose>')), "has norm 0"),
     "degrees": (sdf(link("a", '<pose degrees="maybe"/>')), "neither true nor false"),
     "inertial pose": (sdf('<link name="a"><inertial><pose relative_to="b"/></inertial></link>'), "no frame here"),
-    "unknown frame": (sdf(link("a", '<pose relative_to="A"/>')), 'no frame "A"; near it are "a"'),
+    "unknown frame": (sdf(link("a"), link("b", '<pose relative_to="A"/>')), 'no frame "A"; near it are "a"$'),
+    "unknown frame, itself near": (sdf(link("a", '<pose relative_to="A"/>')), 'no frame "A"; near it are none at all'),
+    "unknown link": (sdf(link("wheel"), joint("wheel_1", "wheel", "wheel_2")), '"wheel_2"; near it are "wheel"$'),
+    "unknown parent": (sdf(link("wheel"), joint("wheel_1", "wheel_2", "wheel")), '"wheel_2"; near it are "wheel"$'),
+    "unknown axis": (
+        sdf(link("a"), link("b"), joint("j", "a", "b", more=axis(expressed_in="J"))),
+        'joint "j" .*no frame "J"; near it are "a", "b"$',
+    ),
+    "unknown in a nested model": (
+        sdf(f'<model name="n">{link("wheel")}</model>', joint("j", "n::wheels", "n::wheel")),
+        'no frame "n::wheels"; near it are "n::wheel"$',
+    ),
     "itself": (sdf(link("a", '<pose relative_to="a"/>')), "which is itself"),
     "circle": (
         sdf(link("a", '<pose relative_to="b"/>'), link("b", '<pose relative_to="a"/>')),
@@ -767,6 +888,19 @@ def test_what_is_refused(name):
     text, message = BROKEN[name]
     with pytest.raises(rd.LoadError, match=message):
         rd.load_sdf(text)
+
+
+def test_moments_that_break_the_triangle_inequality_are_read_by_strict_too():
+    """They are those of no body, and a warning: many files have them. Half as negative as the largest is refused."""
+    text = '<link name="a"><inertial><mass>1.5</mass><inertia><ixx>0.035</ixx><iyy>{}</iyy><izz>0.1</izz></inertia>'
+    text = sdf(f"{text}</inertial></link>")
+    model = rd.load_sdf(text.format(0.045))
+    assert {"inertia-triangle"} == {each.code for each in model.report if each.severity != "info"}
+    assert np.array_equal(model.inertia[0], rd.load_sdf(text.format(0.045), strict=False).inertia[0])
+    assert np.array_equal(model.inertia[0, 4:], [0.035, 0, 0, 0.045, 0, 0.1])
+    with pytest.raises(rd.LoadError, match="negative principal moment"):
+        rd.load_sdf(text.format(-0.06))
+    assert "negative-inertia" in codes(rd.load_sdf(text.format(-0.06), strict=False))
 
 
 def test_options_are_checked():

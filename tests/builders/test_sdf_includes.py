@@ -248,12 +248,12 @@ def test_one_model_of_a_file_opens_no_others(folder):
 
 
 def test_findings_name_the_file(folder):
-    parameters = '<experimental:params><link element_id="a" action="remove"/></experimental:params>'
+    parameters = '<experimental:params><link element_id="lower" action="modify"/></experimental:params>'
     text = sdf(link("a"), include(ARM, parameters, "<odd/>", "<plugin name='p'/>"), include(
         "<uri>model://still/model.sdf</uri>", merge=MERGE))  # fmt: skip
     report = rd.load_sdf(text, model_dirs=[folder / "models"]).report
     said = [(each.severity, each.code, each.element) for each in report]
-    assert ("warning", "sdf-include", 'include "model://arm/model.sdf"') in said
+    assert ("info", "sdf-include", 'include "model://arm/model.sdf"') in said
     assert ("warning", "sdf-include", 'model "still" of "still/model.sdf"') in said
     assert ("warning", "unknown-tag", "include") in said and ("info", "ignored-tag", "include") in said
     bad = folder / "home" / "bad.sdf"
