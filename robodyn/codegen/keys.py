@@ -175,6 +175,31 @@ def object_key(text: str, target: Target, opt: int) -> str:
     return _key("object", text, _processor(target), opt, _compiler())
 
 
+_PRINTED: dict[str, str] = {}
+
+
+def printed(facts: object, make: Callable[[], str]) -> str:
+    """A text that takes some milliseconds to make: from the cache, or made and then kept there.
+
+    Args:
+        facts: what determines the text besides the package: its repr says all of it.
+        make: makes the text.
+    """
+    name = repr(facts)
+    if name not in _PRINTED:
+        cache = ObjectCache.from_environment()
+        key = _key("text", name, _generator()) if cache.problem() is None else None
+        kept = None if key is None else cache.get(key)
+        if kept is not None:
+            with suppress(UnicodeDecodeError):
+                _PRINTED[name] = kept.decode()
+        if name not in _PRINTED:
+            _PRINTED[name] = make()
+            if key is not None:
+                cache.put(key, _PRINTED[name].encode(), "text of loops")
+    return _PRINTED[name]
+
+
 def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> bytes:
     """Machine code of a module: from the cache, or compiled and then kept there.
 

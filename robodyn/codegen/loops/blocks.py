@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from functools import cache
 from typing import TypeAlias
 
 from robodyn.records import dataclass
@@ -41,7 +42,7 @@ class Number:
     @property
     def value(self) -> Number:
         """The type of a value that was loaded."""
-        return Number(self.scalar, self.width)
+        return number(self.scalar, self.width)
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,18 @@ I1, I8, I32, I64 = (Number(name) for name in ("i1", "i8", "i32", "i64"))
 ADDRESS = Pointer()
 
 
+@cache
+def number(scalar: str, width: int = 1) -> Number:
+    """A number, or a vector of them; the same object each time, as they are compared often."""
+    return Number(scalar, width)
+
+
+@cache
+def pointer(to: Number | Struct | Pointer | None) -> Pointer:
+    """An address of something; the same object each time."""
+    return Pointer(to)
+
+
 class Value:
     """A value of a function: the result of an operation, a parameter of a block, or a constant."""
 
@@ -102,44 +115,53 @@ class Value:
         return hash(self._key)
 
 
-@dataclass(eq=False)
 class Operation:
     """An instruction: what it is, its operands, and what else there is to know, by name; or "lines" of text."""
 
-    code: str
-    operands: tuple[Value, ...]
-    result: Value | None
-    facts: Mapping[str, object]
+    __slots__ = ("code", "facts", "operands", "result")
+
+    def __init__(
+        self, code: str, operands: tuple[Value, ...], result: Value | None, facts: Mapping[str, object]
+    ) -> None:
+        self.code, self.operands, self.result, self.facts = code, operands, result, facts
 
 
-@dataclass(eq=False)
 class Edge:
     """A jump to a block; `origin`: the one that ends with it and nothing else."""
 
-    block: Block
-    arguments: list[Value] = field(default_factory=list)
-    origin: Block | None = None
+    __slots__ = ("arguments", "block", "origin")
+
+    def __init__(self, block: Block, origin: Block | None = None) -> None:
+        self.block, self.origin = block, origin
+        self.arguments: list[Value] = []
 
 
-@dataclass(eq=False)
 class End:
     """How a block ends: `edges` to other blocks, chosen by `test` (the first if it holds, or that of the number among
     `cases`), or the function's `result`."""
 
-    edges: tuple[Edge, ...] = ()
-    test: Value | None = None
-    cases: tuple[int, ...] = ()
-    result: Value | None = None
+    __slots__ = ("cases", "edges", "result", "test")
+
+    def __init__(
+        self,
+        edges: tuple[Edge, ...] = (),
+        test: Value | None = None,
+        cases: tuple[int, ...] = (),
+        result: Value | None = None,
+    ) -> None:
+        self.edges, self.test, self.cases, self.result = edges, test, cases, result
 
 
-@dataclass(eq=False)
 class Block:
     """Operations without a jump between them."""
 
-    name: str
-    parameters: list[Value] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
-    end: End | None = None
+    __slots__ = ("end", "name", "operations", "parameters")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parameters: list[Value] = []
+        self.operations: list[Operation] = []
+        self.end: End | None = None
 
 
 @dataclass(eq=False)

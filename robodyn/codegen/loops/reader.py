@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -34,6 +35,8 @@ from robodyn.codegen.loops.blocks import (
     Struct,
     Type,
     Value,
+    number,
+    pointer,
 )
 from robodyn.codegen.loops.language import KNOWN, OWN, PRIMITIVES, Array, Operator, Routine, struct_of
 from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named, value_type
@@ -182,10 +185,10 @@ class Reader:
         for each in body:
             if self.block is None:
                 return  # behind a return, break or continue
-            method = getattr(self, f"_{type(each).__name__.lower()}", None)
+            method = _statement(each.__class__)
             if method is None:
                 self._refuse(each, "no such statement here")
-            method(each)
+            method(self, each)
 
     def _refuse(self, node: ast.AST, why: str) -> NoReturn:
         raise TypeError(f"{self.function.name}: {ast.unparse(node)}: {why}")
@@ -333,11 +336,11 @@ class Reader:
         blocks = [self._new_block("case") for _ in numbers]
         self._end(End(tuple(map(Edge, blocks)), test=value, cases=tuple(numbers)))
         before, ends = self.variables, list[tuple[Edge, Variables]]()
-        for number, block in zip(numbers, blocks, strict=True):
+        for case, block in zip(numbers, blocks, strict=True):
             self.variables = _copied(before)
             self._begin(block)
             self.loops.append(_Loop([], []))
-            self._store(node.target, number)
+            self._store(node.target, case)
             self._statements(node.body)
             loop = self.loops.pop()
             ends += loop.continues + loop.breaks
@@ -544,10 +547,10 @@ class Reader:
 
     def evaluate(self, node: ast.expr) -> Any:
         """A value, or what is known."""
-        method = getattr(self, f"_of_{type(node).__name__.lower()}", None)
+        method = _expression(node.__class__)
         if method is None:
             self._refuse(node, "no such expression here")
-        return method(node)
+        return method(self, node)
 
     def _of_constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -722,7 +725,7 @@ class Reader:
             kind = ADDRESS
         width = kind.width if isinstance(kind, Number) else 1
         how, _ = _COMPARED[type(op)]
-        return self.do("compare", self.typed(left, kind), self.typed(right, kind), type=Number("i1", width), how=how)
+        return self.do("compare", self.typed(left, kind), self.typed(right, kind), type=number("i1", width), how=how)
 
     def _of_ifexp(self, node: ast.IfExp) -> Any:
         test = self.evaluate(node.test)
@@ -773,7 +776,7 @@ class Reader:
         assert isinstance(of.type, Pointer) and isinstance(of.type.to, Struct), f"{self.function.name}: {name} of {of}"
         offset, kind = of.type.to.fields[name]
         to = kind.to if isinstance(kind, Fixed) else kind
-        return self.cast(self.moved(self.cast(of, ADDRESS), offset), Pointer(to))
+        return self.cast(self.moved(self.cast(of, ADDRESS), offset), pointer(to))
 
     def cast(self, of: Value, kind: Pointer) -> Value:
         """The same address of something else."""
@@ -794,7 +797,7 @@ class Reader:
     def typed(self, value: Any, kind: Number | Pointer | None) -> Value:
         """A value of a type, from one or from a known number; None: of its own."""
         if isinstance(value, Value):
-            if kind is None or value.type == kind:
+            if kind is None or value.type is kind or value.type == kind:
                 return value
             if isinstance(kind, Pointer):
                 return self.cast(value, kind)
@@ -924,11 +927,8 @@ class Reader:
         results: list[tuple[Edge, Any]] = []
         self.calls.append(_Call(source, results))
         *body, last = statements
-        single = isinstance(last, ast.Return) and not any(
-            isinstance(each, ast.Return) for part in body for each in ast.walk(part)
-        )
         result = None
-        if single:
+        if _returns_last(tuple(statements)):
             assert isinstance(last, ast.Return)
             self._statements(body)
             result = None if last.value is None else self.evaluate(last.value)
@@ -986,17 +986,45 @@ def _marks(variable: Any) -> list[int]:
     return [id(each) for each in _leaves(variable)]
 
 
-def _stored_names(body: Iterable[ast.stmt], variables: Variables) -> list[str]:
+def _stored_names(body: list[ast.stmt], variables: Variables) -> list[str]:
     """Names that statements change: variables, and lists of which an entry is set."""
-    found: dict[str, None] = {}
+    stored, entered = _stores(tuple(body))
+    return [*stored, *(name for name in entered if name not in stored and isinstance(variables.get(name), list))]
+
+
+@cache
+def _stores(body: tuple[ast.stmt, ...]) -> tuple[dict[str, None], dict[str, None]]:
+    """Names that statements set, and those of which they set an entry."""
+    stored, entered = dict[str, None](), dict[str, None]()
     for part in body:
         for each in ast.walk(part):
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                found[each.id] = None
+                stored[each.id] = None
             elif isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store):
                 inner: ast.expr = each
                 while isinstance(inner, ast.Subscript):
                     inner = inner.value
-                if isinstance(inner, ast.Name) and isinstance(variables.get(inner.id), list):
-                    found[inner.id] = None
-    return list(found)
+                if isinstance(inner, ast.Name):
+                    entered[inner.id] = None
+    return stored, entered
+
+
+@cache
+def _returns_last(statements: tuple[ast.stmt, ...]) -> bool:
+    """Whether the only `return` is the last statement."""
+    *body, last = statements
+    return isinstance(last, ast.Return) and not any(
+        isinstance(each, ast.Return) for part in body for each in ast.walk(part)
+    )
+
+
+@cache
+def _expression(kind: type) -> Callable[[Reader, Any], Any] | None:
+    """What reads expressions of a kind."""
+    return getattr(Reader, f"_of_{kind.__name__.lower()}", None)
+
+
+@cache
+def _statement(kind: type) -> Callable[[Reader, Any], None] | None:
+    """What reads statements of a kind."""
+    return getattr(Reader, f"_{kind.__name__.lower()}", None)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from robodyn import arguments
+from robodyn.codegen.keys import printed
 from robodyn.codegen.loops.language import (
     Address,
     Array,
@@ -202,6 +203,10 @@ def by_steps(table: Array[Argument], first: Word, last: Word, workspace: Address
 
 def calls_module(function: Routine[..., Any], **known: Any) -> str:
     """The module of one of these."""
-    module = Module({})
-    module.export(function, "kernel", **known)
-    return module.text()
+
+    def make() -> str:
+        module = Module({})
+        module.export(function, "kernel", **known)
+        return module.text()
+
+    return printed(("calls", function.__name__, known), make)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import streamed_bytes, streams
 from robodyn.codegen.llvm.target import Target
@@ -197,6 +198,11 @@ def kernel(
 
 def flush_module(arrays: int, kind: VectorType, target: Target, *, packed: bool = False, dense: bool = True) -> str:
     """The module of that kernel for some arrays; `dense`: as of `large_bytes`."""
-    module = Module(types_of(kind), "#0")
-    module.export(kernel, arrays=arrays, packed=packed, large=large_bytes(kind, target, dense=dense))
-    return module.text() + attributes(target)
+    large = large_bytes(kind, target, dense=dense)
+
+    def make() -> str:
+        module = Module(types_of(kind), "#0")
+        module.export(kernel, arrays=arrays, packed=packed, large=large)
+        return module.text() + attributes(target)
+
+    return printed(("flush", kind, target, arrays, packed, large), make)

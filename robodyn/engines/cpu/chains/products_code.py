@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from robodyn.chains import Product, Products
+from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
@@ -68,9 +69,13 @@ def products_types(kind: VectorType, columns: VectorType | None) -> dict[str, Ty
 
 def products_module(stage: Products, kind: VectorType, columns: VectorType | None, target: Target) -> str:
     """The module of products."""
-    module = Module(products_types(kind, columns), "#0")
-    module.export(kernel if columns is None else kernel_side_by_side, "kernel", stage=stage)
-    return module.text() + attributes(target if columns is None else replace(target, narrow=False))
+
+    def make() -> str:
+        module = Module(products_types(kind, columns), "#0")
+        module.export(kernel if columns is None else kernel_side_by_side, "kernel", stage=stage)
+        return module.text() + attributes(target if columns is None else replace(target, narrow=False))
+
+    return printed(("products", list(stage.outputs.items()), kind, columns, target), make)
 
 
 @routine

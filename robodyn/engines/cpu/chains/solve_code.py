@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from robodyn.chains import Solution, Solve
+from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.target import Target
@@ -144,9 +145,15 @@ def solve_code(kind: SolveKind, vector: VectorType, target: Target) -> SolveCode
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     """The module of a solve."""
-    module = Module(solve_types(kind, vector), "#0")
-    module.export(kernel, code=solve_code(kind, vector, target))
-    return module.text() + attributes(target if kind.columns is None else replace(target, narrow=False))
+
+    def make() -> str:
+        module = Module(solve_types(kind, vector), "#0")
+        module.export(kernel, code=solve_code(kind, vector, target))
+        return module.text() + attributes(target if kind.columns is None else replace(target, narrow=False))
+
+    outputs = [(name, each.plus, each.minus) for name, each in kind.solve.outputs.items()]
+    facts = kind.solve.matrix, outputs, kind.first, kind.rows, kind.flushes, kind.columns, list(kind.widths)
+    return printed(("solve", *facts, vector, target), make)
 
 
 @routine

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.llvm import Module
@@ -65,10 +66,14 @@ class _MethodDef(ctypes.Structure):
 @cache
 def entry_text() -> str:
     """The module that all built-ins of this process share; the same for every model and query."""
-    module = Module({"Words": Number("i64", 8, align=64)})
-    for each in (entry, kept_release, kept_malloc, kept_calloc, kept_free, kept_realloc):
-        module.export(each)
-    return module.text()
+
+    def make() -> str:
+        module = Module({"Words": Number("i64", 8, align=64)})
+        for each in (entry, kept_release, kept_malloc, kept_calloc, kept_free, kept_realloc):
+            module.export(each)
+        return module.text()
+
+    return printed(("entries", sys.platform, tuple.__basicsize__, bytes.__basicsize__), make)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import platform
 import sys
 from functools import cache
 
+from robodyn.codegen.keys import printed
 from robodyn.codegen.loops.language import (
     NULL,
     Address,
@@ -97,11 +98,15 @@ def native_sleep() -> str:
 @cache
 def pool_text(sleep: str) -> str:
     """The module of a native pool: `spin`, `worker`, `parallel` and `wake_all`."""
-    module = Module({})
-    module.export(spin)
-    for each in (worker, parallel, wake_all):
-        module.export(each, sleep=sleep)
-    return module.text()
+
+    def make() -> str:
+        module = Module({})
+        module.export(spin)
+        for each in (worker, parallel, wake_all):
+            module.export(each, sleep=sleep)
+        return module.text()
+
+    return printed(("pool", sleep, _HERE), make)
 
 
 # Sleeping.
