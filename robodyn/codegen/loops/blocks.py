@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from functools import cache
 from typing import TypeAlias
 
 from robodyn.records import dataclass
@@ -16,59 +15,72 @@ from robodyn.records import dataclass
 BYTES = {"i1": 1, "i8": 1, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
-@dataclass(frozen=True)
 class Number:
-    """A number, or a vector of `width` of them; `align`: bytes to which those in memory are aligned, 0: their size."""
+    """A number, or a vector of `width` of them; `align`: bytes to which those in memory are aligned, 0: their size.
 
+    There is one object for each type, so that types are the same where objects are; `Pointer` likewise. `real`: whether
+    it is a floating-point number; `size`: bytes in memory; `alignment`: bytes to which it is aligned there; `value`:
+    the type of what was loaded.
+    """
+
+    __slots__ = ("align", "alignment", "real", "scalar", "size", "value", "width")
     scalar: str
-    width: int = 1
-    align: int = 0
+    width: int
+    align: int
+    real: bool
+    size: int
+    alignment: int
+    value: Number
 
-    @property
-    def real(self) -> bool:
-        """Whether it is a floating-point number."""
-        return self.scalar in ("float", "double")
+    def __new__(cls, scalar: str, width: int = 1, align: int = 0) -> Number:
+        """The one object, also where several threads ask for it."""
+        found = _NUMBERS.get((scalar, width, align))
+        if found is None:
+            found = object.__new__(cls)
+            found.scalar, found.width, found.align = scalar, width, align
+            found.real, found.size = scalar in ("float", "double"), BYTES[scalar] * width
+            found.alignment = align or found.size
+            found.value = Number(scalar, width) if align else found
+            found = _NUMBERS.setdefault((scalar, width, align), found)
+        return found
 
-    @property
-    def size(self) -> int:
-        """Bytes in memory."""
-        return BYTES[self.scalar] * self.width
-
-    @property
-    def alignment(self) -> int:
-        """Bytes to which it is aligned in memory."""
-        return self.align or self.size
-
-    @property
-    def value(self) -> Number:
-        """The type of a value that was loaded."""
-        return number(self.scalar, self.width)
+    def __repr__(self) -> str:
+        return f"Number({self.scalar!r}, {self.width}, {self.align})"
 
 
-@dataclass(frozen=True)
+_NUMBERS: dict[tuple[str, int, int], Number] = {}
+
+
+@dataclass(eq=False)
 class Struct:
     """Fields by name: bytes from the start, and the type; `size`: bytes of all."""
 
     name: str
     size: int
-    fields: Mapping[str, tuple[int, Type]] = field(compare=False, repr=False)
+    fields: Mapping[str, tuple[int, Type]] = field(repr=False)
 
 
-@dataclass(frozen=True)
 class Pointer:
     """An address of values of a type, or of bytes."""
 
-    to: Number | Struct | Pointer | None = None
+    __slots__ = ("to",)
+    to: Number | Struct | Pointer | None
+    size = alignment = 8  # of the pointer itself
 
-    @property
-    def size(self) -> int:
-        """Bytes of the pointer itself."""
-        return 8
+    def __new__(cls, to: Number | Struct | Pointer | None = None) -> Pointer:
+        """The one object."""
+        found = _POINTERS.get(to)
+        if found is None:
+            found = object.__new__(cls)
+            found.to = to
+            found = _POINTERS.setdefault(to, found)
+        return found
 
-    @property
-    def alignment(self) -> int:
-        """Bytes to which pointers in memory are aligned."""
-        return 8
+    def __repr__(self) -> str:
+        return f"Pointer({self.to})"
+
+
+_POINTERS: dict[Number | Struct | Pointer | None, Pointer] = {}
 
 
 @dataclass(frozen=True)
@@ -81,18 +93,6 @@ class Fixed:
 Type: TypeAlias = Number | Pointer | Struct | Fixed
 I1, I8, I32, I64 = (Number(name) for name in ("i1", "i8", "i32", "i64"))
 ADDRESS = Pointer()
-
-
-@cache
-def number(scalar: str, width: int = 1) -> Number:
-    """A number, or a vector of them; the same object each time, as they are compared often."""
-    return Number(scalar, width)
-
-
-@cache
-def pointer(to: Number | Struct | Pointer | None) -> Pointer:
-    """An address of something; the same object each time."""
-    return Pointer(to)
 
 
 class Value:

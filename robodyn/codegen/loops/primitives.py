@@ -15,15 +15,13 @@ from robodyn.codegen.loops.blocks import (
     Pointer,
     Struct,
     Value,
-    number,
-    pointer,
 )
 from robodyn.codegen.loops.language import Routine
 from robodyn.codegen.loops.reader import Reader, loaded_type
 
 
 def _array(reader: Reader, of: Any, at: Any) -> Value:
-    return reader.cast(reader.typed(at, ADDRESS), pointer(of))
+    return reader.cast(reader.typed(at, ADDRESS), Pointer(of))
 
 
 def _address(reader: Reader, of: Any) -> Value:
@@ -33,15 +31,15 @@ def _address(reader: Reader, of: Any) -> Value:
 def _local(reader: Reader, of: Any, count: Any) -> Value:
     """Room of a known size is made where the function begins, once, wherever it is asked for."""
     if isinstance(count, Value):
-        found: Value = reader.do("local", count, type=pointer(of), of=of)
+        found: Value = reader.do("local", count, type=Pointer(of), of=of)
         return found
-    result = reader.value(pointer(of))
+    result = reader.value(Pointer(of))
     reader.function.blocks[0].operations.insert(0, Operation("local", (), result, {"of": of, "count": count}))
     return result
 
 
 def _variable(reader: Reader, of: Any, name: str) -> Value:
-    found: Value = reader.do("variable", type=pointer(of), name=name)
+    found: Value = reader.do("variable", type=Pointer(of), name=name)
     return found
 
 
@@ -100,7 +98,7 @@ def _convert(reader: Reader, of: Number, value: Any) -> Value:
 def _shuffled(reader: Reader, a: Value, b: Value, numbers: Iterable[int]) -> Value:
     numbers = tuple(numbers)
     assert isinstance(a.type, Number)
-    found: Value = reader.do("shuffle", a, b, type=number(a.type.scalar, len(numbers)), numbers=numbers)
+    found: Value = reader.do("shuffle", a, b, type=Number(a.type.scalar, len(numbers)), numbers=numbers)
     return found
 
 
@@ -123,13 +121,13 @@ def _extracted(reader: Reader, vector: Value, k: int) -> Value:
     assert isinstance(vector.type, Number)
     if vector.type.width == 1:
         return vector
-    found: Value = reader.do("extract", vector, type=number(vector.type.scalar), number=k)
+    found: Value = reader.do("extract", vector, type=Number(vector.type.scalar), number=k)
     return found
 
 
 def _inserted(reader: Reader, vector: Value, value: Any, k: int) -> Value:
     assert isinstance(vector.type, Number)
-    one = reader.typed(value, number(vector.type.scalar))
+    one = reader.typed(value, Number(vector.type.scalar))
     if vector.type.width == 1:
         return one
     found: Value = reader.do("insert", vector, one, type=vector.type, number=k)
@@ -159,7 +157,7 @@ def _unsigned_less(reader: Reader, a: Any, b: Any) -> Value:
     kind = a.type if isinstance(a, Value) else b.type
     width = kind.width if isinstance(kind, Number) else 1
     pair = reader.typed(a, kind), reader.typed(b, kind)
-    found: Value = reader.do("compare", *pair, type=number("i1", width), how="ult")
+    found: Value = reader.do("compare", *pair, type=Number("i1", width), how="ult")
     return found
 
 

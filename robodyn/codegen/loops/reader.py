@@ -35,8 +35,6 @@ from robodyn.codegen.loops.blocks import (
     Struct,
     Type,
     Value,
-    number,
-    pointer,
 )
 from robodyn.codegen.loops.language import KNOWN, OWN, PRIMITIVES, Array, Operator, Routine, struct_of
 from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named, value_type
@@ -185,7 +183,7 @@ class Reader:
         for each in body:
             if self.block is None:
                 return  # behind a return, break or continue
-            method = _statement(each.__class__)
+            method = _method(each)
             if method is None:
                 self._refuse(each, "no such statement here")
             method(self, each)
@@ -547,7 +545,7 @@ class Reader:
 
     def evaluate(self, node: ast.expr) -> Any:
         """A value, or what is known."""
-        method = _expression(node.__class__)
+        method = _method(node)
         if method is None:
             self._refuse(node, "no such expression here")
         return method(self, node)
@@ -725,7 +723,7 @@ class Reader:
             kind = ADDRESS
         width = kind.width if isinstance(kind, Number) else 1
         how, _ = _COMPARED[type(op)]
-        return self.do("compare", self.typed(left, kind), self.typed(right, kind), type=number("i1", width), how=how)
+        return self.do("compare", self.typed(left, kind), self.typed(right, kind), type=Number("i1", width), how=how)
 
     def _of_ifexp(self, node: ast.IfExp) -> Any:
         test = self.evaluate(node.test)
@@ -776,7 +774,7 @@ class Reader:
         assert isinstance(of.type, Pointer) and isinstance(of.type.to, Struct), f"{self.function.name}: {name} of {of}"
         offset, kind = of.type.to.fields[name]
         to = kind.to if isinstance(kind, Fixed) else kind
-        return self.cast(self.moved(self.cast(of, ADDRESS), offset), pointer(to))
+        return self.cast(self.moved(self.cast(of, ADDRESS), offset), Pointer(to))
 
     def cast(self, of: Value, kind: Pointer) -> Value:
         """The same address of something else."""
@@ -1018,13 +1016,13 @@ def _returns_last(statements: tuple[ast.stmt, ...]) -> bool:
     )
 
 
-@cache
-def _expression(kind: type) -> Callable[[Reader, Any], Any] | None:
-    """What reads expressions of a kind."""
-    return getattr(Reader, f"_of_{kind.__name__.lower()}", None)
+_METHODS: dict[type, Callable[[Reader, Any], Any] | None] = {}
 
 
-@cache
-def _statement(kind: type) -> Callable[[Reader, Any], None] | None:
-    """What reads statements of a kind."""
-    return getattr(Reader, f"_{kind.__name__.lower()}", None)
+def _method(node: ast.AST) -> Callable[[Reader, Any], Any] | None:
+    """What reads a statement or an expression."""
+    kind = node.__class__
+    if kind not in _METHODS:
+        before = "_of_" if issubclass(kind, ast.expr) else "_"
+        _METHODS[kind] = getattr(Reader, before + kind.__name__.lower(), None)
+    return _METHODS[kind]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
 
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.blocks import Number, Type
@@ -58,10 +57,10 @@ def types_of(kind: VectorType) -> dict[str, Type]:
     return {
         "Vector": vector,
         "Scalar": scalar,
-        "Loose": replace(vector, align=kind.itemsize),
-        "LooseScalar": replace(scalar, align=kind.itemsize),
-        "Unaligned": replace(vector, align=1),
-        "UnalignedScalar": replace(scalar, align=1),
+        "Loose": Number(kind.scalar, kind.width, kind.itemsize),
+        "LooseScalar": Number(kind.scalar, 1, kind.itemsize),
+        "Unaligned": Number(kind.scalar, kind.width, 1),
+        "UnalignedScalar": Number(kind.scalar, 1, 1),
         "Words": Number("i64", kind.width, align=8),
         "Lanes": Number(lane, kind.width),
         "Lane": Number(lane),
