@@ -24,7 +24,7 @@ from robodyn.codegen.loops.language import (
     variable,
 )
 from robodyn.codegen.loops.llvm import Module
-from robodyn.codegen.loops.table import Entry
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel
 from robodyn.engines.cpu.threads.code import State
@@ -130,7 +130,7 @@ def fill_table(context: Array[Context], frame: Array[Frame], table: Array[Word])
         own = rows_of(buffer, dtype, columns[k])
         if own < 0 or (own != rows and (own != 1 or k >= inputs)):
             return -1
-        entry = array(Entry, table)[k]
+        entry = array(Argument, table)[k]
         entry.data = buffer.data
         entry.stride = 0 if own == 1 else columns[k] * context.itemsize
     for k in range(context.constants):

@@ -11,7 +11,7 @@ from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import Array, bound, struct_of
-from robodyn.codegen.loops.table import Entry
+from robodyn.codegen.loops.table import Argument
 from robodyn.codegen.x86.driver import Program, Used, drive, driver_module
 from robodyn.engines.cpu import backends
 
@@ -44,11 +44,11 @@ def told_programs(rows: range, step: int, *, python: bool) -> list[tuple[list[in
     starts = [0, 8, *(Told.rows.offset + 8 * (18 * k + 1) for k in range(3))]
     used = (Used * 5).from_buffer(words, 5 * 8)
     used[:] = [Used(number, at) for number, at in zip(VECTORS + ROWS, starts, strict=True)]
-    table = (Entry * 5)(*(Entry(1000 * k + 7, 8 * k - 16) for k in range(5)))
+    table = (Argument * 5)(*(Argument(1000 * k + 7, 8 * k - 16) for k in range(5)))
     at = ctypes.addressof(table)
     if python:
         with bound(Words=Number("i64", 2, align=8)):
-            drive(Array(at, struct_of(Entry)), rows.start, rows.stop, 0, Array(place, struct_of(Program)), step=step)
+            drive(Array(at, struct_of(Argument)), rows.start, rows.stop, 0, Array(place, struct_of(Program)), step=step)
     else:
         target = host_target().for_one_state if step == 1 else host_target()
         compiled = Code(compile_object(driver_module(step, target), target, OPT), target)

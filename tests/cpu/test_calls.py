@@ -10,6 +10,7 @@ import pytest
 from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.loops.language import Array, bound, struct_of
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.calls import (
     BATCH,
     ROW,
@@ -24,7 +25,6 @@ from robodyn.engines.cpu.calls import (
     calls_module,
 )
 from robodyn.engines.cpu.kernels import workspace
-from robodyn.engines.cpu.table import Argument
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 ENTRIES = [

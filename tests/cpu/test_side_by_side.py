@@ -17,6 +17,7 @@ from robodyn.codegen.llvm.target import LEVELS, Target, host_target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.blocks import Type
 from robodyn.codegen.loops.language import Array, Routine, bound, struct_of
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.chains import products_code
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
@@ -24,7 +25,6 @@ from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, kernel, solve_code, solve_module, solve_types
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.kernels import workspace
-from robodyn.engines.cpu.table import Argument
 from robodyn.errors import UnavailableError
 from robodyn.sweeps import BodyOutput, DofOutput, PairOutput
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import ctypes
 
+from robodyn.codegen.loops.language import Array, Word, array
 
-class Entry(ctypes.Structure):
+
+class Argument(ctypes.Structure):
     """An array in a kernel's table: where its rows are, and the bytes from one to the next."""
 
     _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
+
+
+def words_of(table: Array[Argument], number: Word) -> Array[Word]:
+    """An array of words that stands in a table."""
+    return array(Word, table[number].data)

@@ -33,7 +33,7 @@ from robodyn.codegen.loops.language import (
     spread,
 )
 from robodyn.codegen.loops.llvm import Module
-from robodyn.codegen.loops.table import Entry
+from robodyn.codegen.loops.table import Argument
 
 
 class Used(ctypes.Structure):
@@ -86,7 +86,7 @@ def driver_module(width: int, target: Target) -> str:
 
 @routine
 def drive(
-    table: Array[Entry], first: Word, last: Word, workspace: Address, program: Array[Program], step: Static[int]
+    table: Array[Argument], first: Word, last: Word, workspace: Address, program: Array[Program], step: Static[int]
 ) -> None:
     """Run a program on rows of its arrays, so many at a time."""
     frame = address(local(Byte, program.frame))

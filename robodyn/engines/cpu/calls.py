@@ -32,7 +32,7 @@ from robodyn.codegen.loops.language import (
     routine,
 )
 from robodyn.codegen.loops.llvm import Module
-from robodyn.engines.cpu.table import Argument
+from robodyn.codegen.loops.table import Argument
 from robodyn.records import dataclass
 
 LINE = 64

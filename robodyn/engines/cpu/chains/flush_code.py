@@ -40,8 +40,8 @@ from robodyn.codegen.loops.language import (
     stream,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument, words_of
 from robodyn.engines.cpu.loops.runtime import are_zero, stage_out, transposed, types_of, vectors_at
-from robodyn.engines.cpu.table import Argument, words_of
 
 LINE = 64
 

@@ -41,9 +41,9 @@ from robodyn.codegen.loops.language import (
     store_some,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument, words_of
 from robodyn.engines.cpu.chains.side_by_side import first_columns
 from robodyn.engines.cpu.loops.runtime import transposed, types_of
-from robodyn.engines.cpu.table import Argument, words_of
 
 CONSTANTS = ("n", "tiles", "starts", "index")
 """Arrays of 64-bit integers: the matrices' size; how many tiles of columns there are, then the first column and the

@@ -40,11 +40,11 @@ from robodyn.codegen.loops.language import (
     spread,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument, words_of
 from robodyn.engines.cpu.chains.flush_code import flush, large_bytes
 from robodyn.engines.cpu.chains.panel_code import WIDTH, down, panel_rows, up
 from robodyn.engines.cpu.chains.side_by_side import load_tile, mirror_tile, store_tile, unit_tile
 from robodyn.engines.cpu.loops.runtime import stage_in, subtract, types_of
-from robodyn.engines.cpu.table import Argument, words_of
 from robodyn.records import dataclass
 from robodyn.sweeps import DofOutput
 
