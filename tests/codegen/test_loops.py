@@ -64,6 +64,10 @@ class Pair(ctypes.Structure):
     _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64), ("words", ctypes.c_int64 * 3))
 
 
+class Table(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int64), ("pairs", ctypes.POINTER(Pair)))
+
+
 def both(function, words, /, **known):
     """The words after the function ran on them as Python, and after its machine code did; checked to be the same."""
     module = Module(TYPES)
@@ -193,6 +197,22 @@ def memory(w: Array[Word]) -> Word:
 @pytest.mark.parametrize("first", [2, 5])
 def test_memory(first):
     both(memory, [first, 20, 30, 40, 50, 0, 0, 0])
+
+
+@routine
+def pointed(w: Array[Word]) -> Word:
+    table = array(Table, w[0])
+    table.pairs[1].stride = w[1]
+    total = 0
+    for k in range(table.count):
+        total += table.pairs[k].stride
+    return total + (table.pairs + 1).words[2]
+
+
+def test_structures_that_point_to_structures():
+    pairs = (Pair * 3)(*[(0, 10**k, (1, 2, 3)) for k in range(3)])
+    table = Table(3, pairs)
+    assert both(pointed, [ctypes.addressof(table), 7])[1] == 101 + 7 + 3
 
 
 @routine

@@ -121,6 +121,10 @@ def _field(of: Any) -> Type:
     if isinstance(of, type) and issubclass(of, ctypes.Array):
         inner = _field(of._type_)
         return Fixed(inner.to if isinstance(inner, Fixed) else inner)
+    if isinstance(of, type) and issubclass(of, ctypes._Pointer):
+        to = _field(of._type_)
+        assert not isinstance(to, Fixed)
+        return Pointer(to)
     return _CTYPES[of]
 
 
