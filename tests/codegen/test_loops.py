@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 
 import numpy as np
 import pytest
@@ -55,6 +56,7 @@ from robodyn.codegen.loops.language import (
     wrapped,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.source import function_text
 
 # Two vectors of 16 bytes, whatever the processor.
 TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Number("i64", 2)}
@@ -272,6 +274,11 @@ def by_address(w: Array[Word], function: Static[int]) -> Word:
 def test_calls_of_addresses():
     given = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(lambda a, at: a * 3)
     assert both(by_address, [14], function=ctypes.cast(given, ctypes.c_void_p).value)[1] == 43
+
+
+def test_the_text_of_a_function_ends_where_the_function_does():
+    for function in (helper, control.function, registers.function, known_as, function_text):
+        assert function_text(function).rstrip() == inspect.getsource(function).rstrip()
 
 
 def test_what_is_known_leaves_no_trace():
