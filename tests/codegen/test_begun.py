@@ -3,7 +3,6 @@ for."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
@@ -17,7 +16,8 @@ from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import begin, compiled
 from robodyn.codegen.llvm.jit import OPT, Code, compile_object
 from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu.around import Around, entries_text
+from robodyn.codegen.loops.llvm import Module
+from robodyn.engines.cpu.around import Around, Descriptor, export_kernels
 from robodyn.engines.cpu.hurry import HURRIED
 from robodyn.engines.cpu.kernels import Maker
 from robodyn.errors import UnavailableError
@@ -155,17 +155,19 @@ def test_a_maker_begins_what_it_will_ask_for(made, tmp_path, monkeypatch, hurrie
     later: list[Callable[[], Code]] = []
     monkeypatch.setattr("robodyn.engines.cpu.kernels.later", lambda code, make: later.append(make))
     maker, target = Maker(ObjectCache(tmp_path / "objects"), hurried=hurried), host_target()
-    run = "define void @run(ptr %a, i64 %b, i64 %c, i64 %d, ptr %e) {\n  ret void\n}\n"
-    text = run + entries_text()
+    module = Module({})
+    export_kernels(module)
+    text = "define void @run(ptr %a, i64 %b, i64 %c, i64 %d, ptr %e) {\n  ret void\n}\n" + module.text()
     maker.begin(text, "a test", target, hurried=True)
-    around = Around(maker, text, "a test", target, 3)
+    descriptor = Descriptor()
+    around = Around(maker, text, "a test", target, 3, descriptor)
     assert around.address("kernel") == around._first.address("kernel3")
+    assert descriptor.run == around._first.address("run")
     assert [level for _, level, _ in made] == levels and len(later) == hurried
     assert made[0][2] is not threading.main_thread()
     if hurried:
         around.replace(later[0]())
         (better,) = around._held
-        now = ctypes.c_void_p.from_address(around._first.address("now"))
-        assert now.value == better.address("run") != around._first.address("run")
+        assert descriptor.run == better.address("run") != around._first.address("run")
         maker.begin(text, "a test", target, hurried=True)
         assert [level for _, level, _ in made] == [HURRIED, OPT], "the better one is kept, and nothing begun again"

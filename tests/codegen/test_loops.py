@@ -245,7 +245,7 @@ def memory(w: Array[Word]) -> Word:
     pointer = array(Word, w) + 2
     if w[0] > 3:
         pointer = pointer - 1
-    return pointer[0] + (address(w) & 7)
+    return pointer[0] + (address(w) & 7) + int(pointer) - int(address(w))
 
 
 @pytest.mark.parametrize("first", [2, 5])

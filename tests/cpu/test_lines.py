@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,12 @@ import robodyn as rd
 from robodyn.benchmark.contenders import draw, plain_call
 from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streamed_bytes
 from robodyn.codegen.llvm.target import host_target
+from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loops.language import Array as LoopArray
+from robodyn.codegen.loops.language import bound, struct_of
 from robodyn.engines.cpu import backends, caches
+from robodyn.engines.cpu.around import Entry
+from robodyn.engines.cpu.chains import lines_code
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.route import Whole
@@ -25,9 +31,6 @@ pytestmark = pytest.mark.skipif(
 )
 QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
-LEAVES, AT_ONCE = 11, 12
-"""The words of a descriptor that say whether vectors of large batches are brought to rows at once, and up to which
-bytes of results all are."""
 
 
 def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: bool = False) -> Kernel:
@@ -36,7 +39,7 @@ def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: b
     kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
     assert kernel.plain is not None and kernel.plain.mode == kernel.mode == "unrolled"
     if not small:
-        kernel.keep.descriptor[AT_ONCE] = 0
+        kernel.keep.descriptor.small_bytes = 0
     return kernel
 
 
@@ -45,14 +48,28 @@ def given(kernel: Kernel, rows: int) -> list[np.ndarray]:
     return [np.ascontiguousarray(states[name], kernel.request.dtype) for name in kernel.inputs]
 
 
-def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int, batch: int) -> None:
+def run(
+    kernel: Kernel, arrays: list[np.ndarray], first: int, last: int, batch: int, function: Callable | None = None
+) -> None:
+    """Some rows of a batch; `function`: what runs in the kernel's place."""
     words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
     table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
     table[len(table) - 1] = batch
     scratch, owner = workspace(kernel.workspace_bytes)
     ctypes.memset(scratch, 0xFF, kernel.workspace_bytes)
-    kernel.function(ctypes.addressof(table), first, last, scratch)
+    (function or kernel.function)(ctypes.addressof(table), first, last, scratch)
     assert owner.size
+
+
+def run_as_python(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int, batch: int) -> None:
+    """The same with the code around the program as Python."""
+    kind = VectorType.of(kernel.request.dtype, kernel.request.target)
+
+    def around(table: int, first: int, last: int, scratch: int) -> None:
+        with bound(**lines_code.types_of(kind)):
+            lines_code.run(LoopArray(table, struct_of(Entry)), len(arrays), first, last, scratch, kind)
+
+    run(kernel, arrays, first, last, batch, around)
 
 
 class Watched:
@@ -68,8 +85,8 @@ class Watched:
             behind.function(table, first, last, scratch)
 
         self._held = kind(left_over)
-        assert descriptor[0] == behind.address
-        descriptor[0] = ctypes.cast(self._held, ctypes.c_void_p).value
+        assert descriptor.kernel == behind.address
+        descriptor.kernel = ctypes.cast(self._held, ctypes.c_void_p).value
 
 
 @dtypes
@@ -87,7 +104,7 @@ def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
     wanted = [np.full(shape, np.nan, dtype) for shape in shapes]
     run(kernel.plain, [*arrays, *wanted], 0, rows, rows)
     assert not any(np.isnan(each).any() for each in wanted)
-    watched, rng, light = Watched(kernel), np.random.default_rng(rows), bool(kernel.keep.descriptor[11])
+    watched, rng, light = Watched(kernel), np.random.default_rng(rows), bool(kernel.keep.descriptor.leaves)
     target = kernel.request.target
     assert light == (query == "body_regressor" and target.level == "avx512" and not backends.copies_slowly(target))
     for k in range(20):
@@ -113,6 +130,30 @@ def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
             np.testing.assert_array_equal(each[first:last], right[first:last], err_msg=f"rows {first} to {last}")
             row = right[0].nbytes
             assert (bytes_[: start + first * row] == 0xA5).all() and (bytes_[start + last * row :] == 0xA5).all()
+
+
+@dtypes
+@pytest.mark.parametrize("large", [False, True])
+def test_as_python_it_does_the_same(dtype: str, large: bool) -> None:
+    """Around machine code, for a group and rows that follow it; to the byte."""
+    kernel = kernel_of("inverse_dynamics_gradient", dtype)
+    width, line = kernel.request.target.width(kernel.request.dtype), 64 // np.dtype(dtype).itemsize
+    rows, found = width * line + 2 * width + 3, []
+    arrays, watched = given(kernel, rows), Watched(kernel)
+    shapes = [(rows, *output_shape(kernel.request.model, each)) for each in kernel.request.algorithm.outputs.values()]
+    for how in (run, run_as_python):
+        memory = [np.full(int(np.prod(shape)) + 3 * line, 7.0, dtype) for shape in shapes]
+        starts = [(-each.ctypes.data % 64) // each.itemsize + line + k for k, each in enumerate(memory, 3)]
+        results = [
+            each[start : start + each.size - 3 * line].reshape(shape)
+            for each, start, shape in zip(memory, starts, shapes, strict=True)
+        ]
+        how(kernel, [*arrays, *results], 1, rows - 1, 1 << 40 if large else rows)
+        found.append([each[start - line :][: each.size - 2 * line] for each, start in zip(memory, starts, strict=True)])
+    assert watched.rows == []
+    for compiled, python in zip(*found, strict=True):
+        np.testing.assert_array_equal(compiled, python)
+        assert (python[:line] == 7.0).all() and (python == 7.0).mean() < 0.1
 
 
 @dtypes
@@ -159,14 +200,14 @@ def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, m
     monkeypatch.setattr("robodyn.engines.cpu.chains.lines.streamed_bytes", lambda target: large)
     monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda: 0)
     kernel = kernel_of(query, dtype, small=True)
-    target, row = kernel.request.target, int(kernel.keep.descriptor[9])
-    width, limit = target.width(kernel.request.dtype), int(kernel.keep.descriptor[AT_ONCE])
+    target, row = kernel.request.target, kernel.keep.descriptor.row_bytes
+    width, limit = target.width(kernel.request.dtype), kernel.keep.descriptor.small_bytes
     least = min(large, 1 << 20) if query == "mass_matrix" else large
     assert limit == least
     rows, watched, found = 2 * width, Watched(kernel), []
     arrays = given(kernel, rows)
     shapes = [output_shape(kernel.request.model, each) for each in kernel.request.algorithm.outputs.values()]
-    leaves = bool(kernel.keep.descriptor[LEAVES])  # on processors that copy past the caches quickly
+    leaves = bool(kernel.keep.descriptor.leaves)  # on processors that copy past the caches quickly
     assert leaves <= (query == "body_regressor")
     for k, batch in enumerate((limit // row, limit // row + 1)):
         found.append([np.full((rows, *shape), np.nan, dtype) for shape in shapes])
@@ -224,8 +265,8 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
             ("inverse_dynamics_gradient", None, False),
         ):
             kernel = kernel_of(query, "float64", model)
-            assert kernel.keep.descriptor[10] == limit and kernel.keep.descriptor[11] == left
-            rows, row = 128, int(kernel.keep.descriptor[9])
+            assert kernel.keep.descriptor.large_bytes == limit and kernel.keep.descriptor.leaves == left
+            rows, row = 128, kernel.keep.descriptor.row_bytes
             arrays = given(kernel, rows)
             outputs = kernel.request.algorithm.outputs.values()
             shapes = [output_shape(kernel.request.model, each) for each in outputs]

@@ -4,6 +4,7 @@ beside them."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from robodyn.algorithms.rnea import rnea
 from robodyn.benchmark.contenders import draw, plain_call
 from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
-from robodyn.engines.cpu import backends, past_caches, route
+from robodyn.codegen.loops.language import Array, bound, struct_of
+from robodyn.engines.cpu import backends, past_caches, past_caches_code, route
+from robodyn.engines.cpu.around import Entry
 from robodyn.engines.cpu.backends import backend_of
 from robodyn.engines.cpu.chains import lines
 from robodyn.engines.cpu.kernels import Kernel, workspace
@@ -119,11 +122,11 @@ def test_any_range_of_rows(
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1, dtype=dtype)
     kernel = dyn.engine.kernel(question.plain_task(dyn.model))
     assert kernel.plain is not None
-    rows_at_once = int(kernel.keep.descriptor[4])
+    rows_at_once = kernel.keep.descriptor.rows
     if backend_of(kernel.request).name == "x86":
-        assert bool(kernel.keep.descriptor[5]) == (not kernel.request.vectors)
+        assert bool(kernel.keep.descriptor.large) == (not kernel.request.vectors)
         if way == "copied" or query in ("center_of_mass", "forward_dynamics_gradient"):
-            assert bool(kernel.keep.descriptor[9]) == (way == "claimed")
+            assert bool(kernel.keep.descriptor.claims) == (way == "claimed")
     rows = 4 * rows_at_once + 20
     rng = np.random.default_rng(rows)
     states = draw(dyn.model, rows)
@@ -173,8 +176,8 @@ def test_how_large_results_are_written(way: str, monkeypatch: pytest.MonkeyPatch
         assert bool(route.request.vectors) == (vectors and way == "claimed"), query
         if not route.request.vectors:
             kernel = engine.kernel(task)
-            assert bool(kernel.keep.descriptor[9]) == (claimed and way == "claimed"), query
-            assert (kernel.workspace_bytes == kernel.plain.workspace_bytes) == bool(kernel.keep.descriptor[9])
+            assert bool(kernel.keep.descriptor.claims) == (claimed and way == "claimed"), query
+            assert (kernel.workspace_bytes == kernel.plain.workspace_bytes) == bool(kernel.keep.descriptor.claims)
 
 
 @pytest.mark.parametrize("vector", [32, 64])
@@ -198,14 +201,52 @@ def test_buffers_lie_where_the_fewest_stores_are_across_pages(row: int, rows: in
     assert _least_waiting([row], 8, vector, 5) in range(2, 6) and _least_waiting([row], 8, vector, 1) == 1
 
 
-def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int) -> None:
-    """Some rows of what the kernel takes to be a large batch."""
+@pytest.mark.parametrize("in_turns", [False, True])
+@pytest.mark.parametrize("query", ["mass_matrix", "forward_dynamics_gradient", "center_of_mass"])
+def test_as_python_it_does_the_same(query: str, in_turns: bool) -> None:
+    """Around machine code for some vectors at once, for one, and for results of a few bytes; to the byte."""
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1)
+    kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
+    descriptor = kernel.keep.descriptor
+    if in_turns:
+        descriptor.large = descriptor.claims = 0
+    rows, first = 2 * descriptor.rows + 3 * descriptor.width + 5, 3
+    states = draw(dyn.model, rows)
+    inputs = [np.ascontiguousarray(states[name]) for name in kernel.inputs]
+    shapes = [output_shape(dyn.model, output) for output in kernel.request.algorithm.outputs.values()]
+    found = []
+    for how in (run, run_as_python):
+        memory = [np.full(8 * rows * int(np.prod(shape)) + 256, 0xA5, np.uint8) for shape in shapes]
+        starts = [-each.ctypes.data % 64 + 64 + 8 * k for k, each in enumerate(memory, 1)]
+        results = [
+            each[start : start + each.size - 256].view(np.float64).reshape(rows, *shape)
+            for each, start, shape in zip(memory, starts, shapes, strict=True)
+        ]
+        how(kernel, [*inputs, *results], first, rows - 2)
+        found.append([each[start - 64 : start + each.size - 192] for each, start in zip(memory, starts, strict=True)])
+    for compiled, python in zip(*found, strict=True):
+        np.testing.assert_array_equal(compiled, python)
+
+
+def run_as_python(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int) -> None:
+    """The same with the code around the kernel as Python."""
+
+    def around(table: int, first: int, last: int, scratch: int) -> None:
+        entries = Array(table, struct_of(Entry))
+        with bound(**past_caches_code.TYPES):
+            past_caches_code.run(entries, len(arrays), first, last, scratch, streamed=1 << 30, fence="")
+
+    run(kernel, arrays, first, last, around)
+
+
+def run(kernel: Kernel, arrays: list[np.ndarray], first: int, last: int, function: Callable | None = None) -> None:
+    """Some rows of what the kernel takes to be a large batch; `function`: what runs in its place."""
     words = [word for array in arrays for word in (array.ctypes.data, array.nbytes // len(array))]
     table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
     if kernel.batch:
         table[len(table) - 1] = 1 << 40
     scratch, owner = workspace(kernel.workspace_bytes)
-    kernel.function(ctypes.addressof(table), first, last, scratch)
+    (function or kernel.function)(ctypes.addressof(table), first, last, scratch)
     del owner
 
 

@@ -883,6 +883,8 @@ class Reader:
     def _as_integer(self, value: Value, kind: Number) -> Value:
         if value.type == kind:
             return value
+        if isinstance(value.type, Pointer) and kind == I64:
+            return self.word(value)
         found: Value
         if kind == I1:
             found = self.do("compare", value, self.typed(0, value.type), type=I1, how="ne")

@@ -1,43 +1,64 @@
 """What is around kernels of batches and the same for every robot: modules with a function for each number of arrays.
 
-Such a module has `run(ptr table, i64 arrays, i64 first, i64 last, ptr workspace)`, and of n arrays the function
-`kernel<n>`, a kernel like any other. It is made in a hurry first, and a word of its own, `now`, says which of both
-runs (`robodyn.engines.cpu.hurry`).
+Behind its arrays the table of such a kernel has one more entry: the address of a descriptor, which says what the kernel
+is around, and the rows of the whole batch. The kernel of n arrays finds it there, whatever robot it is for: so one
+module serves all of them. It is compiled in a hurry first (`robodyn.engines.cpu.hurry`), and the descriptor says where
+the code is that runs now.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.loops.language import Address, Array, Static, Word, array, call, load_atomic, place, routine
+from robodyn.codegen.loops.llvm import Module
 from robodyn.engines.cpu.kernels import Maker
 
 MAX_ARRAYS = 16
 """Arrays of a kernel at most."""
 
 
-def entries_text() -> str:
-    """`now`, and `kernel1` to `kernel16`."""
-    functions = "".join(
-        f"""define void @kernel{n}(ptr %table, i64 %first, i64 %last, ptr %workspace) {{
-  %now = load atomic ptr, ptr @now monotonic, align 8
-  call void %now(ptr %table, i64 {n}, i64 %first, i64 %last, ptr %workspace)
-  ret void
-}}
-"""
-        for n in range(1, MAX_ARRAYS + 1)
-    )
-    return f"@now = global ptr @run\n{functions}"
+class Entry(ctypes.Structure):
+    """An array in a kernel's table: the address of its rows, and the bytes from one row to the next."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
+
+
+class Descriptor(ctypes.Structure):
+    """What a kernel around others is told: `run`, the address of run(table, arrays, first, last, workspace), and what
+    that one needs."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("run", ctypes.c_void_p),)
+
+
+@routine
+def kernel(table: Array[Entry], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
+    """The kernel of so many arrays."""
+    descriptor = array(Descriptor, table[arrays].data)
+    run = load_atomic(place(descriptor, "run"), "monotonic")  # another thread may replace it
+    call(None, run, table, arrays, first, last, workspace)
+
+
+def export_kernels(module: Module) -> None:
+    """Add `kernel1` to `kernel16` to a module."""
+    for n in range(1, MAX_ARRAYS + 1):
+        module.export(kernel, f"kernel{n}", arrays=n)
 
 
 class Around:
-    """The function of such a module for n arrays, as "kernel"."""
+    """The kernel of n arrays of such a module, as "kernel"; `descriptor`: what its table leads to."""
 
-    def __init__(self, maker: Maker, text: str, label: str, target: Target, arrays: int) -> None:
-        self.arrays = arrays
+    def __init__(
+        self, maker: Maker, text: str, label: str, target: Target, arrays: int, descriptor: Descriptor
+    ) -> None:
+        self.arrays, self._descriptor = arrays, descriptor
         self._first = maker.shared_soon(text, label, target, self)
         self._held: list[Code] = []
+        descriptor.run = self._first.address("run")
 
     def address(self, name: str) -> int:
         """Address of the function."""
@@ -46,4 +67,4 @@ class Around:
     def replace(self, code: Code) -> None:
         """Go on with what was compiled with care: both do the same, so a word says which (`hurry.later`)."""
         self._held.append(code)
-        ctypes.c_void_p.from_address(self._first.address("now")).value = code.address("run")
+        self._descriptor.run = code.address("run")

@@ -7,10 +7,10 @@ in the middle of a batch as well. Code that was replaced stays as long as the re
 
 Large loops are made so, and what calls the kernels of a batch one after another. Others need no relay: of the module of
 all built-in functions (`robodyn.engines.cpu.native.entry`) the code stands in the description of each function; of what
-is around kernels of batches (`robodyn.engines.cpu.around`), and of the pool of threads
-(`robodyn.engines.cpu.threads.pool`), a word of its own says which of both runs. Code of both kinds is kept in the
-cache: a process that ends before the second is there leaves the first one to others. So does an engine that is dropped
-before its turn: nothing is compiled for what nobody can call any more.
+is around kernels of batches (`robodyn.engines.cpu.around`) in each descriptor; and of the pool of threads
+(`robodyn.engines.cpu.threads.pool`) a word of its own says which of both runs. Code of both kinds is kept in the cache:
+a process that ends before the second is there leaves the first one to others. So does an engine that is dropped before
+its turn: nothing is compiled for what nobody can call any more.
 """
 
 from __future__ import annotations

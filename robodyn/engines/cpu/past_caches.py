@@ -18,6 +18,7 @@ write are brought to the nearest cache (`robodyn.codegen.x86.general.claiming`),
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,10 +28,10 @@ from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
-from robodyn.engines.cpu.around import MAX_ARRAYS, Around
+from robodyn.engines.cpu.around import MAX_ARRAYS, Around, Entry
 from robodyn.engines.cpu.backends import BUFFER_BYTES, begins_with_pages, copies_slowly
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
-from robodyn.engines.cpu.past_caches_code import HEAD, LINE, MAX_PAIRS, PAGE, TABLE, module_text
+from robodyn.engines.cpu.past_caches_code import LINE, MAX_PAIRS, PAGE, WORDS, BufferDescriptor, Result, module_text
 from robodyn.engines.cpu.request import Request
 
 _LABEL = "robodyn past caches"
@@ -41,7 +42,7 @@ _ACROSS_CYCLES, _MOVE_CYCLES, _LINE_CYCLES, _MANY = 370.0, 100.0, 2.5, 8
 that: about. And vectors beyond which it does not matter."""
 
 
-class _Descriptor:
+class _Wrapped:
     """A kernel, and the descriptor that leads to it. `large`: address of the one that copies on the way, or `claims`
     lines, or 0."""
 
@@ -57,26 +58,31 @@ class _Descriptor:
         words = list(kernel.constants)
         if kernel.batch:
             words[-1] = 0  # it has not to know: its results are not the user's
-        end, buffers = _lines(kernel.workspace_bytes), []
+        end, results = _lines(kernel.workspace_bytes), []
         for each in row_bytes:
             end += 2 * LINE  # ends of the rows before the first ones
             if large and vectors > 1:
                 end += _lines(width * each)  # those that are left over
-            buffers.append((each, end))
+            shifts = [-LINE // WORDS * word for word in range(WORDS)] if aligned else _shifts(each, rows, vector_bytes)
+            results.append(Result(each, end, (ctypes.c_int64 * WORDS)(*shifts)))
             one = _lines(rows * each) + 3 * LINE
             end += 2 * PAGE + (2 * _pages(width * each + 4 * LINE) if large and vectors == 1 else one)
         self.workspace_bytes = kernel.workspace_bytes if claims else end
-        sizes = len(words) // 2, len(kernel.inputs), sum(row_bytes), rows
-        moved = rows_bytes(kernel.request) if large else 0
-        tables = HEAD + 2 * len(buffers) + len(words)
-        head = (kernel.address, *sizes, large, width, -vector_bytes, moved, claims, tables)
-        numbers = [*head, *(word for pair in buffers for word in pair), *words]
-        if aligned:
-            numbers += [-LINE // TABLE * word for _ in row_bytes for word in range(TABLE)]
-        else:
-            numbers += [word for each in row_bytes for word in _shifts(each, rows, vector_bytes)]
-        assert len(head) == HEAD
-        self.descriptor: Array = np.array([word % (1 << 64) for word in numbers], dtype=np.uint64).view(np.int64)
+        entries = [Entry(*pair) for pair in zip(words[0::2], words[1::2], strict=True)]
+        self.descriptor = BufferDescriptor(
+            kernel=kernel.address,
+            large=large,
+            claims=claims,
+            inputs=len(kernel.inputs),
+            row_bytes=sum(row_bytes),
+            moved_bytes=rows_bytes(kernel.request) if large else 0,
+            rows=rows,
+            width=width,
+            vector_bytes=vector_bytes,
+            results=(Result * len(results))(*results),
+            constants=(Entry * len(entries))(*entries),
+            constant_count=len(entries),
+        )
         self._kernel = kernel
 
     @property
@@ -118,7 +124,7 @@ def _least_across(row: int, rows: int, vector: int) -> float:
     """How many stores lie across two pages in the mean of the places that there are: rows of a multiple of 16 bytes
     begin at such a one."""
     grain = min(row & -row, LINE) or LINE
-    return float(_across(row, rows, vector).min(axis=1)[:: grain * TABLE // LINE].mean())
+    return float(_across(row, rows, vector).min(axis=1)[:: grain * WORDS // LINE].mean())
 
 
 def _across(row: int, rows: int, vector: int) -> Array:
@@ -137,7 +143,7 @@ def _across(row: int, rows: int, vector: int) -> Array:
     np.add.at(change, first, 1)
     np.add.at(change, first + sizes - 1, -1)
     across: Array = np.cumsum(change).reshape(2, PAGE).sum(axis=0).reshape(PAGE // LINE, LINE)
-    return across[:, :: LINE // TABLE].T
+    return across[:, :: LINE // WORDS].T
 
 
 def begin_past_caches(maker: Maker, request: Request) -> None:
@@ -156,13 +162,13 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
         return kernel
     image = kernel.code if isinstance(kernel.code, LoadedImage) else None
     way = (0, False) if image is None else (image.large, image.claims)
-    around = _Descriptor(kernel, row_bytes, width, *way)
+    wrapped = _Wrapped(kernel, row_bytes, width, *way)
     made = replace(
         kernel,
-        code=Around(maker, module_text(request.target), _LABEL, request.target, arrays),
-        constants=(around.descriptor.ctypes.data, 0),
-        workspace_bytes=around.workspace_bytes,
-        keep=around,
+        code=Around(maker, module_text(request.target), _LABEL, request.target, arrays, wrapped.descriptor),
+        constants=(ctypes.addressof(wrapped.descriptor), 0),
+        workspace_bytes=wrapped.workspace_bytes,
+        keep=wrapped,
         batch=True,
         plain=kernel,
     )

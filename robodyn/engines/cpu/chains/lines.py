@@ -7,11 +7,9 @@ that brings vectors to rows at once; so do all where results have gaps between r
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 
-import numpy as np
-
-from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import streamed_bytes, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
@@ -19,7 +17,7 @@ from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTE
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
 from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.caches import last_cache_bytes
-from robodyn.engines.cpu.chains.lines_code import lines_module
+from robodyn.engines.cpu.chains.lines_code import Gap, LineDescriptor, Result, lines_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.records import dataclass
@@ -44,7 +42,7 @@ class _Lined:
     """The kernel for rows that are left over, and the descriptor."""
 
     kernels: tuple[Kernel, ...]
-    descriptor: Array
+    descriptor: LineDescriptor
 
     @property
     def operations(self) -> int:
@@ -104,26 +102,39 @@ def lined_kernel(
     if arrays > MAX_ARRAYS:
         return plain
     text, vector = lines_module(kind), layout.vector_bytes
-    apart, entries = -(-vector * layout.starts[-1] // LINE) * LINE, sum(request.scalars)
+    place_bytes = -(-vector * layout.starts[-1] // LINE) * LINE
     constant, _ = behind.constants
-    gaps = layout.gaps()
-    none, tables = ENTRY_BYTES * sum(layout.lines), lines.tables + ENTRY_BYTES * sum(layout.lines)
-    words = [behind.address, constant, len(inner.inputs), lines.body, lines.finish, lines.tables, none]
-    words += [apart, len(gaps), entries * request.dtype.itemsize]
-    large = max(streamed_bytes(request.target), last_cache_bytes() // _SHARE)
-    words += [large, _leaves(request, kind, operations), _worth(request, kind, operations, large)]
+    empty_bytes, tables = ENTRY_BYTES * sum(layout.lines), lines.tables + ENTRY_BYTES * sum(layout.lines)
+    results = []
     for k, row in enumerate(layout.filled):
-        table = ENTRY_BYTES * layout.lines[k]
-        words += [len(row) * request.dtype.itemsize, vector * layout.starts[k], lines.past[k], lines.near[k]]
-        words += [lines.following[k], tables, table]
-        tables += layout.line * table
-    words += [vector * each for gap in gaps for each in gap]
-    descriptor = np.array(words, np.int64)
-    own = 2 * apart + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(layout.filled)) + none
+        size = ENTRY_BYTES * layout.lines[k]
+        writers = lines.past[k], lines.near[k], lines.following[k]
+        results.append(Result(len(row) * request.dtype.itemsize, vector * layout.starts[k], *writers, tables, size))
+        tables += layout.line * size
+    gaps = [Gap(vector * first, vector * count) for first, count in layout.gaps()]
+    large = max(streamed_bytes(request.target), last_cache_bytes() // _SHARE)
+    descriptor = LineDescriptor(
+        kernel=behind.address,
+        constant=constant,
+        inputs=len(inner.inputs),
+        row_bytes=sum(request.scalars) * request.dtype.itemsize,
+        program=lines.body,
+        finish=lines.finish,
+        empty=lines.tables,
+        empty_bytes=empty_bytes,
+        place_bytes=place_bytes,
+        large_bytes=large,
+        leaves=_leaves(request, kind, operations),
+        small_bytes=_worth(request, kind, operations, large),
+        results=(Result * len(results))(*results),
+        gaps=(Gap * len(gaps))(*gaps),
+        gap_count=len(gaps),
+    )
+    own = 2 * place_bytes + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(results)) + empty_bytes
     return replace(
         plain,
-        code=Around(maker, text, _label(request), request.target, arrays),
-        constants=(descriptor.ctypes.data, 0),
+        code=Around(maker, text, _label(request), request.target, arrays, descriptor),
+        constants=(ctypes.addressof(descriptor), 0),
         workspace_bytes=-(-max(behind.workspace_bytes, own) // LINE) * LINE,
         module=lambda: text,
         keep=_Lined((behind,), descriptor),
