@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.streaming import streamed_bytes
@@ -149,7 +149,8 @@ def run(
         copy_on_the_way(own, arrays, outputs, descriptor, first, last, workspace)
     else:
         copy_in_turns(own, outputs, descriptor, count, first, last, workspace)
-    processor(fence)  # others may read the rows then
+    if fence:
+        processor(fence)  # others may read the rows then
 
 
 def copy_entries(to: Array[Entry], source: Array[Entry], count: Word) -> None:
@@ -332,7 +333,10 @@ def move_line_ends(to: Word, source: Word, size: Word) -> None:
 
 def module_text(target: Target) -> str:
     """The module; the same for every robot."""
-    known = {"streamed": streamed_bytes(target), "fence": "x86.sse.sfence" if target.triple[:6] == "x86_64" else ""}
+    known: dict[str, Any] = {
+        "streamed": streamed_bytes(target),
+        "fence": "x86.sse.sfence" if target.triple[:6] == "x86_64" else "",
+    }
 
     def make() -> str:
         module = Module(TYPES)
