@@ -22,7 +22,7 @@ from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import flush_functions, streams
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, table_word
-from robodyn.engines.cpu.loops.runtime import runtime_functions, stage_packed
+from robodyn.engines.cpu.loops.runtime import runtime_functions
 
 USER, BETWEEN, LITERAL, BATCH = range(4)
 
@@ -196,5 +196,5 @@ def flush_module(n_arrays: int, kind: VectorType, target: Target, *, packed: boo
 }}
 
 """
-    own = (stage_packed(kind) if packed else "") + flush_functions(kind, target, packed=packed, dense=dense) + kernel
+    own = flush_functions(kind, target, packed=packed, dense=dense) + kernel
     return declarations(kind) + runtime_functions(kind, own) + own + attributes(target)

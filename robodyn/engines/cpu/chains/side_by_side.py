@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from robodyn.codegen.llvm.target import LEVELS, Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, spread, transposed
-from robodyn.engines.cpu.loops.runtime import counted
 
 
 def vectors_of_columns(kind: VectorType, target: Target) -> VectorType | None:
@@ -51,6 +50,24 @@ def _tile(name: str, kind: VectorType, width: int, *, load: bool) -> str:
             store_last(out, kind, value, at, mask)
     entry, body = ("\n".join(lines) + "\n" for lines in (head.lines, out.lines))
     return counted(f"{name}{width}", "ptr %X, ptr %Y, i64 %line, i64 %last", "k", body, entry)
+
+
+def counted(name: str, arguments: str, counter: str, body: str, entry: str = "") -> str:
+    """A function that runs `body` for %{counter} = 0 .. %count - 1."""
+    return f"""define internal void @{name}({arguments}, i64 %count) #0 {{
+entry:
+{entry}  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %loop, label %done
+loop:
+  %{counter} = phi i64 [ 0, %entry ], [ %{counter}.next, %loop ]
+{body}  %{counter}.next = add i64 %{counter}, 1
+  %more = icmp slt i64 %{counter}.next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+
+"""
 
 
 def last_mask(out: Lines, kind: VectorType, count: str) -> str:
