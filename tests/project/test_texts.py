@@ -14,8 +14,12 @@ LINES = 5
 """Of such a string, at most."""
 PRINTERS = ("codegen/llvm/", "codegen/loops/", "codegen/x86/", "codegen/c_", "hardware/", "engines/gpu/kernel_text.py")
 """What prints other languages, and so holds pieces of them."""
-LLVM = re.compile(r"^\s*(define |%\S+ = (load|add|mul|getelementptr|phi|icmp|select|call)|br (i1|label)|ret void)", re.M)
-CUDA = re.compile(r"__global__|__device__|__shared__|threadIdx|^\s*(for|if) \(.*\) ?\{?$|^\s*(double|float|int|T) \w+ = .*;$", re.M)
+LLVM = re.compile(
+    r"^\s*(define |%\S+ = (load|add|mul|getelementptr|phi|icmp|select|call)|br (i1|label)|ret void)", re.M
+)
+CUDA = re.compile(
+    r"__global__|__device__|__shared__|threadIdx|^\s*(for|if) \(.*\) ?\{?$|^\s*(double|float|int|T) \w+ = .*;$", re.M
+)
 LEFT = {
     "LLVM": set[str](),
     "CUDA": set[str](),

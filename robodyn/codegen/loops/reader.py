@@ -160,6 +160,12 @@ class Reader:
         self.count += 1
         return Value(type, f"v{self.count}")
 
+    def numbers(self) -> Iterator[int]:
+        """Numbers of names that nothing has yet, for "lines"."""
+        while True:
+            self.count += 1
+            yield self.count
+
     def do(self, code: str, *operands: Value, type: Number | Pointer | None = None, **facts: Any) -> Any:
         """An operation, and its result."""
         if self._silent:

@@ -14,378 +14,362 @@ of `loop_plan.LaneSchedule`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import ctypes
+from typing import Any, ClassVar, TypeAlias
 
 from robodyn.codegen.llvm import sincos
 from robodyn.codegen.llvm.straight_line import attributes
-from robodyn.codegen.llvm.vectors import Lines, declarations
-from robodyn.codegen.loop_plan import Scope, is_block, lane_size, must_be_zeroed
-from robodyn.codegen.loops.llvm import joined
-from robodyn.engines.cpu.loops.layout import RolledLayout
-from robodyn.engines.cpu.loops.runtime import runtime_functions
-from robodyn.engines.cpu.loops.steps import Function, StepWriter
-from robodyn.joints import KINDS, JointKind
-from robodyn.sweeps import (
-    Ancestors,
-    BodyOutput,
-    ColumnOutput,
-    DofOutput,
-    FieldOutput,
-    Inward,
-    LinkColumnOutput,
-    LinkOutput,
-    Links,
-    Outward,
-    PairOutput,
-    World,
-    WorldOutput,
+from robodyn.codegen.llvm.vectors import declarations
+from robodyn.codegen.loop_plan import is_block, lane_size, must_be_zeroed
+from robodyn.codegen.loops.language import (
+    Address,
+    Array,
+    Routine,
+    Scalar,
+    Static,
+    Vector,
+    Word,
+    array,
+    clear,
+    convert,
+    copy,
+    local,
+    routine,
+    switch,
 )
+from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument
+from robodyn.engines.cpu.loops import runtime
+from robodyn.engines.cpu.loops.layout import RolledLayout
+from robodyn.engines.cpu.loops.runtime import Pair
+from robodyn.engines.cpu.loops.steps import Steps
+from robodyn.joints import KINDS
+from robodyn.sweeps import Ancestors, DofOutput, Inward, LinkOutput, Links, Outward, PairOutput, World, WorldOutput
+
+_KINDS = len(KINDS)
+Group: TypeAlias = tuple[int, ...]
+"""Numbers of sweeps that run as one."""
+
+
+class LanePair(ctypes.Structure):
+    """A body and a lane, and their rows of lane fields."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("body", "lane", "own_slot", "parent_slot"))
+
+
+# Arrays. `bases` says where they begin, the model's and those of the workspace; the first is the layout.
+
+
+def base(bases: Array[Address], array: Static[str], module: Static[RolledModule]) -> Address:
+    """Where an array begins."""
+    return bases[module.base_number(array)]
+
+
+def words(bases: Array[Address], name: Static[str], module: Static[RolledModule]) -> Array[Word]:
+    """An array of integers."""
+    return array(Word, base(bases, name, module))
+
+
+def scalars(bases: Array[Address], name: Static[str], module: Static[RolledModule]) -> Array[Scalar]:
+    """An array of the model's numbers."""
+    return array(Scalar, base(bases, name, module))
+
+
+def vectors(bases: Array[Address], name: Static[str], module: Static[RolledModule]) -> Array[Vector]:
+    """An array of vectors of states."""
+    return array(Vector, base(bases, name, module))
+
+
+def number(bases: Array[Address], name: Static[int | str], module: Static[RolledModule]) -> Word:
+    """A number of the layout, by its name; or one that is known."""
+    if isinstance(name, int):
+        return name
+    return words(bases, "layout", module)[module.layout_number(name)]
+
+
+# Sweeps.
+
+
+@routine
+def over_world(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
+    """The world's step."""
+    module.run(module.tracer.world(module.sweep(group)), bases)
+
+
+@routine
+def over_bodies(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
+    """The step of each body, outward or inward."""
+    parent, kind = words(bases, "parent", module), words(bases, "kind", module)
+    count = number(bases, "n_bodies", module)
+    if isinstance(module.sweep(group), Inward):
+        for body in reversed(range(count)):
+            on_body(bases, body, parent[body], kind, module, group)
+    else:
+        for body in range(count):
+            on_body(bases, body, parent[body], kind, module, group)
+
+
+def on_body(
+    bases: Array[Address],
+    body: Word,
+    parent: Word,
+    kind: Array[Word],
+    module: Static[RolledModule],
+    group: Static[Group],
+) -> None:
+    """A body's step, by the kind of its joint."""
+    for code in switch(kind[body], module.traits.kinds):
+        module.run(module.tracer.bodies(group, KINDS[code]), bases, body=body, parent=parent)
+
+
+@routine
+def over_lanes(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
+    """The steps of pairs of a body and a lane."""
+    parent, kind = words(bases, "parent", module), words(bases, "kind", module)
+    which = str(group[0])
+    pairs = array(LanePair, base(bases, "pairs " + which, module))
+    for k in range(number(bases, "n_pairs " + which, module)):
+        pair = pairs[k]
+        body, lane, own, above = pair.body, pair.lane, pair.own_slot, pair.parent_slot
+        for code in switch(kind[body], module.traits.kinds):
+            step = module.tracer.bodies(group, KINDS[code])
+            module.run(step, bases, body=body, parent=parent[body], lane=lane, own_slot=own, parent_slot=above)
+
+
+@routine
+def over_links(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
+    """The step of each link, or of the query's, which is stored as if it were the only one."""
+    sweep = module.sweep(group)
+    step, body = module.tracer.links(sweep), words(bases, "link_body", module)
+    if sweep.of_link:
+        link = number(bases, "link", module)
+        module.run(step, bases, body=body[link], link=link, link_row=0)
+    else:
+        for link in range(number(bases, "n_links", module)):
+            module.run(step, bases, body=body[link], link=link, link_row=link)
+
+
+@routine
+def over_ancestors(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
+    """From every body, from every link, or from the query's link, up to the root."""
+    sweep = module.sweep(group)
+    if sweep.of_link:
+        climb(bases, number(bases, "link", module), module, group)
+    else:
+        for start in range(number(bases, "n_links" if sweep.of_links else "n_bodies", module)):
+            climb(bases, start, module, group)
+
+
+def climb(bases: Array[Address], start: Word, module: Static[RolledModule], group: Static[Group]) -> None:
+    """From a body or a link up to the root; a link that is fixed to the world starts nowhere."""
+    sweep, kinds = module.sweep(group), module.traits.kinds
+    parent, kind = words(bases, "parent", module), words(bases, "kind", module)
+    first = words(bases, "link_body", module)[start] if sweep.from_links else start
+    if first < 0:
+        return
+    for code in switch(kind[first], kinds):
+        module.run(module.tracer.start(sweep, KINDS[code]), bases, first=first, link=start, link_row=start)
+    pairs = [here * _KINDS + code for here in kinds for code in kinds]
+    body = first
+    while True:
+        for pair in switch(kind[body] * _KINDS + kind[first], pairs):
+            step = module.tracer.visit(sweep, KINDS[pair // _KINDS], KINDS[pair % _KINDS])
+            module.run(step, bases, body=body, first=first, link=start, link_row=start)
+        body = parent[body]
+        if body < 0:
+            break
+
+
+# The exported function.
+
+
+@routine
+def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, module: Static[RolledModule]) -> None:
+    """W rows at a time: inputs in, sweeps, outputs out."""
+    bases = find_arrays(table, workspace, module)
+    clear_arrays(bases, module.zero_rows, module)
+    for row in range(first, last, module.kind.width):
+        point_at_row(table, bases, row, module)
+        stage_inputs(table, bases, row, last - 1, module)
+        for group in module.tracer.groups:
+            sweep = module.sweep_function(group)
+            sweep(bases, module=module, group=group)
+        stage_outputs(table, bases, row, last - 1, module)
+
+
+def find_arrays(table: Array[Argument], workspace: Address, module: Static[RolledModule]) -> Array[Address]:
+    """Where arrays begin: the model's are in the table, and the layout's last numbers say where in the workspace the
+    others are."""
+    count, own = len(module.model_arrays), len(module.workspace_arrays)
+    bases, models = local(Address, count + own), table + module.first_model
+    for k in range(convert(Word, count)):
+        bases[k] = models[k].data
+    offsets = words(bases, "layout", module) + (len(module.integers) - own)
+    for k in range(convert(Word, own)):
+        bases[count + k] = workspace + offsets[k]
+    return bases
+
+
+def point_at_row(table: Array[Argument], bases: Array[Address], row: Word, module: Static[RolledModule]) -> None:
+    """Let arrays that are the user's own begin at a row."""
+    for name, k in module.users_own:
+        bases[module.base_number(name)] = table[k].data + row * table[k].stride
+
+
+def clear_arrays(
+    bases: Array[Address], arrays: Static[list[tuple[str, int | str]]], module: Static[RolledModule]
+) -> None:
+    """Set so many vectors of each array to zero."""
+    for name, count in arrays:
+        clear(base(bases, name, module), number(bases, count, module) * module.kind.bytes)
+
+
+def stage_inputs(
+    table: Array[Argument], bases: Array[Address], row: Word, end: Word, module: Static[RolledModule]
+) -> None:
+    """Inputs into vectors, and zeros."""
+    for k, name in module.staged:
+        raw, entry, columns = name in module.raw, table[k], number(bases, "columns " + name, module)
+        to = vectors(bases, ("raw " if raw else "in ") + name, module)
+        if name in module.vectors:
+            copy(to, entry.data, columns * module.kind.bytes)
+        else:
+            runtime.stage_in(entry.data, entry.stride, row, end, to, columns, module.kind.width)
+        if raw:
+            v, tree = "q_" if name == "q" else "v_", vectors(bases, "in " + name, module)
+            source, multiplier = words(bases, v + "source", module), scalars(bases, v + "multiplier", module)
+            offset, count = scalars(bases, v + "offset", module), number(bases, "tree " + name, module)
+            runtime.couple(to, tree, source, multiplier, offset, count)
+    clear_arrays(bases, module.cleared, module)
+
+
+def stage_outputs(
+    table: Array[Argument], bases: Array[Address], row: Word, end: Word, module: Static[RolledModule]
+) -> None:
+    """Vectors to outputs."""
+    for k, name in module.written:
+        diagonal = module.diagonal(name)
+        if diagonal is not None:
+            added, add = diagonal
+            add(vectors(bases, "out " + name, module), base(bases, added, module), number(bases, "nv", module))
+        if name in module.gathered_whole:
+            gather_entries(bases, 0, number(bases, "n_gather " + name, module), module, name)
+        if name not in module.direct.values():
+            entry, columns = table[k], number(bases, "columns " + name, module)
+            result = vectors(bases, module.result(name), module)
+            if name in module.vectors:
+                copy(entry.data, result, columns * module.kind.bytes)
+            else:
+                runtime.stage_out(entry.data, entry.stride, row, end, result, None, columns, module.kind.width)
+
+
+def gather_entries(
+    bases: Array[Address], first: Word, count: Word, module: Static[RolledModule], name: Static[str]
+) -> None:
+    """Sum entries of a field into an output."""
+    pairs = array(Pair, base(bases, "gather " + name, module)) + first
+    weights = scalars(bases, "weight " + name, module) + first
+    source, to = vectors(bases, module.gathered_field(name), module), vectors(bases, "out " + name, module)
+    runtime.gather(source, to, pairs, weights, count)
 
 
 class RolledModule(RolledLayout):
-    """Writes the module of one algorithm for robots with some traits."""
+    """The module of one algorithm for robots with some traits, and what its functions ask when they are printed."""
 
-    # Sweeps.
+    KERNEL: ClassVar[Routine[..., None]] = kernel
+    SWEEPS: ClassVar[dict[type, Routine[..., None]]] = {
+        World: over_world,
+        Outward: over_bodies,
+        Inward: over_bodies,
+        Ancestors: over_ancestors,
+        Links: over_links,
+    }
 
     def text(self, name: str = "kernel") -> str:
         """The module."""
-        writers: dict[type, Callable[[tuple[int, ...]], str]] = {
-            World: self._world,
-            Outward: self._bodies,
-            Inward: self._bodies,
-            Ancestors: self._ancestors,
-            Links: self._links,
-        }
-        sweeps = [writers[type(self.algorithm.sweeps[group[0]])](group) for group in self.tracer.groups]
-        own = "".join((*sweeps, self._kernel(name)))
-        return joined(
-            declarations(self.kind),
-            sincos.declarations(self.kind),
-            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n",
-            "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)\n",
-            runtime_functions(self.kind, own),
-            own,
-            attributes(self.target),
-        )
+        module = Module(self.types, "#0")
+        for line in (declarations(self.kind) + sincos.declarations(self.kind)).splitlines():
+            module.declare(line.removeprefix("declare "))
+        module.export(self.KERNEL, name, module=self)
+        return module.text() + attributes(self.target)
 
     @property
-    def _kinds(self) -> list[tuple[int, JointKind]]:
-        return [(code, KINDS[code]) for code in self.traits.kinds]
+    def run(self) -> Steps:
+        """Runs steps."""
+        return Steps(self)
 
-    def _sweep(self, group: tuple[int, ...]) -> Any:
+    def sweep(self, group: Group) -> Any:
+        """The first sweep of a group, or the only one."""
         return self.algorithm.sweeps[group[0]]
 
-    def _world(self, group: tuple[int, ...]) -> str:
-        sweep: World = self._sweep(group)
-        function = Function(self, f"sweep{group[0]}")
-        out = function.block("start")
-        StepWriter(function, out, self.tracer.world(sweep), Scope()).write()
-        out.do("ret void")
-        return function.finish("start")
-
-    def _bodies(self, group: tuple[int, ...]) -> str:
-        """A loop over bodies, or over pairs of a body and a lane."""
-        sweep: Outward | Inward = self._sweep(group)
-        number = group[0]
-        function = Function(self, f"sweep{number}")
-        backwards = isinstance(sweep, Inward) and not sweep.lanes
-        count = function.integer(f"n_pairs {number}" if sweep.lanes else "n_bodies")
-        head = function.block("head")
-        start = function.entry.new(f"sub i64 {count}, 1") if backwards else "0"
-        head.do(f"%k = phi i64 [ {start}, %entry ], [ %next, %latch ]")
-        head.do(f"%inside = icmp {'sge i64 %k, 0' if backwards else f'slt i64 %k, {count}'}")
-        head.do("br i1 %inside, label %step, label %done")
-        out = function.block("step")
-        scope = self._lane_scope(function, out, number) if sweep.lanes else Scope(self_="%k")
-        at = out.new(f"getelementptr i64, ptr {function.base('parent')}, i64 {scope.self_}")
-        scope.parent = out.new(f"load i64, ptr {at}")
-        self._switch(function, out, [scope.self_], "latch", lambda kinds: self.tracer.bodies(group, kinds[0]), scope)
-        latch = function.block("latch")
-        latch.do(f"%next = add i64 %k, {-1 if backwards else 1}")
-        latch.do("br label %head")
-        function.block("done").do("ret void")
-        return function.finish("head")
-
-    def _lane_scope(self, function: Function, out: Lines, number: int) -> Scope:
-        loaded = []
-        for part in range(4):
-            record = f"getelementptr [4 x i64], ptr {function.base(f'pairs {number}')}, i64 %k, i64 {part}"
-            loaded.append(out.new(f"load i64, ptr {out.new(record)}"))
-        return Scope(self_=loaded[0], lane=loaded[1], own_slot=loaded[2], parent_slot=loaded[3])
-
-    def _switch(self, function: Function, out: Lines, bodies: list[str], after: str, trace: Any, scope: Scope) -> None:
-        """A step for each combination of the kinds of some bodies, then on to block `after`."""
-        combinations: list[tuple[tuple[int, JointKind], ...]] = [()]
-        for _ in bodies:
-            combinations = [(*some, each) for some in combinations for each in self._kinds]
-        if len(combinations) > 1:
-            code = "0"
-            for body in bodies:
-                at = out.new(f"getelementptr i64, ptr {function.base('kind')}, i64 {body}")
-                scaled = out.new(f"mul i64 {code}, {len(KINDS)}")
-                code = out.new(f"add i64 {scaled}, {out.new(f'load i64, ptr {at}')}")
-        labels = {}
-        for some in combinations:
-            value = 0
-            for number, _ in some:
-                value = value * len(KINDS) + number
-            labels[value] = f"{after}.{'.'.join(kind.name for _, kind in some)}"
-        if len(combinations) > 1:
-            cases = " ".join(f"i64 {value}, label %{label}" for value, label in labels.items())
-            out.do(f"switch i64 {code}, label %{after}.none [ {cases} ]")
-            function.block(f"{after}.none").do("unreachable")
-        else:
-            out.do(f"br label %{next(iter(labels.values()))}")
-        for some, label in zip(combinations, labels.values(), strict=True):
-            block = function.block(label)
-            StepWriter(function, block, trace([kind for _, kind in some]), scope).write()
-            block.do(f"br label %{after}")
-
-    def _links(self, group: tuple[int, ...]) -> str:
-        sweep: Links = self._sweep(group)
-        function = Function(self, f"sweep{group[0]}")
-        first, count = ("0", function.integer("n_links"))
-        if sweep.of_link:
-            first = function.integer("link")
-            count = function.entry.new(f"add i64 {first}, 1")
-        head = function.block("head")
-        head.do(f"%link = phi i64 [ {first}, %entry ], [ %next, %step ]")
-        head.do(f"%inside = icmp slt i64 %link, {count}")
-        head.do("br i1 %inside, label %step, label %done")
-        out = function.block("step")
-        at = out.new(f"getelementptr i64, ptr {function.base('link_body')}, i64 %link")
-        body = out.new(f"load i64, ptr {at}")
-        # The one link that a query is about is stored as if it were the only one.
-        scope = Scope(self_=body, link="%link", link_row="0" if sweep.of_link else "%link")
-        StepWriter(function, out, self.tracer.links(sweep), scope).write()
-        out.do("%next = add i64 %link, 1")
-        out.do("br label %head")
-        function.block("done").do("ret void")
-        return function.finish("head")
-
-    def _ancestors(self, group: tuple[int, ...]) -> str:
-        """From every body, from every link, or from the query's link, up to the root."""
-        sweep: Ancestors = self._sweep(group)
-        function = Function(self, f"sweep{group[0]}")
-        first, last = "0", function.integer("n_links" if sweep.of_links else "n_bodies")
-        scope = Scope(first="%first", self_="%here")
-        if sweep.of_link:
-            first = function.integer("link")
-            last = function.entry.new(f"add i64 {first}, 1")
-        head = function.block("head")
-        origin = "%link" if sweep.from_links else "%first"
-        head.do(f"{origin} = phi i64 [ {first}, %entry ], [ %next, %latch ]")
-        head.do(f"%inside = icmp slt i64 {origin}, {last}")
-        head.do("br i1 %inside, label %from, label %done")
-        out = function.block("from")
-        if origin == "%link":
-            scope.link = scope.link_row = origin
-            at = out.new(f"getelementptr i64, ptr {function.base('link_body')}, i64 %link")
-            out.do(f"%first = load i64, ptr {at}")
-        # A link fixed to the world starts nowhere.
-        out.do("%moves = icmp sge i64 %first, 0")
-        out.do("br i1 %moves, label %begin, label %latch")
-        out = function.block("begin")
-        self._switch(function, out, ["%first"], "climb", lambda kinds: self.tracer.start(sweep, kinds[0]), scope)
-        climb = function.block("climb")
-        climb.do("br label %at")
-        at_block = function.block("at")
-        at_block.do("%here = phi i64 [ %first, %climb ], [ %above, %visited ]")
-        self._switch(
-            function, at_block, ["%here", "%first"], "visited", lambda kinds: self.tracer.visit(sweep, *kinds), scope
-        )
-        visited = function.block("visited")
-        above_at = visited.new(f"getelementptr i64, ptr {function.base('parent')}, i64 %here")
-        visited.do(f"%above = load i64, ptr {above_at}")
-        visited.do("%more = icmp sge i64 %above, 0")
-        visited.do("br i1 %more, label %at, label %latch")
-        latch = function.block("latch")
-        latch.do(f"%next = add i64 {origin}, 1")
-        latch.do("br label %head")
-        function.block("done").do("ret void")
-        return function.finish("head")
-
-    # The exported function.
-
-    def _kernel(self, name: str) -> str:
-        """Set up the arrays, then W rows at a time: inputs in, sweeps, outputs out."""
-        return KernelWriter(self).text(name)
-
-
-class KernelWriter:
-    """Writes the exported function of a module."""
-
-    def __init__(self, module: RolledModule) -> None:
-        self.module = module
-        self.setup = Lines()
-        self.rows, self.body = Lines(self.setup.numbers), Lines(self.setup.numbers)
-        self.bases: dict[str, str] = {}
-
-    def text(self, name: str) -> str:
-        """The function."""
-        self._arrays()
-        self._begin()
-        for group in self.module.tracer.groups:
-            self.body.do(f"call void @sweep{group[0]}(ptr %bases, ptr {self.bases['layout']})")
-        self._end()
-        before, inside = "\n".join(self.setup.lines), "\n".join((*self.rows.lines, *self.body.lines))
-        return f"""define void @{name}(ptr %table, i64 %first, i64 %last, ptr %workspace) #0 {{
-entry:
-  %end = sub i64 %last, 1
-{before}
-  br label %rows
-rows:
-  %row = phi i64 [ %first, %entry ], [ %next, %rows ]
-{inside}
-  %next = add i64 %row, {self.module.kind.width}
-  %more = icmp slt i64 %next, %last
-  br i1 %more, label %rows, label %done
-done:
-  ret void
-}}
-
-"""
+    def sweep_function(self, group: Group) -> Routine[..., None]:
+        """The function of a group of sweeps."""
+        sweep = self.sweep(group)
+        return over_lanes if getattr(sweep, "lanes", False) else self.SWEEPS[type(sweep)]
 
     @property
-    def _first_model(self) -> int:
-        """Records of the table before the model's arrays."""
-        return len(self.module.inputs) + len(self.module.algorithm.outputs)
+    def first_model(self) -> int:
+        """Entries of the table before the model's arrays."""
+        return len(self.inputs) + len(self.algorithm.outputs)
 
-    def _arrays(self) -> None:
-        """Where all arrays begin, those of the user at %row."""
-        module, setup = self.module, self.setup
-        setup.do(f"%bases = alloca [{len(module.model_arrays) + len(module.workspace_arrays)} x ptr]")
-        for k, array in enumerate(module.model_arrays):
-            self._set_base(setup, array, setup.new(f"load ptr, ptr {self._record(setup, self._first_model + k)}"))
-        for array in module.workspace_arrays:
-            at = setup.new(f"getelementptr i8, ptr %workspace, i64 {self._integer(f'offset {array}')}")
-            self._set_base(setup, array, at)
-        self._point_at_rows()
+    @property
+    def users_own(self) -> list[tuple[str, int]]:
+        """Arrays of the workspace that are the user's own instead, and their entries."""
+        names = [*self.inputs, *self.algorithm.outputs]
+        return [(array, names.index(name)) for array, name in self.direct.items()]
 
-    def _begin(self) -> None:
-        """Inputs into vectors, and what has to be zero."""
-        self._zero_once()
-        for k, each in enumerate(self.module.inputs):
-            if f"in {each}" not in self.module.direct:
-                self._stage_in(k, each)
-        self._zero_each_time()
+    @property
+    def staged(self) -> list[tuple[int, str]]:
+        """Inputs that are brought into vectors, and their entries."""
+        return [(k, name) for k, name in enumerate(self.inputs) if f"in {name}" not in self.direct]
 
-    def _end(self) -> None:
-        """Vectors to outputs."""
-        for k, each in enumerate(self.module.algorithm.outputs):
-            self._add_diagonal(each)
-            if each not in self.module.direct.values():
-                self._stage_out(len(self.module.inputs) + k, each)
+    @property
+    def written(self) -> list[tuple[int, str]]:
+        """Outputs, and their entries."""
+        return [(len(self.inputs) + k, name) for k, name in enumerate(self.algorithm.outputs)]
 
-    def _record(self, out: Lines, number: int, part: int = 0) -> str:
-        return out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {part}")
+    @property
+    def gathered_whole(self) -> list[str]:
+        """Outputs that are gathered at the end."""
+        return self.gathered
 
-    def _set_base(self, out: Lines, array: str, pointer: str) -> None:
-        at = out.new(f"getelementptr ptr, ptr %bases, i64 {self.module.base_number(array)}")
-        out.do(f"store ptr {pointer}, ptr {at}")
-        self.bases[array] = pointer
+    @property
+    def zero_rows(self) -> list[tuple[str, int | str]]:
+        """Zero rows of lane fields, which nothing ever writes: arrays, and vectors of them."""
+        return [(f"field {name}", lane_size(self.algorithm.fields[name])) for name in sorted(self.lane_fields)]
 
-    def _integer(self, name: str) -> str:
-        at = self.setup.new(f"getelementptr i64, ptr {self.bases['layout']}, i64 {self.module.layout_number(name)}")
-        return self.setup.new(f"load i64, ptr {at}")
+    @property
+    def cleared(self) -> list[tuple[str, int | str]]:
+        """Arrays that are zero before the first sweep, and how many vectors of them: a number, or one of the layout."""
+        found: list[tuple[str, int | str]] = []
+        for name, how in must_be_zeroed(self.algorithm).items():
+            if not is_block(self.algorithm, name):
+                found.append((f"field {name}", f"vectors field {name}" if how == "all" else self.tracer.stored(name)))
+        found += [(f"field {name}", f"zeroed {name}") for name in sorted(self.lane_fields)]
+        for name in self.algorithm.outputs:
+            if f"out {name}" in self.workspace_arrays:
+                size = f"columns {name}" if f"out {name}" in self.direct else f"vectors out {name}"
+                found.append((f"out {name}", size))
+        return found
 
-    def _zero(self, out: Lines, array: str, vectors: str) -> None:
-        size = self.setup.new(f"mul i64 {vectors}, {self.module.kind.bytes}")
-        out.do(f"call void @llvm.memset.p0.i64(ptr {self.bases[array]}, i8 0, i64 {size}, i1 false)")
-
-    def _zero_once(self) -> None:
-        """Lane fields' zero rows, which nothing ever writes."""
-        for name in sorted(self.module.lane_fields):
-            size = lane_size(self.module.algorithm.fields[name])
-            self._zero(self.setup, f"field {name}", str(size))
-
-    def _zero_each_time(self) -> None:
-        module = self.module
-        for name, how in must_be_zeroed(module.algorithm).items():
-            if is_block(module.algorithm, name):
-                continue
-            all_of_it = self._integer(f"vectors field {name}")
-            self._zero(self.body, f"field {name}", all_of_it if how == "all" else str(module.tracer.stored(name)))
-        for name in sorted(module.lane_fields):
-            self._zero(self.body, f"field {name}", self._integer(f"zeroed {name}"))
-        for name in module.algorithm.outputs:
-            array = f"out {name}"
-            if array in module.workspace_arrays:
-                size = f"columns {name}" if array in module.direct else f"vectors {array}"
-                self._zero(self.body, array, self._integer(size))
-
-    def _array(self, number: int) -> tuple[str, str]:
-        """Data and stride of an input or output."""
-        data = self.setup.new(f"load ptr, ptr {self._record(self.setup, number)}")
-        return data, self.setup.new(f"load i64, ptr {self._record(self.setup, number, 1)}")
-
-    def _point_at_rows(self) -> None:
-        """Let arrays that are the user's own begin at the row."""
-        names = [*self.module.inputs, *self.module.algorithm.outputs]
-        for array, name in self.module.direct.items():
-            data, stride = self._array(names.index(name))
-            offset = self.rows.new(f"mul i64 %row, {stride}")
-            self._set_base(self.rows, array, self.rows.new(f"getelementptr i8, ptr {data}, i64 {offset}"))
-
-    def _stage_in(self, number: int, name: str) -> None:
-        module, body = self.module, self.body
-        data, stride = self._array(number)
-        coupled = name in module.raw
-        to = self.bases[f"raw {name}" if coupled else f"in {name}"]
-        columns = self._integer(f"columns {name}")
-        if name in module.vectors:
-            self._copy(data, to, columns)
-        else:
-            body.do(f"call void @stage_in(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {columns})")
-        if coupled:
-            which = "q" if name == "q" else "v"
-            tables = ", ".join(f"ptr {self.bases[f'{which}_{part}']}" for part in ("source", "multiplier", "offset"))
-            target = self.bases[f"in {name}"]
-            body.do(f"call void @couple(ptr {to}, ptr {target}, {tables}, i64 {self._integer(f'tree {name}')})")
-
-    def _add_diagonal(self, name: str) -> None:
-        """Add the model's own numbers, or those that are given, on the diagonal of a matrix that has them."""
-        output = self.module.algorithm.outputs[name]
+    def diagonal(self, name: str) -> tuple[str, Routine[..., None]] | None:
+        """What is added on the diagonal of an output, and by what: the model's own numbers, or those of an input."""
+        output = self.algorithm.outputs[name]
         added = output.diagonal if isinstance(output, PairOutput) else None
-        if added in self.module.inputs:
-            which = "raw" if added in self.module.raw else "in"
-            self._add_to_diagonal("add_given_diagonal", name, f"{which} {added}")
-        elif added == "damping" or (added == "armature" and self.module.traits.armature):
-            self._add_to_diagonal("add_diagonal", name, f"own_{added}")
+        if added in self.inputs:
+            return f"{'raw' if added in self.raw else 'in'} {added}", runtime.add_given_diagonal
+        if added == "damping" or (added == "armature" and self.traits.armature):
+            return f"own_{added}", runtime.add_diagonal
+        return None
 
-    def _add_to_diagonal(self, function: str, name: str, added: str) -> None:
-        to, diagonal = self.bases[f"out {name}"], self.bases[added]
-        self.body.do(f"call void @{function}(ptr {to}, ptr {diagonal}, i64 {self._integer('nv')})")
+    def gathered_field(self, name: str) -> str:
+        """The array of whose entries an output is made."""
+        output: Any = self.algorithm.outputs[name]
+        return f"field {output.field}"
 
-    def _stage_out(self, number: int, name: str) -> None:
-        module, body = self.module, self.body
-        output = module.algorithm.outputs[name]
-        if name in module.gathered:
-            self._gather(name, self._integer(f"n_gather {name}"))
-            to = self.bases[f"out {name}"]
-        elif isinstance(output, PairOutput | BodyOutput | LinkColumnOutput):
-            to = self.bases[f"out {name}"]
-        else:
-            assert isinstance(output, WorldOutput | LinkOutput | DofOutput)
-            to = self.bases[f"field {output.field}"]
-        data, stride = self._array(number)
-        columns = self._integer(f"columns {name}")
-        if name in module.vectors:
-            self._copy(to, data, columns)
-        else:
-            body.do(f"call void @stage_out(ptr {data}, i64 {stride}, i64 %row, i64 %end, ptr {to}, i64 {columns})")
-
-    def _gather(self, name: str, count: str, first: str = "0") -> None:
-        """Sum some entries of a field into an output."""
-        output = self.module.algorithm.outputs[name]
-        assert isinstance(output, ColumnOutput | DofOutput | FieldOutput)
-        pairs = self.body.new(f"getelementptr {{i64, i64}}, ptr {self.bases[f'gather {name}']}, i64 {first}")
-        weights = self.bases[f"weight {name}"]
-        weight = self.body.new(f"getelementptr {self.module.kind.scalar}, ptr {weights}, i64 {first}")
-        source, to = self.bases[f"field {output.field}"], self.bases[f"out {name}"]
-        self.body.do(f"call void @gather(ptr {source}, ptr {to}, ptr {pairs}, ptr {weight}, i64 {count})")
-
-    def _copy(self, source: str, to: str, vectors: str) -> None:
-        size = self.setup.new(f"mul i64 {vectors}, {self.module.kind.bytes}")
-        self.body.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+    def result(self, name: str) -> str:
+        """The array that an output is in when the sweeps are done."""
+        output = self.algorithm.outputs[name]
+        if name in self.gathered or not isinstance(output, WorldOutput | LinkOutput | DofOutput):
+            return f"out {name}"
+        return f"field {output.field}"

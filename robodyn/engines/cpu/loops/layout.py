@@ -9,6 +9,8 @@ import numpy as np
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits, is_block, lane_fields, link_fields, must_be_zeroed
+from robodyn.codegen.loops.blocks import Number
+from robodyn.engines.cpu.loops.runtime import types_of
 from robodyn.joints import KINDS
 from robodyn.sweeps import (
     INPUTS,
@@ -137,9 +139,10 @@ class RolledLayout:
         return "v_start"
 
     @property
-    def alignment(self) -> int:
-        """Bytes that vectors are aligned to; of the user's own arrays nothing is known."""
-        return 1 if self.direct else self.kind.itemsize
+    def types(self) -> dict[str, Number]:
+        """What names of types stand for. Vectors that may be in the user's own arrays are aligned to nothing."""
+        types = types_of(self.kind)
+        return {**types, "Vector": types["Unaligned" if self.direct else "Loose"]}
 
     def base_number(self, array: str) -> int:
         """Place of an array among the pointers that functions are given."""

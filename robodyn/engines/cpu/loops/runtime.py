@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 
 from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops.blocks import Number, Type
+from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import (
     Address,
     Array,
@@ -36,7 +36,6 @@ from robodyn.codegen.loops.language import (
     size_of,
     spread,
 )
-from robodyn.codegen.loops.llvm import Module
 
 
 class Pair(ctypes.Structure):
@@ -45,7 +44,7 @@ class Pair(ctypes.Structure):
     _fields_ = (("source", ctypes.c_int64), ("to", ctypes.c_int64))
 
 
-def types_of(kind: VectorType) -> dict[str, Type]:
+def types_of(kind: VectorType) -> dict[str, Number]:
     """What names of types stand for where vectors are of a kind.
 
     `Vector` and `Scalar` are aligned to their size, `Loose` and `LooseScalar` to that of a scalar, `Unaligned` and
@@ -219,19 +218,3 @@ def add_given_diagonal(to: Array[Unaligned], diagonal: Array[Unaligned], count: 
     """The same with vectors that are given."""
     for k in range(count):
         to[k * (count + 1)] = to[k * (count + 1)] + diagonal[k]
-
-
-_SUMS = (subtract, couple, gather, add_diagonal, add_given_diagonal)
-
-
-def runtime_functions(kind: VectorType, callers: str) -> str:
-    """Those of these functions that some text calls, for vectors of a kind."""
-    module = Module(types_of(kind), "#0")
-    for each in _SUMS:
-        if f"@{each.__name__}(" in callers:
-            module.include(each)
-    if "@stage_in(" in callers:
-        module.include(stage_in, width=kind.width)
-    if "@stage_out(" in callers:
-        module.include(stage_out, places=None, width=kind.width)
-    return module.text()

@@ -2,235 +2,233 @@
 
 from __future__ import annotations
 
+import ast
+from typing import Any
+
 from robodyn.codegen.llvm.straight_line import StraightLine
-from robodyn.codegen.llvm.vectors import Lines, spread
-from robodyn.codegen.loop_plan import CONSTANT_ROWS, Scope, lane_size, per_velocity
+from robodyn.codegen.llvm.vectors import Lines
+from robodyn.codegen.loop_plan import CONSTANT_ROWS, lane_size, per_velocity
+from robodyn.codegen.loops.blocks import I64, Number, Pointer, Value
+from robodyn.codegen.loops.language import Operator
+from robodyn.codegen.loops.reader import Reader
 from robodyn.codegen.lowering import lower
 from robodyn.engines.cpu.loops.layout import RolledLayout
 from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, LinkColumnOutput, PairOutput
-from robodyn.tracing.expression import INPUT
+from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.rolled import Source, Step, Target
 
-
-class Function:
-    """One function of the module: loads in its entry block, then blocks that are added in order."""
-
-    def __init__(self, module: RolledLayout, name: str, arguments: str = "") -> None:
-        self.module, self.name, self.arguments = module, name, arguments
-        self.entry = Lines()
-        self.blocks: list[Lines] = []
-        self._bases: dict[str, str] = {}
-
-    def base(self, array: str) -> str:
-        """Where an array begins."""
-        if array not in self._bases:
-            at = self.entry.new(f"getelementptr ptr, ptr %bases, i64 {self.module.base_number(array)}")
-            self._bases[array] = self.entry.new(f"load ptr, ptr {at}")
-        return self._bases[array]
-
-    def integer(self, name: str) -> str:
-        """A number of the layout."""
-        if name not in self._bases:
-            at = self.entry.new(f"getelementptr i64, ptr %layout, i64 {self.module.layout_number(name)}")
-            self._bases[name] = self.entry.new(f"load i64, ptr {at}")
-        return self._bases[name]
-
-    def block(self, label: str) -> Lines:
-        """A new block's lines."""
-        lines = Lines(self.entry.numbers)
-        lines.lines.append(f"{label}:")
-        self.blocks.append(lines)
-        return lines
-
-    def finish(self, first: str) -> str:
-        """The function's text; the entry goes on to block `first`."""
-        body = "\n".join(line for block in self.blocks for line in block.lines)
-        entry = "\n".join(["entry:", *self.entry.lines, f"  br label %{first}"])
-        arguments = f"ptr %bases, ptr %layout{self.arguments}"
-        return f"define internal void @{self.name}({arguments}) #0 {{\n{entry}\n{body}\n}}\n\n"
+_ADD, _MULTIPLY, _EQUAL = ast.Add(), ast.Mult(), ast.Eq()
 
 
-class StepWriter:
-    """Writes one step into a block: loads where sources lie, operations, stores where targets lie."""
+class Steps(Operator):
+    """Runs a step: `run(step, bases, body=..., parent=...)`, with numbers of what the step is about: `body`,
+    `parent`, `first` (the body that a sweep started from), `link`, `link_row` (where it is in arrays), `lane`,
+    `own_slot` and `parent_slot` (rows of lane fields)."""
 
-    def __init__(self, function: Function, out: Lines, step: Step, scope: Scope) -> None:
-        self.function, self.out, self.step, self.scope = function, out, step, scope
-        self.module = function.module
-        self.kind = self.module.kind
-        self._starts: dict[tuple[str, str], str] = {}
-        self._rows: dict[tuple[str, str], str] = {}
+    def __init__(self, module: RolledLayout) -> None:
+        self.module = module
 
-    def write(self) -> None:
+    def read(self, reader: Reader, *arguments: Any, **subjects: Any) -> None:
+        """Read the step in the middle of a sweep."""
+        step, bases = arguments
+        _StepReader(self.module, reader, step, bases, subjects).read()
+
+
+class _StepReader:
+    """Reads one step where it is run."""
+
+    def __init__(
+        self, module: RolledLayout, reader: Reader, step: Step, bases: Value, subjects: dict[str, Any]
+    ) -> None:
+        self.module, self.reader, self.step, self.bases, self.subjects = module, reader, step, bases, subjects
+        self.bodies = {"self": subjects.get("body"), "world": -1, **subjects}
+        self.vector, self.scalar = module.types["Vector"], module.types["Scalar"]
+        self._starts: dict[str, Value] = {}
+        self._rows: dict[tuple[str, str], Value] = {}
+
+    def read(self) -> None:
         """All of it. Every result is computed before the first is stored: a step may read what it replaces."""
-        program = self.step.program
-        code = StraightLine(self.kind, program.nodes, self.out, self._fetch)
-        for operation in lower(program, nested=True):
-            code.compute(operation)
-        values = [code.value(scalar) for scalar in program.outputs[0].scalars]
-        for value, target in zip(values, self.step.targets, strict=True):
+        for value, target in zip(self._results(), self.step.targets, strict=True):
             self._store(value, target)
 
-    def _start(self, what: str, subject: str) -> str:
+    def _results(self) -> list[Value]:
+        program, out = self.step.program, Lines(self.reader.numbers())
+
+        def flush() -> None:
+            if out.lines:
+                self.reader.do("lines", lines=out.lines)
+                out.lines = []
+
+        def fetch(node: int) -> str:
+            operation, number, _ = program.nodes[node]
+            assert operation == INPUT
+            flush()
+            return f"%{self._source(self.step.sources[number]).name}"
+
+        code = StraightLine(self.module.kind, program.nodes, out, fetch)
+        for operation in lower(program, nested=True):
+            code.compute(operation)
+        found = [self._result(node, code) for node in program.outputs[0].scalars]
+        flush()
+        return found
+
+    def _result(self, node: int | float, code: StraightLine) -> Value:
+        operation, constant, _ = self.step.program.nodes[node] if isinstance(node, int) else (CONSTANT, node, 0)
+        if operation == CONSTANT:
+            return Value(self.vector.value, constant=constant)
+        return Value(self.vector.value, code.value(node).removeprefix("%"))
+
+    # Places.
+
+    def _add(self, a: Any, b: Any) -> Any:
+        return self.reader.binary(_ADD, a, b)
+
+    def _times(self, a: Any, b: Any) -> Any:
+        return self.reader.binary(_MULTIPLY, a, b)
+
+    def _base(self, array: str, of: Number) -> Value:
+        """Where an array begins."""
+        reader, number = self.reader, self.module.base_number(array)
+        found = reader.once(array, lambda: reader.load(reader.moved(self.bases, number)))
+        return reader.cast(found, Pointer(of))
+
+    def _integer(self, name: str) -> Value:
+        """A number of the layout."""
+        reader, number = self.reader, self.module.layout_number(name)
+        return reader.once(name, lambda: self._entry("layout", I64, number))
+
+    def _entry(self, array: str, of: Number, k: Any) -> Value:
+        """An entry of an array."""
+        return self.reader.load(self.reader.moved(self._base(array, of), k))
+
+    def _start(self, what: str, subject: str) -> Any:
         """What a body has first; see `RolledLayout.table_of`."""
-        body, table = self.scope.body(subject), self.module.table_of(what)
+        body, table = self.bodies[subject], self.module.table_of(what)
         if table is None:
             return body
-        if (table, body) not in self._starts:
-            at = self.out.new(f"getelementptr i64, ptr {self.function.base(table)}, i64 {body}")
-            self._starts[table, body] = self.out.new(f"load i64, ptr {at}")
-        return self._starts[table, body]
+        key = f"{table} {subject}"
+        if key not in self._starts:
+            self._starts[key] = self._entry(table, I64, body)
+        return self._starts[key]
 
-    def _row(self, subject: str, array: str) -> str:
+    def _row(self, subject: str, array: str) -> Value:
         """Where a subject's row of an array begins."""
         if (subject, array) not in self._rows:
             self._rows[subject, array] = self._find_row(subject, array)
         return self._rows[subject, array]
 
-    def _find_row(self, subject: str, array: str) -> str:
-        out = self.out
+    def _find_row(self, subject: str, array: str) -> Value:
         if array.startswith("field "):
             return self._field_row(subject, array.removeprefix("field "))
         constant = self._is_constant(array)
+        index: Any = 0
         if constant and array in CONSTANT_ROWS:
-            row = self.scope.link if subject == "link" else self.scope.body(subject)
-            index = out.new(f"mul i64 {row}, {CONSTANT_ROWS[array]}")
-        elif array == "armature":
-            index = self._start("v_start", subject)
+            row = self.subjects["link"] if subject == "link" else self.bodies[subject]
+            index = self._times(row, CONSTANT_ROWS[array])
         elif array == "q":
             index = self._start("q_start", subject)
-        elif array in PER_VELOCITY:
+        elif array == "armature" or array in PER_VELOCITY:
             index = self._start("v_start", subject)
         elif array in PER_BODY:
-            index = out.new(f"mul i64 {self._start('row', subject)}, {PER_BODY[array]}")
-        else:
-            index = "0"
-        base = self.function.base(array if constant else f"in {array}")
-        return out.new(f"getelementptr {self.kind.scalar if constant else self.kind.name}, ptr {base}, i64 {index}")
+            index = self._times(self._start("row", subject), PER_BODY[array])
+        base = self._base(array, self.scalar) if constant else self._base(f"in {array}", self.vector)
+        return self.reader.moved(base, index)
 
     def _is_constant(self, array: str) -> bool:
         """Whether an array is the model's, with one number for all states."""
         return array not in self.module.inputs and array in (*CONSTANT_ROWS, "armature", "gravity")
 
-    def _field_row(self, subject: str, name: str) -> str:
-        out, module, scope = self.out, self.module, self.scope
+    def _field_row(self, subject: str, name: str) -> Value:
+        module, subjects = self.module, self.subjects
         each = module.algorithm.fields[name]
-        base = self.function.base(f"carry {name}" if subject == "carry" else f"field {name}")
+        base = self._base(f"carry {name}" if subject == "carry" else f"field {name}", self.vector)
         if subject in ("carry", "world"):
             return base
-        if name in module.lane_fields and scope.lane:
-            slot = scope.own_slot if subject == "self" else scope.parent_slot
-            index = out.new(f"mul i64 {slot}, {lane_size(each)}")
+        if name in module.lane_fields and "lane" in subjects:
+            index = self._times(subjects["own_slot" if subject == "self" else "parent_slot"], lane_size(each))
         elif name in module.link_fields:
-            index = out.new(f"mul i64 {scope.link_row}, {each.size(0)}")
+            index = self._times(subjects["link_row"], each.size(0))
         elif each.copies is not None:
-            index = out.new(f"mul i64 {self._start(module.place_of(name), subject)}, {per_velocity(each)}")
+            index = self._times(self._start(module.place_of(name), subject), per_velocity(each))
         else:
-            row = out.new(f"add i64 {scope.body(subject)}, 1")
-            index = out.new(f"mul i64 {row}, {module.tracer.stored(name)}")
-        return out.new(f"getelementptr {self.kind.name}, ptr {base}, i64 {index}")
+            index = self._times(self._add(self.bodies[subject], 1), module.tracer.stored(name))
+        return self.reader.moved(base, index)
 
-    def _fetch(self, node: int) -> str:
-        operation, number, _ = self.step.program.nodes[node]
-        assert operation == INPUT
-        source: Source = self.step.sources[number]
+    # Values.
+
+    def _source(self, source: Source) -> Value:
+        """An input of the step."""
         if source.array == "unit":
-            return self._unit(source)
-        row = self._row(source.subject, source.array)
-        if self._is_constant(source.array):
-            at = self.out.new(f"getelementptr {self.kind.scalar}, ptr {row}, i64 {source.index}")
-            scalar = self.out.new(f"load {self.kind.scalar}, ptr {at}, align {self.kind.itemsize}")
-            return self._broadcast(scalar)
-        return self._load(self.out.new(f"getelementptr {self.kind.name}, ptr {row}, i64 {source.index}"))
+            velocity = self._add(self._start("v_start", source.subject), source.index)
+            return self._select(self.reader.compared(_EQUAL, velocity, self.subjects["lane"]), 1.0, 0.0)
+        at = self.reader.moved(self._row(source.subject, source.array), source.index)
+        return self._broadcast(self.reader.load(at))
 
-    def _broadcast(self, scalar: str) -> str:
-        return scalar if self.kind.width == 1 else spread(self.out, self.kind.scalar, self.kind.width, scalar)
+    def _broadcast(self, value: Value) -> Value:
+        found: Value = self.reader.primitives["spread"](self.reader, self.vector, value)
+        return found
 
-    def _unit(self, source: Source) -> str:
-        velocity = self.out.new(f"add i64 {self._start('v_start', source.subject)}, {source.index}")
-        same = self.out.new(f"icmp eq i64 {velocity}, {self.scope.lane}")
-        T = self.kind.name
-        return self.out.new(f"select i1 {same}, {T} {self.kind.splat(1.0)}, {T} {self.kind.splat(0.0)}")
+    def _select(self, test: Value, a: Value | float, b: Value | float) -> Value:
+        found: Value = self.reader.select(test, *(self.reader.typed(each, self.vector.value) for each in (a, b)))
+        return found
 
-    def _load(self, at: str) -> str:
-        return self.out.new(f"load {self.kind.name}, ptr {at}, align {self.module.alignment}")
-
-    def _store_at(self, value: str, at: str, add: bool) -> None:
-        T = self.kind.name
-        if add:
-            value = self.out.new(f"fadd {T} {self._load(at)}, {value}")
-        self.out.do(f"store {T} {value}, ptr {at}, align {self.module.alignment}")
-
-    def _store(self, value: str, target: Target) -> None:
+    def _store(self, value: Value, target: Target) -> None:
         if target.subject == "block":
             self._store_block(value, target)
-            return
-        if target.subject == "world" and target.field in self.module.lane_fields:
+        elif target.subject == "world" and target.field in self.module.lane_fields:
             # Lanes start from rest: the zero row that every lane finds at the world is all there is.
-            assert value == self.kind.splat(0.0)
-            return
-        row = self._row(target.subject, f"field {target.field}")
-        self._store_at(
-            value, self.out.new(f"getelementptr {self.kind.name}, ptr {row}, i64 {target.index}"), target.add
-        )
+            assert value.constant == 0.0
+        else:
+            row = self._row(target.subject, f"field {target.field}")
+            self._store_at(value, self.reader.moved(row, target.index), add=target.add)
 
-    def _store_block(self, value: str, target: Target) -> None:
-        out, T = self.out, self.kind.name
-        row = out.new(f"add i64 {self._start('v_start', 'self')}, {target.row}")
+    def _store_at(self, value: Value, at: Value, *, add: bool) -> None:
+        self.reader.do("store", self._add(self.reader.load(at), value) if add else value, at)
+
+    def _store_block(self, value: Value, target: Target) -> None:
+        """An entry of matrices, between a velocity of the body and one of the body that the sweep started from."""
+        row = self._add(self._start("v_start", "self"), target.row)
         if self._store_row(value, target, row):
             return
-        column = out.new(f"add i64 {self._start('v_start', 'first')}, {target.column}")
+        column = self._add(self._start("v_start", "first"), target.column)
         if self.module.traits.mimic:
-            value = out.new(f"fmul {T} {value}, {self._weight(row)}")
-            value = out.new(f"fmul {T} {value}, {self._weight(column)}")
-            row, column = self._source(row), self._source(column)
+            value = self._times(self._times(value, self._weight(row)), self._weight(column))
+            row, column = self._coupled(row), self._coupled(column)
         for name, output in self.module.algorithm.outputs.items():
             for blocks in output.blocks if isinstance(output, PairOutput) else ():
                 if blocks.field != target.field:
                     continue
                 a, b = (column, row) if blocks.transposed else (row, column)
-                nv = self.function.integer("nv")
-                if target.index:
-                    a = out.new(f"add i64 {a}, {out.new(f'mul i64 {nv}, {target.index}')}")
-                index = out.new(f"add i64 {out.new(f'mul i64 {a}, {nv}')}, {b}")
-                at = out.new(f"getelementptr {T}, ptr {self.function.base(f'out {name}')}, i64 {index}")
+                nv = self._integer("nv")
+                a = self._add(a, self._times(nv, target.index)) if target.index else a
+                at = self.reader.moved(self._base(f"out {name}", self.vector), self._add(self._times(a, nv), b))
                 entry = value
                 if not blocks.diagonal:
-                    same = out.new(f"icmp eq i64 {self.scope.self_}, {self.scope.first}")
-                    entry = out.new(f"select i1 {same}, {T} {self.kind.splat(0.0)}, {T} {value}")
+                    same = self.reader.compared(_EQUAL, self.bodies["self"], self.bodies["first"])
+                    entry = self._select(same, 0.0, value)
                 self._store_at(entry, at, add=True)
 
-    def _store_row(self, value: str, target: Target, row: str) -> bool:
+    def _store_row(self, value: Value, target: Target, row: Any) -> bool:
         """An entry of outputs that have columns for the body or link that the sweep started from; whether any do."""
-        out, T = self.out, self.kind.name
         outputs = {
             name: output
             for name, output in self.module.algorithm.outputs.items()
             if isinstance(output, BodyOutput | LinkColumnOutput) and output.field == target.field
         }
         if outputs and self.module.traits.mimic:
-            value = out.new(f"fmul {T} {value}, {self._weight(row)}")
-            row = self._source(row)
+            value, row = self._times(value, self._weight(row)), self._coupled(row)
         for name, output in outputs.items():
             if isinstance(output, BodyOutput):
-                index = self._place((row, "n_bodies"), (self.scope.first, output.width), target.column)
+                place = self._add(self._times(row, self._integer("n_bodies")), self.bodies["first"])
+                index = self._add(self._times(place, output.width), target.column)
             else:
-                index = self._place((self.scope.link, output.rows), (str(target.column), "nv"), row)
-            at = out.new(f"getelementptr {T}, ptr {self.function.base(f'out {name}')}, i64 {index}")
-            self._store_at(value, at, add=True)
+                place = self._add(self._times(self.subjects["link"], output.rows), target.column)
+                index = self._add(self._times(place, self._integer("nv")), row)
+            self._store_at(value, self.reader.moved(self._base(f"out {name}", self.vector), index), add=True)
         return bool(outputs)
 
-    def _place(self, first: tuple[str, int | str], second: tuple[str, int | str], last: int | str) -> str:
-        """Place of an entry of an array: two indices with the lengths of the axes after them, and the last index."""
-        place = "0"
-        for index, length in (first, second):
-            size = length if isinstance(length, int) else self.function.integer(length)
-            place = self.out.new(f"mul i64 {self.out.new(f'add i64 {place}, {index}')}, {size}")
-        return self.out.new(f"add i64 {place}, {last}")
+    def _weight(self, velocity: Any) -> Value:
+        return self._broadcast(self._entry("v_multiplier", self.scalar, velocity))
 
-    def _weight(self, velocity: str) -> str:
-        at = self.out.new(f"getelementptr {self.kind.scalar}, ptr {self.function.base('v_multiplier')}, i64 {velocity}")
-        return self._broadcast(self.out.new(f"load {self.kind.scalar}, ptr {at}"))
-
-    def _source(self, velocity: str) -> str:
-        at = self.out.new(f"getelementptr i64, ptr {self.function.base('v_source')}, i64 {velocity}")
-        return self.out.new(f"load i64, ptr {at}")
+    def _coupled(self, velocity: Any) -> Value:
+        return self._entry("v_source", I64, velocity)
