@@ -195,7 +195,12 @@ class Reader:
 
     def _annassign(self, node: ast.AnnAssign) -> None:
         assert node.value is not None
-        self._store(node.target, self.evaluate(node.value))
+        value = self.evaluate(node.value)
+        if not is_static(node.annotation):
+            kind = type_named(node.annotation, self.calls[-1].source, self.types)
+            assert isinstance(kind, (Number, Pointer))
+            value = self.typed(value, kind)
+        self._store(node.target, value)
 
     def _augassign(self, node: ast.AugAssign) -> None:
         self._store(node.target, self._binary(node, node.op, self.evaluate(node.target), self.evaluate(node.value)))
@@ -305,9 +310,10 @@ class Reader:
             ends = [*breaks, *([(self._jump(_NOWHERE), self.variables)] if self.block is not None else [])]
             self._meet("next", ends)
 
-    def _counted(self, node: ast.For, first: Value, end: Value, step: int, backwards: bool) -> None:
+    def _counted(self, node: ast.For, first: Value, end: Value, step: Any, backwards: bool) -> None:
         """A loop over a range, forward or, of steps of one, backwards."""
-        assert isinstance(node.target, ast.Name) and isinstance(step, int) and (step == 1 or not backwards)
+        known_one = not isinstance(step, Value) and step == 1
+        assert isinstance(node.target, ast.Name) and (known_one or not backwards)
         name, counter = node.target.id, f"{node.target.id} counted"
         hidden = self.variables.get(name, MISSING)
         self.variables[counter] = end if backwards else first
