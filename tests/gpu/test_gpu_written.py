@@ -1,0 +1,178 @@
+"""Kernels from functions in restricted Python do on the host what they do as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_host import ORDERS, missing
+from gpu_host.device import HostDevice
+
+import robodyn as rd
+from robodyn.codegen.loops.blocks import I64, Number
+from robodyn.codegen.loops.gpu import (
+    WARP,
+    OutsideError,
+    barrier,
+    block,
+    from_before,
+    lane,
+    rolled,
+    run_blocks,
+    shared,
+    thread,
+    unrolled,
+    warp_barrier,
+)
+from robodyn.codegen.loops.language import Array, Index, Routine, Scalar, Static, Word, bound, local, routine
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.written import kernel_source
+from robodyn.engines.scan.cuda.branch_elimination import branch_kernel, eliminate_level, solve_level
+from robodyn.engines.scan.trees.branches import Branches
+
+on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+DOUBLE = np.dtype(np.float64)
+
+
+KINDS = {np.dtype(np.float64): Number("double"), np.dtype(np.int64): I64}
+
+
+def as_python(
+    kernel: Routine[..., None],
+    arrays: Sequence[np.ndarray],
+    rows: int,
+    numbers: Sequence[int],
+    threads: int,
+    blocks: int = 1,
+    **known: Any,
+) -> None:
+    """Run a kernel as Python on arrays, which it changes."""
+    assert all(each.flags.c_contiguous for each in arrays)
+    given = [Array(each.ctypes.data, KINDS[each.dtype]) for each in arrays]
+    with bound(Scalar=Number("double")):
+        run_blocks(blocks, threads, kernel, *given, Array(0, Number("double")), rows, *numbers, **known)
+
+
+def same(
+    source: KernelSource,
+    kernel: Routine[..., None],
+    arrays: Sequence[np.ndarray],
+    rows: int,
+    numbers: Sequence[int],
+    blocks: int = 1,
+    **known: Any,
+) -> list[np.ndarray]:
+    """What a kernel leaves in copies of arrays, the same as Python and on the host in every order of threads."""
+    found = [each.copy() for each in arrays]
+    as_python(kernel, found, rows, numbers, source.block_threads, blocks, **known)
+    for order in ORDERS:
+        left = [each.copy() for each in arrays]
+        device = HostDevice(order)
+        device.load(source).launch(blocks, [*map(device.wrapped, left), None], rows, list(numbers))
+        for one, other in zip(left, found, strict=True):
+            np.testing.assert_array_equal(one, other)
+    return found
+
+
+def doubled(to: Array[Scalar], stride: Index) -> None:
+    for k in unrolled(3):
+        to[k * stride] = 2.0 * to[k * stride]
+
+
+@routine
+def neighbours(
+    given: Array[Scalar],
+    found: Array[Scalar],
+    places: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    width: Word,
+    count: Static[int],
+) -> None:
+    """Sums over lanes before, of values that other threads have put into shared memory."""
+    near = shared(Scalar, 96)
+    seen = shared(Word, 2)
+    own = local(Scalar, 3)
+    me = thread()
+    for row in range(Word(block()), rows, 2):
+        near[me] = given[row * width + places[me]]
+        if me == 0:
+            seen[0] = row
+        barrier()
+        for k in unrolled(3):
+            own[k] = near[(me + k) % width]
+        doubled(own, 1)
+        total: Scalar = 0.0
+        for k in rolled(count):
+            total += own[k]
+        distance = 1
+        while distance < WARP:
+            before = from_before(total, distance)
+            if lane() >= distance:
+                total += before
+            distance *= 2
+        warp_barrier()
+        if me >= count:
+            found[seen[0] * width + me] = total
+        else:
+            found[seen[0] * width + me] = -total
+        barrier()
+
+
+@on_host
+def test_barriers_shared_memory_and_shuffles() -> None:
+    width = 64
+    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], ["width"], threads=width, count=3)
+    places = np.random.default_rng(1).permutation(width)
+    given = np.random.default_rng(0).integers(-9, 9, (5, width)).astype(float)
+    _, found, _ = same(source, neighbours, [given, np.full_like(given, np.nan), places], 5, [width], 2, count=3)
+    moved = given[:, places]
+    sums = sum(2.0 * np.roll(moved, -k, 1) for k in range(3))
+    wanted = sums.reshape(5, -1, WARP).cumsum(-1).reshape(5, width)
+    wanted[:, :3] *= -1.0
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_thread_has_a_number_in_a_block_alone() -> None:
+    with pytest.raises(OutsideError, match="run_blocks"):
+        lane()
+
+    @routine
+    def fails(given: Array[Scalar], workspace: Array[Scalar], rows: Word) -> None:
+        barrier()
+        assert thread() != 3, "the fourth thread"
+        barrier()
+
+    with pytest.raises(AssertionError, match="the fourth thread"):
+        as_python(fails, [np.zeros(1)], 1, [], 40)
+
+
+def test_addresses_say_what_is_only_read() -> None:
+    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], ["width"], threads=64, count=3)
+    assert "const double* __restrict__ given" in source.text and "    double* __restrict__ found" in source.text
+    assert "const long long* __restrict__ places" in source.text and "#pragma unroll 1" in source.text
+    assert "__shared__ double near[96];" in source.text
+
+
+# Kernels of the library.
+
+
+@on_host
+@pytest.mark.parametrize("name", ["eliminate_level", "solve_level"])
+def test_kernels_along_the_branches(name: str) -> None:
+    branches, batch, depth = Branches(rd.auto_tree(15, branching=2)), 2, 2
+    tree, nv = branches.tree, len(branches)
+    rng = np.random.default_rng(2)
+    arrays = {"entries": rng.uniform(1, 2, (branches.pairs, batch))}
+    arrays |= {each: rng.uniform(1, 2, (nv, batch)) for each in ("vector", "reciprocals", "solution")}
+    dofs = tree.level(depth)
+    eliminates = name == "eliminate_level"
+    walk = [tree.preorder, tree.preorder_rank, tree.subtree_size] if eliminates else [branches.ancestors]
+    constants = [np.ascontiguousarray(each, np.int64) for each in (dofs, branches.first, *walk)]
+    source, kernel = branch_kernel(name, DOUBLE), eliminate_level if eliminates else solve_level
+    names = [*source.inputs, *source.outputs]
+    found = same(source, kernel, [*(arrays[each] for each in names), *constants], len(dofs), [batch, depth])
+    assert all(np.isfinite(each).all() for each in found)
+    assert not np.array_equal(found[len(source.inputs)], arrays[source.outputs[0]])
