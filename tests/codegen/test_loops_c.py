@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from robodyn.codegen.loops.language import (
     routine,
     wrapped,
 )
+from robodyn.codegen.loops.source import MISSING
 
 C_TYPES = {"Scalar": Number("double")}
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
@@ -111,6 +113,10 @@ def scopes(w: Array[Word]) -> Word:
         total += register if register > 2 else 9
         step = total
         w[3] = step
+    for k in range(w[1], min(w[1] + 3, w[2])):
+        total += k
+    for k in reversed(range(max(w[1], 4), w[2] + 1)):
+        total -= k * k
     short: Integer = 3
     for each in (1, 2, 4):
         if each == 2:
@@ -228,3 +234,35 @@ def counts_itself(w: Array[Word]) -> Word:
 def test_what_cannot_be_printed_is_refused(function, message):
     with pytest.raises(TypeError, match=message):
         Module(TYPES).export(function)
+
+
+class Place(NamedTuple):
+    row: Word
+    column: Word
+
+
+def stride_of(place: Place, width: Index) -> Word:
+    return place.row * width + place.column
+
+
+@routine
+def groups(w: Array[Word], others: tuple[Array[Word], ...], place: Place) -> Word:
+    places = [Place(each[0], place.column) for each in others]
+    total = 0
+    for at, one in zip(others, places, strict=True):
+        total += stride_of(one, 10) * at[1]
+    return total + stride_of(place, w[0])
+
+
+@needs_gcc
+def test_parameters_in_groups(tmp_path):
+    module = Module(C_TYPES)
+    module.export(groups, others=(MISSING, MISSING))
+    run = compiled(module.text(), tmp_path).groups
+    run.restype = ctypes.c_int64
+    words = np.array([5, 1, 2, 3, 4])
+    ctypes_words = [ctypes.c_void_p(words.ctypes.data + 8 * k) for k in (0, 1, 3)]
+    with bound(**C_TYPES):
+        arrays = [Array(each.value, language.I64) for each in ctypes_words]
+        wanted = groups(arrays[0], tuple(arrays[1:]), Place(7, 9))
+    assert run(*ctypes_words, ctypes.c_int64(7), ctypes.c_int64(9)) == wanted == 19 * 2 + 39 * 4 + 44

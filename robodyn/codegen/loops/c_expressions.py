@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from robodyn.codegen.c_body import Dialect
 from robodyn.codegen.loops.blocks import I1, I32, I64, Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.c_primitives import C_PRIMITIVES
-from robodyn.codegen.loops.c_terms import AND, ATOM, CHOICE, OR, PREFIX, Printed, Term, c_type, is_address
+from robodyn.codegen.loops.c_terms import AND, ATOM, CHOICE, OR, PREFIX, Printed, Term, c_type, is_address, rebuilt
 from robodyn.codegen.loops.gpu import OutsideError
 from robodyn.codegen.loops.language import OWN, PRIMITIVES, Array, Byte, Integer, Routine, Scalar, struct_of
-from robodyn.codegen.loops.source import MISSING, Source, is_static, source_of, type_named
+from robodyn.codegen.loops.source import MISSING, Source, each_part, is_static, source_of, type_named
 
 if TYPE_CHECKING:
     from robodyn.codegen.loops.cuda import Module
@@ -66,10 +66,6 @@ class Expressions:
 
     def room(self, text: str) -> str:
         """A name like that of what is assigned, of an array that `text` declares where it says NAME."""
-        raise NotImplementedError
-
-    def store(self, target: ast.expr, value: Any) -> None:
-        """Give a value to a variable, or memory."""
         raise NotImplementedError
 
     def held(self, name: str) -> Any:
@@ -124,9 +120,18 @@ class Expressions:
             return
         first, *others = generators
         for item in list(self.evaluate(first.iter)):
-            self.store(first.target, item)
+            self._named_in(first.target, item)
             if all(self.evaluate(test) for test in first.ifs):
                 self._generated(others, then)
+
+    def _named_in(self, target: ast.expr, item: Any) -> None:
+        """Name an item within a comprehension."""
+        if isinstance(target, ast.Name):
+            self.variables[target.id] = item
+        else:
+            assert isinstance(target, ast.Tuple)
+            for each, one in zip(target.elts, item, strict=True):
+                self._named_in(each, one)
 
     def _of_binop(self, node: ast.BinOp) -> Any:
         return self.binary(node, node.op, self.evaluate(node.left), self.evaluate(node.right))
@@ -241,7 +246,7 @@ class Expressions:
     def choice(self, test: Term, a: Any, b: Any) -> Any:
         """One of two values, or of lists of them."""
         if isinstance(a, (list, tuple)):
-            return type(a)(self.choice(test, x, y) for x, y in zip(a, b, strict=True))
+            return rebuilt(a, (self.choice(test, x, y) for x, y in zip(a, b, strict=True)))
         if isinstance(a, Term) or isinstance(b, Term):
             kind: Number | Pointer = self._common(ast.Pass(), a, b)
         else:
@@ -356,7 +361,7 @@ class Expressions:
         kinds: Mapping[Any, Any] = {int: I64, bool: I1, Integer: I32, Byte: OWN["Byte"]}
         if values and (function in kinds or function is Scalar):
             return self.convert(kinds[function] if function in kinds else self.module.types["Scalar"], positional[0])
-        if values:
+        if values and not (isinstance(function, type) and issubclass(function, tuple)):
             self.refuse(node, "cannot be called with values")
         return function(*positional, **named)
 
@@ -389,23 +394,20 @@ class Expressions:
         source = source_of(function)
         names = [name for name, _ in source.parameters]
         given = {**source.defaults, **dict(zip(names, positional, strict=False)), **named}
-        arguments: dict[str, Any] = {}
-        for name, annotation in source.parameters:
-            one = given[name]
-            if not is_static(annotation) and not isinstance(one, Term):
-                assert annotation is not None
-                index = isinstance(annotation, ast.Name) and annotation.id == "Index"
-                kind = type_named(annotation, source, self.module.types)
-                one = self.typed(one, I32 if index and -(1 << 31) <= one < 1 << 31 else kind)
-            arguments[name] = one
+        passed: list[str] = []
+
+        def part(name: str, annotation: ast.expr, value: Any) -> Term:
+            term = self._passed(value, annotation, source)
+            passed.append(term.text)
+            return term
+
+        arguments = {
+            name: given[name]
+            if is_static(annotation) or annotation is None
+            else each_part(name, annotation, source, given[name], part)
+            for name, annotation in source.parameters
+        }
         called = self.module.called(function, arguments)
-        passed = []
-        for name, annotation in source.parameters:
-            if not is_static(annotation):
-                assert annotation is not None
-                kind = type_named(annotation, source, self.module.types)
-                one = arguments[name]
-                passed.append((self.typed(one, kind) if isinstance(kind, Pointer) or is_address(one) else one).text)
         text, result = f"{called.name}({', '.join(passed)})", called.result
         if isinstance(result, tuple):
             found = self.new("found")
@@ -413,7 +415,17 @@ class Expressions:
             return tuple(Term(f"{found}.{each.text}", each.type, read=each.read) for each in result)
         return Term(text, None if result is None else result.type, read=result is not None and result.read)
 
+    def _passed(self, value: Any, annotation: ast.expr, source: Source) -> Term:
+        """An argument as the parameter's type, or the index's own."""
+        kind = type_named(annotation, source, self.module.types)
+        if isinstance(annotation, ast.Name) and annotation.id == "Index":
+            small = not isinstance(value, Term) and -(1 << 31) <= value < 1 << 31
+            return self.typed(value, I32 if small else value.number if isinstance(value, Term) else kind)
+        term = self.typed(value, kind)
+        assert isinstance(kind, (Number, Pointer))
+        return Term(term.text, kind, term.level, term.read)
+
     def _printed(self, function: Printed, arguments: Sequence[Any]) -> Term:
         key = "printed", function, *((a.type, a.read) if isinstance(a, Term) else a for a in arguments)
         name = self.module.printed(key, function, arguments)
-        return Term(f"{name}({', '.join(each.text for each in arguments if isinstance(each, Term))})", None)
+        return Term(f"{name}({', '.join(each.text for each in arguments if isinstance(each, Term))})", function.result)

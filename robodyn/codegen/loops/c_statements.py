@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from robodyn.codegen.loops.blocks import I32, I64, Number, Pointer
 from robodyn.codegen.loops.c_expressions import BINARY, Expressions
-from robodyn.codegen.loops.c_terms import WORDS, Term, c_type
+from robodyn.codegen.loops.c_terms import WORDS, Term, c_type, rebuilt
 from robodyn.codegen.loops.gpu import rolled, unrolled
 from robodyn.codegen.loops.live import Live, changed_names
 from robodyn.codegen.loops.source import MISSING, Source, is_static, type_named
@@ -119,8 +119,15 @@ class Writer(Expressions):
 
     def _assign(self, node: ast.Assign) -> None:
         (target,) = node.targets
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            self.store(target, [self._named(*each) for each in zip(target.elts, node.value.elts, strict=True)])
+        else:
+            self.store(target, self._named(target, node.value))
+
+    def _named(self, target: ast.expr, node: ast.expr) -> Any:
+        """A value; arrays of its own are called like what it is for."""
         self._hint = target.id if isinstance(target, ast.Name) else "room"
-        self.store(target, self.evaluate(node.value))
+        return self.evaluate(node)
 
     def _annassign(self, node: ast.AnnAssign) -> None:
         assert node.value is not None and isinstance(node.target, ast.Name)
@@ -187,7 +194,7 @@ class Writer(Expressions):
         if isinstance(value, (list, tuple)):
             olds = held if isinstance(held, type(value)) and len(held) == len(value) else [MISSING] * len(value)
             pairs = enumerate(zip(olds, value, strict=True))
-            return type(value)(self._assigned(f"{name}_{k}", old, one) for k, (old, one) in pairs)
+            return rebuilt(value, (self._assigned(f"{name}_{k}", old, one) for k, (old, one) in pairs))
         if isinstance(held, Term) and not held.fixed and _fits(held, value):
             self.put(f"{held.text} = {self.typed(value, held.type).text};")
             return held
@@ -216,7 +223,7 @@ class Writer(Expressions):
 
     def _settled(self, name: str, held: Any) -> Any:
         if isinstance(held, (list, tuple)):
-            return type(held)(self._settled(f"{name}_{k}", one) for k, one in enumerate(held))
+            return rebuilt(held, (self._settled(f"{name}_{k}", one) for k, one in enumerate(held)))
         if isinstance(held, Term) and held.fixed:
             return self._variable(name, Term(held.text, held.type, read=held.read))
         if isinstance(held, (bool, int, float)):
@@ -327,9 +334,9 @@ class Writer(Expressions):
         step = self._kept(step, changed)
         if backwards:
             assert step == 1
-            from_, test = self.binary(node, ast.Sub(), end, 1), f">= {self._kept(first, changed).text}"
+            from_, test = self.binary(node, ast.Sub(), end, 1), f">= {self._kept(first, changed).at(11)}"
         else:
-            from_, test = first, f"< {self._kept(end, changed).text}"
+            from_, test = first, f"< {self._kept(end, changed).at(11)}"
         text = self.new(node.target.id)
         more = f"{text}{'--' if backwards else '++'}" if step == 1 else f"{text} += {self.typed(step, kind).text}"
         begin = f"{c_type(kind)} {text} = {self.typed(from_, kind).text}"

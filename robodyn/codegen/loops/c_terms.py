@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from robodyn.codegen.loops.blocks import Number, Pointer, Struct, Type
@@ -63,11 +63,12 @@ class Term:
 
 
 class Printed:
-    """A function of kernels that is printed by other means, and what it does as Python."""
+    """A function that is printed by other means: its name, the text that it needs before it, and its result's type."""
 
-    name = ""
+    name = needs = ""
+    result: Number | None = None
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any) -> Any:
         """Run it as Python."""
         raise NotImplementedError
 
@@ -79,3 +80,8 @@ class Printed:
 def is_address(value: Any) -> bool:
     """Whether an expression, or a type, is that of an address."""
     return isinstance(value.type if isinstance(value, Term) else value, Pointer)
+
+
+def rebuilt(like: Any, items: Iterable[Any]) -> Any:
+    """A list or a tuple like another one, of other items."""
+    return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)

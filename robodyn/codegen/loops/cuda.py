@@ -20,7 +20,7 @@ from robodyn.codegen.loops.blocks import Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.c_statements import Writer
 from robodyn.codegen.loops.c_terms import Printed, Term, c_type
 from robodyn.codegen.loops.language import Routine
-from robodyn.codegen.loops.source import MISSING, is_static, source_of, type_named
+from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of, type_named
 from robodyn.records import dataclass
 
 
@@ -80,13 +80,11 @@ class Module:
         self._names[wanted] += 1
         return wanted if self._names[wanted] == 1 else f"{wanted}_{self._names[wanted] - 1}"
 
-    def define(self, key: object, text: str) -> None:
-        """Have a definition that stands before all functions, once."""
-        self._defined.setdefault(key, text)
-
     def printed(self, key: object, function: Printed, arguments: Sequence[Any]) -> str:
         """The name of a function that is printed by other means."""
         if key not in self._functions:
+            if function.needs:
+                self._defined.setdefault(function.needs, function.needs)
             self._functions[key] = _Function(self.name(function.name), None)
             self._texts.append(function.definition(self._functions[key].name, arguments))
         return self._functions[key].name
@@ -99,14 +97,11 @@ class Module:
                 if isinstance(inner := of.to if isinstance(of, Fixed) else of, Struct):
                     self.struct(inner)
                 fields.append(f"    {c_type(inner)} {name}{f'[{of.count}]' if isinstance(of, Fixed) else ''};\n")
-            self.define(kind, f"typedef struct {{\n{''.join(fields)}}} {kind.name};\n")
+            self._defined[kind] = f"typedef struct {{\n{''.join(fields)}}} {kind.name};\n"
 
     def called(self, function: Any, given: Mapping[str, Any]) -> _Function:
         """The function of C for arguments of which some are known."""
-        key = (
-            function,
-            *((each.type, each.read) if isinstance(each, Term) else ("known", _fact(each)) for each in given.values()),
-        )
+        key = function, *map(_fact, given.values())
         if key not in self._functions:
             inline = "static __device__ __forceinline__" if self.device else "static inline"
             self._functions[key] = self._print(function, self.name(function.__name__), given, {}, inline)
@@ -120,28 +115,30 @@ class Module:
         marks: Mapping[str, tuple[bool, bool]],
         head: str,
     ) -> _Function:
-        source, parameters = source_of(function), []
+        source, parameters = source_of(function), list[str]()
         writer = Writer(self, source, name)
+
+        def part(called: str, annotation: ast.expr, value: Any) -> Term:
+            kind = value.type if isinstance(value, Term) else type_named(annotation, source, self.types)
+            assert isinstance(kind, (Number, Pointer))
+            read, alone = marks.get(called, (isinstance(value, Term) and value.read, False))
+            term = Term(writer.new(called), kind, read=read)
+            parameters.append(f"{c_type(kind, read)}{' __restrict__' if alone else ''} {term.text}")
+            return term
+
         for parameter, annotation in source.parameters:
             one = given.get(parameter, MISSING)
-            if not isinstance(one, Term) and one is not MISSING:
+            if is_static(annotation) or annotation is None:
+                assert one is not MISSING, f"{name}: {parameter} must be known"
                 writer.variables[parameter] = one
-                continue
-            assert annotation is not None and not is_static(annotation), f"{name}: {parameter} must be known"
-            kind = type_named(annotation, source, self.types)
-            if isinstance(one, Term) and isinstance(annotation, ast.Name) and annotation.id == "Index":
-                kind = one.number
-            assert isinstance(kind, (Number, Pointer))
-            read, alone = marks.get(parameter, (isinstance(one, Term) and one.read, False))
-            term = Term(writer.new(parameter), kind, read=read)
-            writer.variables[parameter] = term
-            parameters.append(f"{c_type(kind, read)}{' __restrict__' if alone else ''} {term.text}")
+            else:
+                writer.variables[parameter] = each_part(parameter, annotation, source, one, part)
         writer.write(source.body)
         result, kind_name = writer.results(), "void"
         if isinstance(result, tuple):
             kind_name = f"{name}_result"
-            fields = "".join(f"    {c_type(each.type, each.read)} {each.text};\n" for each in result)
-            self._texts.append(f"typedef struct {{\n{fields}}} {kind_name};\n")
+            entries = "".join(f"    {c_type(each.type, each.read)} {each.text};\n" for each in result)
+            self._texts.append(f"typedef struct {{\n{entries}}} {kind_name};\n")
         elif result is not None:
             kind_name = c_type(result.type, result.read)
         start = head if "__global__" in head else f"{head} {kind_name}".lstrip()
@@ -151,4 +148,6 @@ class Module:
 
 
 def _fact(value: Any) -> object:
+    if isinstance(value, Term):
+        return "term", value.type, value.read
     return tuple(map(_fact, value)) if isinstance(value, (list, tuple)) else value

@@ -11,8 +11,9 @@ def changed_names(body: Iterable[ast.AST]) -> set[str]:
     """Names that statements assign, and of lists of which they set an entry."""
     found = set()
     for part in body:
+        own = _own_names(part)
         for each in ast.walk(part):
-            if isinstance(each, (ast.Name, ast.Subscript)) and isinstance(each.ctx, ast.Store):
+            if isinstance(each, (ast.Name, ast.Subscript)) and isinstance(each.ctx, ast.Store) and each not in own:
                 inner: ast.expr = each
                 while isinstance(inner, ast.Subscript):
                     inner = inner.value
@@ -21,12 +22,18 @@ def changed_names(body: Iterable[ast.AST]) -> set[str]:
     return found
 
 
+def _own_names(part: ast.AST) -> set[ast.AST]:
+    """Names of comprehensions, which nobody else sees."""
+    loops = [each for each in ast.walk(part) if isinstance(each, ast.comprehension)]
+    return {name for each in loops for name in ast.walk(each.target)}
+
+
 def _read(node: ast.AST | None) -> set[str]:
-    return (
-        set()
-        if node is None
-        else {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)}
-    )
+    if node is None:
+        return set()
+    own = {each.id for each in _own_names(node) if isinstance(each, ast.Name)}
+    names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store))
+    return {each.id for each in names} - own
 
 
 class Live:

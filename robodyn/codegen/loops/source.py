@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -85,6 +85,25 @@ def is_static(annotation: ast.expr | None) -> bool:
         annotation = annotation.value
         return isinstance(annotation, ast.Name) and annotation.id == "Static"
     return annotation is None
+
+
+def each_part(
+    name: str, annotation: ast.expr, source: Source, value: Any, change: Callable[[str, ast.expr, Any], Any]
+) -> Any:
+    """What each number or address of a parameter becomes, by its name, its annotation, and its value or `MISSING`.
+
+    A parameter `a: tuple[T, ...]` has as many of a type as its value, a_0, a_1 ..., and one that is a named tuple has a
+    part for each field, a_FIELD.
+    """
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant()])):
+            return tuple(each_part(f"{name}_{k}", inner, source, one, change) for k, one in enumerate(value))
+        case ast.Name(id=kind) if isinstance(group := source.meaning(kind), type) and issubclass(group, tuple):
+            kinds = {field: ast.Name(each.__forward_arg__) for field, each in group.__annotations__.items()}
+            values = value if isinstance(value, tuple) else [value] * len(kinds)
+            pairs = zip(kinds.items(), values, strict=True)
+            return group(*(each_part(f"{name}_{field}", kind, source, one, change) for (field, kind), one in pairs))
+    return change(name, annotation, value)
 
 
 def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Type:
