@@ -27,10 +27,17 @@ from robodyn.codegen.loops.gpu import (
     warp_barrier,
 )
 from robodyn.codegen.loops.language import Array, Index, Routine, Scalar, Static, Word, bound, local, routine
+from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.engines.gpu.written import kernel_source
+from robodyn.engines.gpu.straight import Straight
+from robodyn.engines.gpu.written import kernel_source, several
 from robodyn.engines.scan.cuda.branch_elimination import branch_kernel, eliminate_level, solve_level
+from robodyn.engines.scan.cuda.pairs import pair_kernel, pair_list, pair_matrix
+from robodyn.engines.scan.cuda.steps import move_kernel, scan_move, scan_step, step_kernel
+from robodyn.engines.scan.elementwise import traced
+from robodyn.engines.scan.states import body_force
 from robodyn.engines.scan.trees.branches import Branches
+from robodyn.engines.scan.trees.pairs import entry_of
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 DOUBLE = np.dtype(np.float64)
@@ -51,8 +58,15 @@ def as_python(
     """Run a kernel as Python on arrays, which it changes."""
     assert all(each.flags.c_contiguous for each in arrays)
     given = [Array(each.ctypes.data, KINDS[each.dtype]) for each in arrays]
+    flat = iter([*given, Array(0, Number("double")), rows, *numbers])
+    source = source_of(kernel.function)
+    arguments = {
+        name: each_part(name, annotation, source, known.pop(name, MISSING), lambda *_: next(flat))
+        for name, annotation in source.parameters
+        if annotation is not None and not is_static(annotation)
+    }
     with bound(Scalar=Number("double")):
-        run_blocks(blocks, threads, kernel, *given, Array(0, Number("double")), rows, *numbers, **known)
+        run_blocks(blocks, threads, kernel, **arguments, **known)
 
 
 def same(
@@ -124,7 +138,7 @@ def neighbours(
 @on_host
 def test_barriers_shared_memory_and_shuffles() -> None:
     width = 64
-    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], ["width"], threads=width, count=3)
+    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], threads=width, count=3)
     places = np.random.default_rng(1).permutation(width)
     given = np.random.default_rng(0).integers(-9, 9, (5, width)).astype(float)
     _, found, _ = same(source, neighbours, [given, np.full_like(given, np.nan), places], 5, [width], 2, count=3)
@@ -150,7 +164,7 @@ def test_a_thread_has_a_number_in_a_block_alone() -> None:
 
 
 def test_addresses_say_what_is_only_read() -> None:
-    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], ["width"], threads=64, count=3)
+    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], threads=64, count=3)
     assert "const double* __restrict__ given" in source.text and "    double* __restrict__ found" in source.text
     assert "const long long* __restrict__ places" in source.text and "#pragma unroll 1" in source.text
     assert "__shared__ double near[96];" in source.text
@@ -176,3 +190,48 @@ def test_kernels_along_the_branches(name: str) -> None:
     found = same(source, kernel, [*(arrays[each] for each in names), *constants], len(dofs), [batch, depth])
     assert all(np.isfinite(each).all() for each in found)
     assert not np.array_equal(found[len(source.inputs)], arrays[source.outputs[0]])
+
+
+@on_host
+@pytest.mark.parametrize(("kernel", "how"), [(pair_matrix, (1, 1, 1)), (pair_matrix, (0, 1, 0)), (pair_list, (3, 1))])
+def test_kernels_of_pairs(kernel: Routine[..., None], how: tuple[int, ...]) -> None:
+    branches, batch = Branches(rd.auto_tree(7, branching=1.5)), 2
+    nv = len(branches)
+    rng = np.random.default_rng(5)
+    arrays = [rng.uniform(1, 2, (size, nv, batch)) for size in (6, 6, 3)]
+    arrays += [rng.uniform(1, 2, (nv, 1)), np.full((batch, nv, nv), 7.0)]
+    places = np.arange(nv)[::-1]
+    indices = [*branches.walk, places]
+    if kernel is pair_list:
+        indices = [*branches.all_pairs, np.arange(branches.pairs)[::-1], places]
+    constants = [np.ascontiguousarray(each, np.int64) for each in indices]
+    numbers = [batch, *how, 1, 1, *[nv * batch, batch, 1] * 3, nv * nv, nv, 1]
+    rows = branches.pairs if kernel is pair_list else nv
+    known: dict[str, Any] = {"product": Straight("product", traced(entry_of(1)), DOUBLE, value=True), "size": 6}
+    found = same(pair_kernel(kernel.__name__, 1, DOUBLE), kernel, [*arrays, *constants], rows, numbers, **known)
+    assert np.isfinite(found[4]).all() and not (found[4] == 7.0).all()
+
+
+@on_host
+def test_a_step() -> None:
+    rng = np.random.default_rng(6)
+    program = traced(body_force)
+    n, batch = 5, 3
+    arrays = [rng.uniform(-1, 1, (port.size, n, batch)) for port in (*program.inputs, *program.outputs)]
+    numbers = [batch, *(step for _ in arrays for step in (n * batch, batch, 1))]
+    count = several(len(program.inputs))
+    step = Straight("step", program, DOUBLE, first=True)
+    same(step_kernel(program, DOUBLE), scan_step, arrays, n * batch, numbers, given=count, given_by=count, step=step)
+
+
+@on_host
+@pytest.mark.parametrize("putting", [0, 1])
+def test_moves(putting: int) -> None:
+    rng = np.random.default_rng(7)
+    source, to, places = rng.uniform(-1, 1, (2, 5, 3)), np.full((2, 5, 3), 7.0), np.array([4, -5, 1, 2, -2])
+    numbers = [3, 2, putting, 5, 15, 3, 1, 15, 3, 1]
+    _, found, _ = same(move_kernel(DOUBLE), scan_move, [source, to, places], 15, numbers)
+    if putting:
+        np.testing.assert_array_equal(found[:, places], source)
+    else:
+        np.testing.assert_array_equal(found, source[:, places])

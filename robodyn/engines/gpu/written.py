@@ -10,8 +10,13 @@ import numpy as np
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.cuda import Module
 from robodyn.codegen.loops.language import Routine
-from robodyn.codegen.loops.source import is_static, source_of
+from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of
 from robodyn.engines.gpu.source import SCALARS, KernelSource
+
+
+def several(count: int) -> tuple[object, ...]:
+    """How many a parameter `tuple[T, ...]` has."""
+    return (MISSING,) * count
 
 
 def kernel_source(
@@ -19,13 +24,11 @@ def kernel_source(
     dtype: np.dtype[np.floating],
     inputs: Sequence[str],
     outputs: Sequence[str],
-    numbers: Sequence[str] = (),
     *,
     threads: int,
-    most_registers: bool = False,
+    blocks: int = 0,
     shared_bytes: int = 0,
     overlapping: Collection[str] = (),
-    prelude: str = "",
     **known: Any,
 ) -> KernelSource:
     """A kernel, named like its function.
@@ -34,30 +37,31 @@ def kernel_source(
         routine: its parameters are the inputs, the outputs, arrays of constants, `workspace`, `rows`, and numbers.
         dtype: of what is a Scalar there.
         inputs, outputs: names of arrays; inputs and constants are only read.
-        numbers: names of numbers behind `rows`.
         threads: of a block.
-        most_registers: whether one block may have all registers of a multiprocessor.
+        blocks: how many of them a multiprocessor must have registers for; 0: as many as there are.
         shared_bytes: shared memory of a block beside what the function asks for by itself.
         overlapping: arrays whose memory may be that of others.
-        prelude: text that functions need which are printed by other means.
-        known: parameters that are known, and no arguments of the kernel.
+        known: parameters that are known, and no arguments of the kernel; of those that are several, `several` of them.
     """
-    scalar, name = SCALARS[dtype.name], routine.__name__
-    names = [each for each, annotation in source_of(routine.function).parameters if not is_static(annotation)]
-    first, last = len(inputs) + len(outputs), len(names) - len(numbers) - 2
-    assert names == [*inputs, *outputs, *names[first:last], "workspace", "rows", *numbers], (name, names)
+    scalar, source, names = SCALARS[dtype.name], source_of(routine.function), list[str]()
+    for name, annotation in source.parameters:
+        if annotation is not None and not is_static(annotation):
+            each_part(name, annotation, source, known.get(name, MISSING), lambda part, *_: names.append(part))
+    arrays, numbers = names[: (at := names.index("workspace"))], names[at + 2 :]
+    constants = arrays[len(inputs) + len(outputs) :]
+    assert names == [*inputs, *outputs, *constants, "workspace", "rows", *numbers], (routine.__name__, names)
     module = Module({"Scalar": Number(scalar)}, device=True)
-    module.kernel(
-        routine,
-        name,
-        f"{threads}, 1" if most_registers else f"{threads}",
-        read=(*inputs, *names[first:last]),
-        alone=[each for each in names[:last] if each not in overlapping],
-        **known,
-    )
-    empty = (np.zeros(1, np.int64),) * (last - first)
-    text = prelude + module.text()
+    bounds = f"{threads}, {blocks}" if blocks else f"{threads}"
+    alone = [each for each in arrays if each not in overlapping]
+    module.kernel(routine, routine.__name__, bounds, read=(*inputs, *constants), alone=alone, **known)
     return KernelSource(
-        name, text, dtype, tuple(inputs), tuple(outputs), empty, block_threads=threads, shared_bytes=shared_bytes,
+        routine.__name__,
+        module.text(),
+        dtype,
+        tuple(inputs),
+        tuple(outputs),
+        (np.zeros(1, np.int64),) * len(constants),
+        block_threads=threads,
+        shared_bytes=shared_bytes,
         numbers=tuple(numbers),
-    )  # fmt: skip
+    )

@@ -92,8 +92,6 @@ def solve_level(
 def branch_kernel(name: str, dtype: np.dtype[Any]) -> KernelSource:
     """The kernel "eliminate_level", whose outputs are read as well, or "solve_level"."""
     solved = ("entries", "vector", "reciprocals")
-    inputs, outputs = ((), solved) if name == "eliminate_level" else (solved, ("solution",))
-    function = eliminate_level if name == "eliminate_level" else solve_level
-    return kernel_source(
-        function, dtype, inputs, outputs, ("batch", "depth"), threads=BLOCK_THREADS, overlapping=outputs
-    )
+    if name == "eliminate_level":
+        return kernel_source(eliminate_level, dtype, (), solved, threads=BLOCK_THREADS, overlapping=solved)
+    return kernel_source(solve_level, dtype, solved, ("solution",), threads=BLOCK_THREADS)
