@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from robodyn.codegen.c_body import Dialect
 from robodyn.codegen.loops.blocks import I1, I32, I64, Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.c_primitives import C_PRIMITIVES
-from robodyn.codegen.loops.c_terms import AND, ATOM, CHOICE, OR, PREFIX, Printed, Term, c_type, is_address, rebuilt
+from robodyn.codegen.loops.c_terms import (
+    AND,
+    ATOM,
+    CHOICE,
+    OR,
+    PREFIX,
+    Printed,
+    Term,
+    c_type,
+    has_terms,
+    is_address,
+    rebuilt,
+)
 from robodyn.codegen.loops.gpu import OutsideError
 from robodyn.codegen.loops.language import OWN, PRIMITIVES, Array, Byte, Integer, Routine, Scalar, struct_of
 from robodyn.codegen.loops.source import MISSING, Source, each_part, is_static, source_of, type_named
@@ -352,7 +364,7 @@ class Expressions:
         if function in (min, max) and values:
             return self._extreme("<" if function is min else ">", *positional)
         if isinstance(function, FunctionType):
-            if not values and positional:
+            if positional and not has_terms((positional, named)):
                 try:
                     return function(*positional, **named)
                 except OutsideError:

@@ -82,6 +82,13 @@ def is_address(value: Any) -> bool:
     return isinstance(value.type if isinstance(value, Term) else value, Pointer)
 
 
+def has_terms(value: Any) -> bool:
+    """Whether it is an expression, or has any."""
+    if isinstance(value, dict):
+        return has_terms(list(value.values()))
+    return any(map(has_terms, value)) if isinstance(value, (list, tuple)) else isinstance(value, Term)
+
+
 def rebuilt(like: Any, items: Iterable[Any]) -> Any:
     """A list or a tuple like another one, of other items."""
     return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)
