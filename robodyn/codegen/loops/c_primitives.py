@@ -63,6 +63,10 @@ def _exchanged(name: str) -> Callable[[Writer, Term, Any], Term]:
     return called
 
 
+def _distance(writer: Writer, first: Term, second: Term) -> Term:
+    return Term(f"{second.at(12)} - {first.at(13)}", I64, 12)
+
+
 def _convert(writer: Writer, of: Any, value: Any) -> Any:
     return writer.convert(of, value)
 
@@ -159,6 +163,7 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "thread": _word("threadIdx.x"),
     "block": _word("blockIdx.x"),
     "blocks": _word("gridDim.x"),
+    "distance": _distance,
     "barrier": _statement("__syncthreads()"),
     "warp_barrier": _statement("__syncwarp()"),
     "from_before": _exchanged("__shfl_up_sync"),

@@ -331,14 +331,15 @@ class Writer(Expressions):
         kinds = {each.number.size for each in (first, end) if isinstance(each, Term)}
         kind = I64 if kinds and max(kinds) == 8 else I32
         slots = self._settle(node)
+        one = not isinstance(step, Term) and step == 1
         step = self._kept(step, changed)
         if backwards:
-            assert step == 1
+            assert one
             from_, test = self.binary(node, ast.Sub(), end, 1), f">= {self._kept(first, changed).at(11)}"
         else:
             from_, test = first, f"< {self._kept(end, changed).at(11)}"
         text = self.new(node.target.id)
-        more = f"{text}{'--' if backwards else '++'}" if step == 1 else f"{text} += {self.typed(step, kind).text}"
+        more = f"{text}{'--' if backwards else '++'}" if one else f"{text} += {self.typed(step, kind).text}"
         begin = f"{c_type(kind)} {text} = {self.typed(from_, kind).text}"
         hidden = self.variables.get(node.target.id, MISSING)
         self.variables[node.target.id] = Term(text, kind)
@@ -348,10 +349,10 @@ class Writer(Expressions):
         if hidden is not MISSING:
             self.variables[node.target.id] = hidden
 
-    def _kept(self, value: Any, changed: set[str]) -> Any:
+    def _kept(self, value: Any, changed: set[str]) -> Term:
         """A bound of a loop, which stays what it was."""
         if not isinstance(value, Term):
-            return value if value == 1 else Term(str(value), I64)
+            return Term(str(value), I64)
         names = {one.text for name in changed if isinstance(one := self.held(name), Term)}
         plain = not re.search(r"\[|->|\w\(", value.text)  # neither memory nor calls
         return value if plain and not names & set(re.findall(r"\w+", value.text)) else self._variable("end", value)

@@ -130,6 +130,12 @@ def unrolled(count: int) -> range:
     return range(count)
 
 
+@primitive
+def distance(first: Array[T], second: Array[T]) -> Word:
+    """How many values the second place is behind the first."""
+    return (int(second) - int(first)) // first.to.size
+
+
 # Shared memory, and what threads know of each other.
 
 
