@@ -220,7 +220,7 @@ def test_a_step() -> None:
     arrays = [rng.uniform(-1, 1, (port.size, n, batch)) for port in (*program.inputs, *program.outputs)]
     numbers = [batch, *(step for _ in arrays for step in (n * batch, batch, 1))]
     count = several(len(program.inputs))
-    step = Straight("step", program, DOUBLE, first=True)
+    step = Straight("step", program, DOUBLE, reads="first")
     same(step_kernel(program, DOUBLE), scan_step, arrays, n * batch, numbers, given=count, given_by=count, step=step)
 
 

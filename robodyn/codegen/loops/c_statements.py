@@ -118,11 +118,13 @@ class Writer(Expressions):
             self.put(f"{value.text};")
 
     def _assign(self, node: ast.Assign) -> None:
-        (target,) = node.targets
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            self.store(target, [self._named(*each) for each in zip(target.elts, node.value.elts, strict=True)])
+        first, *others = node.targets
+        if isinstance(first, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            value: Any = [self._named(*each) for each in zip(first.elts, node.value.elts, strict=True)]
         else:
-            self.store(target, self._named(target, node.value))
+            value = self._named(first, node.value)
+        for target in (first, *others):
+            self.store(target, value)
 
     def _named(self, target: ast.expr, node: ast.expr) -> Any:
         """A value; arrays of its own are called like what it is for."""
@@ -233,7 +235,6 @@ class Writer(Expressions):
     def _return(self, node: ast.Return) -> None:
         value = None if node.value is None else self.evaluate(node.value)
         if isinstance(value, tuple):
-            assert isinstance(node.value, ast.Tuple)
             texts = [each.text if isinstance(each, Term) else self._literal(each, I64) for each in value]
             inner = f"{{{', '.join(texts)}}}"
             self.put(f"return {inner};" if self.module.device else f"return ({self.name}_result){inner};")

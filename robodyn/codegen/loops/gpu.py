@@ -133,7 +133,7 @@ def unrolled(count: int) -> range:
 @primitive
 def distance(first: Array[T], second: Array[T]) -> Word:
     """How many values the second place is behind the first."""
-    return (int(second) - int(first)) // first.to.size
+    return (int(second) - int(first)) // int(first.to.size)
 
 
 # Shared memory, and what threads know of each other.

@@ -99,11 +99,17 @@ def each_part(
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant()])):
             return tuple(each_part(f"{name}_{k}", inner, source, one, change) for k, one in enumerate(value))
         case ast.Name(id=kind) if isinstance(group := source.meaning(kind), type) and issubclass(group, tuple):
-            kinds = {field: ast.Name(each.__forward_arg__) for field, each in group.__annotations__.items()}
+            kinds = _field_kinds(group)
             values = value if isinstance(value, tuple) else [value] * len(kinds)
             pairs = zip(kinds.items(), values, strict=True)
             return group(*(each_part(f"{name}_{field}", kind, source, one, change) for (field, kind), one in pairs))
     return change(name, annotation, value)
+
+
+@cache
+def _field_kinds(group: type) -> dict[str, ast.expr]:
+    texts = {field: each.__forward_arg__ for field, each in group.__annotations__.items()}
+    return {field: ast.parse(text, mode="eval").body for field, text in texts.items()}
 
 
 def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Type:

@@ -28,7 +28,8 @@ class Straight(Printed):
         dtype: of scalars.
         value: whether the output is one scalar, and the function's result.
         inline: whether it becomes a part of its callers.
-        first: whether all inputs are read at first; else each when it is needed, as all at once may fill the registers.
+        reads: when inputs are read: "first", all of them; "once", each when it is needed first, as all at once may fill
+            the registers; "always", wherever it is needed.
     """
 
     def __init__(
@@ -39,10 +40,10 @@ class Straight(Printed):
         *,
         value: bool = False,
         inline: bool = True,
-        first: bool = False,
+        reads: str = "once",
     ) -> None:
         self.name, self.program, self.scalar = name, program, SCALARS[dtype.name]
-        self.inline, self.first = inline, first
+        self.inline, self.reads = inline, reads
         self.result = Number(self.scalar) if value else None
         self._ports = [port.name for port in program.inputs] + ["out"] * (not value)
         turning = program.counts.get("sin") or program.counts.get("cos")
@@ -81,9 +82,9 @@ class Straight(Printed):
             return f"{port}[{f'{k} * {one}' if isinstance(apart[port], Term) else k * apart[port]}]"
 
         def place(port: Port, k: int) -> str:
-            if port.name != "out":
-                return f"{port.name}_{k}"
-            return "out" if self.result is not None else entry("out", k)
+            if port.name == "out" and self.result is not None:
+                return "out"
+            return entry(port.name, k) if port.name == "out" or self.reads == "always" else f"{port.name}_{k}"
 
         body = Body(in_short_order(self.program), CudaDialect(self.scalar), place, len(self.program.nodes) + 1)
         (statements,) = body.parts()
@@ -96,7 +97,7 @@ class Straight(Printed):
                     yield f"const {self.scalar} {each} = {entry(port, int(k))};"
 
         every = [f"{port.name}_{k}" for port in self.program.inputs for k, node in enumerate(port.scalars) if node >= 0]
-        lines = list(loads(" ".join(every))) if self.first else []
+        lines = list(loads(" ".join(every))) if self.reads == "first" else []
         for statement in statements:
             lines += [*loads(statement), statement]
         listed = [

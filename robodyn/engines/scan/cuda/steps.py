@@ -92,7 +92,7 @@ def step_kernel(program: Program, dtype: np.dtype[Any]) -> KernelSource:
     """The kernel `scan_step` of a step, whose inputs and one output have one axis."""
     count = len(program.inputs)
     known: dict[str, Any] = {"given": several(count), "given_by": several(count)}
-    step = Straight("step", program, dtype, first=True)
+    step = Straight("step", program, dtype, reads="first")
     names = [f"given_{k}" for k in range(count)]
     return kernel_source(scan_step, dtype, names, ("out",), threads=BLOCK_THREADS, step=step, **known)
 
