@@ -212,9 +212,11 @@ class Writer(Expressions):
 
     def _settle(self, node: ast.If | ast.For | ast.While) -> list[_Slot]:
         """Before a block: what it changes and what is read later are variables of C. Those that have no value yet."""
-        slots = []
+        slots, assigned = [], changed_names([*node.body, *node.orelse], entries=False)
         for name in sorted(self.live.outlives(node)):
             held = self.held(name)
+            if name not in assigned and not isinstance(held, list):
+                continue  # entries of memory
             if held is MISSING:
                 self.variables[name] = _Slot(name, len(self.lines), self.depth)
                 slots.append(self.variables[name])
@@ -310,10 +312,9 @@ class Writer(Expressions):
         if isinstance(inner, ast.Call) and function in (range, rolled, unrolled):
             bounds = [self.evaluate(each) for each in inner.args]
             if function is not range or any(isinstance(each, Term) for each in bounds):
-                if function is not range and self.module.device:
-                    self.put("#pragma unroll" if function is unrolled else "#pragma unroll 1")
                 first, end, step = (*([0] if len(bounds) == 1 else []), *bounds, 1)[:3]
-                self._counted(node, first, end, step, backwards)
+                unroll = {unrolled: "#pragma unroll", rolled: "#pragma unroll 1"}.get(function, "")
+                self._counted(node, first, end, step, backwards, unroll)
                 return
         self._repeats.append(self.depth)
         for item in list(self.evaluate(node.iter)):
@@ -324,7 +325,7 @@ class Writer(Expressions):
                 break
         self._repeats.pop()
 
-    def _counted(self, node: ast.For, first: Any, end: Any, step: Any, backwards: bool) -> None:
+    def _counted(self, node: ast.For, first: Any, end: Any, step: Any, backwards: bool, unroll: str) -> None:
         assert isinstance(node.target, ast.Name)
         changed = changed_names(node.body)
         if node.target.id in changed:
@@ -344,6 +345,8 @@ class Writer(Expressions):
         begin = f"{c_type(kind)} {text} = {self.typed(from_, kind).text}"
         hidden = self.variables.get(node.target.id, MISSING)
         self.variables[node.target.id] = Term(text, kind)
+        if unroll and self.module.device:
+            self.put(unroll)
         self._round(node, f"for ({begin}; {text} {test}; {more})")
         self.variables.pop(node.target.id)
         self._forget(each.name for each in slots)

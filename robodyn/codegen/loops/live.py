@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 
-def changed_names(body: Iterable[ast.AST]) -> set[str]:
-    """Names that statements assign, and of lists of which they set an entry."""
+def changed_names(body: Iterable[ast.AST], entries: bool = True) -> set[str]:
+    """Names that statements assign; `entries`: also those of which they set an entry, as those of lists."""
     found = set()
     for part in body:
         own = _own_names(part)
         for each in ast.walk(part):
             if isinstance(each, (ast.Name, ast.Subscript)) and isinstance(each.ctx, ast.Store) and each not in own:
                 inner: ast.expr = each
-                while isinstance(inner, ast.Subscript):
+                while entries and isinstance(inner, ast.Subscript):
                     inner = inner.value
                 if isinstance(inner, ast.Name):
                     found.add(inner.id)
