@@ -14,7 +14,7 @@ from robodyn.codegen.loops.blocks import I32, I64, Number, Pointer
 from robodyn.codegen.loops.c_expressions import BINARY, Expressions
 from robodyn.codegen.loops.c_terms import WORDS, Term, c_type, rebuilt
 from robodyn.codegen.loops.gpu import rolled, unrolled
-from robodyn.codegen.loops.live import Live, changed_names
+from robodyn.codegen.loops.live import live_in
 from robodyn.codegen.loops.source import MISSING, Source, is_static, type_named
 from robodyn.records import dataclass
 
@@ -37,7 +37,7 @@ class Writer(Expressions):
 
     def __init__(self, module: Module, source: Source, name: str) -> None:
         super().__init__(module, source, name)
-        self.live = Live(source.body)
+        self.live = live_in(source.body)
         self.lines: list[str] = []
         self.depth = 1
         self._names: Counter[str] = Counter()
@@ -212,8 +212,8 @@ class Writer(Expressions):
 
     def _settle(self, node: ast.If | ast.For | ast.While) -> list[_Slot]:
         """Before a block: what it changes and what is read later are variables of C. Those that have no value yet."""
-        slots, assigned = [], changed_names([*node.body, *node.orelse], entries=False)
-        for name in sorted(self.live.outlives(node)):
+        slots, assigned = [], self.live.changed(node, entries=False)
+        for name in self.live.outlives(node):
             held = self.held(name)
             if name not in assigned and not isinstance(held, list):
                 continue  # entries of memory
@@ -327,7 +327,7 @@ class Writer(Expressions):
 
     def _counted(self, node: ast.For, first: Any, end: Any, step: Any, backwards: bool, unroll: str) -> None:
         assert isinstance(node.target, ast.Name)
-        changed = changed_names(node.body)
+        changed = self.live.changed(node)
         if node.target.id in changed:
             self.refuse(node, "changes what it counts")
         kinds = {each.number.size for each in (first, end) if isinstance(each, Term)}

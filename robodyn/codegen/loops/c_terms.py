@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from robodyn.codegen.loops.blocks import Number, Pointer, Struct, Type
-from robodyn.records import dataclass
 
 ATOM, PREFIX, AND, OR, CHOICE = 15, 14, 5, 4, 3
 _SCALARS = {"i1": "bool", "i8": "signed char", "i32": "int", "i64": "long long", "float": "float", "double": "double"}
@@ -33,17 +32,23 @@ def c_type(kind: Type | None, read: bool = False) -> str:
     return _SCALARS[kind.scalar]
 
 
-@dataclass(frozen=True)
 class Term:
     """An expression of C: its text, its type, how tightly it binds; `read`: an address of what is only read; `fixed`: a
     name that cannot be assigned, such as an array's; `unsigned`: the text without the sign that it never has."""
 
-    text: str
-    type: Number | Pointer | None
-    level: int = ATOM
-    read: bool = False
-    fixed: bool = False
-    unsigned: str = ""
+    __slots__ = ("fixed", "level", "read", "text", "type", "unsigned")
+
+    def __init__(
+        self,
+        text: str,
+        type: Number | Pointer | None,
+        level: int = ATOM,
+        read: bool = False,
+        fixed: bool = False,
+        unsigned: str = "",
+    ) -> None:
+        self.text, self.type, self.level = text, type, level
+        self.read, self.fixed, self.unsigned = read, fixed, unsigned
 
     def at(self, level: int) -> str:
         """The text as an operand of what binds so tightly."""

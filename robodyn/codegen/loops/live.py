@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from functools import cache
+from typing import TypeAlias, TypeGuard
+
+Block: TypeAlias = ast.If | ast.For | ast.While
 
 
 def changed_names(body: Iterable[ast.AST], entries: bool = True) -> set[str]:
@@ -41,13 +44,19 @@ class Live:
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self._later: dict[ast.stmt, set[str]] = {}
+        self._changed: dict[tuple[ast.stmt, bool], set[str]] = {}
         self._loops: list[tuple[set[str], set[str]]] = []
         self._block(body, set())
 
-    def outlives(self, node: ast.If | ast.For | ast.While) -> set[str]:
-        """Names that the statement changes and that somebody reads then."""
-        body = [*node.body, *node.orelse]
-        return changed_names(body) & self._later[node]
+    def outlives(self, node: Block) -> list[str]:
+        """Names that the statement changes and that somebody reads then, in order."""
+        return sorted(self.changed(node) & self._later[node])
+
+    def changed(self, node: Block, entries: bool = True) -> set[str]:
+        """`changed_names` of what is in the statement."""
+        if (node, entries) not in self._changed:
+            self._changed[node, entries] = changed_names([*node.body, *node.orelse], entries)
+        return self._changed[node, entries]
 
     def _block(self, body: Sequence[ast.stmt], out: set[str]) -> set[str]:
         for each in reversed(body):
@@ -86,3 +95,9 @@ class Live:
 
 def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+@cache
+def live_in(body: tuple[ast.stmt, ...]) -> Live:
+    """The same of a function that is read again."""
+    return Live(body)
