@@ -88,6 +88,7 @@ class Fixed:
     """An array within a struct."""
 
     to: Number | Struct | Pointer
+    count: int = 1
 
 
 Type: TypeAlias = Number | Pointer | Struct | Fixed

@@ -30,20 +30,26 @@ R = TypeVar("R")
 Word: TypeAlias = int
 Address: TypeAlias = int
 Flag: TypeAlias = bool
+Index: TypeAlias = int
+"""An integer; in C it has as many bits as what is given."""
 Static: TypeAlias = Annotated[T, "static"]
 NULL: Address = 0
 
 
-class Integer(int):
-    """An integer of 32 bits in memory."""
+if TYPE_CHECKING:
+    Integer: TypeAlias = int
+    Byte: TypeAlias = int
+    Scalar: TypeAlias = float
+else:
 
+    class Integer(int):
+        """An integer of 32 bits in memory."""
 
-class Byte(int):
-    """An integer of 8 bits in memory."""
+    class Byte(int):
+        """An integer of 8 bits in memory."""
 
-
-class Scalar(float):
-    """A floating-point number of the module's precision."""
+    class Scalar(float):
+        """A floating-point number of the module's precision."""
 
 
 if TYPE_CHECKING:
@@ -91,6 +97,7 @@ else:
 OWN: Mapping[str, Type] = {
     "Word": I64,
     "int": I64,
+    "Index": I64,
     "Integer": I32,
     "Byte": I8,
     "Flag": I1,
@@ -141,12 +148,8 @@ def _field(of: Any) -> Type:
         assert not isinstance(to, Fixed)
         return Pointer(to)
     if isinstance(of, type) and issubclass(of, ctypes.Array):
-        inner = _field(of._type_)
-        return Fixed(inner.to if isinstance(inner, Fixed) else inner)
-    if isinstance(of, type) and issubclass(of, ctypes._Pointer):
-        to = _field(of._type_)
-        assert not isinstance(to, Fixed)
-        return Pointer(to)
+        inner, count = _field(of._type_), int(of._length_)  # type: ignore[call-overload]
+        return Fixed(inner.to, inner.count * count) if isinstance(inner, Fixed) else Fixed(inner, count)
     return _CTYPES[of]
 
 

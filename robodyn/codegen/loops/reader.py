@@ -214,7 +214,10 @@ class Reader:
 
     def _annassign(self, node: ast.AnnAssign) -> None:
         assert node.value is not None
-        self._store(node.target, self.evaluate(node.value))
+        value = self.evaluate(node.value)
+        if isinstance(node.annotation, ast.Name) and node.annotation.id in {**OWN, **self.types}:
+            value = self.typed(value, value_type(node.annotation, self.calls[-1].source, self.types))
+        self._store(node.target, value)
 
     def _augassign(self, node: ast.AugAssign) -> None:
         self._store(node.target, self.binary(node.op, self.evaluate(node.target), self.evaluate(node.value), node))
@@ -352,9 +355,10 @@ class Reader:
                 ends.append((self._jump(_NOWHERE), self.variables))
         self._meet("next", ends)
 
-    def _counted(self, node: ast.For, first: Value, end: Value, step: int, backwards: bool) -> None:
+    def _counted(self, node: ast.For, first: Value, end: Value, step: Any, backwards: bool) -> None:
         """A loop over a range, forward or, of steps of one, backwards."""
-        assert isinstance(node.target, ast.Name) and isinstance(step, int) and (step == 1 or not backwards)
+        known_one = not isinstance(step, Value) and step == 1
+        assert isinstance(node.target, ast.Name) and (known_one or not backwards)
         name, counter = node.target.id, f"{node.target.id} counted"
         hidden = self.variables.get(name, MISSING)
         self.variables[counter] = end if backwards else first

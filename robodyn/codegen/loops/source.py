@@ -7,7 +7,7 @@ import ctypes
 import inspect
 import linecache
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -108,6 +108,31 @@ def value_type(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Num
     kind = type_named(node, source, types)
     assert not isinstance(kind, Fixed)
     return Pointer(kind) if isinstance(kind, Struct) else kind
+
+
+def each_part(
+    name: str, annotation: ast.expr, source: Source, value: Any, change: Callable[[str, ast.expr, Any], Any]
+) -> Any:
+    """What each number or address of a parameter becomes, by its name, its annotation, and its value or `MISSING`.
+
+    A parameter `a: tuple[T, ...]` has as many of a type as its value, a_0, a_1 ..., and one that is a named tuple has a
+    part for each field, a_FIELD.
+    """
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant()])):
+            return tuple(each_part(f"{name}_{k}", inner, source, one, change) for k, one in enumerate(value))
+        case ast.Name(id=kind) if isinstance(group := source.meaning(kind), type) and issubclass(group, tuple):
+            kinds = _field_kinds(group)
+            values = value if isinstance(value, tuple) else [value] * len(kinds)
+            pairs = zip(kinds.items(), values, strict=True)
+            return group(*(each_part(f"{name}_{field}", kind, source, one, change) for (field, kind), one in pairs))
+    return change(name, annotation, value)
+
+
+@cache
+def _field_kinds(group: type) -> dict[str, ast.expr]:
+    texts = {field: each.__forward_arg__ for field, each in group.__annotations__.items()}
+    return {field: ast.parse(text, mode="eval").body for field, text in texts.items()}
 
 
 def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Type:

@@ -5,6 +5,11 @@ depth e. The factor is H = L' D L without fill: `eliminate_level` takes all desc
 which are neighbours in depth-first order, out of their rows and right-hand sides. Each entry has a warp, so no two
 write to one place, and sums are taken in an order that the tree alone decides. Rows stay as D L, beside the reciprocals
 of D. `solve_level` then goes from the roots outward.
+
+Arrays: `entries` (pairs, batch), and for each degree of freedom `vector`, right-hand sides, `reciprocals` and
+`solution` (nv, batch). `dofs`: those of the level, `rows` of them, which have `depth` ancestors each; `first` (nv,):
+where rows start; `ancestors` (pairs,): whose entries they hold; `order`, `rank`, `size` (nv,): the depth-first walk,
+places in it, and how many degrees of freedom each subtree has.
 """
 
 from __future__ import annotations
@@ -13,92 +18,80 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.codegen.loops.gpu import WARP, block, blocks, first_work, from_behind, lane, thread
+from robodyn.codegen.loops.language import Array, Scalar, Word, routine
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.written import kernel_source
 
 BLOCK_THREADS = 128
+WARPS = BLOCK_THREADS // WARP
 
-_TEXT = """\
-typedef {scalar} T;
-typedef long long I;
 
-extern "C" __global__ void __launch_bounds__({threads}) {name}(
-    {parameters})
-{{
-{body}\
-}}
-"""
+def sum_of_warp(value: Scalar) -> Scalar:
+    """The sum of a value over the lanes of a warp; the first lane has it."""
+    for distance in (16, 8, 4, 2, 1):
+        value += from_behind(value, distance)
+    return value
 
-_ELIMINATE = f"""\
-    const int lane = threadIdx.x % {WARP};
-    const I columns = depth + 2, first_work = ((I)blockIdx.x * {BLOCK_THREADS} + threadIdx.x) / {WARP};
-    for (I work = first_work; work < rows * columns * batch; work += (I)gridDim.x * {BLOCK_THREADS // WARP}) {{
-        const I row = work % batch, column = work / batch % columns, j = dofs[work / batch / columns];
-        T total = 0;
-        for (I at = rank[j] + 1 + lane; at < rank[j] + size[j]; at += {WARP}) {{
-            const I i = order[at];
-            const T left = entries[(first[i] + depth) * batch + row] * reciprocals[i * batch + row];
-            total += left * (column <= depth ? entries[(first[i] + column) * batch + row] : vector[i * batch + row]);
-        }}
-        for (int d = {WARP // 2}; d > 0; d /= 2)
-            total += __shfl_down_sync(0xffffffffu, total, d);
-        if (lane == 0) {{
-            T* const place = column <= depth ? entries + (first[j] + column) * batch + row : vector + j * batch + row;
-            *place -= total;
-            if (column == depth)
-                reciprocals[j * batch + row] = 1 / *place;
-        }}
-    }}
-"""
 
-_SOLVE = f"""\
-    for (I work = (I)blockIdx.x * {BLOCK_THREADS} + threadIdx.x; work < rows * batch;
-         work += (I)gridDim.x * {BLOCK_THREADS}) {{
-        const I row = work % batch, j = dofs[work / batch];
-        T value = vector[j * batch + row];
-        for (I e = first[j]; e < first[j] + depth; e++)
-            value -= entries[e * batch + row] * solution[ancestors[e] * batch + row];
-        solution[j * batch + row] = value * reciprocals[j * batch + row];
-    }}
-"""
+@routine
+def eliminate_level(
+    entries: Array[Scalar],
+    vector: Array[Scalar],
+    reciprocals: Array[Scalar],
+    dofs: Array[Word],
+    first: Array[Word],
+    order: Array[Word],
+    rank: Array[Word],
+    size: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    depth: Word,
+) -> None:
+    """Take all descendants out of the rows of a level: a warp for each entry, and for each right-hand side."""
+    columns = depth + 2
+    for work in range(Word(block()) * WARPS + thread() // WARP, rows * columns * batch, Word(blocks()) * WARPS):
+        row, column, j = work % batch, work // batch % columns, dofs[work // batch // columns]
+        total: Scalar = 0.0
+        for at in range(rank[j] + 1 + lane(), rank[j] + size[j], WARP):
+            i = order[at]
+            left = entries[(first[i] + depth) * batch + row] * reciprocals[i * batch + row]
+            total += left * (entries[(first[i] + column) * batch + row] if column <= depth else vector[i * batch + row])
+        total = sum_of_warp(total)
+        if lane() == 0:
+            place = entries + ((first[j] + column) * batch + row) if column <= depth else vector + (j * batch + row)
+            place[0] -= total
+            if column == depth:
+                reciprocals[j * batch + row] = 1.0 / place[0]
 
-_KERNELS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "eliminate_level": (
-        _ELIMINATE,
-        (),
-        ("entries", "vector", "reciprocals"),
-        ("dofs", "first", "order", "rank", "size"),
-    ),
-    "solve_level": (_SOLVE, ("entries", "vector", "reciprocals"), ("solution",), ("dofs", "first", "ancestors")),
-}
-"""Body, inputs, outputs (which are read as well) and constants of each kernel."""
+
+@routine
+def solve_level(
+    entries: Array[Scalar],
+    vector: Array[Scalar],
+    reciprocals: Array[Scalar],
+    solution: Array[Scalar],
+    dofs: Array[Word],
+    first: Array[Word],
+    ancestors: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    depth: Word,
+) -> None:
+    """Solutions of a level from those of its ancestors: a thread for each."""
+    for work in range(first_work(BLOCK_THREADS), rows * batch, Word(blocks()) * BLOCK_THREADS):
+        row, j = work % batch, dofs[work // batch]
+        value = vector[j * batch + row]
+        for e in range(first[j], first[j] + depth):
+            value -= entries[e * batch + row] * solution[ancestors[e] * batch + row]
+        solution[j * batch + row] = value * reciprocals[j * batch + row]
 
 
 def branch_kernel(name: str, dtype: np.dtype[Any]) -> KernelSource:
-    """A kernel for one level.
-
-        eliminate_level(entries, vector, reciprocals, dofs, first, order, rank, size, workspace, rows, batch, depth)
-        solve_level(entries, vector, reciprocals, solution, dofs, first, ancestors, workspace, rows, batch, depth)
-
-    Arrays: `entries` (pairs, batch), and for each degree of freedom `vector`, right-hand sides, `reciprocals` and
-    `solution` (nv, batch). `dofs`: those of the level, `rows` of them, which have `depth` ancestors each; `first`
-    (nv,): where rows start; `ancestors` (pairs,): whose entries they hold; `order`, `rank`, `size` (nv,): the
-    depth-first walk, places in it, and how many degrees of freedom each subtree has.
-
-    Args:
-        name: one of the two.
-        dtype: of arrays.
-    """
-    body, inputs, outputs, constants = _KERNELS[name]
-    numbers = ("batch", "depth")
-    parameters = [
-        *(f"const T* __restrict__ {each}" for each in inputs),
-        *(f"T* {each}" for each in outputs),
-        *(f"const I* __restrict__ {each}" for each in constants),
-        "T* workspace",
-        *(f"I {each}" for each in ("rows", *numbers)),
-    ]
-    text = _TEXT.format(
-        scalar=SCALARS[dtype.name], threads=BLOCK_THREADS, name=name, parameters=",\n    ".join(parameters), body=body
-    )
-    empty = tuple(np.zeros(1, np.int64) for _ in constants)
-    return KernelSource(name, text, dtype, inputs, outputs, empty, block_threads=BLOCK_THREADS, numbers=numbers)
+    """The kernel "eliminate_level", whose outputs are read as well, or "solve_level"."""
+    solved = ("entries", "vector", "reciprocals")
+    if name == "eliminate_level":
+        return kernel_source(eliminate_level, dtype, (), solved, threads=BLOCK_THREADS, overlapping=solved)
+    return kernel_source(solve_level, dtype, solved, ("solution",), threads=BLOCK_THREADS)

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.ordering import in_short_order
+from robodyn import arguments
+from robodyn.codegen.loops.gpu import all_threads, block, blocks, first_work, thread, unrolled
+from robodyn.codegen.loops.language import Array, Scalar, Static, Word, local, routine
 from robodyn.engines.gpu.device import LoadedKernel
-from robodyn.engines.gpu.dialect import FUSED, CudaDialect
-from robodyn.engines.gpu.source import SCALARS, KernelSource
-from robodyn.engines.scan.cuda.steps import BEGIN, head_of, parameters_of, strides_in, strides_of
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.straight import Straight
+from robodyn.engines.gpu.written import kernel_source
+from robodyn.engines.scan.cuda.steps import Strides, at_row, strides_in
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.pairs import Pairs, entry_of
-from robodyn.tracing.program import Port
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice
@@ -35,195 +35,173 @@ ROWS = 16
 LISTED, UPPER, LOWER = 0, 1, 2
 """Where `pair_list` puts entries: in the order of the list, and at (a, k) or (k, a) or both of matrices."""
 
-_TEXT = """\
-{fused}
-typedef {scalar} T;
-typedef long long I;
-enum {{ SIZE = {size}, ROWS = {rows} }};
-
-/* m . f of a motion about one point and a force about another. */
-static __device__ __forceinline__ T product(
-    const T (&motion)[SIZE], const T (&force)[SIZE], const T (&at)[3], const T (&to)[3])
-{{
-    T found;
-{statements}
-    return found;
-}}
-
-{head}
-{{
-{body}\
-}}
-"""
-
-_READS = """\
-    auto moving = [&](T (&to)[SIZE], I place, I row) {
-#pragma unroll
-        for (int s = 0; s < SIZE; s++)
-            to[s] = motions[s * motions_scalar + place * motions_element + row * motions_row];
-    };
-    auto pushing = [&](T (&to)[SIZE], I place, I row) {
-#pragma unroll
-        for (int s = 0; s < SIZE; s++)
-            to[s] = forces[s * forces_scalar + place * forces_element + row * forces_row];
-    };
-    auto point = [&](T (&to)[3], I place, I row) {
-#pragma unroll
-        for (int s = 0; s < 3; s++)
-            to[s] = points[s * points_scalar + place * points_element + row * points_row];
-    };
-"""
-
-_MATRIX = (
-    _READS
-    + f"""\
-    const I n = rows, strips = (n + ROWS - 1) / ROWS, columns = batch * n;
-    const I across = (columns + {BLOCK_THREADS - 1}) / {BLOCK_THREADS};
-    for (I work = blockIdx.x; work < strips * across; work += gridDim.x) {{
-        const I column = work % across * {BLOCK_THREADS} + threadIdx.x;
-        if (column >= columns)
-            continue;
-        const I row = column / n, k = column % n, begin = rank[k], end = ends[k], place = placed ? places[k] : k;
-        T m[SIZE], f[SIZE], p[3];
-        moving(m, place, row);
-        pushing(f, place, row);
-        point(p, place, row);
-        for (I i = work / across * ROWS; i < work / across * ROWS + ROWS && i < n; i++) {{
-            const I here = rank[i], other = placed ? places[i] : i;
-            T entry = 0, there[SIZE], at[3];
-            if (upper && here <= begin && begin < ends[i]) {{
-                moving(there, other, row);
-                point(at, other, row);
-                entry = product(there, f, at, p);
-            }} else if (lower && begin <= here && here < end) {{
-                pushing(there, other, row);
-                point(at, other, row);
-                entry = product(m, there, p, at);
-            }} else if (!clear) {{
-                continue;
-            }}
-            if (added && i == k)
-                entry += diagonal[k];
-            out[row * out_scalar + i * out_element + k * out_row] = entry;
-        }}
-    }}
-"""
-)
-
-_LIST = (
-    _READS
-    + f"""\
-    for (I work = (I)blockIdx.x * {BLOCK_THREADS} + threadIdx.x; work < rows * batch;
-         work += (I)gridDim.x * {BLOCK_THREADS}) {{
-        const I row = work % batch, which = chosen ? source[work / batch] : work / batch;
-        const I a = above[which], k = below[which];
-        const I upper = placed ? places[a] : a, lower = placed ? places[k] : k;
-        T m[SIZE], f[SIZE], p[3], q[3];
-        moving(m, upper, row);
-        pushing(f, lower, row);
-        point(p, upper, row);
-        point(q, lower, row);
-        T entry = product(m, f, p, q);
-        if (added && a == k)
-            entry += diagonal[k];
-        if (how == {LISTED})
-            out[work] = entry;
-        if (how & {UPPER})
-            out[row * out_scalar + a * out_element + k * out_row] = entry;
-        if (how & {LOWER})
-            out[row * out_scalar + k * out_element + a * out_row] = entry;
-    }}
-"""
-)
-
-_COUPLE = """\
-typedef {scalar} T;
-typedef long long I;
-
-{head}
-{{
-    const I n = rows;
-    for (I work = (I)blockIdx.x * {threads} + threadIdx.x; work < batch * n * n; work += (I)gridDim.x * {threads}) {{
-        const I matrix = work / (n * n), i = work / n % n, j = work % n;
-        T entry = 0;
-        for (I a = first[i]; a < first[i + 1]; a++) {{
-            const T* const whole = full + (matrix * many + order[a]) * many;
-            T row = 0;
-            for (I k = first[j]; k < first[j + 1]; k++)
-                row += whole[order[k]] * multiplier[order[k]];
-            entry += row * multiplier[order[a]];
-        }}
-        out[matrix * out_scalar + i * out_element + j * out_row] = entry;
-    }}
-}}
-"""
-
-_KERNELS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "pair_matrix": (_MATRIX, ("rank", "ends", "places"), ("batch", "upper", "lower", "clear", "placed", "added")),
-    "pair_list": (_LIST, ("above", "below", "source", "places"), ("batch", "how", "chosen", "placed", "added")),
-}
-"""Body, indices and numbers of each kernel."""
-_GIVEN = ("motions", "forces", "points", "diagonal")
+GIVEN = ("motions", "forces", "points", "diagonal")
 
 
-def pair_kernel(name: str, terms: int, dtype: np.dtype[Any]) -> KernelSource:
-    """A kernel for entries that are sums of some products.
+def take(to: Array[Scalar], source: Array[Scalar], apart: Word, size: Static[int]) -> None:
+    """Read scalars that lie so far apart."""
+    for k in unrolled(size):
+        to[k] = source[k * apart]
 
-        pair_matrix(motions, forces, points, diagonal, out, rank, ends, places, workspace, rows, batch, upper, lower,
-                    clear, placed, added, strides of motions, forces, points and out)
-        pair_list(motions, forces, points, diagonal, out, above, below, source, places, workspace, rows, batch, how,
-                  chosen, placed, added, strides of motions, forces, points and out)
 
-    Arrays as of `Pairs`: `places` are read where `placed` is not zero, and `diagonal` (n,) is added where `added` is
-    not. Of `pair_matrix`, `rows` are those of each of `batch` matrices, `rank` and `ends` (n,) as `Branches.walk` says,
-    and entries that are of no pair are set to zero where `clear` is not zero. Of `pair_list`, `rows` are pairs,
-    ancestors `above` and descendants `below`, or where `chosen` is not zero those of them that `source` names, and
-    `how` says where entries go.
+@routine
+def pair_matrix(
+    motions: Array[Scalar],
+    forces: Array[Scalar],
+    points: Array[Scalar],
+    diagonal: Array[Scalar],
+    out: Array[Scalar],
+    rank: Array[Word],
+    ends: Array[Word],
+    places: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    upper: Word,
+    lower: Word,
+    clear: Word,
+    placed: Word,
+    added: Word,
+    motions_by: Strides,
+    forces_by: Strides,
+    points_by: Strides,
+    out_by: Strides,
+    product: Static[Straight],
+    size: Static[int],
+) -> None:
+    """Whole matrices, of `rows` rows each.
 
-    Args:
-        name: one of the two.
-        terms: how many products.
-        dtype: of arrays.
+    `rank` and `ends` (n,) are as `Branches.walk` says, and entries that are of no pair are set to zero where `clear` is
+    not zero.
     """
-    scalar, (body, indices, numbers) = SCALARS[dtype.name], _KERNELS[name]
-    numbers = (*numbers, *(number for each in (*_GIVEN[:3], "out") for number in strides_of(each)))
-    parameters = parameters_of(scalar, _GIVEN, ("out",), indices, numbers)
-    program = traced(entry_of(terms))
-    (statements,) = Body(in_short_order(program), CudaDialect(scalar), _scalar, len(program.nodes) + 1).parts()
-    text = _TEXT.format(
-        fused=FUSED.rstrip(),
-        scalar=scalar,
-        size=6 * terms,
-        rows=ROWS,
-        statements="\n".join(f"    {line}" for line in statements),
-        head="\n".join(head_of(name, parameters, BLOCK_THREADS)),
-        body=body,
-    )
-    empty = (BEGIN,) * len(indices)
-    return KernelSource(name, text, dtype, _GIVEN, ("out",), empty, block_threads=BLOCK_THREADS, numbers=numbers)
+    n, columns = rows, batch * rows
+    across = (columns + BLOCK_THREADS - 1) // BLOCK_THREADS
+    m, f, p = local(Scalar, size), local(Scalar, size), local(Scalar, 3)
+    there, at = local(Scalar, size), local(Scalar, 3)
+    for work in range(Word(block()), (n + ROWS - 1) // ROWS * across, Word(blocks())):
+        column = work % across * BLOCK_THREADS + thread()
+        if column >= columns:
+            continue
+        row, k = column // n, column % n
+        begin, end, place = rank[k], ends[k], places[k] if placed else k
+        take(m, at_row(motions, motions_by, place, row), motions_by.scalar, size)
+        take(f, at_row(forces, forces_by, place, row), forces_by.scalar, size)
+        take(p, at_row(points, points_by, place, row), points_by.scalar, 3)
+        first = work // across * ROWS
+        for i in range(first, min(first + ROWS, n)):
+            here, other = rank[i], places[i] if placed else i
+            entry: Scalar = 0.0
+            if upper and here <= begin < ends[i]:
+                take(there, at_row(motions, motions_by, other, row), motions_by.scalar, size)
+                take(at, at_row(points, points_by, other, row), points_by.scalar, 3)
+                entry = product(there, f, at, p)
+            elif lower and begin <= here < end:
+                take(there, at_row(forces, forces_by, other, row), forces_by.scalar, size)
+                take(at, at_row(points, points_by, other, row), points_by.scalar, 3)
+                entry = product(m, there, p, at)
+            elif not clear:
+                continue
+            if added and i == k:
+                entry += diagonal[k]
+            out[row * out_by.scalar + i * out_by.element + k * out_by.row] = entry
 
 
-def couple_kernel(dtype: np.dtype[Any]) -> KernelSource:
-    """The kernel of G' (.) G, G having an entry in each row: a thread for each entry.
+@routine
+def pair_list(
+    motions: Array[Scalar],
+    forces: Array[Scalar],
+    points: Array[Scalar],
+    diagonal: Array[Scalar],
+    out: Array[Scalar],
+    above: Array[Word],
+    below: Array[Word],
+    source: Array[Word],
+    places: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    how: Word,
+    chosen: Word,
+    placed: Word,
+    added: Word,
+    motions_by: Strides,
+    forces_by: Strides,
+    points_by: Strides,
+    out_by: Strides,
+    product: Static[Straight],
+    size: Static[int],
+) -> None:
+    """A list of pairs, of `rows` ancestors `above` and descendants `below`, or where `chosen` is not zero those of them
+    that `source` names; `how` says where entries go."""
+    m, f, p, q = local(Scalar, size), local(Scalar, size), local(Scalar, 3), local(Scalar, 3)
+    for work in range(first_work(BLOCK_THREADS), rows * batch, all_threads(BLOCK_THREADS)):
+        row, which = work % batch, source[work // batch] if chosen else work // batch
+        a, k = above[which], below[which]
+        ancestor, descendant = places[a] if placed else a, places[k] if placed else k
+        take(m, at_row(motions, motions_by, ancestor, row), motions_by.scalar, size)
+        take(f, at_row(forces, forces_by, descendant, row), forces_by.scalar, size)
+        take(p, at_row(points, points_by, ancestor, row), points_by.scalar, 3)
+        take(q, at_row(points, points_by, descendant, row), points_by.scalar, 3)
+        entry = product(m, f, p, q)
+        if added and a == k:
+            entry += diagonal[k]
+        if how == LISTED:
+            out[work] = entry
+        if how & UPPER:
+            out[row * out_by.scalar + a * out_by.element + k * out_by.row] = entry
+        if how & LOWER:
+            out[row * out_by.scalar + k * out_by.element + a * out_by.row] = entry
 
-        couple(full, multiplier, out, first, order, workspace, rows, batch, many, strides of out)
+
+@routine
+def couple(
+    full: Array[Scalar],
+    multiplier: Array[Scalar],
+    out: Array[Scalar],
+    first: Array[Word],
+    order: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    many: Word,
+    out_by: Strides,
+) -> None:
+    """G' (.) G, G having an entry in each row: a thread for each entry.
 
     `full` (batch, many, many): matrices over all joints; `multiplier` (many,); `first` (rows + 1,), `order` (many,):
     which of these make an entry.
     """
-    scalar, numbers = SCALARS[dtype.name], ("batch", "many", *strides_of("out"))
-    given = ("full", "multiplier")
-    parameters = parameters_of(scalar, given, ("out",), ("first", "order"), numbers)
-    head = "\n".join(head_of("couple", parameters, BLOCK_THREADS))
-    text = _COUPLE.format(scalar=scalar, head=head, threads=BLOCK_THREADS)
-    return KernelSource(
-        "couple", text, dtype, given, ("out",), (BEGIN,) * 2, block_threads=BLOCK_THREADS, numbers=numbers
-    )
+    n = rows
+    for work in range(first_work(BLOCK_THREADS), batch * n * n, all_threads(BLOCK_THREADS)):
+        matrix, i, j = work // (n * n), work // n % n, work % n
+        entry: Scalar = 0.0
+        for a in range(first[i], first[i + 1]):
+            whole = full + (matrix * many + order[a]) * many
+            row: Scalar = 0.0
+            for k in range(first[j], first[j + 1]):
+                row += whole[order[k]] * multiplier[order[k]]
+            entry += row * multiplier[order[a]]
+        out[matrix * out_by.scalar + i * out_by.element + j * out_by.row] = entry
 
 
-def _scalar(port: Port, k: int) -> str:
-    names = {"in0": "motion", "in1": "force", "in2": "at", "in3": "to"}
-    return "found" if port.name == "out" else f"{names[port.name]}[{k}]"
+def pair_kernel(name: str, terms: int, dtype: np.dtype[Any]) -> KernelSource:
+    """The kernel "pair_matrix" or "pair_list" for entries that are sums of so many products.
+
+    Arrays are those of `Pairs`: `places` are read where `placed` is not zero, and `diagonal` (n,) is added where
+    `added` is not.
+    """
+    known: dict[str, Any] = {
+        "product": Straight("product", traced(entry_of(terms)), dtype, value=True),
+        "size": 6 * terms,
+    }
+    if name == "pair_matrix":
+        return kernel_source(pair_matrix, dtype, GIVEN, ("out",), threads=BLOCK_THREADS, **known)
+    return kernel_source(pair_list, dtype, GIVEN, ("out",), threads=BLOCK_THREADS, **known)
+
+
+def couple_kernel(dtype: np.dtype[Any]) -> KernelSource:
+    """The kernel `couple`."""
+    return kernel_source(couple, dtype, ("full", "multiplier"), ("out",), threads=BLOCK_THREADS)
 
 
 class PairKernels:
@@ -237,11 +215,11 @@ class PairKernels:
     def fill(
         self,
         pairs: Pairs,
-        out: Array,
+        out: arguments.Array,
         *,
         upper: bool = False,
         lower: bool = False,
-        diagonal: Array | None = None,
+        diagonal: arguments.Array | None = None,
         clear: bool = False,
     ) -> None:
         """Put entries at (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree), `diagonal` (nv_tree, 1) being added;
@@ -254,14 +232,21 @@ class PairKernels:
             how = [int(upper), int(lower), int(clear)]
             self._start("pair_matrix", blocks, pairs, out, diagonal, pairs.branches.walk, rows, how)
 
-    def listed(self, pairs: Pairs, diagonal: Array, source: Array | None) -> Array:
+    def listed(self, pairs: Pairs, diagonal: arguments.Array, source: arguments.Array | None) -> arguments.Array:
         """Entries (pairs, B) in the order of `Branches.all_pairs`, or those that `source` names."""
         count = pairs.branches.pairs if source is None else len(source)
-        out: Array = self.device.xp.empty((count, pairs.batch), pairs.motions.dtype)
+        out: arguments.Array = self.device.xp.empty((count, pairs.batch), pairs.motions.dtype)
         self._list(pairs, out[None], diagonal, LISTED, source)
         return out
 
-    def _list(self, pairs: Pairs, out: Array, diagonal: Array | None, how: int, source: Array | None = None) -> None:
+    def _list(
+        self,
+        pairs: Pairs,
+        out: arguments.Array,
+        diagonal: arguments.Array | None,
+        how: int,
+        source: arguments.Array | None = None,
+    ) -> None:
         rows = pairs.branches.pairs if source is None else len(source)
         blocks = -(-rows * pairs.batch // BLOCK_THREADS)
         indices = (*pairs.branches.all_pairs, source)
@@ -272,9 +257,9 @@ class PairKernels:
         name: str,
         blocks: int,
         pairs: Pairs,
-        out: Array,
-        diagonal: Array | None,
-        indices: Sequence[Array | None],
+        out: arguments.Array,
+        diagonal: arguments.Array | None,
+        indices: Sequence[arguments.Array | None],
         rows: int,
         how: Sequence[int],
     ) -> None:
@@ -283,7 +268,7 @@ class PairKernels:
         numbers = [pairs.batch, *how, int(pairs.places is not None), int(diagonal is not None), *_strides(pairs, out)]
         self.device.start(self._kernel(name, pairs), blocks, [*given, out, *indices, pairs.places], rows, numbers)
 
-    def couple(self, layout: Layout, full: Array, out: Array) -> None:
+    def couple(self, layout: Layout, full: arguments.Array, out: arguments.Array) -> None:
         """Let `out` (B, nv, nv) be G' (.) G of matrices (B, nv_tree, nv_tree) over all joints."""
         batch, many, nv = len(full), layout.model.nv_tree, layout.model.nv
         if full.dtype not in self._couples:
@@ -299,7 +284,7 @@ class PairKernels:
         return self._kernels[key]
 
 
-def _strides(pairs: Pairs, out: Array) -> list[int]:
+def _strides(pairs: Pairs, out: arguments.Array) -> list[int]:
     """Of motions, forces and points by scalar, element and row, and of matrices by matrix, row and column."""
     given = (pairs.motions, pairs.forces, pairs.points)
     found = [number for each in given for number in strides_in(each, each.shape[1], pairs.batch)]

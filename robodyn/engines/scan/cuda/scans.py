@@ -20,16 +20,29 @@ of one warp, takes no more than every GPU gives.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.ordering import in_short_order
-from robodyn.engines.gpu.dialect import CudaDialect
-from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
-from robodyn.engines.scan.cuda.steps import BEGIN, BLOCK_THREADS, head_of, prelude_of
-from robodyn.tracing.program import Port, Program
+from robodyn.codegen.loops.gpu import (
+    WARP,
+    block,
+    blocks,
+    distance,
+    from_before,
+    pool,
+    shared,
+    thread,
+    unrolled,
+    warp_barrier,
+)
+from robodyn.codegen.loops.language import Array, Flag, Integer, Scalar, Static, Word, convert, local, routine
+from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
+from robodyn.engines.gpu.straight import Straight
+from robodyn.engines.gpu.written import kernel_source, several
+from robodyn.engines.scan.cuda.steps import BLOCK_THREADS
+from robodyn.records import dataclass
+from robodyn.tracing.program import Program
 
 _INLINE, _REGISTER_BYTES = 600, 400
 """Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
@@ -68,243 +81,336 @@ def takes_long(composition: Program) -> bool:
     return composition.operations > _INLINE
 
 
-_TEXT = """\
-{prelude}
-typedef {scalar} T;
-typedef long long I;
-enum {{ SIZE = {size}, THREADS = {threads}, LANES = {lanes}, TILES = THREADS / LANES, APART = {apart} }};
+@dataclass(frozen=True)
+class How:
+    """What is known of a scan when its kernel is printed.
 
-/* out = the stretch in0, then in1, the scalars of which lie STEP0 and STEP1 apart, and those of `out` APART. */
-template <int STEP0, int STEP1> static __device__ {inline} void then(const T* in0, const T* in1, T* out)
-{{
-{composition}
-}}
+    `part`: "totals", "prefixes", "locals" or "carried"; `lanes`: that share a tile; `threads`: of a block; `size`:
+    scalars of an element; `apart`: how far those of one that grows lie apart; `then`: composes a stretch with the next.
+    """
 
-/* What was found so far, and what comes next in the order of the scan. */
-template <int STEP0, int STEP1> static __device__ __forceinline__ void join(const T* found, const T* next, T* out)
-{{
-    {joined}
-}}
-static __device__ __forceinline__ void load(T* to, const T* from, I step)
-{{
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to[k] = from[k * step];
-}}
-{growing}
-static __device__ __forceinline__ void set(Growing& to, const T* from, I step)
-{{
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to.now[k * APART] = from[k * step];
-}}
-static __device__ __forceinline__ void store(const Growing& from, T* to, I step)
-{{
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to[k * step] = from.now[k * APART];
-}}
-static __device__ __forceinline__ void follow(Growing& found, const T* next)
-{{
-    join<APART, 1>(found.now, next, found.spare);
-    become(found);
-}}
-static __device__ __forceinline__ void precede(const T* before, Growing& found)
-{{
-    join<1, APART>(before, found.now, found.spare);
-    become(found);
-}}
+    part: str
+    backwards: bool
+    lanes: int
+    threads: int
+    size: int
+    shared: bool
+    then: Straight
 
-/* Elements lie in memory in the order of the scan, or backwards. */
-static __device__ __forceinline__ I place(I at, I n)
-{{
-    return {place};
-}}
+    @property
+    def tiles(self) -> int:
+        """Tiles that a block works on at a time."""
+        return self.threads // self.lanes
 
-{working}
-{head}
-{{
-    {declared}
-    const I tiles = (rows + LANES * length - 1) / (LANES * length);
-    for (I work = (I)blockIdx.x * TILES + threadIdx.x / LANES; work < tiles * batch; work += (I)gridDim.x * TILES) {{
-        const I row = work % batch, tile = work / batch, start = tile * LANES * length;
-        const I last = start + LANES * length < rows ? start + LANES * length : rows;
-        T other[SIZE];
-{rest}\
-    }}
-}}
-"""
+    @property
+    def apart(self) -> int:
+        """How far the scalars of an element that grows lie apart: in shared memory those of other threads are between
+        them."""
+        return self.threads if self.shared else 1
 
-_IN_REGISTERS = """
-/* An element that grows: what it is, and what it becomes. All are variables, which copies only name anew. */
-struct Growing {
-    T now[SIZE], spare[SIZE];
-};
-static __device__ __forceinline__ void become(Growing& found)
-{
-    load(found.now, found.spare, 1);
-}
 
-/* What the lane so far before has. */
-static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
-{
-#pragma unroll
-    for (int k = 0; k < SIZE; k++)
-        to[k] = __shfl_up_sync(0xffffffffu, from.now[k], distance);
-}
-"""
+class Growing(NamedTuple):
+    """An element that grows: where it is, and where it becomes what it will be."""
 
-_IN_SHARED_MEMORY = """
-/* An element that grows: where it is, and where it becomes what it will be. */
-struct Growing {
-    T *now, *spare;
-};
-static __device__ __forceinline__ void become(Growing& found)
-{
-    T* const before = found.now;
-    found.now = found.spare;
-    found.spare = before;
-}
+    now: Array[Scalar]
+    spare: Array[Scalar]
 
-/* What the lane that many places before has; anything where there is no such lane. Nobody writes while others read. */
-static __device__ __forceinline__ void take(T* to, const Growing& from, int distance)
-{
-    extern __shared__ T places[];
-    const int at = __shfl_up_sync(0xffffffffu, int(from.now - places), distance);
-    __syncwarp();
-    load(to, places + at, APART);
-    __syncwarp();
-}
-"""
 
-_PLACES = """\
-extern __shared__ T places[];
-    Growing mine = {places + threadIdx.x, places + SIZE * THREADS + threadIdx.x};"""
-_KEPT = "\n    __shared__ T all_kept[SIZE * TILES];\n    T* const kept = all_kept + threadIdx.x / LANES * SIZE;"
-_KEPT_BESIDE = "\n    T* const kept = places + 2 * SIZE * THREADS;"
+class Tile(NamedTuple):
+    """A tile: its row of the batch, its number of so many, and where it begins and ends; sizes of the whole."""
+
+    row: Word
+    number: Word
+    many: Word
+    start: Word
+    last: Word
+    rows: Word
+    batch: Word
+
+
+def load(to: Array[Scalar], source: Array[Scalar], step: Word, how: Static[How]) -> None:
+    """Read an element."""
+    for k in unrolled(how.size):
+        to[k] = source[k * step]
+
+
+def fill(to: Growing, source: Array[Scalar], step: Word, how: Static[How]) -> None:
+    """Let one that grows be an element."""
+    for k in unrolled(how.size):
+        to.now[k * how.apart] = source[k * step]
+
+
+def store(source: Growing, to: Array[Scalar], step: Word, how: Static[How]) -> None:
+    """Write what has grown."""
+    for k in unrolled(how.size):
+        to[k * step] = source.now[k * how.apart]
+
+
+def grown(mine: Growing, how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]]:
+    """What it becomes: places change where they are in shared memory; registers are copied, which only names them
+    anew."""
+    if how.shared:
+        return mine.spare, mine.now
+    for k in unrolled(how.size):
+        mine.now[k] = mine.spare[k]
+    return mine.now, mine.spare
+
+
+def follow(mine: Growing, following: Array[Scalar], how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]]:
+    """Append what comes next in the order of the scan."""
+    if how.backwards:
+        how.then(following, mine.now, mine.spare, 1, how.apart, how.apart)
+    else:
+        how.then(mine.now, following, mine.spare, how.apart, 1, how.apart)
+    return grown(mine, how)
+
+
+def precede(before: Array[Scalar], mine: Growing, how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]]:
+    """Put before it what came before in the order of the scan."""
+    if how.backwards:
+        how.then(mine.now, before, mine.spare, how.apart, 1, how.apart)
+    else:
+        how.then(before, mine.now, mine.spare, 1, how.apart, how.apart)
+    return grown(mine, how)
+
+
+def of_lane_before(
+    to: Array[Scalar], mine: Growing, places: Array[Scalar], places_before: Integer, how: Static[How]
+) -> None:
+    """Take what the lane that many places before has; anything where there is no such lane."""
+    if how.shared:
+        at = from_before(convert(Integer, distance(places, mine.now)), places_before)
+        # Nobody writes while others read.
+        warp_barrier()
+        load(to, places + at, how.apart, how)
+        warp_barrier()
+    else:
+        for k in unrolled(how.size):
+            to[k] = from_before(mine.now[k], places_before)
+
+
+def place(at: Word, n: Word, how: Static[How]) -> Word:
+    """Elements lie in memory in the order of the scan, or backwards."""
+    return n - 1 - at if how.backwards else at
+
+
+def element(array: Array[Scalar], at: Word, tile: Tile, how: Static[How]) -> Array[Scalar]:
+    """Where an element begins, of one for each position."""
+    return array + (place(at, tile.rows, how) * tile.batch + tile.row)
+
+
+def total(array: Array[Scalar], number: Word, tile: Tile, how: Static[How]) -> Array[Scalar]:
+    """Where an element begins, of one for each tile."""
+    return array + (place(number, tile.many, how) * tile.batch + tile.row)
+
 
 # A lane for each row.
 
-_TOTALS = """\
-        const I from = begin[last - 1], first = from > start ? from : start;
-        set(mine, elements + place(first, rows) * batch + row, rows * batch);
-        for (I at = first + 1; at < last; at++) {
-            load(other, elements + place(at, rows) * batch + row, rows * batch);
-            follow(mine, other);
-        }
-        store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
-"""
 
-_PREFIXES = """\
-        if (carried && begin[start] < start)
-            set(mine, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
-        for (I at = start; at < last; at++) {
-            const I here = place(at, rows) * batch + row;
-            load(other, elements + here, rows * batch);
-            if (begin[at] == at)
-                set(mine, other, 1);
-            else
-                follow(mine, other);
-            store(mine, prefixes + here, rows * batch);
-        }
-"""
+def total_of_row(
+    mine: Growing,
+    other: Array[Scalar],
+    elements: Array[Scalar],
+    totals: Array[Scalar],
+    begin: Array[Word],
+    tile: Tile,
+    how: Static[How],
+) -> None:
+    """The total of a tile, of what follows the last beginning in it."""
+    first = max(begin[tile.last - 1], tile.start)
+    fill(mine, element(elements, first, tile, how), tile.rows * tile.batch, how)
+    for at in range(first + 1, tile.last):
+        load(other, element(elements, at, tile, how), tile.rows * tile.batch, how)
+        mine = Growing(*follow(mine, other, how))
+    store(mine, total(totals, tile.number, tile, how), tile.many * tile.batch, how)
+
+
+def prefixes_of_row(
+    mine: Growing,
+    other: Array[Scalar],
+    elements: Array[Scalar],
+    prefixes: Array[Scalar],
+    begin: Array[Word],
+    carry: Array[Scalar],
+    carried: Word,
+    tile: Tile,
+    how: Static[How],
+) -> None:
+    """Prefixes of a tile, from what is carried in."""
+    if carried and begin[tile.start] < tile.start:
+        fill(mine, total(carry, tile.number - 1, tile, how), tile.many * tile.batch, how)
+    for at in range(tile.start, tile.last):
+        load(other, element(elements, at, tile, how), tile.rows * tile.batch, how)
+        if begin[at] == at:
+            fill(mine, other, 1, how)
+        else:
+            mine = Growing(*follow(mine, other, how))
+        store(mine, element(prefixes, at, tile, how), tile.rows * tile.batch, how)
+
 
 # A warp for each tile.
 
-_ROUND = """
-/* A round of elements, the first of which is at `base`: `mine` becomes what ends with the lane's, at `at`, from where
-   its segment begins, or else the tile. `kept`: what came before the round, where there is any. */
-static __device__ __forceinline__ void scan_round(
-    Growing& mine, T* other, const T* kept, bool any, const T* __restrict__ elements, const I* __restrict__ begin, I n,
-    I batch, I row, I base, I at, I last)
-{
-    I from = n;
-    if (at < last) {
-        from = begin[at];
-        set(mine, elements + place(at, n) * batch + row, n * batch);
-    }
-    for (int d = 1; d < LANES; d *= 2) {
-        take(other, mine, d);
-        if (at >= base + d && from <= at - d)
-            precede(other, mine);
-    }
-    if (any && from < base) {
-        load(other, kept, 1);
-        precede(other, mine);
-    }
-    __syncwarp();
-}
 
-/* What the last lane has, for all. */
-static __device__ __forceinline__ void keep(T* kept, const Growing& mine, int lane)
-{
-    if (lane == LANES - 1)
-        store(mine, kept, 1);
-    __syncwarp();
-}
-"""
+def scan_round(
+    mine: Growing,
+    other: Array[Scalar],
+    places: Array[Scalar],
+    kept: Array[Scalar],
+    any_kept: Flag,
+    elements: Array[Scalar],
+    begin: Array[Word],
+    base: Word,
+    at: Word,
+    tile: Tile,
+    how: Static[How],
+) -> tuple[Array[Scalar], Array[Scalar]]:
+    """A round of elements, the first of which is at `base`: `mine` becomes what ends with the lane's, at `at`, from
+    where its segment begins, or else the tile. `kept`: what came before the round, where there is any."""
+    start = tile.rows
+    if at < tile.last:
+        start = begin[at]
+        fill(mine, element(elements, at, tile, how), tile.rows * tile.batch, how)
+    before: Integer = 1
+    while before < how.lanes:
+        of_lane_before(other, mine, places, before, how)
+        if at >= base + before and start <= at - before:
+            mine = Growing(*precede(other, mine, how))
+        before *= 2
+    if any_kept and start < base:
+        load(other, kept, 1, how)
+        mine = Growing(*precede(other, mine, how))
+    warp_barrier()
+    return mine.now, mine.spare
 
-_ROUNDS = """\
-        const int lane = threadIdx.x % LANES;
-        bool any = {carried};
-{brought}\
-        for (I base = start; base < last; base += LANES) {{
-            const I at = base + lane;
-            scan_round(mine, other, kept, any, elements, begin, rows, batch, row, base, at, last);
-            any = true;
-            if (base + LANES < last)
-                keep(kept, mine, lane);
-            if ({stored})
-                store(mine, {where} + row, {step} * batch);
-        }}
-        __syncwarp();
-"""
 
-_TOTALS_OF_WARPS = _ROUNDS.format(
-    carried="false", brought="", stored="at == last - 1", where="totals + place(tile, tiles) * batch", step="tiles"
-)
+def rounds_of_warp(
+    mine: Growing,
+    other: Array[Scalar],
+    places: Array[Scalar],
+    kept: Array[Scalar],
+    elements: Array[Scalar],
+    found: Array[Scalar],
+    begin: Array[Word],
+    carry: Array[Scalar],
+    carried: Word,
+    tile: Tile,
+    how: Static[How],
+) -> None:
+    """The total of a tile, or its prefixes from what is carried in."""
+    me = thread() % how.lanes
+    any_kept = False
+    if how.part == "prefixes":
+        any_kept = bool(carried) and begin[tile.start] < tile.start
+        if any_kept:
+            before = total(carry, tile.number - 1, tile, how)
+            for k in range(me, how.size, how.lanes):
+                kept[k] = before[k * tile.many * tile.batch]
+        warp_barrier()
+    for base in range(tile.start, tile.last, how.lanes):
+        at = base + me
+        mine = Growing(*scan_round(mine, other, places, kept, any_kept, elements, begin, base, at, tile, how))
+        any_kept = True
+        if base + how.lanes < tile.last:  # what the last lane has, for all
+            if me == how.lanes - 1:
+                store(mine, kept, 1, how)
+            warp_barrier()
+        if how.part == "prefixes":
+            if at < tile.last:
+                store(mine, element(found, at, tile, how), tile.rows * tile.batch, how)
+        elif at == tile.last - 1:
+            store(mine, total(found, tile.number, tile, how), tile.many * tile.batch, how)
+    warp_barrier()
 
-_BROUGHT = """\
-        if (any)
-            for (int k = lane; k < SIZE; k += LANES)
-                kept[k] = carry[(k * tiles + place(tile - 1, tiles)) * batch + row];
-        __syncwarp();
-"""
-
-_PREFIXES_OF_WARPS = _ROUNDS.format(
-    carried="carried && begin[start] < start",
-    brought=_BROUGHT,
-    stored="at < last",
-    where="prefixes + place(at, rows) * batch",
-    step="rows",
-)
 
 # A warp for each tile of 32 elements, where compositions take long: prefixes within tiles are kept, so that what is
 # carried in takes one composition more, not all of them again.
 
-_LOCALS = """\
-        const I at = start + threadIdx.x % LANES;
-        scan_round(mine, other, other, false, elements, begin, rows, batch, row, start, at, last);
-        if (at < last)
-            store(mine, prefixes + place(at, rows) * batch + row, rows * batch);
-        if (at == last - 1)
-            store(mine, totals + place(tile, tiles) * batch + row, tiles * batch);
-        __syncwarp();
-"""
 
-_CARRIED = """\
-        const I at = start + threadIdx.x % LANES;
-        if (at < last) {
-            set(mine, elements + place(at, rows) * batch + row, rows * batch);
-            if (tile > 0 && begin[at] < start) {
-                load(other, carry + place(tile - 1, tiles) * batch + row, tiles * batch);
-                precede(other, mine);
-            }
-            store(mine, prefixes + place(at, rows) * batch + row, rows * batch);
-        }
-"""
+def prefixes_within(
+    mine: Growing,
+    other: Array[Scalar],
+    places: Array[Scalar],
+    elements: Array[Scalar],
+    prefixes: Array[Scalar],
+    totals: Array[Scalar],
+    begin: Array[Word],
+    tile: Tile,
+    how: Static[How],
+) -> None:
+    """Prefixes within a tile, and its total."""
+    at = tile.start + thread() % how.lanes
+    mine = Growing(*scan_round(mine, other, places, other, False, elements, begin, tile.start, at, tile, how))
+    if at < tile.last:
+        store(mine, element(prefixes, at, tile, how), tile.rows * tile.batch, how)
+    if at == tile.last - 1:
+        store(mine, total(totals, tile.number, tile, how), tile.many * tile.batch, how)
+    warp_barrier()
 
-_NUMBERS = ("batch", "length", "carried")
+
+def with_carry(
+    mine: Growing,
+    other: Array[Scalar],
+    elements: Array[Scalar],
+    prefixes: Array[Scalar],
+    begin: Array[Word],
+    carry: Array[Scalar],
+    tile: Tile,
+    how: Static[How],
+) -> None:
+    """Prefixes of a tile from those within it, and what is carried in."""
+    at = tile.start + thread() % how.lanes
+    if at < tile.last:
+        fill(mine, element(elements, at, tile, how), tile.rows * tile.batch, how)
+        if tile.number > 0 and begin[at] < tile.start:
+            load(other, total(carry, tile.number - 1, tile, how), tile.many * tile.batch, how)
+            mine = Growing(*precede(other, mine, how))
+        store(mine, element(prefixes, at, tile, how), tile.rows * tile.batch, how)
+
+
+@routine
+def scan(
+    elements: Array[Scalar],
+    found: tuple[Array[Scalar], ...],
+    begin: Array[Word],
+    carry: Array[Scalar],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    length: Word,
+    carried: Word,
+    how: Static[How],
+) -> None:
+    """A part of a scan, tile after tile."""
+    if how.shared:
+        places = pool(Scalar, (2 * how.threads + 1) * how.size)
+        mine = Growing(places + thread(), places + (how.size * how.threads + thread()))
+        kept = places + 2 * how.size * how.threads
+    else:
+        mine = Growing(local(Scalar, how.size), local(Scalar, how.size))
+        places = kept = mine.now
+        for k in unrolled(how.size):
+            mine.now[k] = 0.0
+        if how.lanes > 1 and how.part in ("totals", "prefixes"):
+            all_kept = shared(Scalar, how.size * how.tiles)
+            kept = all_kept + thread() // how.lanes * how.size
+    other = local(Scalar, how.size)
+    many = how.lanes * length
+    tiles = (rows + many - 1) // many
+    first = Word(block()) * how.tiles + thread() // how.lanes
+    for work in range(first, tiles * batch, Word(blocks()) * how.tiles):
+        row, number = work % batch, work // batch
+        start = number * many
+        tile = Tile(row, number, tiles, start, min(start + many, rows), rows, batch)
+        if how.part == "locals":
+            prefixes_within(mine, other, places, elements, found[0], found[1], begin, tile, how)
+        elif how.part == "carried":
+            with_carry(mine, other, elements, found[0], begin, carry, tile, how)
+        elif how.lanes > 1:
+            rounds_of_warp(mine, other, places, kept, elements, found[0], begin, carry, carried, tile, how)
+        elif how.part == "totals":
+            total_of_row(mine, other, elements, found[0], begin, tile, how)
+        else:
+            prefixes_of_row(mine, other, elements, found[0], begin, carry, carried, tile, how)
 
 
 def scan_kernels(
@@ -330,68 +436,29 @@ def scan_kernels(
         backwards: whether positions are counted from the last element, and totals lie likewise.
         lanes: 32, or 1 (`lanes_of`).
     """
-    texts: tuple[tuple[str, tuple[str, ...], str], ...]
-    if lanes == 1:
-        texts = ("totals", ("totals",), _TOTALS), ("prefixes", ("prefixes",), _PREFIXES)
-    elif takes_long(composition):
-        texts = ("locals", ("prefixes", "totals"), _LOCALS), ("carried", ("prefixes",), _CARRIED)
-    else:
-        texts = ("totals", ("totals",), _TOTALS_OF_WARPS), ("prefixes", ("prefixes",), _PREFIXES_OF_WARPS)
-    first, second = (_scan_kernel(composition, dtype, backwards, lanes, *text) for text in texts)
+    long, size = takes_long(composition), composition.outputs[0].size
+    element_bytes = size * dtype.itemsize
+    inline = not long and element_bytes <= _REGISTER_BYTES
+    shared_bytes = 0 if inline else (2 * WARP + 1) * element_bytes
+    if shared_bytes > SHARED_BYTES:
+        shared_bytes = 0
+    threads = WARP if shared_bytes else BLOCK_THREADS
+    then = Straight("then", composition, dtype, inline=inline, reads="always")
+    parts: dict[str, tuple[str, ...]] = {"totals": ("totals",), "prefixes": ("prefixes",)}
+    if long and lanes > 1:
+        parts = {"locals": ("prefixes", "totals"), "carried": ("prefixes",)}
+    first, second = (
+        kernel_source(
+            scan,
+            dtype,
+            ("elements",),
+            outputs,
+            threads=threads,
+            name=f"scan_{part}",
+            shared_bytes=shared_bytes,
+            found=several(len(outputs)),
+            how=How(part, backwards, lanes, threads, size, bool(shared_bytes), then),
+        )
+        for part, outputs in parts.items()
+    )
     return first, second
-
-
-def _scan_kernel(
-    program: Program, dtype: np.dtype[Any], backwards: bool, lanes: int, name: str, results: tuple[str, ...], rest: str
-) -> KernelSource:
-    scalar, size = SCALARS[dtype.name], program.outputs[0].size
-    element = size * dtype.itemsize
-    inline = not takes_long(program) and element <= _REGISTER_BYTES
-    shared = not inline and (2 * WARP + 1) * element <= SHARED_BYTES
-    threads = WARP if shared else BLOCK_THREADS
-    steps = {"in0": "STEP0", "in1": "STEP1", "out": "APART"}
-
-    def scalar_of(port: Port, k: int) -> str:
-        return f"{port.name}[{k} * {steps[port.name]}]"
-
-    body = Body(in_short_order(program), CudaDialect(scalar), scalar_of, len(program.nodes) + 1)
-    (statements,) = body.parts()
-    parameters = [
-        "const T* __restrict__ elements",
-        *(f"T* __restrict__ {result}" for result in results),
-        "const I* __restrict__ begin",
-        "const T* __restrict__ carry",
-        "T* workspace",
-        *(f"I {number}" for number in ("rows", *_NUMBERS)),
-    ]
-    declared = _PLACES if shared else "Growing mine = {};"
-    if lanes > 1:
-        declared += _KEPT_BESIDE if shared else _KEPT
-    text = _TEXT.format(
-        prelude="\n".join(prelude_of(scalar, program)),
-        scalar=scalar,
-        size=size,
-        lanes=lanes,
-        threads=threads,
-        apart="THREADS" if shared else "1",
-        inline="__forceinline__" if inline else "__noinline__",
-        composition="\n".join(f"    {line}" for line in statements),
-        joined="then<STEP1, STEP0>(next, found, out);" if backwards else "then<STEP0, STEP1>(found, next, out);",
-        place="n - 1 - at" if backwards else "at",
-        growing=_IN_SHARED_MEMORY if shared else _IN_REGISTERS,
-        head="\n".join(head_of(f"scan_{name}", parameters, threads)),
-        working="" if lanes == 1 else _ROUND,
-        declared=declared,
-        rest=rest,
-    )
-    return KernelSource(
-        f"scan_{name}",
-        text,
-        dtype,
-        ("elements",),
-        results,
-        (BEGIN, np.zeros(1, dtype)),
-        block_threads=threads,
-        shared_bytes=(2 * threads + 1) * element if shared else 0,
-        numbers=_NUMBERS,
-    )

@@ -2,145 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.ordering import in_short_order
-from robodyn.engines.gpu import sincos
-from robodyn.engines.gpu.dialect import FUSED, CudaDialect
-from robodyn.engines.gpu.source import SCALARS, KernelSource
-from robodyn.tracing.program import Port, Program
+from robodyn import arguments
+from robodyn.codegen.loops.gpu import all_threads, first_work
+from robodyn.codegen.loops.language import Array, Scalar, Static, Word, routine
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.straight import Straight
+from robodyn.engines.gpu.written import kernel_source, several
+from robodyn.tracing.program import Program
 
 BLOCK_THREADS = 128
-BEGIN = np.zeros(1, np.int64)
-"""Stands for an array of indices that comes with a call."""
 
 
-def strides_of(name: str) -> tuple[str, str, str]:
-    """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
-    return f"{name}_scalar", f"{name}_element", f"{name}_row"
+class Strides(NamedTuple):
+    """How far the scalars, elements and rows of an array lie apart, in scalars."""
+
+    scalar: Word
+    element: Word
+    row: Word
 
 
-def parameters_of(
-    scalar: str,
-    given: Sequence[str],
-    found: Sequence[str],
-    indices: Sequence[str],
-    numbers: Sequence[str],
-    overlapping: Collection[str] = (),
-) -> list[str]:
-    """A kernel's, as `KernelSource` lists them: arrays that are read, those that are written, indices, the workspace,
-    `rows` and other numbers. `overlapping`: arrays whose memory may be that of others."""
-
-    def alone(name: str) -> str:
-        return name if name in overlapping else f"__restrict__ {name}"
-
-    return [
-        *(f"const {scalar}* {alone(name)}" for name in given),
-        *(f"{scalar}* {alone(name)}" for name in found),
-        *(f"const long long* __restrict__ {name}" for name in indices),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
+def at_row(array: Array[Scalar], by: Strides, element: Word, row: Word) -> Array[Scalar]:
+    """Where the scalars of an element begin, in a row of the batch."""
+    return array + (element * by.element + row * by.row)
 
 
-def strides_in(array: Array, elements: int, batch: int) -> tuple[int, int, int]:
+def strides_in(array: arguments.Array, elements: int, batch: int) -> tuple[int, int, int]:
     """From scalar to scalar, element to element and row to row, in scalars; 0 along what broadcasts to these."""
     (scalar, element, row), (_, n, rows), size = array.strides, array.shape, array.itemsize
     return scalar // size, 0 if n < elements else element // size, 0 if rows < batch else row // size
 
 
-def step_kernel(program: Program, dtype: np.dtype[Any], name: str = "scan_step") -> KernelSource:
-    """The kernel of a step: `rows` are elements times batch, a thread for each; arrays may have any strides, 0 where
-    they broadcast, which are numbers (`strides_of`) behind the number "batch".
-
-    `program`: its inputs and its one output have one axis.
-    """
-    scalar = SCALARS[dtype.name]
-    ports = (*program.inputs, *program.outputs)
-    body = Body(in_short_order(program), CudaDialect(scalar), _register_or_place, len(program.nodes) + 1)
-    (statements,) = body.parts()
-    loads = [
-        f"const {scalar} {port.name}_{k} = {port.name}[{k} * {port.name}_scalar];"
-        for port in program.inputs
-        for k, node in enumerate(port.scalars)
-        if node != -1
-    ]
-    pointers = [
-        f"{'' if port in program.outputs else 'const '}{scalar}* __restrict__ {port.name} = "
-        f"{port.name}_array + element * {port.name}_element + row * {port.name}_row;"
-        for port in ports
-    ]
-    numbers = ("batch", *(number for port in ports for number in strides_of(port.name)))
-    given, found = ([f"{port.name}_array" for port in side] for side in (program.inputs, program.outputs))
-    parameters = parameters_of(scalar, given, found, (), numbers)
-    lines = [
-        *prelude_of(scalar, program),
-        *head_of(name, parameters),
-        "{",
-        f"    for (long long k = {BLOCK_THREADS}LL * blockIdx.x + threadIdx.x; k < rows;",
-        f"         k += {BLOCK_THREADS}LL * gridDim.x) {{",
-        "        const long long element = k / batch, row = k % batch;",
-        *(f"        {line}" for line in (*pointers, *loads, *statements)),
-        "    }",
-        "}",
-    ]
-    return KernelSource(
-        name,
-        "\n".join([*lines, ""]),
-        dtype,
-        tuple(port.name for port in program.inputs),
-        tuple(port.name for port in program.outputs),
-        block_threads=BLOCK_THREADS,
-        numbers=numbers,
-    )
+@routine
+def scan_step(
+    given: tuple[Array[Scalar], ...],
+    out: Array[Scalar],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    given_by: tuple[Strides, ...],
+    out_by: Strides,
+    step: Static[Straight],
+) -> None:
+    """A step on every element: `rows` are elements times batch, a thread for each. Arrays may have any strides, 0 where
+    they broadcast."""
+    for k in range(first_work(BLOCK_THREADS), rows, all_threads(BLOCK_THREADS)):
+        element, row = k // batch, k % batch
+        places = [at_row(array, by, element, row) for array, by in zip(given, given_by, strict=True)]
+        step(*places, at_row(out, out_by, element, row), *[by.scalar for by in given_by], out_by.scalar)
 
 
-def _register_or_place(port: Port, k: int) -> str:
-    """Inputs have been read into variables; results go where the output's pointer leads."""
-    return f"out[{k} * out_scalar]" if port.name == "out" else f"{port.name}_{k}"
+def step_kernel(program: Program, dtype: np.dtype[Any]) -> KernelSource:
+    """The kernel `scan_step` of a step, whose inputs and one output have one axis."""
+    count = len(program.inputs)
+    known: dict[str, Any] = {"given": several(count), "given_by": several(count)}
+    step = Straight("step", program, dtype, reads="first")
+    names = [f"given_{k}" for k in range(count)]
+    return kernel_source(scan_step, dtype, names, ("out",), threads=BLOCK_THREADS, step=step, **known)
 
 
-def prelude_of(scalar: str, program: Program) -> list[str]:
-    """What comes before a kernel that does what a program does."""
-    turning = program.counts.get("sin") or program.counts.get("cos")
-    return [FUSED.rstrip(), *([sincos.text(scalar).rstrip()] if turning else [])]
-
-
-def head_of(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
-    """The first lines of a kernel."""
-    joined = ",\n    ".join(parameters)
-    return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
-
-
-_MOVES = """\
-{{
-    for (long long k = {threads}LL * blockIdx.x + threadIdx.x; k < rows * size; k += {threads}LL * gridDim.x) {{
-        const long long scalar = k / rows, at = k % rows, element = at / batch, row = at % batch;
-        const long long asked = places[element], place = asked < 0 ? asked + many : asked;
-        to_array[scalar * to_scalar + (putting ? place : element) * to_element + row * to_row]
-            = from_array[scalar * from_scalar + (putting ? element : place) * from_element + row * from_row];
-    }}
-}}
-"""
+@routine
+def scan_move(
+    source: Array[Scalar],
+    to: Array[Scalar],
+    places: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    batch: Word,
+    size: Word,
+    putting: Word,
+    many: Word,
+    source_by: Strides,
+    to_by: Strides,
+) -> None:
+    """Take elements from places, or put them there: `rows` are elements times batch, a thread for each of their `size`
+    scalars, those of all elements before the next: what one after another is anywhere in memory then stays in the
+    cache. Arrays may have any strides. Negative places count from the end of the `many` that there are."""
+    for k in range(first_work(BLOCK_THREADS), rows * size, all_threads(BLOCK_THREADS)):
+        scalar, at = k // rows, k % rows
+        element, row = at // batch, at % batch
+        asked = places[element]
+        place = asked + many if asked < 0 else asked
+        value = at_row(source, source_by, element if putting else place, row)[scalar * source_by.scalar]
+        at_row(to, to_by, place if putting else element, row)[scalar * to_by.scalar] = value
 
 
 def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
-    """The kernel that takes elements from places, or puts them there: `rows` are elements times batch, a thread for
-    each of their `size` scalars, those of all elements before the next: what one after another is anywhere in memory
-    then stays in the cache. Arrays may have any strides. Negative places count from the end of the `many` that there
-    are.
-
-        scan_move(from, to, places, workspace, rows, batch, size, putting, many, strides of from, strides of to)
-    """
-    numbers = ("batch", "size", "putting", "many", *strides_of("from"), *strides_of("to"))
-    scalar = SCALARS[dtype.name]
-    parameters = parameters_of(scalar, ("from_array",), ("to_array",), ("places",), numbers)
-    text = "\n".join([*head_of("scan_move", parameters), _MOVES.format(threads=BLOCK_THREADS)])
-    return KernelSource(
-        "scan_move", text, dtype, ("from",), ("to",), (BEGIN,), block_threads=BLOCK_THREADS, numbers=numbers
-    )
+    """The kernel `scan_move`."""
+    return kernel_source(scan_move, dtype, ("source",), ("to",), threads=BLOCK_THREADS)

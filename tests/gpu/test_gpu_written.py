@@ -1,0 +1,262 @@
+"""Kernels from functions in restricted Python do on the host what they do as Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_host import ORDERS, missing
+from gpu_host.device import HostDevice
+
+import robodyn as rd
+from robodyn.codegen.loops.blocks import I64, Number
+from robodyn.codegen.loops.gpu import (
+    WARP,
+    OutsideError,
+    barrier,
+    block,
+    from_before,
+    lane,
+    rolled,
+    run_blocks,
+    shared,
+    thread,
+    unrolled,
+    warp_barrier,
+)
+from robodyn.codegen.loops.language import Array, Index, Routine, Scalar, Static, Word, bound, local, routine
+from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of
+from robodyn.engines.gpu.source import KernelSource
+from robodyn.engines.gpu.straight import Straight
+from robodyn.engines.gpu.written import kernel_source, several
+from robodyn.engines.scan.cuda.branch_elimination import branch_kernel, eliminate_level, solve_level
+from robodyn.engines.scan.cuda.elimination import KERNELS, Shape, elimination_kernel
+from robodyn.engines.scan.cuda.pairs import pair_kernel, pair_list, pair_matrix
+from robodyn.engines.scan.cuda.steps import move_kernel, scan_move, scan_step, step_kernel
+from robodyn.engines.scan.cuda.systems import column_steps, plan, tiles
+from robodyn.engines.scan.elementwise import traced
+from robodyn.engines.scan.states import body_force
+from robodyn.engines.scan.trees.branches import Branches
+from robodyn.engines.scan.trees.pairs import entry_of
+from robodyn.engines.scan.trees.prefix_scans import Segments
+
+on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+DOUBLE = np.dtype(np.float64)
+
+
+KINDS = {np.dtype(np.float64): Number("double"), np.dtype(np.int64): I64}
+
+
+def as_python(
+    kernel: Routine[..., None],
+    arrays: Sequence[np.ndarray],
+    rows: int,
+    numbers: Sequence[int],
+    threads: int,
+    blocks: int = 1,
+    **known: Any,
+) -> None:
+    """Run a kernel as Python on arrays, which it changes."""
+    assert all(each.flags.c_contiguous for each in arrays)
+    given = [Array(each.ctypes.data, KINDS[each.dtype]) for each in arrays]
+    flat = iter([*given, Array(0, Number("double")), rows, *numbers])
+    source = source_of(kernel.function)
+    arguments = {
+        name: each_part(name, annotation, source, known.pop(name, MISSING), lambda *_: next(flat))
+        for name, annotation in source.parameters
+        if annotation is not None and not is_static(annotation)
+    }
+    with bound(Scalar=Number("double")):
+        run_blocks(blocks, threads, kernel, **arguments, **known)
+
+
+def same(
+    source: KernelSource,
+    kernel: Routine[..., None],
+    arrays: Sequence[np.ndarray],
+    rows: int,
+    numbers: Sequence[int],
+    blocks: int = 1,
+    **known: Any,
+) -> list[np.ndarray]:
+    """What a kernel leaves in copies of arrays, the same as Python and on the host in every order of threads."""
+    found = [each.copy() for each in arrays]
+    as_python(kernel, found, rows, numbers, source.block_threads, blocks, **known)
+    for order in ORDERS:
+        left = [each.copy() for each in arrays]
+        device = HostDevice(order)
+        device.load(source).launch(blocks, [*map(device.wrapped, left), None], rows, list(numbers))
+        for one, other in zip(left, found, strict=True):
+            np.testing.assert_array_equal(one, other)
+    return found
+
+
+def doubled(to: Array[Scalar], stride: Index) -> None:
+    for k in unrolled(3):
+        to[k * stride] = 2.0 * to[k * stride]
+
+
+@routine
+def neighbours(
+    given: Array[Scalar],
+    found: Array[Scalar],
+    places: Array[Word],
+    workspace: Array[Scalar],
+    rows: Word,
+    width: Word,
+    count: Static[int],
+) -> None:
+    """Sums over lanes before, of values that other threads have put into shared memory."""
+    near = shared(Scalar, 96)
+    seen = shared(Word, 2)
+    own = local(Scalar, 3)
+    me = thread()
+    for row in range(Word(block()), rows, 2):
+        near[me] = given[row * width + places[me]]
+        if me == 0:
+            seen[0] = row
+        barrier()
+        for k in unrolled(3):
+            own[k] = near[(me + k) % width]
+        doubled(own, 1)
+        total: Scalar = 0.0
+        for k in rolled(count):
+            total += own[k]
+        distance = 1
+        while distance < WARP:
+            before = from_before(total, distance)
+            if lane() >= distance:
+                total += before
+            distance *= 2
+        warp_barrier()
+        if me >= count:
+            found[seen[0] * width + me] = total
+        else:
+            found[seen[0] * width + me] = -total
+        barrier()
+
+
+@on_host
+def test_barriers_shared_memory_and_shuffles() -> None:
+    width = 64
+    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], threads=width, count=3)
+    places = np.random.default_rng(1).permutation(width)
+    given = np.random.default_rng(0).integers(-9, 9, (5, width)).astype(float)
+    _, found, _ = same(source, neighbours, [given, np.full_like(given, np.nan), places], 5, [width], 2, count=3)
+    moved = given[:, places]
+    sums = sum(2.0 * np.roll(moved, -k, 1) for k in range(3))
+    wanted = sums.reshape(5, -1, WARP).cumsum(-1).reshape(5, width)
+    wanted[:, :3] *= -1.0
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_thread_has_a_number_in_a_block_alone() -> None:
+    with pytest.raises(OutsideError, match="run_blocks"):
+        lane()
+
+    @routine
+    def fails(given: Array[Scalar], workspace: Array[Scalar], rows: Word) -> None:
+        barrier()
+        assert thread() != 3, "the fourth thread"
+        barrier()
+
+    with pytest.raises(AssertionError, match="the fourth thread"):
+        as_python(fails, [np.zeros(1)], 1, [], 40)
+
+
+def test_addresses_say_what_is_only_read() -> None:
+    source = kernel_source(neighbours, DOUBLE, ["given"], ["found"], threads=64, count=3)
+    assert "const double* __restrict__ given" in source.text and "    double* __restrict__ found" in source.text
+    assert "const long long* __restrict__ places" in source.text and "#pragma unroll 1" in source.text
+    assert "__shared__ double near[96];" in source.text
+
+
+# Kernels of the library.
+
+
+@on_host
+@pytest.mark.parametrize("name", ["eliminate_level", "solve_level"])
+def test_kernels_along_the_branches(name: str) -> None:
+    branches, batch, depth = Branches(rd.auto_tree(15, branching=2)), 2, 2
+    tree, nv = branches.tree, len(branches)
+    rng = np.random.default_rng(2)
+    arrays = {"entries": rng.uniform(1, 2, (branches.pairs, batch))}
+    arrays |= {each: rng.uniform(1, 2, (nv, batch)) for each in ("vector", "reciprocals", "solution")}
+    dofs = tree.level(depth)
+    eliminates = name == "eliminate_level"
+    walk = [tree.preorder, tree.preorder_rank, tree.subtree_size] if eliminates else [branches.ancestors]
+    constants = [np.ascontiguousarray(each, np.int64) for each in (dofs, branches.first, *walk)]
+    source, kernel = branch_kernel(name, DOUBLE), eliminate_level if eliminates else solve_level
+    names = [*source.inputs, *source.outputs]
+    found = same(source, kernel, [*(arrays[each] for each in names), *constants], len(dofs), [batch, depth])
+    assert all(np.isfinite(each).all() for each in found)
+    assert not np.array_equal(found[len(source.inputs)], arrays[source.outputs[0]])
+
+
+@on_host
+@pytest.mark.parametrize(("kernel", "how"), [(pair_matrix, (1, 1, 1)), (pair_matrix, (0, 1, 0)), (pair_list, (3, 1))])
+def test_kernels_of_pairs(kernel: Routine[..., None], how: tuple[int, ...]) -> None:
+    branches, batch = Branches(rd.auto_tree(7, branching=1.5)), 2
+    nv = len(branches)
+    rng = np.random.default_rng(5)
+    arrays = [rng.uniform(1, 2, (size, nv, batch)) for size in (6, 6, 3)]
+    arrays += [rng.uniform(1, 2, (nv, 1)), np.full((batch, nv, nv), 7.0)]
+    places = np.arange(nv)[::-1]
+    indices = [*branches.walk, places]
+    if kernel is pair_list:
+        indices = [*branches.all_pairs, np.arange(branches.pairs)[::-1], places]
+    constants = [np.ascontiguousarray(each, np.int64) for each in indices]
+    numbers = [batch, *how, 1, 1, *[nv * batch, batch, 1] * 3, nv * nv, nv, 1]
+    rows = branches.pairs if kernel is pair_list else nv
+    known: dict[str, Any] = {"product": Straight("product", traced(entry_of(1)), DOUBLE, value=True), "size": 6}
+    found = same(pair_kernel(kernel.__name__, 1, DOUBLE), kernel, [*arrays, *constants], rows, numbers, **known)
+    assert np.isfinite(found[4]).all() and not (found[4] == 7.0).all()
+
+
+@on_host
+def test_a_step() -> None:
+    rng = np.random.default_rng(6)
+    program = traced(body_force)
+    n, batch = 5, 3
+    arrays = [rng.uniform(-1, 1, (port.size, n, batch)) for port in (*program.inputs, *program.outputs)]
+    numbers = [batch, *(step for _ in arrays for step in (n * batch, batch, 1))]
+    count = several(len(program.inputs))
+    step = Straight("step", program, DOUBLE, reads="first")
+    same(step_kernel(program, DOUBLE), scan_step, arrays, n * batch, numbers, given=count, given_by=count, step=step)
+
+
+@on_host
+@pytest.mark.parametrize("putting", [0, 1])
+def test_moves(putting: int) -> None:
+    rng = np.random.default_rng(7)
+    source, to, places = rng.uniform(-1, 1, (2, 5, 3)), np.full((2, 5, 3), 7.0), np.array([4, -5, 1, 2, -2])
+    numbers = [3, 2, putting, 5, 15, 3, 1, 15, 3, 1]
+    _, found, _ = same(move_kernel(DOUBLE), scan_move, [source, to, places], 15, numbers)
+    if putting:
+        np.testing.assert_array_equal(found[:, places], source)
+    else:
+        np.testing.assert_array_equal(found, source[:, places])
+
+
+@on_host
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_elimination(name: str) -> None:
+    k, columns, batch, segments = 2, 1, 2, Segments([5, 5, 9])
+    n, how = segments.n, plan(segments)
+    rng = np.random.default_rng(8)
+    sizes = {"diagonal": k * k, "coupling": k * k, "diagonal_left": k * k, "coupling_left": k * k}
+    sizes["found"] = 2 * k * k + k * columns + k
+    programs = column_steps(k)
+    source = elimination_kernel(name, programs, k, columns, DOUBLE)
+    arrays = [rng.uniform(1, 2, (sizes.get(each, k * columns), n, batch)) for each in source.inputs]
+    arrays[0] += 4.0 * (np.arange(k * k) % (k + 1) == 0)[: len(arrays[0]), None, None]
+    arrays += [np.full((sizes.get(each, k * columns), n, batch), 7.0) for each in source.outputs]
+    constants = (how.order, how.groups) if name == "solve_tiles" else (segments.position, segments.left)
+    numbers = {"solve_tiles": [batch, tiles(how.groups, batch)], "residual_blocks": [batch]}.get(name, [batch, 2])
+    shape = Shape(k, columns, **{each: Straight(each, program, DOUBLE) for each, program in programs.items()})
+    given = [*arrays, *(np.ascontiguousarray(each, np.int64) for each in constants)]
+    found = same(source, KERNELS[name][0], given, n, numbers, shape=shape)
+    for left in found[len(source.inputs) : len(arrays)]:
+        assert np.isfinite(left).all() and not (left == 7.0).any()
