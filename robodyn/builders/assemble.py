@@ -76,8 +76,9 @@ def build_model(
     """
     base, mimic, strict = one_of("base", base, BASES), one_of("mimic", mimic, MIMIC), flag("strict", strict)
     g = gravity_vector(gravity)
-    require_parts(description)
-    return assemble(*check_and_resolve(description, mimic=mimic, strict=strict), base, g)
+    checked, mimics = check_and_resolve(description, mimic=mimic, strict=strict)
+    require_parts(checked)
+    return assemble(checked, mimics, base, g)
 
 
 def assemble(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from robodyn import exact
+from robodyn.arguments import Array
 from robodyn.builders.check_joints import limits_of
 from robodyn.builders.checks import unknown_joint_type
 from robodyn.builders.findings import Notes
@@ -221,13 +222,16 @@ def _pose(matrix: Any, where: str) -> Pose:
 
 def _limit(holder: Any, part: str, where: str) -> float | None:
     """A limit, which may be infinite."""
-    value: Any = getattr(holder, part, None)
+    value = getattr(holder, part, None)
+    if value is None:
+        return None
     spelt = exact.text_or_none(value)
-    if spelt is not None and (infinite := infinity(spelt)) is not None:
-        return infinite
-    if exact.is_a(value, float, np.floating, np.ndarray) and np.isinf(value).ndim == 0 and np.isinf(value):
-        return float(value)
-    return None if value is None else _number(value, 0.0, f"{where} {part}")
+    if spelt is not None:
+        infinite = infinity(spelt)
+    else:
+        array = _floats(value)
+        infinite = float(array) if array.shape == () and np.isinf(array) else None
+    return _number(value, 0.0, f"{where} {part}") if infinite is None else infinite
 
 
 def _optional(holder: Any, part: str, where: str) -> float | None:
@@ -250,14 +254,22 @@ def _number(value: Any, default: float, where: str) -> float:
 
 def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
     """The finite numbers of an array of the given shape, row by row."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        array = np.full(1, np.nan)
+    array = _floats(value)
     if array.shape != tuple(shape) or not np.isfinite(array).all():
         wanted = f"finite numbers of shape {tuple(shape)}" if shape else "a finite number"
         raise LoadError(f"{where}: {brief(value)} is not {wanted}")
     return tuple(array.ravel().tolist())
+
+
+def _floats(value: Any) -> Array:
+    """The numbers of an array, as one of NumPy's own class; a NaN where there are none.
+
+    NumPy's functions ask other classes how to wrap what they return, and crash where the class raises.
+    """
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return np.full(1, np.nan)
 
 
 def _text(value: Any, where: str) -> str:
