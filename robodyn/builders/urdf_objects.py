@@ -17,6 +17,7 @@ from robodyn.builders.formats import reads_object
 from robodyn.builders.urdf_geometries import LARGEST, SIZES
 from robodyn.builders.values import bad_number, color, hint, infinity, number, off_unit, unit_axis
 from robodyn.description import (
+    GEOMETRY_SIZES,
     JOINT_TYPES,
     TYPES_WITHOUT_AXIS,
     Geometry,
@@ -103,9 +104,11 @@ def _shape(name: str, role: str, given: Any, materials: dict[str | None, Any]) -
         mesh = _text(part.filename, "its mesh")
         scale = getattr(part, "scale", None)
         if scale is not None:
-            size = _array(np.broadcast_to(scale, 3), (3,), "the scale of its mesh")
+            size = _array(np.broadcast_to(_floats(scale), 3), (3,), "the scale of its mesh")
     else:
-        size = tuple(x for key in SIZES[kind] for x in np.ravel(getattr(part, key)).astype(float).tolist())
+        size = tuple(x for key in SIZES[kind] for x in _floats(getattr(part, key)).ravel().tolist())
+    if len(size) != GEOMETRY_SIZES[kind]:
+        raise LoadError(f"its sizes are {brief(size)}; wanted {GEOMETRY_SIZES[kind]} numbers")
     if not all(0.0 < (abs(x) if kind == "mesh" else x) < LARGEST for x in size):
         raise LoadError(f"its sizes are {size}; wanted numbers above 0, below {LARGEST:g}")
     material = getattr(given, "material", None) if role == "visual" else None
