@@ -8,8 +8,12 @@ exactly the built-in ones; behind it nothing needs to be careful.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 def is_a(value: object, *kinds: type[Any]) -> bool:
@@ -18,6 +22,29 @@ def is_a(value: object, *kinds: type[Any]) -> bool:
         return issubclass(type(value), kinds)
     except Exception:  # abstract classes ask a class for its hash and its bases, and its metaclass may raise
         return False
+
+
+def is_whole(value: object, *kinds: Any) -> bool:
+    """Whether `value` is an object of one of these data classes itself, and lacks no field."""
+    own: Any = type(value)  # `own in kinds` would ask a class whether it equals them
+    for kind in kinds:
+        if own is kind:
+            try:
+                _all_fields(kind)(value)
+            except AttributeError:
+                return False
+            return True
+    return False
+
+
+@cache
+def _all_fields(kind: Any) -> attrgetter[Any]:
+    return attrgetter(*kind.__match_args__)
+
+
+def all_are(values: Iterable[object], kind: type[Any]) -> bool:
+    """Whether the true type of each of them is `kind` itself. A set of types would ask classes for their hashes."""
+    return set(map(id, map(type, values))) <= {id(kind)}
 
 
 def name_of(kind: type[Any]) -> str:
@@ -47,6 +74,17 @@ def members(value: Any) -> tuple[Any, ...]:
     if type(value) is tuple:
         return value
     return tuple(tuple.__iter__(value) if is_a(value, tuple) else list.__iter__(value))
+
+
+def of_kind(value: Any, kind: type[_T]) -> _T | None:
+    """An object of a data class with slots, of whatever subclass, as one of the class itself; None for anything else,
+    and where it lacks a field."""
+    if is_whole(value, kind):
+        return value  # type: ignore[no-any-return]
+    try:
+        return kind(*(kind.__dict__[name].__get__(value) for name in kind.__dict__["__match_args__"]))
+    except (AttributeError, TypeError):
+        return None
 
 
 def at_most(values: Iterable[Any], count: int) -> tuple[Any, ...] | None:

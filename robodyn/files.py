@@ -42,14 +42,27 @@ def file_named(name: str, given: Any) -> Path:
     Raises:
         ArgumentError: it is something else, empty, holds null characters, or ends in a slash as only folders' names do.
     """
-    try:
-        path = os.fspath(given) if exact.is_a(given, os.PathLike) else given
-        text = os.fsdecode(path) if exact.is_a(path, bytes) and path is not given else exact.text_or_none(path) or ""
-    except Exception:  # of a foreign object, which may raise anything
-        text = ""
+    text = _spelt(given)
     if not text or "\0" in text or text.endswith(("/", os.sep)):
         raise ArgumentError(f"{name}: got {brief(given)}; wanted the name of a file")
     return Path(text)
+
+
+def path_text(given: Any) -> str | None:
+    """The path that a text or an os.PathLike spells; None for something else, and for what no file can be called."""
+    text = _spelt(given)
+    try:
+        return None if text is None or b"\0" in os.fsencode(text) else text
+    except UnicodeEncodeError:  # letters that the system's encoding lacks
+        return None
+
+
+def _spelt(given: Any) -> str | None:
+    try:
+        path = os.fspath(given) if exact.is_a(given, os.PathLike) else given
+        return os.fsdecode(path) if exact.is_a(path, bytes) and path is not given else exact.text_or_none(path)
+    except Exception:  # of a foreign object, which may raise anything
+        return None
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from weakref import ref
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from robodyn import exact
 from robodyn.arguments import Array, as_array, finite_number, integer, real_array, require_finite
 from robodyn.builders.elements import parse_xml
-from robodyn.builders.findings import Report
+from robodyn.builders.findings import Report, is_finding
 from robodyn.constraints.kinds import KINDS as CONSTRAINTS
 from robodyn.constraints.kinds import Constraint
 from robodyn.description import GEOMETRY_SIZES, ROLES, Extension, FileTree, Finding, Geometry, Pose, RobotDescription
@@ -384,20 +385,20 @@ def _numbered_or_texts(value: Any) -> Sequence[str] | None:
     if not exact.is_a(value, tuple, list):
         return None
     given = exact.members(value)
-    if set(map(type, given)) <= {str}:
+    if exact.all_are(given, str):
         return given
     names = tuple(text for text in map(exact.text_or_none, given) if text is not None)
     return names if len(names) == len(given) else None
 
 
 def _is_sound(tree: Any) -> bool:
-    if type(tree) is not FileTree:
+    if not exact.is_whole(tree, FileTree):
         return False
     columns = ((tree.names, str), (tree.types, str), (tree.carriers, int), (tree.joints, int))
     count = len(tree.names) if type(tree.names) is tuple else 0
     return (
         type(tree.format) is str
-        and all(type(each) is tuple and set(map(type, each)) <= {kind} for each, kind in columns)
+        and all(type(each) is tuple and exact.all_are(each, kind) for each, kind in columns)
         and len(tree.types) == len(tree.carriers) == count
         and all(-1 <= j < count for places in (tree.carriers, tree.joints) for j in places)
     )
@@ -427,7 +428,7 @@ def _parts(name: str, value: Any, kinds: Collection[type[Any]], wanted: str) -> 
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}")
     given = exact.members(value)
     for k, each in enumerate(given):
-        if type(each) not in kinds:
+        if not exact.is_whole(each, *kinds):
             raise ArgumentError(f"{name}[{k}]: got {brief(each)}; wanted {wanted}")
     return given
 
@@ -439,7 +440,7 @@ def _require_geometry(name: str, each: Geometry) -> None:
     for key, allowed in (("role", ROLES), ("kind", tuple(GEOMETRY_SIZES))):
         if getattr(each, key) not in allowed:
             raise ArgumentError(f"{name}.{key}: got {brief(getattr(each, key))}; allowed are {', '.join(allowed)}")
-    if type(each.pose) is not Pose:
+    if not exact.is_whole(each.pose, Pose):
         raise ArgumentError(f"{name}.pose: got {brief(each.pose)}; wanted a robodyn.description.Pose")
     rows = {"pose.xyz": (each.pose.xyz, 3), "pose.rotation": (each.pose.rotation, 9)}
     rows["size"] = each.size, GEOMETRY_SIZES[each.kind]
@@ -458,7 +459,7 @@ def _require_geometry(name: str, each: Geometry) -> None:
     if each.color is not None and not all(0.0 <= x <= 1.0 for x in each.color):
         raise ArgumentError(f"{name}.color: got {each.color}; wanted numbers from 0 to 1")
     pairs = each.attributes if type(each.attributes) is tuple else (None,)
-    if not all(type(pair) is tuple and len(pair) == 2 and set(map(type, pair)) == {str} for pair in pairs):
+    if not all(type(pair) is tuple and len(pair) == 2 and exact.all_are(pair, str) for pair in pairs):
         raise ArgumentError(f"{name}.attributes: got {brief(each.attributes)}; wanted a tuple of pairs of texts")
 
 
@@ -472,10 +473,16 @@ def _require_extension(name: str, each: Extension) -> None:
         raise ArgumentError(f"{name}.text: got {brief(each.text)}; wanted an element of XML: {error}") from None
 
 
-def require_parts(description: RobotDescription) -> None:
-    """Raise ArgumentError where geometries or extensions of a description are none."""
-    _geometries(description.geometries)
-    _extensions(description.extensions)
+def with_sound_parts(description: RobotDescription) -> RobotDescription:
+    """The description with geometries and extensions as tuples.
+
+    Raises:
+        ArgumentError: some of them are none.
+    """
+    shapes, kept = _geometries(description.geometries), _extensions(description.extensions)
+    if shapes is description.geometries and kept is description.extensions:
+        return description
+    return replace(description, geometries=shapes, extensions=kept)
 
 
 def _proximal(value: Any) -> tuple[float, int]:
@@ -519,6 +526,6 @@ def _configurations(value: Any, nq: int) -> Configurations:
 
 def _findings(value: Any) -> Report:
     findings = exact.members(value) if exact.is_a(value, tuple, list) else (None,)
-    if not all(exact.is_a(each, Finding) for each in findings):
-        raise ArgumentError(f"report: got {brief(value)}; wanted a tuple of findings")
+    if not all(map(is_finding, findings)):
+        raise ArgumentError(f"report: got {brief(value)}; wanted a tuple of findings, whose fields have their types")
     return Report(cast(tuple[Finding, ...], findings))

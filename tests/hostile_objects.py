@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Iterator
@@ -330,6 +331,31 @@ def _nested(depth: int) -> list[Any]:
     for _ in range(depth):
         made = [made]
     return made
+
+
+def inside(things: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Each of them as the one member of a tuple, and of a list."""
+    for what, thing in things:
+        yield f"({what},)", (thing,)
+        yield f"[{what}]", [thing]
+
+
+def parts(valid: Any) -> Iterator[tuple[str, Any]]:
+    """Objects of subclasses of a part of a description, and some that lack its fields; none of what is no such part."""
+    if not dataclasses.is_dataclass(valid) or not hasattr(type(valid), "__slots__"):
+        return
+    kind, names = type(valid), [field.name for field in dataclasses.fields(valid)]
+    fail = _raiser(RuntimeError)
+    for name in ("__getattribute__", *names):
+        lies = {"raises": fail} if name == "__getattribute__" else {"raises": property(fail), "lies": 7}
+        for how, attribute in lies.items():
+            thing = object.__new__(type("Part", (kind,), {name: attribute}))
+            yield f"part whose fields are not there, and {name} {how}", thing
+            thing = object.__new__(type(thing))
+            for own in names:
+                kind.__dict__[own].__set__(thing, getattr(valid, own))
+            yield f"part whose {name} {how}", thing
+    yield "part without fields", object.__new__(kind)
 
 
 def raisers(valid: Any, errors: tuple[type[Exception], ...], hooks: tuple[str, ...]) -> Iterator[tuple[str, Any]]:

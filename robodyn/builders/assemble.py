@@ -28,7 +28,7 @@ from robodyn.errors import ArgumentError, LoadError
 from robodyn.joints import CODE, KINDS
 from robodyn.messages import quoted
 from robodyn.model import Model
-from robodyn.model_fields import require_parts
+from robodyn.model_fields import with_sound_parts
 from robodyn.records import dataclass
 from robodyn.spatial import IDENTITY, ZERO3, Transform
 
@@ -76,8 +76,8 @@ def build_model(
     """
     base, mimic, strict = one_of("base", base, BASES), one_of("mimic", mimic, MIMIC), flag("strict", strict)
     g = gravity_vector(gravity)
-    require_parts(description)
-    return assemble(*check_and_resolve(description, mimic=mimic, strict=strict), base, g)
+    checked, mimics = check_and_resolve(description, mimic=mimic, strict=strict)
+    return assemble(with_sound_parts(checked), mimics, base, g)
 
 
 def assemble(

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import finite_real, flag, one_of
+from robodyn.arguments import finite_real, flag, integer, one_of
 from robodyn.builders.check_bodies import check_inertials, check_massless
 from robodyn.builders.check_joints import Mimics, check_joint_values, resolve_mimics
-from robodyn.builders.findings import FINDINGS, Notes, Report, at_line, cycle, listed
+from robodyn.builders.findings import FINDINGS, LAST_LINE, Notes, Report, at_line, cycle, is_finding, listed
 from robodyn.constraints.kinds import KINDS as CONSTRAINTS
 from robodyn.description import (
     IDENTITY,
@@ -38,12 +38,11 @@ from robodyn.messages import brief, printable, quoted
 
 __all__ = ["FINDINGS", "check"]
 
-_Part = TypeVar("_Part", Link, Joint, Inertial, Pose, Limits, Mimic)
+_Part = TypeVar("_Part", Link, Joint, Inertial, Pose, Limits, Mimic, Finding)
 
 MIMIC = ("follow", "ignore")
 """What may be done about mimicking joints."""
 
-_FLOAT = {float}
 _WORLD = '; add <link name="{}"/> where the robot is held by the world'
 _SKIPPED = ("ignored-tag", "kept-tag", "unknown-tag")
 _LIMITS = tuple((name, f"limits {name}") for name in ("lower", "upper", "effort", "velocity"))
@@ -73,10 +72,11 @@ def check_and_resolve(
     description: RobotDescription, *, mimic: str = "follow", strict: bool = True
 ) -> tuple[RobotDescription, Mimics]:
     """What `check` returns, and what its mimics amount to."""
-    if not exact.is_a(description, RobotDescription):
+    given = exact.of_kind(description, RobotDescription)
+    if given is None:
         raise ArgumentError(f"description: a RobotDescription is wanted, not {exact.type_name(description)}")
     mimic, strict = one_of("mimic", mimic, MIMIC), flag("strict", strict)
-    return resolve(_with_sound_fields(description), mimic, strict)
+    return resolve(_with_sound_fields(given), mimic, strict)
 
 
 def resolve(
@@ -111,27 +111,37 @@ def unknown_joint_type(subject: str, kind: object, line: int | None) -> LoadErro
 
 def _with_sound_fields(description: RobotDescription) -> RobotDescription:
     """The description with every number a float, after checking the type of every field and that numbers are finite."""
-    found: dict[str, tuple[Any, ...]] = {}
-    for what, kind in (("links", Link), ("joints", Joint), ("report", Finding)):
-        parts = getattr(description, what)
-        found[what] = exact.members(parts) if exact.is_a(parts, tuple) else (None,)
-        good = all(exact.is_a(part, kind) for part in found[what])
-        _require(good, "robot", what, parts, f"a tuple of {kind.__name__} objects")
-    links, joints = tuple(map(_sound_link, found["links"])), tuple(map(_sound_joint, found["joints"]))
     held = description.constraints
-    found["constraints"] = exact.members(held) if exact.is_a(held, tuple) else (None,)
-    sound = all(type(each) in CONSTRAINTS for each in found["constraints"])
-    _require(sound, "robot", "constraints", held, "a tuple of Point, Weld, Rod, Coupling or Lock objects")
-    name = _text(description.name, "robot", "name", "a text")
-    pairs = zip((*links, *joints), (*found["links"], *found["joints"]), strict=True)
-    if type(description.report) is Report:  # as readers make it
-        found["report"] = description.report
-    if type(held) is tuple:
-        found["constraints"] = held
-    exactly = name is description.name and all(parts is getattr(description, what) for what, parts in found.items())
-    if exactly and all(sound is given for sound, given in pairs):
-        return description
-    return replace(description, name=name, **(found | {"links": links, "joints": joints}))
+    found: dict[str, Any] = {
+        "name": _text(description.name, "robot", "name", "a text"),
+        "links": tuple(map(_sound_link, _parts(description, "links", Link))),
+        "joints": tuple(map(_sound_joint, _parts(description, "joints", Joint))),
+        "report": _parts(description, "report", Finding),
+        "constraints": exact.members(held) if exact.is_a(held, tuple) else (None,),
+    }
+    good = all(map(is_finding, found["report"]))
+    _require(good, "robot", "report", description.report, "a tuple of findings, whose fields have their types,")
+    good = all(exact.is_whole(each, *CONSTRAINTS) for each in found["constraints"])
+    _require(good, "robot", "constraints", held, "a tuple of Point, Weld, Rod, Coupling or Lock objects")
+    news = {name: value for name, value in found.items() if not _same(value, getattr(description, name))}
+    return replace(description, **news) if news else description
+
+
+def _parts(description: RobotDescription, what: str, kind: type[_Part]) -> tuple[_Part, ...]:
+    """What a field holds, as objects of exactly this kind."""
+    parts = getattr(description, what)
+    given = exact.members(parts) if exact.is_a(parts, tuple) else (None,)
+    found = tuple(part for part in (exact.of_kind(each, kind) for each in given) if part is not None)
+    _require(len(found) == len(given), "robot", what, parts, f"a tuple of {kind.__name__} objects")
+    return found
+
+
+def _same(value: Any, given: Any) -> bool:
+    """Whether a field holds these very parts already, as it does from builders."""
+    if value is given:
+        return True
+    parts = (type(given) is tuple or type(given) is Report) and len(value) == len(given)
+    return parts and all(part is each for part, each in zip(value, given, strict=True))
 
 
 def _updated(part: _Part, **values: Any) -> _Part:
@@ -142,23 +152,36 @@ def _updated(part: _Part, **values: Any) -> _Part:
     return part
 
 
+def _of(kind: type[_Part], value: object, part: Link | Joint, what: str, wanted: str) -> _Part:
+    """`value` as an object of exactly this kind, whatever subclass it came in."""
+    found = exact.of_kind(value, kind)
+    if found is None:
+        raise _wrong(part, what, value, wanted)
+    return found
+
+
 def _sound_link(link: Link) -> Link:
-    link = _updated(link, name=_name(link.name, "link"))
-    inertial = link.inertial
-    if inertial is None:
+    link = _updated(link, name=_name(link.name, "link"), line=_line(link.line, "link"))
+    if link.inertial is None:
         return link
-    _require(exact.is_a(inertial, Inertial), link, "inertial", inertial, "an Inertial or None")
+    inertial = _of(Inertial, link.inertial, link, "inertial", "an Inertial or None")
     mass, inertia = _float(inertial.mass, link, "mass"), _floats(inertial.inertia, 6, link, "inertia")
     pose = _sound_pose(inertial.pose, link)
     return _updated(link, inertial=_updated(inertial, mass=mass, inertia=inertia, pose=pose))
 
 
+def _line(value: object, what: str) -> int | None:
+    number = None if value is None else integer(value)
+    sound = value is None or (number is not None and 0 <= number < LAST_LINE)
+    _require(sound, what, "line", value, "a number or None")
+    return number
+
+
 def _sound_joint(joint: Joint) -> Joint:
-    joint = _updated(joint, name=_name(joint.name, "joint"))
+    joint = _updated(joint, name=_name(joint.name, "joint"), line=_line(joint.line, "joint"))
     kind = exact.text_or_none(joint.type)
     if kind is None or kind not in JOINT_TYPES:
         raise unknown_joint_type(f"joint {quoted(joint.name)}", joint.type, joint.line)
-    _require(exact.is_a(joint.limits, Limits), joint, "limits", joint.limits, "a Limits object")
     return _updated(
         joint,
         type=kind,
@@ -177,7 +200,7 @@ def _sound_joint(joint: Joint) -> Joint:
 
 
 def _sound_limits(limits: Limits, joint: Joint) -> Limits:
-    given = {}
+    limits, given = _of(Limits, limits, joint, "limits", "a Limits object"), {}
     for name, what in _LIMITS:
         value = getattr(limits, name)
         if value is not None:
@@ -186,7 +209,7 @@ def _sound_limits(limits: Limits, joint: Joint) -> Limits:
 
 
 def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
-    _require(exact.is_a(mimic, Mimic), joint, "mimic", mimic, "a Mimic or None")
+    mimic = _of(Mimic, mimic, joint, "mimic", "a Mimic or None")
     return _updated(
         mimic,
         joint=_text(mimic.joint, joint, "mimic", "the name of a joint"),
@@ -196,7 +219,7 @@ def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
 
 
 def _sound_pose(pose: Pose, part: Link | Joint) -> Pose:
-    _require(exact.is_a(pose, Pose), part, "origin", pose, "a Pose")
+    pose = _of(Pose, pose, part, "origin", "a Pose")
     xyz, rotation = _floats(pose.xyz, 3, part, "origin xyz"), _floats(pose.rotation, 9, part, "origin rotation")
     return _updated(pose, xyz=xyz, rotation=rotation)
 
@@ -210,7 +233,7 @@ def _float(value: object, part: Link | Joint, what: str) -> float:
 
 def _floats(values: object, count: int, part: Link | Joint, what: str) -> tuple[float, ...]:
     if type(values) is tuple and len(values) == count:
-        if set(map(type, values)) == _FLOAT and math.isfinite(sum(values)):
+        if exact.all_are(values, float) and math.isfinite(sum(values)):
             return values  # what builders make, quickly; a sum that overflows is looked at number by number
         found = tuple(number for number in map(finite_real, values) if number is not None)
         if len(found) == count:

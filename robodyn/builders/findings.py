@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from robodyn import exact
 from robodyn.description import Finding, Severity
 from robodyn.messages import quoted
 
@@ -255,6 +258,11 @@ FINDINGS: dict[str, str] = {code: meaning for code, (_, meaning) in _CODES.items
 SEVERITIES: dict[str, Severity] = {code: severity for code, (severity, _) in _CODES.items()}
 """The severity of every finding code, of those of several the usual one."""
 
+_SEVERITY = frozenset(SEVERITIES.values())
+
+LAST_LINE = 1 << 63
+"""Numbers of lines are below: Python prints no number of thousands of digits."""
+
 LISTED = 5
 """So many names are spelled out in a message about many elements; the rest are counted."""
 
@@ -292,6 +300,19 @@ class Report(tuple[Finding, ...]):
         from robodyn.tables import report_table, to_html
 
         return to_html(report_table(self)) if self else "nothing was found"
+
+
+def is_finding(given: Any) -> bool:
+    """Whether it is a finding whose fields have their types, so that it can be compared, printed and written."""
+    return (
+        exact.is_whole(given, Finding)
+        and type(given.severity) is str
+        and given.severity in _SEVERITY
+        and exact.all_are((given.code, given.element, given.message), str)
+        and (given.line is None or (type(given.line) is int and 0 <= given.line < LAST_LINE))
+        and type(given.elements) is tuple
+        and exact.all_are(given.elements, str)
+    )
 
 
 class Notes:

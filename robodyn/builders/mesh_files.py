@@ -10,6 +10,7 @@ from pathlib import Path
 from robodyn import exact
 from robodyn.description import Geometry
 from robodyn.errors import ArgumentError
+from robodyn.files import path_text
 from robodyn.messages import brief
 
 
@@ -19,11 +20,11 @@ def checked_folders(package_dirs: object) -> list[Path]:
     Raises:
         ArgumentError: something else.
     """
-    if not exact.is_a(package_dirs, list, tuple) or not all(
-        exact.is_a(each, str, os.PathLike) for each in exact.members(package_dirs)
-    ):
+    given = exact.members(package_dirs) if exact.is_a(package_dirs, list, tuple) else (None,)
+    found = [Path(text).absolute() for text in map(path_text, given) if text is not None]
+    if len(found) < len(given):
         raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted a list of folders")
-    return [Path(os.fsdecode(each)).absolute() for each in exact.members(package_dirs)]
+    return found
 
 
 class MeshFiles:

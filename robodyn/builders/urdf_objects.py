@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from robodyn import exact
+from robodyn.arguments import Array
 from robodyn.builders.check_joints import limits_of
 from robodyn.builders.checks import unknown_joint_type
 from robodyn.builders.findings import Notes
@@ -16,6 +17,7 @@ from robodyn.builders.formats import reads_object
 from robodyn.builders.urdf_geometries import LARGEST, SIZES
 from robodyn.builders.values import bad_number, color, hint, infinity, number, off_unit, unit_axis
 from robodyn.description import (
+    GEOMETRY_SIZES,
     JOINT_TYPES,
     TYPES_WITHOUT_AXIS,
     Geometry,
@@ -102,9 +104,11 @@ def _shape(name: str, role: str, given: Any, materials: dict[str | None, Any]) -
         mesh = _text(part.filename, "its mesh")
         scale = getattr(part, "scale", None)
         if scale is not None:
-            size = _array(np.broadcast_to(scale, 3), (3,), "the scale of its mesh")
+            size = _array(np.broadcast_to(_floats(scale), 3), (3,), "the scale of its mesh")
     else:
-        size = tuple(x for key in SIZES[kind] for x in np.ravel(getattr(part, key)).astype(float).tolist())
+        size = tuple(x for key in SIZES[kind] for x in _floats(getattr(part, key)).ravel().tolist())
+    if len(size) != GEOMETRY_SIZES[kind]:
+        raise LoadError(f"its sizes are {brief(size)}; wanted {GEOMETRY_SIZES[kind]} numbers")
     if not all(0.0 < (abs(x) if kind == "mesh" else x) < LARGEST for x in size):
         raise LoadError(f"its sizes are {size}; wanted numbers above 0, below {LARGEST:g}")
     material = getattr(given, "material", None) if role == "visual" else None
@@ -221,13 +225,16 @@ def _pose(matrix: Any, where: str) -> Pose:
 
 def _limit(holder: Any, part: str, where: str) -> float | None:
     """A limit, which may be infinite."""
-    value: Any = getattr(holder, part, None)
+    value = getattr(holder, part, None)
+    if value is None:
+        return None
     spelt = exact.text_or_none(value)
-    if spelt is not None and (infinite := infinity(spelt)) is not None:
-        return infinite
-    if exact.is_a(value, float, np.floating, np.ndarray) and np.isinf(value).ndim == 0 and np.isinf(value):
-        return float(value)
-    return None if value is None else _number(value, 0.0, f"{where} {part}")
+    if spelt is not None:
+        infinite = infinity(spelt)
+    else:
+        array = _floats(value)
+        infinite = float(array) if array.shape == () and np.isinf(array) else None
+    return _number(value, 0.0, f"{where} {part}") if infinite is None else infinite
 
 
 def _optional(holder: Any, part: str, where: str) -> float | None:
@@ -250,14 +257,22 @@ def _number(value: Any, default: float, where: str) -> float:
 
 def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
     """The finite numbers of an array of the given shape, row by row."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        array = np.full(1, np.nan)
+    array = _floats(value)
     if array.shape != tuple(shape) or not np.isfinite(array).all():
         wanted = f"finite numbers of shape {tuple(shape)}" if shape else "a finite number"
         raise LoadError(f"{where}: {brief(value)} is not {wanted}")
     return tuple(array.ravel().tolist())
+
+
+def _floats(value: Any) -> Array:
+    """The numbers of an array, as one of NumPy's own class; a NaN where there are none.
+
+    NumPy's functions ask other classes how to wrap what they return, and crash where the class raises.
+    """
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return np.full(1, np.nan)
 
 
 def _text(value: Any, where: str) -> str:

@@ -20,11 +20,11 @@ from robodyn.builders.elements import MAX_DEPTH, MAX_ELEMENTS, parse_xml
 from robodyn.builders.findings import LISTED, Notes, Report, listed
 from robodyn.builders.foreign import foreign
 from robodyn.builders.mend import mend
-from robodyn.builders.sources import is_xml_text, read_path
+from robodyn.builders.sources import is_xml_text, path_of, read_path
 from robodyn.builders.urdf import read_and_resolve
 from robodyn.description import Finding
 from robodyn.errors import ArgumentError, LoadError, UnavailableError
-from robodyn.files import LONGEST_PATH
+from robodyn.files import LONGEST_PATH, path_text
 from robodyn.messages import brief, near_misses, printable, quoted, shortened
 from robodyn.model import Model
 
@@ -94,8 +94,10 @@ def load_xacro(
         shown = "XML text" if text is not None else exact.type_name(path)
         raise ArgumentError(f"path: got {shown}; wanted the path of a xacro file, which may include others beside it")
     given = _args({} if args is None else args)
-    with foreign("the path"):
-        file = Path(os.fsdecode(path)).absolute()
+    name = path_of(path)
+    if path_text(name) is None:
+        raise LoadError(f"cannot expand the xacro {brief(name)}: no file can have such a name")
+    file = Path(str(name)).absolute()
     with _ONE_AT_A_TIME:
         expanded, findings = _expanded(file, given, package_dirs)
     description, mimics = read_and_resolve(expanded, mimic=mimic, strict=strict)
@@ -252,9 +254,10 @@ class _Packages:
 
 
 def _folder(given: Any) -> str:
-    if not exact.is_a(given, str, os.PathLike) or not Path(os.fsdecode(given)).is_dir():
+    text = path_text(given)
+    if text is None or not Path(text).is_dir():
         raise ArgumentError(f"package_dirs: {brief(given)} is no folder")
-    return str(Path(os.fsdecode(given)).absolute())
+    return str(Path(text).absolute())
 
 
 @contextmanager

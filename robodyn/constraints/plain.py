@@ -6,6 +6,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
+from robodyn import exact
 from robodyn.constraints.kinds import KINDS, Baumgarte, Constraint, Numbers
 from robodyn.description import Pose
 from robodyn.errors import ArgumentError
@@ -66,7 +67,7 @@ def constraint_of(given: Any) -> Constraint:
 
 
 def _require_place(kind: str, place: str, given: Any) -> None:
-    good = type(given) is list and len(given) == _PLACE and set(map(type, given)) == {float}
+    good = type(given) is list and len(given) == _PLACE and exact.all_are(given, float)
     if not good or not all(map(math.isfinite, given)):
         raise ArgumentError(f"{kind}.{place}: got {brief(given)}; wanted {_PLACE} finite numbers")
 

@@ -269,6 +269,7 @@ def _seeds(value: Any) -> Sequence[int] | None:
     if integer(value) is not None:
         value = [value]
     elif exact.is_a(value, np.ndarray):
+        value = as_array("seeds", value, "wanted integers in one dimension")
         if value.ndim != 1 or value.dtype.kind not in "iu":
             return None
     elif type(value) is not range and not (

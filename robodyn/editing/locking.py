@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import finite_number, real_array, require_finite
+from robodyn.arguments import as_array, finite_number, finite_real, real_array, require_finite
 from robodyn.editing import configured, holding
 from robodyn.editing.parts import Fields, fields_of, finished, taken
 from robodyn.editing.placing import row_of, transform_in
-from robodyn.errors import ArgumentError
+from robodyn.errors import ArgumentError, NumericalError
 from robodyn.joints import KINDS, unit_quaternion
 from robodyn.messages import brief, quoted
 from robodyn.spatial import IDENTITY, Transform
 
 if TYPE_CHECKING:
     from robodyn.model import Model
+
+_ONE = ((), (1,))
+"""Shapes of arrays that are one number."""
 
 
 def lock(model: Model, joints: Any) -> Model:
@@ -81,10 +84,10 @@ def _coordinates(what: str, given: Any, b: int, model: Model) -> tuple[float, ..
     if given is None:
         return tuple(kind.neutral)
     if kind.nq == 1:
-        if exact.is_a(given, np.ndarray) and given.shape in ((), (1,)):
-            given = given.reshape(())[()]
-        if exact.is_a(given, float, np.floating) and not np.isfinite(given):
-            require_finite(what, np.asarray(given, dtype=np.float64), 0)
+        if exact.is_a(given, np.ndarray) and (array := as_array(what, given, "wanted a number")).shape in _ONE:
+            given = array.reshape(())[()]
+        if exact.is_a(given, float, np.floating) and finite_real(given) is None:
+            raise NumericalError(f"{what}: NaN or infinite value; wanted a finite number")
         return (finite_number(what, given),)
     q = real_array(what, given, (kind.nq,), np.float64)
     if q.ndim != 1:

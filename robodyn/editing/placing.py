@@ -33,8 +33,10 @@ def transform_of(name: str, pose: Any) -> Transform:
     if pose is None:
         return IDENTITY
     if exact.is_a(pose, Pose):
-        R = real_array(f"{name}.rotation", pose.rotation, (9,), np.float64).reshape(-1, 3, 3)
-        r = real_array(f"{name}.xyz", pose.xyz, (3,), np.float64).reshape(-1, 3)
+        if (given := exact.of_kind(pose, Pose)) is None:
+            raise ArgumentError(f"{name}: got {brief(pose)}; {_WANTED}")
+        R = real_array(f"{name}.rotation", given.rotation, (9,), np.float64).reshape(-1, 3, 3)
+        r = real_array(f"{name}.xyz", given.xyz, (3,), np.float64).reshape(-1, 3)
         if len(R) != 1 or len(r) != 1:
             raise ArgumentError(f"{name}: got {brief(pose)}; {_WANTED}")
         R, r = R[0], r[0]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
-from robodyn import exact
 from robodyn.builders.findings import Notes, Report
 from robodyn.description import Rotation
 from robodyn.errors import ArgumentError
+from robodyn.files import path_text
 from robodyn.messages import brief, quoted
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ def folder_of(what: str, given: object) -> Path | None:
     """
     if given is None:
         return None
-    if not exact.is_a(given, str, os.PathLike):
-        raise ArgumentError(f"{what}: got {brief(given)}; wanted the path of a folder, or None")
-    path = os.fsdecode(given)  # type: ignore[arg-type]
-    if "\0" in path:
+    path = path_text(given)
+    if path is None:
         raise ArgumentError(f"{what}: got {brief(given)}; wanted the path of a folder, or None")
     return Path(os.path.realpath(path))
 

@@ -17,7 +17,8 @@ from robodyn.arguments import Array, broadcast_leading, count, finite_number, on
 from robodyn.cached import cached_property
 from robodyn.codegen.c_code import identifier
 from robodyn.errors import ArgumentError
-from robodyn.files import whole_file
+from robodyn.exact import is_a
+from robodyn.files import path_text, whole_file
 from robodyn.hardware import formats as fixed
 from robodyn.hardware import model as exact
 from robodyn.hardware.passes import prepared
@@ -90,9 +91,9 @@ def datapath(
             count(name, value, 1, most)
     if fraction is not None:
         count("fraction", fraction, 0, width - 1)
-    if box is not None and not isinstance(box, Box):
+    if box is not None and not is_a(box, Box):
         raise ArgumentError(f"box: got {brief(box)}; wanted a robodyn.hardware.Box")
-    if not isinstance(model, Model):
+    if not is_a(model, Model):
         raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model")
     box = box or Box()
     box.limits(model)
@@ -348,9 +349,10 @@ class Datapath:
             ArgumentError: `folder` is no name of one, or a file.
             OSError: it cannot be written.
         """
-        if not isinstance(folder, str | Path) or not str(folder) or "\0" in str(folder):
+        text = path_text(folder)
+        if not text:
             raise ArgumentError(f"folder: got {brief(folder)}; wanted the name of a folder")
-        place = Path(folder)
+        place = Path(text)
         if place.exists() and not place.is_dir():
             raise ArgumentError(f"folder: {brief(str(place))} is there and no folder")
         place.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, finite_real, real_array, require_finite
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError
@@ -63,7 +64,7 @@ class Box:
                 raise ArgumentError(
                     f"Box({name}=): got {brief(value)}; wanted numbers from 0 to {_FARTHEST:g}, not all of them 0"
                 )
-        if self.q is not None and (not isinstance(self.q, tuple | list) or len(self.q) != 2):
+        if self.q is not None and (not exact.is_a(self.q, tuple, list) or len(exact.members(self.q)) != 2):
             raise ArgumentError(f"Box(q=): got {brief(self.q)}; wanted None, or a pair of lower and upper coordinates")
 
     def limits(self, model: Model) -> dict[str, tuple[Array, Array]]:
@@ -85,7 +86,7 @@ class Box:
 
     def _coordinates(self, model: Model) -> tuple[Array, Array]:
         if self.q is not None:
-            lower, upper = (_spread("Box(q=)", each, (model.nq,)) for each in self.q)
+            lower, upper = (_spread("Box(q=)", each, (model.nq,)) for each in exact.members(self.q))
             if not np.all((lower >= -_FARTHEST) & (lower <= upper) & (upper <= _FARTHEST)):
                 raise ArgumentError(
                     f"Box(q=): got {brief(self.q)}; wanted lower coordinates below upper ones, up to "

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn import exact
 from robodyn.arguments import Array, count, finite_real, flag, one_of, row_named
 from robodyn.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.files import require_writable
@@ -165,6 +166,7 @@ def _leading(dyn: Dynamics, given: Mapping[str, Any]) -> list[tuple[int, ...]]:
     found = []
     for name, value in given.items():
         with suppress(Exception):  # what is no array is refused where it is read
+            value = np.asarray(value) if exact.is_a(value, np.ndarray) else value
             axes = np.ndim(value) - len(dyn.argument_shapes[name])
             found.append(tuple(np.shape(value)[:axes]) if value is not None and axes > 0 else ())
     return found

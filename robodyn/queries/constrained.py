@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn import exact
-from robodyn.arguments import Array
+from robodyn.arguments import Array, as_array
 from robodyn.constraints.held import Held, held_by, row_names, row_sizes, velocities_of
 from robodyn.constraints.inverse import require_allowed, require_possible, shared_forces
 from robodyn.constraints.kinds import Rod
@@ -259,18 +259,19 @@ class ConstraintQueries(Core):
             found = np.ones(model.nv, bool)
             found[model.v_source[np.repeat(floats, np.diff([*model.v_start.tolist(), model.nv_tree]))]] = False
             return found
-        if exact.is_a(given, np.ndarray) and given.dtype == bool and given.shape == (model.nv,):
-            return np.array(given, bool)
+        wanted = f"wanted a list of names of joints or of velocities, bools of shape ({model.nv},), or None"
+        if exact.is_a(given, np.ndarray):
+            array = as_array("actuated", given, wanted)
+            if array.dtype == bool and array.shape == (model.nv,):
+                return array.copy()
         if not exact.is_a(given, list, tuple):
-            raise ArgumentError(
-                f"actuated: got {brief(given)}; wanted a list of names of joints or of velocities, bools of shape "
-                f"({model.nv},), or None"
-            )
+            raise ArgumentError(f"actuated: got {brief(given)}; {wanted}")
         found = np.zeros(model.nv, bool)
         single = {name: k for k, name in enumerate(model.velocity_names)}
         for name in exact.members(given):
-            if exact.is_a(name, str) and name in single:
-                found[single[name]] = True
+            text = exact.text_or_none(name)
+            if text is not None and text in single:
+                found[single[text]] = True
                 continue
             try:
                 found[velocities_of(model, model.joint_index(name))] = True

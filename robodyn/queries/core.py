@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, flag, one_of, rows_named
+from robodyn.arguments import Array, as_array, flag, one_of, rows_named
 from robodyn.array_library import NUMPY, Library, require_one_place
 from robodyn.cached import cached_property
 from robodyn.engines.make import judging_engine, make_gpu_engine
@@ -283,10 +283,11 @@ def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int
     if links is None:
         number = checked_choice(model, "link", link)
         return (number, None) if base is None else (None, Places((number,), False, base))
-    if isinstance(links, np.ndarray) and links.ndim == 1:
-        links = links.tolist()
+    wanted = "wanted a list of names or indices"
+    if exact.is_a(links, np.ndarray) and (array := as_array("links", links, wanted)).ndim == 1:
+        links = array.tolist()
     if not exact.is_a(links, list, tuple):
-        raise ArgumentError(f"links: got {brief(links)}; wanted a list of names or indices")
+        raise ArgumentError(f"links: got {brief(links)}; {wanted}")
     numbers = tuple(_named(f"links[{k}]", model, each) for k, each in enumerate(exact.members(links)))
     if not numbers:
         raise ArgumentError("links: got an empty list; wanted at least one name or index")

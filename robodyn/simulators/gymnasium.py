@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import Array, count
+from robodyn.arguments import Array, as_array, count
 from robodyn.dynamics import Dynamics
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.messages import brief
@@ -289,9 +289,11 @@ def _mask(options: Any, n: int) -> Array | None:
     mask = dict.get(options, "reset_mask") if exact.is_a(options, dict) else None
     if mask is None:
         return None
-    if not exact.is_a(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (n,) or not mask.any():
-        raise ArgumentError(f"options['reset_mask']: got {brief(mask)}; wanted a bool array ({n},), some of it True")
-    return np.array(mask)
+    wanted = f"wanted a bool array ({n},), some of it True"
+    array = as_array("options['reset_mask']", mask, wanted) if exact.is_a(mask, np.ndarray) else np.empty(0)
+    if array.dtype != np.bool_ or array.shape != (n,) or not array.any():
+        raise ArgumentError(f"options['reset_mask']: got {brief(mask)}; {wanted}")
+    return array.copy()
 
 
 gymnasium.register(

@@ -21,6 +21,7 @@ from robodyn.arguments import Array, as_array, finite_number, finite_real, flag,
 from robodyn.builders.findings import listed
 from robodyn.builders.load import load_urdf
 from robodyn.errors import ArgumentError, LoadError, RobodynError, UnavailableError
+from robodyn.files import path_text
 from robodyn.joints import KINDS
 from robodyn.messages import brief, quoted
 from robodyn.model import Model
@@ -248,10 +249,10 @@ def write_bag(
     stamps = [round(_time(each) * _NANO) for each in times.tolist()]
     store, writer = _typestore(), _bags().rosbag2.Writer
     topic = _topic(topic)
-    try:
-        place = Path(path)
-    except Exception as error:  # a foreign object may raise anything
-        raise ArgumentError(f"path: got {brief(path)}; wanted a path") from error
+    text = path_text(path)
+    if text is None:
+        raise ArgumentError(f"path: got {brief(path)}; wanted a path")
+    place = Path(text)
     if place.exists():
         raise ArgumentError(f"path: {brief(str(place))} is there already; wanted a new one")
     floats = _floats(model)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from robodyn import exact
-from robodyn.arguments import finite_number, integer, real_array, require_finite
+from robodyn.arguments import as_array, finite_number, integer, real_array, require_finite
 from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
@@ -146,6 +146,10 @@ class PostureTask(Task):
         _set(self, q=tuple(given.tolist()), weight=tuple(weights.tolist()))
 
 
+KINDS = (PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, PostureTask)
+"""All kinds of tasks."""
+
+
 @dataclass(frozen=True)
 class Aim:
     """A task with a target as its text sees it.
@@ -179,7 +183,7 @@ def task_list(tasks: Any) -> tuple[Task, ...]:
     given = exact.members(tasks) if exact.is_a(tasks, list, tuple) else (tasks,)
     found = []
     for k, each in enumerate(given):
-        if not exact.is_a(each, Task):
+        if not exact.is_a(each, *KINDS):
             if exact.text_or_none(each) is None and integer(each) is None:
                 raise ArgumentError(f"tasks[{k}]: got {brief(each)}; wanted a task such as PoseTask, or a link")
             each = PoseTask(each)
@@ -267,9 +271,10 @@ def _weights(kind: str, value: Any, count: int) -> Any:
     """`count` finite numbers from 0, not all of them 0; one stands for all."""
     name = f"{kind}.weight"
     given = exact.members(value) if exact.is_a(value, list, tuple) else None
-    if given is None and exact.is_a(value, np.ndarray) and value.ndim == 1:
-        given = tuple(value.tolist())
     several = "" if count == 1 else f", or {count} of them"
+    if given is None and exact.is_a(value, np.ndarray):
+        array = as_array(name, value, f"wanted a number from 0{several}")
+        given = tuple(array.tolist()) if array.ndim == 1 else None
     if given is not None and len(given) != count:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted a number from 0{several}")
     found = tuple(finite_number(name, each) for each in (given if given is not None else (value,) * count))

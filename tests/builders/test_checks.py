@@ -113,12 +113,29 @@ def test_checking_twice_changes_nothing():
         ({"links": ("base",)}, ("robot links",)),
         ({"joints": (link("base"),)}, ("robot joints", "tuple of Joint")),
         ({"report": ("fine",)}, ("robot report", "tuple of Finding")),
+        ({"report": (Finding("grave", "ignored-tag", "a", "b"),)}, ("robot report", "fields have their types")),
+        ({"report": (Finding("info", "ignored-tag", "a", b"b"),)}, ("robot report", "fields have their types")),
+        ({"report": (Finding("info", "ignored-tag", "a", "b", 1, ["x"]),)}, ("robot report",)),
         ({"links": (link(""),)}, ("link name", "not blank")),
         ({"links": (link(7),)}, ("link name", "7")),
     ],
 )
 def test_wrong_fields_of_a_robot(change, parts):
     refused(replace(pair(), **change), *parts)
+
+
+def test_parts_of_subclasses_count_by_what_they_hold():
+    class Shy(Link):
+        name = property(lambda self: 1 / 0)
+
+    shy = object.__new__(Shy)
+    for name in ("inertial", "line"):
+        Link.__dict__[name].__set__(shy, None)
+    refused(replace(pair(), links=(shy, link("tip"))), "robot links", "tuple of Link")
+    Link.__dict__["name"].__set__(shy, "base")
+    description = replace(pair(), links=(shy, *pair().links[1:]))
+    assert type(check(description).links[0]) is Link
+    assert check(description).links[0] == Link("base")
 
 
 @pytest.mark.parametrize(

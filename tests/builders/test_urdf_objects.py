@@ -275,6 +275,26 @@ def test_infinite_limits_of_any_type_are_none(infinite):
             read_urdf(pair(joint={"limit": SimpleNamespace(upper=wrong)}))
 
 
+def test_limits_of_a_class_that_raises_do_not_end_the_process():
+    """NumPy asks the class how to wrap what its functions return."""
+
+    class Hostile(np.ndarray):
+        def __getattribute__(self, name):
+            raise RuntimeError(name)
+
+    for given, wanted in ((np.inf, None), (2.0, 2.0)):
+        limit = SimpleNamespace(lower=-1.0, upper=np.array(given).view(Hostile))
+        assert read_urdf(pair(joint={"limit": limit, "type": "revolute"})).joints[0].limits.upper == wanted
+
+
+def test_shapes_of_objects_with_other_numbers_of_sizes_are_left_out():
+    for size in ([1.0, 2.0], 1.0, [1.0, 2.0, 3.0, 4.0]):
+        box = SimpleNamespace(geometry=SimpleNamespace(box=SimpleNamespace(size=size)))
+        description = read_urdf(pair(link={"visuals": [box]}))
+        assert not description.geometries
+        assert "wanted 3 numbers" in finding(description, "shape-not-read").message
+
+
 @pytest.mark.parametrize("build", BUILDERS)
 def test_joints_of_the_world_need_no_link_world_in_objects(build):
     if build is urchin_robot:

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
+import hostile_entries
 import hostile_objects as hostile
 import numpy as np
 import pytest
+from hostile_entries import ARM, TEXT, Entry, Q
 from robots import own
-from urdf_texts import INERTIAL
 
 import robodyn as rd
 from robodyn import inertial_parameters
 from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.scan.options import ScanOptions
 
-TEXT = (
-    f'<robot name="r"><link name="a"/><link name="b">{INERTIAL}</link><joint name="j" type="continuous">'
-    '<parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint></robot>'
-)
 SDF = '<sdf version="1.9"><model name="m"><link name="a"/></model></sdf>'
-ARM = rd.load_urdf(own("arm6"))
-Q, GRAVITY = np.linspace(0.1, 0.6, 6), (0.0, 0.0, -9.81)
+GRAVITY = (0.0, 0.0, -9.81)
 Z6, Q2 = np.zeros(6), np.zeros((3, 6))
 FORCES = np.zeros((ARM.n_bodies, 6))
-
-
-class Entry(NamedTuple):
-    """A place where users pass something in.
-
-    `call` takes it; `valid`: what is right there.
-    """
-
-    call: Callable[[Any], Any]
-    valid: Any
 
 
 def dynamics_entries() -> Iterator[tuple[str, Entry]]:
@@ -250,6 +237,7 @@ def time_entries(dyn: rd.Dynamics) -> Iterator[tuple[str, Entry]]:
 
 
 ENTRIES = {**dict(dynamics_entries()), **dict(other_entries())}
+ENTRIES |= {name: entry for entries in hostile_entries.ENTRIES for name, entry in entries()}
 
 
 def outcome(entry: Entry, thing: Any) -> str:
@@ -285,13 +273,17 @@ COMMON = (
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_only_errors_of_our_own_come_out(name: str) -> None:
     valid = ENTRIES[name].valid
     attack(name, hostile.liars(valid))
     attack(name, hostile.metaclasses())
     attack(name, hostile.endless())
     attack(name, hostile.raisers(valid, (RuntimeError,), COMMON))
+    members = hostile.raisers(1.0, (RuntimeError,), ("__getattribute__", "__float__"))
+    attack(name, hostile.inside(itertools.chain(hostile.metaclasses(), members)))
+    if parts := list(hostile.parts(valid)):
+        attack(name, iter(parts))
 
 
 @pytest.mark.nightly
