@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -863,9 +864,7 @@ class Reader:
         results: list[tuple[Edge, Any]] = []
         self.calls.append(_Call(source, results))
         *body, last = source.body
-        single = isinstance(last, ast.Return) and not any(
-            isinstance(each, ast.Return) for part in body for each in ast.walk(part)
-        )
+        single = isinstance(last, ast.Return) and not any(map(_returns, body))
         result = None
         if single:
             assert isinstance(last, ast.Return)
@@ -927,15 +926,28 @@ def _marks(variable: Any) -> list[int]:
 
 def _stored_names(body: Iterable[ast.stmt], variables: Variables) -> list[str]:
     """Names that statements change: variables, and lists of which an entry is set."""
-    found: dict[str, None] = {}
-    for part in body:
-        for each in ast.walk(part):
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                found[each.id] = None
-            elif isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store):
-                inner: ast.expr = each
-                while isinstance(inner, ast.Subscript):
-                    inner = inner.value
-                if isinstance(inner, ast.Name) and isinstance(variables.get(inner.id), list):
-                    found[inner.id] = None
-    return list(found)
+    stores = [each for part in body for each in _stores(part)]
+    names = [name for name, entry in stores if not entry or isinstance(variables.get(name), list)]
+    return list(dict.fromkeys(names))
+
+
+@cache
+def _stores(statement: ast.stmt) -> list[tuple[str, bool]]:
+    """Names that a statement stores to, and whether to an entry."""
+    found: list[tuple[str, bool]] = []
+    for each in ast.walk(statement):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+            found.append((each.id, False))
+        elif isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store):
+            inner: ast.expr = each
+            while isinstance(inner, ast.Subscript):
+                inner = inner.value
+            if isinstance(inner, ast.Name):
+                found.append((inner.id, True))
+    return found
+
+
+@cache
+def _returns(statement: ast.stmt) -> bool:
+    """Whether there is a return in a statement."""
+    return any(isinstance(each, ast.Return) for each in ast.walk(statement))
