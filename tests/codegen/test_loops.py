@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import inspect
 
 import numpy as np
 import pytest
@@ -61,6 +62,7 @@ from robodyn.codegen.loops.language import (
     wrapped,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.source import function_text
 
 # Two vectors of 16 bytes, whatever the processor.
 TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Number("i64", 2)}
@@ -467,6 +469,9 @@ def test_instructions_of_processors():
     module.export(pausing)
     assert "call void @llvm.x86.sse2.pause()\n" in module.text()
     assert "call void @llvm.aarch64.hint(i32 1)\n" in module.text()
+def test_the_text_of_a_function_ends_where_the_function_does():
+    for function in (helper, control.function, registers.function, known_as, function_text):
+        assert function_text(function).rstrip() == inspect.getsource(function).rstrip()
 
 
 def test_what_is_known_leaves_no_trace():
