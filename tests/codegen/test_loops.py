@@ -469,6 +469,8 @@ def test_instructions_of_processors():
     module.export(pausing)
     assert "call void @llvm.x86.sse2.pause()\n" in module.text()
     assert "call void @llvm.aarch64.hint(i32 1)\n" in module.text()
+
+
 def test_the_text_of_a_function_ends_where_the_function_does():
     for function in (helper, control.function, registers.function, known_as, function_text):
         assert function_text(function).rstrip() == inspect.getsource(function).rstrip()
