@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from robodyn.codegen.llvm.vectors import VectorType, declarations
 from robodyn.codegen.loops.blocks import Number
@@ -36,13 +36,16 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import Module
 
+if TYPE_CHECKING:
+    Row: TypeAlias = Vector
+    Unaligned: TypeAlias = Scalar
+else:
 
-class Row(Vector):
-    """A vector that is aligned to nothing."""
+    class Row:
+        """A vector that is aligned to nothing."""
 
-
-class Unaligned(Scalar):
-    """A scalar that is aligned to nothing."""
+    class Unaligned:
+        """A scalar that is aligned to nothing."""
 
 
 def types_of(kind: VectorType) -> dict[str, Number]:
@@ -224,7 +227,7 @@ def transposed(rows: Static[list[Any]]) -> list[Any]:
 class Pair(ctypes.Structure):
     """Of `gather`: an entry of the one array, and one of the other."""
 
-    _fields_ = (("source", ctypes.c_int64), ("to", ctypes.c_int64))
+    _fields_ = (("source", ctypes.c_int64), ("target", ctypes.c_int64))
 
 
 @external("subtract")
@@ -250,10 +253,10 @@ def couple(
 
 @external("gather")
 def gather(source: Array[Vector], to: Array[Vector], pairs: Array[Pair], weight: Array[Scalar], count: Word) -> None:
-    """to[pairs[k].to] += weight[k] source[pairs[k].source]."""
+    """to[pairs[k].target] += weight[k] source[pairs[k].source]."""
     for k in range(count):
         pair = pairs[k]
-        at = to + pair.to
+        at = to + pair.target
         at[0] = fma(source[pair.source], spread(Vector, weight[k]), at[0])
 
 
