@@ -38,7 +38,6 @@ from robodyn.codegen.loops.language import (
     convert,
     copy,
     exchange_if,
-    external,
     extracted,
     fma,
     inserted,
@@ -542,27 +541,6 @@ def test_switches(factors):
     words = rng.integers(0, len(factors), 9).tolist()
     both(switching, [9, *words], factors=factors)
     both(switching, [0, *words], factors=factors)
-
-
-@external("doubled")
-def twice_of(a: Word) -> Word:
-    return 2 * a
-
-
-@routine
-def calls_text(w: Array[Word]) -> Word:
-    return twice_of(w[0]) + 1
-
-
-def test_functions_that_are_there_as_text():
-    module = Module(TYPES)
-    module.export(calls_text)
-    text = module.text() + "define internal i64 @doubled(i64 %a) {\n  %b = add i64 %a, %a\n  ret i64 %b\n}\n"
-    code = Code(compile_object(text, host_target(), OPT), host_target())
-    given = np.array([21])
-    found = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address("calls_text"))(given.ctypes.data)
-    assert found == calls_text(Array(given.ctypes.data, language.I64)) == 43
-    assert [*module.outside] == ["doubled"]
 
 
 class Squares(Operator):

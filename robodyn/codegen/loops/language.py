@@ -187,20 +187,6 @@ def routine(function: Callable[P, R]) -> Routine[P, R]:
     return Routine(function)
 
 
-class External(Routine[P, R]):
-    """A function that is already in the module, as text."""
-
-    def __init__(self, function: Callable[P, R], name: str) -> None:
-        super().__init__(function)
-        self.name = name
-
-
-def external(name: str) -> Callable[[Callable[P, R]], External[P, R]]:
-    """Decorate the signature of a function that is in the module as text, under a name; its body is what it does as
-    Python."""
-    return lambda function: External(function, name)
-
-
 class Operator:
     """What is called like a function, and says itself what becomes of it where it is printed: more than the language
     can say."""

@@ -18,7 +18,7 @@ from robodyn.codegen.loops.blocks import (
     Value,
     simplify,
 )
-from robodyn.codegen.loops.language import External, Routine
+from robodyn.codegen.loops.language import Routine
 from robodyn.codegen.loops.primitives import PRIMITIVE_READERS
 from robodyn.codegen.loops.reader import Callees, Reader
 from robodyn.codegen.loops.source import Source, source_of, value_type
@@ -87,7 +87,6 @@ class Module(Callees):
         self._texts: list[str] = []
         self._declared: dict[str, None] = {}
         self._stores_past = False
-        self.outside: dict[str, None] = {}
         """Names of functions that are there as text."""
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
@@ -95,10 +94,6 @@ class Module(Callees):
         with no_collection():
             function, _ = self._function(routine, known, name or routine.__name__, public=True)
         assert function.public, f"{function.name}: others call it already, so it is printed: export it before them"
-
-    def include(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
-        """Have a function, with what is known of its parameters, for other text of the module."""
-        self._function(routine, known, name or routine.__name__, public=False)
 
     def function(self, routine: Routine[..., Any], known: Mapping[str, Any]) -> tuple[Function, Source]:
         """The function of a routine with some parameters known."""
@@ -112,9 +107,6 @@ class Module(Callees):
             source = source_of(routine.function)
             result = None if source.returns is None else _result(source, self.types)
             count = sum(first is routine for first, *_ in self._functions)
-            if isinstance(routine, External):
-                name = routine.name
-                self.outside[name] = None
             found = Function(name or f"{routine.__name__}{f'.{count}' if count else ''}", [], result, public)
             self._functions[key] = found, source
             for parameter, annotation in source.parameters:
@@ -122,10 +114,9 @@ class Module(Callees):
                     assert annotation is not None
                     kind = value_type(annotation, source, self.types)
                     found.parameters.append(Value(kind, f"a.{parameter}"))
-            if not isinstance(routine, External):
-                Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
-                simplify(found)
-                self._texts.append(_Printer(found, self).text())
+            Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
+            simplify(found)
+            self._texts.append(_Printer(found, self).text())
         return self._functions[key]
 
     def declare(self, text: str) -> None:
@@ -149,18 +140,6 @@ class Module(Callees):
         """What a store says that goes past the caches."""
         self._stores_past = True
         return ", !nontemporal !0"
-
-
-def joined(*texts: str) -> str:
-    """Parts of a module as one: what several of them declare is declared once."""
-    declared: dict[str, None] = {}
-    others = []
-    for line in "".join(texts).splitlines(keepends=True):
-        if line.startswith("declare "):
-            declared[line] = None
-        else:
-            others.append(line)
-    return "".join((*declared, *others))
 
 
 def _fact(value: Any) -> object:

@@ -248,10 +248,13 @@ def stage_outputs(
 ) -> None:
     """Vectors to outputs."""
     for k, name in module.written:
-        diagonal = module.diagonal(name)
-        if diagonal is not None:
-            added, add = diagonal
-            add(vectors(bases, "out " + name, module), base(bases, added, module), number(bases, "nv", module))
+        added = module.diagonal(name)
+        if added is not None:
+            matrix, nv = vectors(bases, "out " + name, module), number(bases, "nv", module)
+            if added in module.model_arrays:
+                runtime.add_diagonal(matrix, scalars(bases, added, module), nv)
+            else:
+                runtime.add_given_diagonal(matrix, vectors(bases, added, module), nv)
         if name in module.gathered_whole:
             gather_entries(bases, 0, number(bases, "n_gather " + name, module), module, name)
         if name not in module.direct.values():
@@ -352,15 +355,13 @@ class RolledModule(RolledLayout):
                 found.append((f"out {name}", size))
         return found
 
-    def diagonal(self, name: str) -> tuple[str, Routine[..., None]] | None:
-        """What is added on the diagonal of an output, and by what: the model's own numbers, or those of an input."""
+    def diagonal(self, name: str) -> str | None:
+        """The array that is added on the diagonal of an output: of the model's own numbers, or of an input."""
         output = self.algorithm.outputs[name]
         added = output.diagonal if isinstance(output, PairOutput) else None
         if added in self.inputs:
-            return f"{'raw' if added in self.raw else 'in'} {added}", runtime.add_given_diagonal
-        if added == "damping" or (added == "armature" and self.traits.armature):
-            return f"own_{added}", runtime.add_diagonal
-        return None
+            return f"{'raw' if added in self.raw else 'in'} {added}"
+        return f"own_{added}" if added == "damping" or (added == "armature" and self.traits.armature) else None
 
     def gathered_field(self, name: str) -> str:
         """The array of whose entries an output is made."""

@@ -41,7 +41,7 @@ from robodyn.codegen.loops.language import (
 class Pair(ctypes.Structure):
     """Where a sum reads, and what it is added to."""
 
-    _fields_ = (("source", ctypes.c_int64), ("to", ctypes.c_int64))
+    _fields_ = (("source", ctypes.c_int64), ("target", ctypes.c_int64))
 
 
 def types_of(kind: VectorType) -> dict[str, Number]:
@@ -199,10 +199,10 @@ def couple(
 
 @routine
 def gather(source: Array[Loose], to: Array[Loose], pairs: Array[Pair], weight: Array[LooseScalar], count: Word) -> None:
-    """to[pairs[k].to] += weight[k] source[pairs[k].source]."""
+    """to[pairs[k].target] += weight[k] source[pairs[k].source]."""
     for k in range(count):
         pair = pairs[k]
-        at = pair.to
+        at = pair.target
         to[at] = fma(source[pair.source], spread(Vector, weight[k]), to[at])
 
 
