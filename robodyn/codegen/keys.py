@@ -196,7 +196,7 @@ def printed(facts: object, make: Callable[[], str]) -> str:
         if name not in _PRINTED:
             _PRINTED[name] = make()
             if key is not None:
-                cache.put(key, _PRINTED[name].encode(), "text of loops")
+                cache.put(key, _PRINTED[name].encode(), "robodyn text")
     return _PRINTED[name]
 
 

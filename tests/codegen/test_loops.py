@@ -63,6 +63,7 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import Module
 from robodyn.codegen.loops.source import function_text
+from robodyn.errors import UnavailableError
 
 # Two vectors of 16 bytes, whatever the processor.
 TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Number("i64", 2)}
@@ -654,3 +655,10 @@ def test_what_cannot_be_printed_is_refused(function, message):
         module = Module(TYPES)
         module.export(function, "other")
         assert "define i64 @other(ptr %a.w, i1 %a.flag, ptr %a.at)" in module.text()
+
+
+def test_functions_without_a_text_are_refused_by_name():
+    functions: dict = {"Word": Word, "Array": Array}
+    exec(compile("def unread(w: Array[Word]) -> Word:\n    return w[0]\n", "/nowhere/unread.py", "exec"), functions)
+    with pytest.raises(UnavailableError, match=r"/nowhere/unread\.py cannot be read: .*'unread'"):
+        Module(TYPES).export(routine(functions["unread"]))

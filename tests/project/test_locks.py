@@ -20,6 +20,8 @@ ALLOWED = {
     ("engines/cpu/threads/pool.py", "_run_futures", "ThreadPoolExecutor"): "made anew in the child",
     ("engines/scan/algorithms/hybrid_abia.py", "*", "ThreadPoolExecutor"): "lives as long as a call",
     ("engines/gpu/device.py", "*", "ThreadPoolExecutor"): "lives as long as a call",
+    ("codegen/loops/gpu.py", "run_blocks", "Barrier"): "lives as long as a call",
+    ("codegen/loops/gpu.py", "run_blocks", "Lock"): "lives as long as a call",
     ("viewer/view.py", "__init__", "Event"): "of a view, whose server and threads are not in the child either",
 }
 """By file, the function that makes it ("" for module and class level, "*" for any), and kind: why it may."""

@@ -13,6 +13,7 @@ Python as well: memory is real then, vectors are arrays of NumPy's.
 from __future__ import annotations
 
 import ctypes
+import linecache
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -183,7 +184,9 @@ class Routine(Generic[P, R]):
 
 
 def routine(function: Callable[P, R]) -> Routine[P, R]:
-    """Decorate what is a function of its own where it is printed."""
+    """Decorate what is a function of its own where it is printed. Its file is read now: later it may have changed, or
+    there may be no file descriptor left."""
+    linecache.getlines(function.__code__.co_filename, function.__globals__)
     return Routine(function)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from robodyn.codegen.loops.blocks import Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.language import OWN, struct_of
+from robodyn.errors import UnavailableError
 from robodyn.records import dataclass
 
 
@@ -68,7 +69,12 @@ def function_text(function: FunctionType) -> str:
     ends = [end for _, end, column, _ in code.co_positions() if end is not None and column is not None]
     if not ends:
         return inspect.getsource(function)
-    return "".join(linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 : max(ends)])
+    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 : max(ends)]
+    if not lines:
+        raise UnavailableError(
+            f"{code.co_filename} cannot be read: machine code is made from the text of {function.__name__!r} there"
+        )
+    return "".join(lines)
 
 
 @cache
