@@ -662,3 +662,20 @@ def test_functions_without_a_text_are_refused_by_name():
     exec(compile("def unread(w: Array[Word]) -> Word:\n    return w[0]\n", "/nowhere/unread.py", "exec"), functions)
     with pytest.raises(UnavailableError, match=r"/nowhere/unread\.py cannot be read: .*'unread'"):
         Module(TYPES).export(routine(functions["unread"]))
+
+
+@routine
+def signed_zeros(w: Array[Word]) -> Word:
+    X, x = array(Scalar, w + 1), spread(Scalar, 0.0)
+    if w[0] > 0:
+        x = spread(Scalar, -0.0)
+    X[0] = 1.0 / x
+    X[1] = x * 2.0
+    return w[0]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_zeros_have_signs(first):
+    with np.errstate(divide="ignore"):
+        found, _ = both(signed_zeros, [first, 7, 7])
+    assert np.array(found[1:]).view(np.float64).tolist() == [-np.inf if first else np.inf, 0.0]

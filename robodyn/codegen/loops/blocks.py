@@ -103,7 +103,7 @@ class Value:
 
     def __init__(self, type: Number | Pointer, name: str = "", constant: float | None = None) -> None:
         self.type, self.name, self.constant = type, name, constant
-        self._key = name or (type, constant)
+        self._key = name or (type, repr(constant))  # -0.0 is not 0.0
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name if self.constant is None else self.constant}>"

@@ -485,7 +485,7 @@ class Reader:
                 return MISSING
             return type(first)(self._merged(block, ends, list(entries)) for entries in zip(*each, strict=True))
         if not any(isinstance(other, Value) for other in each):
-            if all(type(other) is type(first) and other == first for other in each):
+            if all(_are_same(other, first) for other in each):
                 return first
             if not all(isinstance(other, (int, bool)) for other in each):
                 return MISSING
@@ -990,6 +990,11 @@ def _copied(variable: Any) -> Any:
     if isinstance(variable, dict):
         return {name: _copied(each) for name, each in variable.items()}
     return [_copied(each) for each in variable] if isinstance(variable, list) else variable
+
+
+def _are_same(a: Any, b: Any) -> bool:
+    """Whether two known values are one; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (not isinstance(a, float) or repr(a) == repr(b))
 
 
 def _marks(variable: Any) -> list[int]:
