@@ -17,8 +17,8 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.language import Array as LoopArray
 from robodyn.codegen.loops.language import bound, struct_of
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu import backends, caches
-from robodyn.engines.cpu.around import Entry
 from robodyn.engines.cpu.chains import lines_code
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
@@ -67,7 +67,7 @@ def run_as_python(kernel: Kernel, arrays: list[np.ndarray], first: int, last: in
 
     def around(table: int, first: int, last: int, scratch: int) -> None:
         with bound(**lines_code.types_of(kind)):
-            lines_code.run(LoopArray(table, struct_of(Entry)), len(arrays), first, last, scratch, kind)
+            lines_code.run(LoopArray(table, struct_of(Argument)), len(arrays), first, last, scratch, kind)
 
     run(kernel, arrays, first, last, batch, around)
 

@@ -15,12 +15,13 @@ from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import Address, Array, Routine, Word, address, array, bound, routine
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines import kept
 from robodyn.engines.cpu.native import entry
 from robodyn.engines.cpu.native.answers import Answers, Input, JointForce
 from robodyn.engines.cpu.native.checks import DOUBLES, SINGLES, checked, finite
 from robodyn.engines.cpu.native.code import read_inputs
-from robodyn.engines.cpu.native.context import AnswerTable, Context, Force, Job, Record
+from robodyn.engines.cpu.native.context import AnswerTable, Context, Force, Job
 from robodyn.engines.cpu.native.forms import context_of
 from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, force
 from robodyn.engines.cpu.native.kept_code import kept_calloc, kept_free, kept_malloc, kept_realloc, kept_release
@@ -107,8 +108,8 @@ def test_a_kernel_between_two_looks_at_numbers():
     answers = Answers(np.dtype(float), shapes, ((2,),), None, None, True, forces=forces)
     lent, given, out = np.zeros((3, 2)), np.array([[1.0, 2.0]] * 3), np.zeros((3, 2))
     rates = np.array([[1.0, -1.0]] * 3)
-    table = (Record * 3)(Record(at(lent), 16), Record(at(rates), 16), Record(at(out), 16))
-    inputs = (Record * 2)(Record(at(given), 16), Record(at(rates), 16))
+    table = (Argument * 3)(Argument(at(lent), 16), Argument(at(rates), 16), Argument(at(out), 16))
+    inputs = (Argument * 2)(Argument(at(given), 16), Argument(at(rates), 16))
 
     @ctypes.CFUNCTYPE(None, WORD, WORD, WORD, WORD)
     def kernel(_: int, first: int, last: int, __: int) -> None:
@@ -127,7 +128,7 @@ def test_a_kernel_between_two_looks_at_numbers():
 
 
 @routine
-def inputs_of(context: Array[Context], arrays: Array[Address], table: Array[Record], given: Array[Record]) -> Word:
+def inputs_of(context: Array[Context], arrays: Array[Address], table: Array[Argument], given: Array[Argument]) -> Word:
     return read_inputs(context, arrays, table, given)
 
 
@@ -145,8 +146,8 @@ def test_inputs_are_read_as_they_are():
                 arguments = (WORD * 3)(id(line), id(grid), id(number))
                 found = []
                 for run in (inputs_of, machine):
-                    tables = (Record * 6)()
-                    table = at(tables, Record)
+                    tables = (Argument * 6)()
+                    table = at(tables, Argument)
                     rows = run(at(answers.context, Context), at(arguments, Address), table, table + 3)
                     assert rows < ONE_STATE or bytes(tables)[:48] == bytes(tables)[48:]
                     found.append((rows, bytes(tables)))
@@ -160,7 +161,7 @@ def test_arrays_of_the_users_are_taken_where_they_fit():
     machine = compiled(adoptable)[0]
     memory = np.zeros(200)
     inputs, first = memory[:20].reshape(5, 4), memory[40:70].reshape(5, 2, 3)
-    table = (Record * 3)(Record(at(inputs), 32), Record(at(first), 48))
+    table = (Argument * 3)(Argument(at(inputs), 32), Argument(at(first), 48))
     locked = np.zeros((5, 2, 3))
     locked.flags.writeable = False
     right = [first, memory[20:50].reshape(5, 2, 3)]
@@ -170,7 +171,7 @@ def test_arrays_of_the_users_are_taken_where_they_fit():
     lines = [memory[20:40].reshape(5, 4), memory[70:90].reshape(5, 4)]
     wanted = [(0, each, True) for each in right] + [(0, each, False) for each in others]
     wanted += [(1, each, True) for each in lines] + [(1, memory[60:80].reshape(5, 4), False)]
-    context, records = at(answers.context, Context), at(table, Record)
+    context, records = at(answers.context, Context), at(table, Argument)
     for k, each, fits in wanted:
         for run in (adoptable, machine):
             assert bool(run(context, records, 5, k, array(PyArray, id(each))) & 1) == fits

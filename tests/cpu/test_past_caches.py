@@ -17,8 +17,8 @@ from robodyn.benchmark.contenders import draw, plain_call
 from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
 from robodyn.codegen.loops.language import Array, bound, struct_of
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu import backends, past_caches, past_caches_code, route
-from robodyn.engines.cpu.around import Entry
 from robodyn.engines.cpu.backends import backend_of
 from robodyn.engines.cpu.chains import lines
 from robodyn.engines.cpu.kernels import Kernel, workspace
@@ -232,7 +232,7 @@ def run_as_python(kernel: Kernel, arrays: list[np.ndarray], first: int, last: in
     """The same with the code around the kernel as Python."""
 
     def around(table: int, first: int, last: int, scratch: int) -> None:
-        entries = Array(table, struct_of(Entry))
+        entries = Array(table, struct_of(Argument))
         with bound(**past_caches_code.TYPES):
             past_caches_code.run(entries, len(arrays), first, last, scratch, streamed=1 << 30, fence="")
 

@@ -16,16 +16,11 @@ from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loops.language import Address, Array, Static, Word, array, call, load_atomic, place, routine
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.kernels import Maker
 
 MAX_ARRAYS = 16
 """Arrays of a kernel at most."""
-
-
-class Entry(ctypes.Structure):
-    """An array in a kernel's table: the address of its rows, and the bytes from one row to the next."""
-
-    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
 
 
 class Descriptor(ctypes.Structure):
@@ -36,7 +31,7 @@ class Descriptor(ctypes.Structure):
 
 
 @routine
-def kernel(table: Array[Entry], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
+def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
     """The kernel of so many arrays."""
     descriptor = array(Descriptor, table[arrays].data)
     run = load_atomic(place(descriptor, "run"), "monotonic")  # another thread may replace it

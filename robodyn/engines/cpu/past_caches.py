@@ -27,8 +27,9 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import streams
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.loops.table import Argument
 from robodyn.codegen.x86.memory import LoadedImage
-from robodyn.engines.cpu.around import MAX_ARRAYS, Around, Entry
+from robodyn.engines.cpu.around import MAX_ARRAYS, Around
 from robodyn.engines.cpu.backends import BUFFER_BYTES, begins_with_pages, copies_slowly
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
 from robodyn.engines.cpu.past_caches_code import LINE, MAX_PAIRS, PAGE, WORDS, BufferDescriptor, Result, module_text
@@ -68,7 +69,7 @@ class _Wrapped:
             one = _lines(rows * each) + 3 * LINE
             end += 2 * PAGE + (2 * _pages(width * each + 4 * LINE) if large and vectors == 1 else one)
         self.workspace_bytes = kernel.workspace_bytes if claims else end
-        entries = [Entry(*pair) for pair in zip(words[0::2], words[1::2], strict=True)]
+        entries = [Argument(*pair) for pair in zip(words[0::2], words[1::2], strict=True)]
         self.descriptor = BufferDescriptor(
             kernel=kernel.address,
             large=large,
@@ -80,7 +81,7 @@ class _Wrapped:
             width=width,
             vector_bytes=vector_bytes,
             results=(Result * len(results))(*results),
-            constants=(Entry * len(entries))(*entries),
+            constants=(Argument * len(entries))(*entries),
             constant_count=len(entries),
         )
         self._kernel = kernel

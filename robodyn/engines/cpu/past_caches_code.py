@@ -25,7 +25,8 @@ from robodyn.codegen.loops.language import (
     stream,
 )
 from robodyn.codegen.loops.llvm import Module
-from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, Entry, export_kernels
+from robodyn.codegen.loops.table import Argument
+from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, export_kernels
 
 LINE, PAGE = 64, 4096
 """Bytes of a line of the caches, and of a page."""
@@ -85,7 +86,7 @@ class BufferDescriptor(Descriptor):
         ("width", ctypes.c_int64),
         ("vector_bytes", ctypes.c_int64),
         ("results", ctypes.POINTER(Result)),
-        ("constants", ctypes.POINTER(Entry)),
+        ("constants", ctypes.POINTER(Argument)),
         ("constant_count", ctypes.c_int64),
     )
 
@@ -110,7 +111,7 @@ class Output(ctypes.Structure):
 
 @routine
 def run(
-    table: Array[Entry],
+    table: Array[Argument],
     arrays: Word,
     first: Word,
     last: Word,
@@ -132,7 +133,7 @@ def run(
     descriptor = array(BufferDescriptor, table[arrays].data)
     batch = table[arrays].stride
     count = arrays - descriptor.inputs
-    own = local(Entry, MAX_ARRAYS + MAX_PAIRS)
+    own = local(Argument, MAX_ARRAYS + MAX_PAIRS)
     copy_entries(own, table, arrays)
     copy_entries(own + arrays, descriptor.constants, descriptor.constant_count)
     moved = descriptor.moved_bytes * batch
@@ -153,14 +154,14 @@ def run(
         processor(fence)  # others may read the rows then
 
 
-def copy_entries(to: Array[Entry], source: Array[Entry], count: Word) -> None:
+def copy_entries(to: Array[Argument], source: Array[Argument], count: Word) -> None:
     """Copy entries of a table."""
     for k in range(count):
         to[k].data = source[k].data
         to[k].stride = source[k].stride
 
 
-def are_dense(entries: Array[Entry], results: Array[Result], count: Word) -> Flag:
+def are_dense(entries: Array[Argument], results: Array[Result], count: Word) -> Flag:
     """Whether all results are rows without gaps between them, at addresses of words of four bytes."""
     dense = True
     for k in range(count):
@@ -169,7 +170,11 @@ def are_dense(entries: Array[Entry], results: Array[Result], count: Word) -> Fla
 
 
 def find_outputs(
-    outputs: Array[Output], entries: Array[Entry], descriptor: Array[BufferDescriptor], count: Word, workspace: Address
+    outputs: Array[Output],
+    entries: Array[Argument],
+    descriptor: Array[BufferDescriptor],
+    count: Word,
+    workspace: Address,
 ) -> None:
     """Fill in the results of this call."""
     for k in range(count):
@@ -208,7 +213,7 @@ def buffer_of(output: Array[Output], row: Word, turn: Word) -> Word:
 
 
 @routine
-def aim(own: Array[Entry], outputs: Array[Output], count: Word, row: Word, turn: Word) -> None:
+def aim(own: Array[Argument], outputs: Array[Output], count: Word, row: Word, turn: Word) -> None:
     """Have the kernel write results to the buffers for rows from `row` on; `own`: their entries in its table."""
     for k in range(count):
         own[k].data = buffer_of(outputs + k, row, turn) - outputs[k].row_bytes * row
@@ -244,7 +249,7 @@ def copy_lines(to: Word, source: Word, size: Word) -> None:
 
 
 def copy_in_turns(
-    own: Array[Entry],
+    own: Array[Argument],
     outputs: Array[Output],
     descriptor: Array[BufferDescriptor],
     count: Word,
@@ -264,7 +269,7 @@ def copy_in_turns(
 
 
 def copy_on_the_way(
-    own: Array[Entry],
+    own: Array[Argument],
     arrays: Word,
     outputs: Array[Output],
     descriptor: Array[BufferDescriptor],

@@ -36,9 +36,10 @@ from robodyn.codegen.loops.language import (
     routine,
 )
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.table import Argument
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
 from robodyn.codegen.x86.lines import MAX_ARRAYS as MAX_RESULTS
-from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, Entry, export_kernels
+from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, export_kernels
 
 _MAX_ROW_BYTES = 1 << 11
 """Of an input whose next rows are fetched."""
@@ -143,7 +144,7 @@ class Rows(ctypes.Structure):
 
 @routine
 def run(
-    table: Array[Entry], arrays: Word, first: Word, last: Word, workspace: Address, kind: Static[VectorType]
+    table: Array[Argument], arrays: Word, first: Word, last: Word, workspace: Address, kind: Static[VectorType]
 ) -> None:
     """Compute some rows of a batch.
 
@@ -157,8 +158,8 @@ def run(
     """
     descriptor = array(LineDescriptor, table[arrays].data)
     batch, inputs = table[arrays].stride, descriptor.inputs
-    own = local(Entry, MAX_ARRAYS + 1)
-    copy(own, table, ctypes.sizeof(Entry) * arrays)
+    own = local(Argument, MAX_ARRAYS + 1)
+    copy(own, table, ctypes.sizeof(Argument) * arrays)
     dense = are_dense(table + inputs, descriptor.results, arrays - inputs, kind)
     size, left = descriptor.row_bytes * batch, last - first
     large = size > descriptor.large_bytes
@@ -183,7 +184,7 @@ def line_of(kind: Static[VectorType]) -> int:
     return LINE // kind.itemsize
 
 
-def are_dense(entries: Array[Entry], results: Array[Result], count: Word, kind: Static[VectorType]) -> Flag:
+def are_dense(entries: Array[Argument], results: Array[Result], count: Word, kind: Static[VectorType]) -> Flag:
     """Whether all results are rows without gaps between them, at addresses of numbers."""
     dense = True
     for k in range(count):
@@ -193,8 +194,8 @@ def are_dense(entries: Array[Entry], results: Array[Result], count: Word, kind: 
 
 @routine
 def compute(
-    own: Array[Entry],
-    table: Array[Entry],
+    own: Array[Argument],
+    table: Array[Argument],
     arrays: Word,
     descriptor: Array[LineDescriptor],
     rows: Array[Rows],
@@ -273,7 +274,7 @@ def first_row(rows: Array[Rows], i: Word, kind: Static[VectorType]) -> Word:
     return found
 
 
-def aim(own: Array[Entry], table: Array[Entry], inputs: Word, row: Word, apart: Word) -> None:
+def aim(own: Array[Argument], table: Array[Argument], inputs: Word, row: Word, apart: Word) -> None:
     """Have the program read a vector of rows, each so many behind the one before."""
     for k in range(inputs):
         stride = table[k].stride
@@ -281,7 +282,7 @@ def aim(own: Array[Entry], table: Array[Entry], inputs: Word, row: Word, apart: 
         own[k].stride = stride * apart
 
 
-def fetch_rows(table: Array[Entry], inputs: Word, row: Word, apart: Word, width: Word) -> None:
+def fetch_rows(table: Array[Argument], inputs: Word, row: Word, apart: Word, width: Word) -> None:
     """Begin to bring a vector of rows of the inputs to the cache."""
     for k in range(inputs):
         stride = table[k].stride

@@ -21,7 +21,8 @@ from robodyn.codegen.loops.language import (
     spread,
     store_atomic,
 )
-from robodyn.engines.cpu.native.context import Context, Job, Record
+from robodyn.codegen.loops.table import Argument
+from robodyn.engines.cpu.native.context import Context, Job
 from robodyn.engines.cpu.native.joint_forces import row, worked
 
 DOUBLES, SINGLES = Number("double", 8, align=1), Number("float", 16, align=1)
@@ -55,7 +56,7 @@ def finite(data: Address, count: Word, vector: Static[Any]) -> Flag:
 
 
 @routine
-def rows_finite(record: Array[Record], columns: Word, first: Word, last: Word, itemsize: Word) -> Flag:
+def rows_finite(record: Array[Argument], columns: Word, first: Word, last: Word, itemsize: Word) -> Flag:
     """Whether all numbers of some rows of an array are finite."""
     start = row(record, first)
     count = (1 if record.stride == 0 else last - first) * columns
@@ -65,7 +66,9 @@ def rows_finite(record: Array[Record], columns: Word, first: Word, last: Word, i
 
 
 @routine
-def all_finite(context: Array[Context], table: Array[Record], begin: Word, end: Word, first: Word, last: Word) -> Flag:
+def all_finite(
+    context: Array[Context], table: Array[Argument], begin: Word, end: Word, first: Word, last: Word
+) -> Flag:
     """Whether all numbers of some rows are finite, of arrays `begin` to `end - 1` of a table."""
     itemsize = context.itemsize
     return all(rows_finite(table + i, context.columns[i], first, last, itemsize) for i in range(begin, end))

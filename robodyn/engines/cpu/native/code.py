@@ -21,6 +21,7 @@ from robodyn.codegen.loops.language import (
     routine,
     store_atomic,
 )
+from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.native.checks import checked
 from robodyn.engines.cpu.native.context import (
     MAX_CONSTANTS,
@@ -29,7 +30,6 @@ from robodyn.engines.cpu.native.context import (
     Context,
     Job,
     Known,
-    Record,
     Version,
 )
 from robodyn.engines.cpu.native.joint_forces import worked
@@ -57,7 +57,7 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
         arrays: those of the question, by their places.
         targets: where the user's array for the result stands, or their tuple; null without `out=`.
     """
-    table, given = local(Record, _MAX_RECORDS), local(Record, MAX_INPUTS)
+    table, given = local(Argument, _MAX_RECORDS), local(Argument, MAX_INPUTS)
     rows = read_inputs(context, arrays, table, given)
     if rows == _UNREADABLE or not is_known(context, given, rows):
         return LEFT
@@ -91,7 +91,9 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
     return bundled(context, results, numbers)
 
 
-def read_inputs(context: Array[Context], arrays: Array[Address], table: Array[Record], given: Array[Record]) -> Word:
+def read_inputs(
+    context: Array[Context], arrays: Array[Address], table: Array[Argument], given: Array[Argument]
+) -> Word:
     """Enter the inputs in two tables; the rows that they have, or `ONE_STATE`, or `_UNREADABLE`."""
     rows, itemsize = ONE_STATE, context.itemsize
     for i in range(context.inputs):
@@ -136,7 +138,7 @@ def has_dtype(context: Array[Context], given: Array[PyArray]) -> Flag:
     return bool(descr.type == context.descr_type and descr.byteorder == _NATIVE)
 
 
-def is_known(context: Array[Context], given: Array[Record], rows: Word) -> Flag:
+def is_known(context: Array[Context], given: Array[Argument], rows: Word) -> Flag:
     """Whether one of the inputs is what answers are known for, if they are not for everything."""
     known, i = array(Known, context.known), context.known_input
     if known == NULL:
@@ -162,7 +164,7 @@ def team(context: Array[Context]) -> Address:
     return LEFT if parallel == NULL else parallel
 
 
-def enter(context: Array[Context], table: Array[Record], i: Word, data: Address) -> Word:
+def enter(context: Array[Context], table: Array[Argument], i: Word, data: Address) -> Word:
     """Enter an array that has all rows, one behind the other; bytes of a row."""
     record = table + i
     stride: Word = context.columns[i] * context.itemsize
@@ -172,7 +174,7 @@ def enter(context: Array[Context], table: Array[Record], i: Word, data: Address)
 
 def enter_results(
     context: Array[Context],
-    table: Array[Record],
+    table: Array[Argument],
     results: Array[Address],
     numbers: Array[Word],
     rows: Word,
@@ -222,8 +224,8 @@ def enter_constants(version: Array[Version], words: Array[Word], count: Word, la
 def computed(
     context: Array[Context],
     version: Array[Version],
-    table: Array[Record],
-    given: Array[Record],
+    table: Array[Argument],
+    given: Array[Argument],
     rows: Word,
     count: Word,
     parallel: Address,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 
+from robodyn.codegen.loops.table import Argument
+
 MAX_INPUTS = 8
 MAX_OUTPUTS = 4
 MAX_FORCES = 2
@@ -20,12 +22,6 @@ MAX_TRAILING = 4
 MAX_CONSTANTS = 104
 """Words of a kernel's table behind its inputs and outputs."""
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
-
-
-class Record(ctypes.Structure):
-    """An array in a kernel's table."""
-
-    _fields_ = (("data", _POINTER), ("stride", _WORD))  # bytes from row to row: 0 where all are the same
 
 
 class Version(ctypes.Structure):
@@ -119,8 +115,8 @@ class Job(ctypes.Structure):
     _fields_ = (
         ("context", ctypes.POINTER(Context)),
         ("kernel", _POINTER),  # the query's,
-        ("table", ctypes.POINTER(Record)),  # and its table
-        ("given", ctypes.POINTER(Record)),  # inputs as they came
+        ("table", ctypes.POINTER(Argument)),  # and its table
+        ("given", ctypes.POINTER(Argument)),  # inputs as they came
         ("bad", ctypes.c_int32),  # becomes 1 where a number is not finite
     )
 

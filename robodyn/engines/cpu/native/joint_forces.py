@@ -6,7 +6,8 @@ from typing import Any
 
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import Address, Array, Flag, Static, Word, array, call, chosen, convert, routine
-from robodyn.engines.cpu.native.context import Force, Job, Record
+from robodyn.codegen.loops.table import Argument
+from robodyn.engines.cpu.native.context import Force, Job
 
 DOUBLE, SINGLE = Number("double", align=1), Number("float", align=1)
 """Numbers of users' arrays, which may be anywhere."""
@@ -24,7 +25,7 @@ def force(to: Address, source: Address, rates: Address, law: Array[Force], sign:
         after[i * step] = before[i * step] + (damping[i] * rate + friction[i] * direction) * factor
 
 
-def row(record: Array[Record], number: Word) -> Address:
+def row(record: Array[Argument], number: Word) -> Address:
     """Where a row of an array is."""
     at: Address = record.data + record.stride * number
     return at

@@ -15,7 +15,8 @@ from robodyn.codegen.loops.language import (
     routine,
     unsigned_less,
 )
-from robodyn.engines.cpu.native.context import MAX_TRAILING, Context, Record
+from robodyn.codegen.loops.table import Argument
+from robodyn.engines.cpu.native.context import MAX_TRAILING, Context
 from robodyn.engines.cpu.native.objects import PyArray
 from robodyn.engines.kept import FROM_BYTES
 
@@ -25,7 +26,7 @@ _WRITEABLE_CONTIGUOUS = 0x0401  # NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS
 
 
 @routine
-def adoptable(context: Array[Context], table: Array[Record], rows: Word, k: Word, wanted: Array[PyArray]) -> Flag:
+def adoptable(context: Array[Context], table: Array[Argument], rows: Word, k: Word, wanted: Array[PyArray]) -> Flag:
     """Whether an array can take output k: it is of the right type and shape, C-contiguous and writeable, and shares no
     memory with the arrays before it in the table."""
     count, axes = (1, 0) if rows == ONE_STATE else (rows, 1)
