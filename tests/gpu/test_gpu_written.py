@@ -32,15 +32,12 @@ from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
 from robodyn.engines.gpu.written import kernel_source, several
 from robodyn.engines.scan.cuda.branch_elimination import branch_kernel, eliminate_level, solve_level
-from robodyn.engines.scan.cuda.elimination import KERNELS, Shape, elimination_kernel
 from robodyn.engines.scan.cuda.pairs import pair_kernel, pair_list, pair_matrix
 from robodyn.engines.scan.cuda.steps import move_kernel, scan_move, scan_step, step_kernel
-from robodyn.engines.scan.cuda.systems import column_steps, plan, tiles
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import body_force
 from robodyn.engines.scan.trees.branches import Branches
 from robodyn.engines.scan.trees.pairs import entry_of
-from robodyn.engines.scan.trees.prefix_scans import Segments
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 DOUBLE = np.dtype(np.float64)
@@ -238,25 +235,3 @@ def test_moves(putting: int) -> None:
         np.testing.assert_array_equal(found[:, places], source)
     else:
         np.testing.assert_array_equal(found, source[:, places])
-
-
-@on_host
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernels_of_elimination(name: str) -> None:
-    k, columns, batch, segments = 2, 1, 2, Segments([5, 5, 9])
-    n, how = segments.n, plan(segments)
-    rng = np.random.default_rng(8)
-    sizes = {"diagonal": k * k, "coupling": k * k, "diagonal_left": k * k, "coupling_left": k * k}
-    sizes["found"] = 2 * k * k + k * columns + k
-    programs = column_steps(k)
-    source = elimination_kernel(name, programs, k, columns, DOUBLE)
-    arrays = [rng.uniform(1, 2, (sizes.get(each, k * columns), n, batch)) for each in source.inputs]
-    arrays[0] += 4.0 * (np.arange(k * k) % (k + 1) == 0)[: len(arrays[0]), None, None]
-    arrays += [np.full((sizes.get(each, k * columns), n, batch), 7.0) for each in source.outputs]
-    constants = (how.order, how.groups) if name == "solve_tiles" else (segments.position, segments.left)
-    numbers = {"solve_tiles": [batch, tiles(how.groups, batch)], "residual_blocks": [batch]}.get(name, [batch, 2])
-    shape = Shape(k, columns, **{each: Straight(each, program, DOUBLE) for each, program in programs.items()})
-    given = [*arrays, *(np.ascontiguousarray(each, np.int64) for each in constants)]
-    found = same(source, KERNELS[name][0], given, n, numbers, shape=shape)
-    for left in found[len(source.inputs) : len(arrays)]:
-        assert np.isfinite(left).all() and not (left == 7.0).any()

@@ -19,15 +19,13 @@ from robodyn.tracing.program import Port, Program
 
 
 class Straight(Printed):
-    """A program as a function of arrays: its inputs, and its one output, which may be one of them, or arrays for parts
-    of it. Behind them stands how far the scalars of each array lie apart, or one number for all; nothing where they are
-    neighbours.
+    """A program as a function of arrays: its inputs, and its one output, which may be one of them. Behind them stands
+    how far the scalars of each array lie apart, or one number for all; nothing where they are neighbours.
 
     Args:
         name: of the function.
         program: what it computes.
         dtype: of scalars.
-        parts: scalars of the output in each array, where there are several.
         value: whether the output is one scalar, and the function's result.
         inline: whether it becomes a part of its callers.
         reads: when inputs are read: "first", all of them; "once", each when it is needed first, as all at once may fill
@@ -40,7 +38,6 @@ class Straight(Printed):
         program: Program,
         dtype: np.dtype[Any],
         *,
-        parts: Sequence[int] = (),
         value: bool = False,
         inline: bool = True,
         reads: str = "once",
@@ -48,10 +45,7 @@ class Straight(Printed):
         self.name, self.program, self.scalar = name, program, SCALARS[dtype.name]
         self.inline, self.reads = inline, reads
         self.result = Number(self.scalar) if value else None
-        outs = [f"out{k}" for k in range(len(parts))] or ["out"] * (not value)
-        self._ports = [port.name for port in program.inputs] + outs
-        sizes = zip(outs, parts or [program.outputs[0].size] * (not value), strict=True)
-        self._places = [(out, k) for out, size in sizes for k in range(size)]
+        self._ports = [port.name for port in program.inputs] + ["out"] * (not value)
         turning = program.counts.get("sin") or program.counts.get("cos")
         self.needs = FUSED + (sincos.text(self.scalar) if turning else "")
 
@@ -73,9 +67,8 @@ class Straight(Printed):
         found = self.program.evaluate(given)[port.name].ravel()
         if self.result is not None:
             return found[0]
-        arrays = dict(zip(self._ports, arguments, strict=False))
-        for (out, k), value in zip(self._places, found, strict=True):
-            arrays[out][k * apart[out]] = value
+        for k, value in enumerate(found):
+            arguments[len(self._ports) - 1][k * apart["out"]] = value
         return None
 
     def definition(self, name: str, arguments: Sequence[Any]) -> str:
@@ -89,9 +82,9 @@ class Straight(Printed):
             return f"{port}[{f'{k} * {one}' if isinstance(apart[port], Term) else k * apart[port]}]"
 
         def place(port: Port, k: int) -> str:
-            if port.name == "out":
-                return "out" if self.result is not None else entry(*self._places[k])
-            return entry(port.name, k) if self.reads == "always" else f"{port.name}_{k}"
+            if port.name == "out" and self.result is not None:
+                return "out"
+            return entry(port.name, k) if port.name == "out" or self.reads == "always" else f"{port.name}_{k}"
 
         body = Body(in_short_order(self.program), CudaDialect(self.scalar), place, len(self.program.nodes) + 1)
         (statements,) = body.parts()

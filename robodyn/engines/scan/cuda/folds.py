@@ -7,23 +7,25 @@ freedom are (size, n, batch), with any strides.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from robodyn.codegen.loops.gpu import WARP, all_threads, barrier, first_work, pool, thread, unrolled
-from robodyn.codegen.loops.language import Array, Scalar, Static, Word, local, routine
-from robodyn.codegen.loops.source import MISSING
-from robodyn.engines.gpu.copies import arrived, ask, asked
-from robodyn.engines.gpu.source import KernelSource
-from robodyn.engines.gpu.straight import Straight
-from robodyn.engines.gpu.written import kernel_source, several
-from robodyn.engines.scan.cuda.steps import Strides
+from robodyn.codegen.c_body import Body
+from robodyn.codegen.ordering import in_short_order
+from robodyn.engines.gpu.dialect import FUSED, CudaDialect
+from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.engines.scan.cuda.steps import BEGIN, head_of, parameters_of, strides_of
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.folds import Fold
 from robodyn.joints import KINDS
-from robodyn.records import dataclass
-from robodyn.tracing.program import Program
+from robodyn.tracing.program import Port, Program
+
+_INDICES = ("sources", "bodies", "starts", "lengths", "kinds", "dofs")
+"""Which of `before` stretches have at first; bodies along paths; where stretches start among them, and their lengths;
+of bodies the joint's kind, and its first degree of freedom."""
+_HUNG = ("hung_first", "hung")
+"""Of bodies where they start in the list of paths that hang on them, and that list."""
 
 STAGES = 4
 """Bodies whose data are on their way to a thread, that which it works on included: memory takes longer to answer than a
@@ -36,321 +38,253 @@ stage alone always has room in what every GPU gives."""
 _HANDED = ("before", "hanging")
 """What levels have from others."""
 
+_TEXT = """\
+{fused}
+typedef {scalar} T;
+typedef long long I;
+enum {{ SIZE = {size}, STAGES = {stages}, NEAR = {near}, LANES = {threads} }};
 
-@dataclass(frozen=True)
-class Step:
-    """What a fold does at a joint of a kind: the kind's number, the program, and what it reads beside the carry: input,
-    scalar, and where that is among a lane's in shared memory, or -1."""
+/* Copies on their way to shared memory; one more group of them; wait for all but the last groups. */
+static __device__ __forceinline__ void ask(T* to, const T* from)
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(T)) : "memory");
+#else
+    *to = *from;
+#endif
+}}
+static __device__ __forceinline__ void asked()
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}}
+static __device__ __forceinline__ void arrived()
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+#endif
+}}
 
-    code: int
-    program: Straight
-    reads: tuple[tuple[int, int, int], ...]
+{head}
+{{
+    extern __shared__ T pool[];
+{turns}
+        const I stretch = k / batch, row = k % batch, length = lengths[stretch];
+        const I* const path = bodies + starts[stretch];
+        const I asked_for = sources[stretch], source = asked_for < 0 ? asked_for + many : asked_for;
+        T carry[SIZE], next[SIZE];
+#pragma unroll
+        for (int s = 0; s < SIZE; s++)
+            carry[s] = before[s * before_scalar + source * before_element + row * before_row];
+        /* A lane reads what it has asked for itself: there is nobody to wait for. */
+        auto fetch = [&](I step, I body) {{
+            T* const to = pool + (step % STAGES) * (NEAR * LANES) + threadIdx.x;
+            const I dof = {dof};
+{fetches}
+        }};
+        for (I step = 0; step < STAGES - 1; step++) {{
+            if (step < length)
+                fetch(step, path[{place}]);
+            asked();
+        }}
+        /* Indices are asked for a step early. */
+        I step = STAGES - 1, ahead = step < length ? path[{place}] : 0, body = 0;
+        step = 0;
+        if (length > 0)
+            body = path[{place}];
+        for (; step < length; step++) {{
+            if (step + STAGES - 1 < length)
+                fetch(step + STAGES - 1, ahead);
+            asked();
+            const I dof = {dof}, last = length - 1;
+            const I next_body = step + 1 < length ? path[{following}] : body;
+            ahead = step + STAGES < length ? path[{far}] : 0;
+            arrived();
+            const T* const near = pool + (step % STAGES) * (NEAR * LANES) + threadIdx.x;
+{cases}
+            body = next_body;
+#pragma unroll
+            for (int s = 0; s < SIZE; s++)
+                carry[s] = next[s];
+        }}
+#pragma unroll
+        for (int s = 0; s < SIZE; s++)
+            after[s * after_scalar + stretch * after_element + row * after_row] = carry[s];
+    }}
+{turned}}}
+"""
 
-
-@dataclass(frozen=True)
-class How:
-    """What is known of a fold when its kernel is printed.
-
-    `steps`: of each kind of joint; `size`: scalars of the carry; `sizes`: of each array that is read, those of bodies
-    before those of degrees of freedom; `bodies`: how many of bodies; `found`: scalars that a step finds for a body, and
-    for a degree of freedom; `hung`: the array of bodies to which what hangs on them is added, or -1; `near`: what is
-    asked for in time, each an array and a scalar; `single`: whether joints have one degree of freedom each.
-    """
-
-    steps: tuple[Step, ...]
-    size: int
-    sizes: tuple[int, ...]
-    bodies: int
-    found: tuple[int, int]
-    hung: int
-    near: tuple[tuple[int, int], ...]
-    single: bool
-    inward: bool
-    lanes: int
-    stages: int
-
-
-class Given(NamedTuple):
-    """Arrays of a fold.
-
-    `sources`: which of `before` stretches have at first; `bodies` along paths; `starts`, where stretches start among
-    them, and their `lengths`; of bodies the joint's kind, and its first degree of freedom; `hung`, of bodies where they
-    start in the list of paths that hang on them, and that list.
-    """
-
-    before: Array[Scalar]
-    read: tuple[Array[Scalar], ...]
-    hanging: tuple[Array[Scalar], ...]
-    after: Array[Scalar]
-    found: tuple[Array[Scalar], ...]
-    found_dofs: tuple[Array[Scalar], ...]
-    sources: Array[Word]
-    bodies: Array[Word]
-    starts: Array[Word]
-    lengths: Array[Word]
-    kinds: Array[Word]
-    dofs: Array[Word]
-    hung: tuple[Array[Word], ...]
-
-
-class Layout(NamedTuple):
-    """How far the scalars, elements and rows of a fold's arrays lie apart."""
-
-    before: Strides
-    read: tuple[Strides, ...]
-    hanging: tuple[Strides, ...]
-    after: Strides
-    found: tuple[Strides, ...]
-    found_dofs: tuple[Strides, ...]
-
-
-class Here(NamedTuple):
-    """The row of the batch, a body, and its first degree of freedom."""
-
-    row: Word
-    body: Word
-    dof: Word
-
-
-def entry(array: Array[Scalar], by: Strides, scalar: Static[int], element: Word, row: Word) -> Array[Scalar]:
-    """Where a scalar of an element is."""
-    return array + (scalar * by.scalar + element * by.element + row * by.row)
-
-
-def read_from(
-    given: Given, by: Layout, array: Static[int], k: Static[int], at: Here, how: Static[How]
-) -> Array[Scalar]:
-    """Where a scalar is that a step reads."""
-    if array < how.bodies:
-        return entry(given.read[array], by.read[array], k, at.body, at.row)
-    number, scalar = divmod(k, how.sizes[array])
-    return entry(given.read[array], by.read[array], scalar, at.dof + number, at.row)
-
-
-def first_dof(dofs: Array[Word], body: Word, how: Static[How]) -> Word:
-    """The first degree of freedom of a body's joint."""
-    return body if how.single else dofs[body]
-
-
-def fetch(near: Array[Scalar], given: Given, by: Layout, step: Word, body: Word, row: Word, how: Static[How]) -> None:
-    """Ask for what a step reads at a body. A lane reads what it has asked for itself: there is nobody to wait for."""
-    to = near + (step % how.stages * (len(how.near) * how.lanes) + thread())
-    at = Here(row, body, first_dof(given.dofs, body, how))
-    for k, (array, scalar) in enumerate(how.near):
-        ask(to + k * how.lanes, read_from(given, by, array, scalar, at, how))
-
-
-def take_step(
-    carry: Array[Scalar],
-    following: Array[Scalar],
-    near: Array[Scalar],
-    given: Given,
-    by: Layout,
-    at: Here,
-    step: Static[Step],
-    how: Static[How],
-) -> None:
-    """The step of a kind of joint."""
-    values = [local(Scalar, max(1, port.size)) for port in step.program.program.inputs[1:]]
-    for array, k, place in step.reads:
-        if place >= 0:
-            values[array][k] = near[place * how.lanes]
-        else:
-            values[array][k] = read_from(given, by, array, k, at, how)[0]
-    if how.hung >= 0:
-        for h in range(given.hung[0][at.body], given.hung[0][at.body + 1]):
-            for array, k, _ in step.reads:
-                if array == how.hung:
-                    values[array][k] += entry(given.hanging[0], by.hanging[0], k, given.hung[1][h], at.row)[0]
-    found = [entry(given.found[0], by.found[0], 0, at.body, at.row) for _ in given.found]
-    found += [
-        entry(given.found_dofs[0], by.found_dofs[0], 0, at.dof + number, at.row)
-        for number in range(KINDS[step.code].nv if given.found_dofs else 0)
-    ]
-    apart = [1] * len(values) + [1, 1]
-    apart += [each.scalar for each in by.found]
-    apart += [by.found_dofs[0].scalar for _ in range(len(found) - len(given.found))]
-    step.program(carry, *values, following, *found, *apart)
-
-
-def take_any_step(
-    code: Word,
-    carry: Array[Scalar],
-    following: Array[Scalar],
-    near: Array[Scalar],
-    given: Given,
-    by: Layout,
-    at: Here,
-    steps: Static[tuple[Step, ...]],
-    how: Static[How],
-) -> None:
-    """The step of a joint's kind."""
-    if len(steps) == 1 or code == steps[0].code:
-        take_step(carry, following, near, given, by, at, steps[0], how)
-    else:
-        take_any_step(code, carry, following, near, given, by, at, steps[1:], how)
-
-
-def place(step: Word, length: Word, how: Static[How]) -> Word:
-    """Where a step's body is in its stretch."""
-    return length - 1 - step if how.inward else step
-
-
-def go_along(k: Word, near: Array[Scalar], given: Given, by: Layout, batch: Word, many: Word, how: Static[How]) -> None:
-    """A stretch in a state of the batch."""
-    stretch, row = k // batch, k % batch
-    length = given.lengths[stretch]
-    path = given.bodies + given.starts[stretch]
-    asked_for = given.sources[stretch]
-    source = asked_for + many if asked_for < 0 else asked_for
-    carry, following = local(Scalar, how.size), local(Scalar, how.size)
-    for s in unrolled(how.size):
-        carry[s] = given.before[s * by.before.scalar + source * by.before.element + row * by.before.row]
-    for step in range(how.stages - 1):
-        if length > step:
-            fetch(near, given, by, step, path[place(step, length, how)], row, how)
-        asked()
-    # Indices are asked for a step early.
-    ahead: Word = 0
-    body: Word = 0
-    if length > how.stages - 1:
-        ahead = path[place(how.stages - 1, length, how)]
-    if length > 0:
-        body = path[place(0, length, how)]
-    for step in range(length):
-        if step + (how.stages - 1) < length:
-            fetch(near, given, by, step + (how.stages - 1), ahead, row, how)
-        asked()
-        at = Here(row, body, first_dof(given.dofs, body, how))
-        next_body = path[place(step + 1, length, how)] if step + 1 < length else body
-        ahead = path[place(step + how.stages, length, how)] if step + how.stages < length else 0
-        arrived(how.stages - 1)
-        own = near + (step % how.stages * (len(how.near) * how.lanes) + thread())
-        code = given.kinds[body] if len(how.steps) > 1 else 0
-        take_any_step(code, carry, following, own, given, by, at, how.steps, how)
-        body = next_body
-        for s in unrolled(how.size):
-            carry[s] = following[s]
-    for s in unrolled(how.size):
-        given.after[s * by.after.scalar + stretch * by.after.element + row * by.after.row] = carry[s]
-
-
-@routine
-def fold(
-    before: Array[Scalar],
-    arrays: tuple[Array[Scalar], ...],
-    hanging: tuple[Array[Scalar], ...],
-    after: Array[Scalar],
-    found: tuple[Array[Scalar], ...],
-    found_dofs: tuple[Array[Scalar], ...],
-    sources: Array[Word],
-    bodies: Array[Word],
-    starts: Array[Word],
-    lengths: Array[Word],
-    kinds: Array[Word],
-    dofs: Array[Word],
-    hung: tuple[Array[Word], ...],
-    turns: tuple[Array[Word], ...],
-    workspace: Array[Scalar],
-    rows: Word,
-    batch: Word,
-    many: Word,
-    many_turns: tuple[Word, ...],
-    by: Layout,
-    how: Static[How],
-) -> None:
-    """Go along stretches: `rows` is stretches x batch, `many` the number of elements in `before`.
-
-    Where there are `turns`, one block goes along stretches of several levels, those of each once those of the level
-    before are done: `turns` says where levels begin among stretches, and the end, and `many_turns` how many there are;
-    what is read may be what another level has found.
-    """
-    near = pool(Scalar, how.stages * len(how.near) * how.lanes)
-    given = Given(
-        before, arrays, hanging, after, found, found_dofs, sources, bodies, starts, lengths, kinds, dofs, hung
-    )
-    if turns:
-        for turn in range(many_turns[0]):
-            level = many_turns[0] - 1 - turn if how.inward else turn
-            for k in range(turns[0][level] * batch + thread(), turns[0][level + 1] * batch, how.lanes):
-                go_along(k, near, given, by, batch, many, how)
-            barrier()
-    else:
-        for k in range(first_work(how.lanes), rows, all_threads(how.lanes)):
-            go_along(k, near, given, by, batch, many, how)
-
-
-def fold_kernel(fold_: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating], together: int = 0) -> KernelSource:
-    """The kernel `fold` along stretches whose joints have these kinds.
-
-    Args:
-        fold_: what is done.
-        codes: of kinds.
-        dtype: of arrays.
-        together: bytes of shared memory where one block goes along several levels; else 0.
-    """
-    programs = {code: traced(fold_.of_kind(code)) for code in codes}
-    single = all(KINDS[code].nv == 1 for code in codes)
-    many, hung = len(fold_.bodies), fold_.hung is not None
-    near = tuple(
-        dict.fromkeys(each for program in programs.values() for each in _read(program) if single or each[0] < many)
-    )
-    found = fold_.found.size(0), fold_.found_dofs.size(0)
-    threads, shared = (TOGETHER_THREADS, together) if together else (WARP, _STAGE_BYTES)
-    one = len(near) * threads * dtype.itemsize
-    stages = max(1 if together else 2, min(STAGES, shared // max(1, one)))
-    how = How(
-        tuple(_step(fold_, code, program, near, dtype) for code, program in programs.items()),
-        fold_.size,
-        tuple(field.size(0) for field in (*fold_.bodies, *fold_.dofs)),
-        many,
-        found,
-        -1 if fold_.hung is None else fold_.hung,
-        near,
-        single,
-        fold_.inward,
-        threads,
-        stages,
-    )
-    counts = {
-        "arrays": len(how.sizes),
-        "hanging": int(hung),
-        "found": int(found[0] > 0),
-        "found_dofs": int(found[1] > 0),
+_ALL = """\
+    for (I k = LANES * (I)blockIdx.x + threadIdx.x; k < rows; k += LANES * (I)gridDim.x) {"""
+_BY_TURNS = """\
+    for (I turn = 0; turn < many_turns; turn++) {{
+    const I level = {level}, end = turns[level + 1] * batch;
+    for (I k = turns[level] * batch + threadIdx.x; k < end; k += LANES) {{"""
+_TURNED = """\
+    __syncthreads();
     }
-    known: dict[str, Any] = {name: several(count) for name, count in counts.items()}
-    known |= {"hung": several(2 * hung), "turns": several(together > 0), "many_turns": several(together > 0)}
-    one_each: Any = MISSING
-    known["by"] = Layout(one_each, known["arrays"], known["hanging"], one_each, known["found"], known["found_dofs"])
-    inputs = ["before", *(f"arrays_{k}" for k in range(len(how.sizes))), *["hanging_0"] * hung]
-    outputs = ["after", *(name for name in ("found", "found_dofs") for _ in known[name])]
+"""
+
+
+def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating], together: int = 0) -> KernelSource:
+    """The kernel of a fold along stretches whose joints have these kinds.
+
+        fold(before, body0, ..., dof0, ..., hanging, after, found, found_dofs, sources, bodies, starts, lengths, kinds,
+             dofs, hung_first, hung, workspace, rows, batch, many, strides of before, body0, ..., found_dofs)
+
+    `rows` is stretches x batch, `many` the number of elements in `before`. What a fold does not ask for or find is not
+    among these. With `together`, bytes of shared memory, one block goes along stretches of several levels, those of
+    each once those of the level before are done: then there are indices `turns`, where levels begin among stretches,
+    and the end, and behind `many` the number `many_turns` of them; what is read may be what another level has found.
+    """
+    scalar = SCALARS[dtype.name]
+    given = ["before", *(f"body{k}" for k in range(len(fold.bodies))), *(f"dof{k}" for k in range(len(fold.dofs)))]
+    found = ["after", *(["found"] if fold.found.size(0) else []), *(["found_dofs"] if fold.found_dofs.size(0) else [])]
+    indices: tuple[str, ...] = _INDICES
+    if fold.hung is not None:
+        given, indices = [*given, "hanging"], (*_INDICES, *_HUNG)
+    numbers: tuple[str, ...] = ("batch", "many")
+    threads, shared = WARP, _STAGE_BYTES
+    if together:
+        indices, numbers = (*indices, "turns"), (*numbers, "many_turns")
+        threads, shared = TOGETHER_THREADS, together
+    numbers = (*numbers, *(number for name in (*given, *found) for number in strides_of(name)))
     # Levels read what others have found.
-    overlapping = ("before", "hanging_0", "after", "found_0", "found_dofs_0") if together else ()
-    return kernel_source(
-        fold,
-        dtype,
-        inputs,
-        outputs,
+    overlapping = (*_HANDED, *found) if together else ()
+    parameters = parameters_of(scalar, given, found, indices, numbers, overlapping)
+    programs = {code: traced(fold.of_kind(code)) for code in codes}
+    near = _Near(fold, programs)
+    one = near.size * threads * dtype.itemsize
+    stages = max(1 if together else 2, min(STAGES, shared // max(1, one)))
+    inward = fold.inward
+    by_turns = _BY_TURNS.format(level="many_turns - 1 - turn" if inward else "turn")
+    text = _TEXT.format(
+        fused=FUSED.rstrip(),
+        scalar=scalar,
+        size=fold.size,
+        stages=stages,
+        near=near.size,
+        head="\n".join(head_of("fold", parameters, threads)),
         threads=threads,
+        turns=by_turns if together else _ALL,
+        turned=_TURNED if together else "",
+        place="length - 1 - step" if inward else "step",
+        following="last - 1 - step" if inward else "step + 1",
+        far="last - STAGES - step" if inward else "step + STAGES",
+        dof="body" if near.single else "dofs[body]",
+        fetches="\n".join(f"            {line}" for line in near.fetches()),
+        cases="\n".join(_cases(programs, near, scalar)),
+    )
+    return KernelSource(
+        "fold",
+        text,
+        dtype,
+        tuple(given),
+        tuple(found),
+        (BEGIN,) * len(indices),
+        block_threads=threads,
         shared_bytes=stages * one,
-        overlapping=overlapping,
-        how=how,
-        **known,
+        numbers=numbers,
     )
 
 
-def _read(program: Program) -> list[tuple[int, int]]:
-    """Scalars that a step reads, but for its carry's: arrays and scalars of them."""
-    return [
-        (array, k) for array, port in enumerate(program.inputs[1:]) for k, node in enumerate(port.scalars) if node != -1
-    ]
+class _Near:
+    """What of a body a lane has in shared memory: what the step reads of bodies, whatever the kind of joint, and of
+    degrees of freedom where joints have one each; and where scalars of a step's inputs in0, in1, ... and output are."""
+
+    def __init__(self, fold: Fold, programs: Mapping[int, Program]) -> None:
+        self.fold, self.single = fold, all(KINDS[code].nv == 1 for code in programs)
+        self._names = {
+            f"in{1 + k}": (f"body{k}" if k < len(fold.bodies) else f"dof{k - len(fold.bodies)}")
+            for k in range(len(fold.bodies) + len(fold.dofs))
+        }
+        self._at: dict[tuple[str, int], int] = {}
+        for program in programs.values():
+            for name, k in self._read(program):
+                if self.single or name.startswith("body"):
+                    self._at.setdefault((name, k), len(self._at))
+
+    @property
+    def size(self) -> int:
+        """Scalars of a body."""
+        return len(self._at)
+
+    def _read(self, program: Program) -> Iterator[tuple[str, int]]:
+        """Scalars that a step reads, but for its carry's: arrays and places."""
+        for port in program.inputs:
+            if port.name != "in0":
+                yield from ((self._names[port.name], k) for k, node in enumerate(port.scalars) if node != -1)
+
+    def _source(self, name: str, k: int) -> str:
+        """Where a scalar is in memory."""
+        if name.startswith("body"):
+            return _entry(name, k, "body")
+        dof, entry = divmod(k, self.fold.dofs[int(name[3:])].size(0))
+        return _entry(name, entry, f"(dof + {dof})")
+
+    def fetches(self) -> Iterator[str]:
+        """Statements that ask for all of it."""
+        for (name, k), at in self._at.items():
+            yield f"ask(to + {at} * LANES, &{self._source(name, k)});"
+
+    def loads(self, program: Program, scalar: str) -> Iterator[str]:
+        """Statements that read what a step needs, and add what hangs on the body."""
+        hung = None if self.fold.hung is None else f"body{self.fold.hung}"
+        read = list(self._read(program))
+        for name, k in read:
+            where = f"near[{self._at[name, k]} * LANES]" if (name, k) in self._at else self._source(name, k)
+            yield f"{'' if name == hung else 'const '}{scalar} {name}_{k} = {where};"
+        if hung is not None:
+            yield "for (I h = hung_first[body]; h < hung_first[body + 1]; h++) {"
+            yield from (f"    {name}_{k} += {_entry('hanging', k, 'hung[h]')};" for name, k in read if name == hung)
+            yield "}"
+
+    def place(self, port: Port, k: int) -> str:
+        """An expression for a scalar: inputs but the carry have been read into variables."""
+        if port.name == "in0":
+            return f"carry[{k}]"
+        if port.name != "out":
+            return f"{self._names[port.name]}_{k}"
+        carry = self.fold.size
+        middle = carry + self.fold.found.size(0)
+        if k < carry:
+            return f"next[{k}]"
+        if k < middle:
+            return _entry("found", k - carry, "body")
+        dof, entry = divmod(k - middle, self.fold.found_dofs.size(0))
+        return _entry("found_dofs", entry, f"(dof + {dof})")
 
 
-def _step(
-    fold_: Fold, code: int, program: Program, near: tuple[tuple[int, int], ...], dtype: np.dtype[np.floating]
-) -> Step:
-    places = {each: k for k, each in enumerate(near)}
-    parts = [fold_.size, *[fold_.found.size(0)] * (fold_.found.size(0) > 0)]
-    parts += [fold_.found_dofs.size(0)] * (KINDS[code].nv if fold_.found_dofs.size(0) else 0)
-    straight = Straight("step", program, dtype, parts=parts, reads="always")
-    return Step(code, straight, tuple((*each, places.get(each, -1)) for each in _read(program)))
+def _cases(programs: Mapping[int, Program], near: _Near, scalar: str) -> Iterator[str]:
+    """The step, by kinds of joints where there are several."""
+    indent = " " * 12
+    if len(programs) == 1:
+        (program,) = programs.values()
+        yield f"{indent}{{"
+        yield from (f"{indent}    {line}" for line in _step(program, near, scalar))
+        yield f"{indent}}}"
+        return
+    yield f"{indent}switch (kinds[body]) {{"
+    for code, program in programs.items():
+        yield f"{indent}case {code}: {{"
+        yield from (f"{indent}    {line}" for line in _step(program, near, scalar))
+        yield f"{indent}    break;"
+        yield f"{indent}}}"
+    yield f"{indent}default:"
+    yield f"{indent}    return;"
+    yield f"{indent}}}"
+
+
+def _step(program: Program, near: _Near, scalar: str) -> Iterator[str]:
+    """Statements for a kind of joint."""
+    body = Body(in_short_order(program), CudaDialect(scalar), near.place, len(program.nodes) + 1)
+    (statements,) = body.parts()
+    yield from near.loads(program, scalar)
+    yield from statements
+
+
+def _entry(name: str, scalar: int, element: str) -> str:
+    of_scalar, of_element, of_row = strides_of(name)
+    return f"{name}[{scalar} * {of_scalar} + {element} * {of_element} + row * {of_row}]"
