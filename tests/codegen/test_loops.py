@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import ctypes
 import inspect
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -55,6 +57,7 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     store_some,
     stream,
+    struct_of,
     switch,
     unsigned_less,
     update,
@@ -679,3 +682,33 @@ def test_zeros_have_signs(first):
     with np.errstate(divide="ignore"):
         found, _ = both(signed_zeros, [first, 7, 7])
     assert np.array(found[1:]).view(np.float64).tolist() == [-np.inf if first else np.inf, 0.0]
+
+
+def test_threads_that_meet_a_structure_at_once_see_one_with_all_its_fields():
+    asked, seen = threading.Barrier(8), []
+
+    class Slow(type(ctypes.Structure)):
+        """Of structures whose fields take their time to be found."""
+
+        def __getattribute__(cls, name):
+            if name == "value":
+                time.sleep(0.01)
+            return super().__getattribute__(name)
+
+    kind = Slow("Kind", (ctypes.Structure,), {})
+    kind._fields_ = (("next", ctypes.POINTER(kind)), ("value", ctypes.c_int64), ("node", ctypes.POINTER(Node)))
+
+    def ask():
+        asked.wait()
+        struct = struct_of(kind)
+        seen.append((struct, tuple(struct.fields)))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    first, _ = seen[0]
+    assert seen == [(first, ("next", "value", "node"))] * 8
+    assert first.fields["next"][1].to is first
+    assert first.fields["node"][1].to is struct_of(Node)

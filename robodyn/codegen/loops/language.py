@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeAlias,
 import numpy as np
 
 from robodyn.codegen.loops.blocks import ADDRESS, I1, I8, I32, I64, Fixed, Number, Pointer, Struct, Type
+from robodyn.forks import lock
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -119,7 +120,9 @@ def bound(**types: Type) -> Iterator[None]:
         _BOUND.pop()
 
 
-_STRUCTS: dict[type[ctypes.Structure], Struct] = {}
+_Structs: TypeAlias = dict[type[ctypes.Structure], Struct]
+_STRUCTS: _Structs = {}
+_MAKING_STRUCTS = lock()
 _CTYPES: Mapping[Any, Type] = {
     ctypes.c_int64: I64,
     ctypes.c_int32: I32,
@@ -134,22 +137,33 @@ _CTYPES: Mapping[Any, Type] = {
 def struct_of(kind: type[ctypes.Structure]) -> Struct:
     """The fields of a structure of ctypes."""
     if kind not in _STRUCTS:
-        fields: dict[str, tuple[int, Type]] = {}
-        _STRUCTS[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)  # which its own fields may point to
-        for name, of, *_ in kind._fields_:
-            fields[name] = getattr(kind, name).offset, _field(of)
+        made: _Structs = {}
+        with _MAKING_STRUCTS:  # one of each for all threads, none of which sees it before its fields are there
+            _struct(kind, made)
+            _STRUCTS.update(made)
     return _STRUCTS[kind]
 
 
-def _field(of: Any) -> Type:
+def _struct(kind: type[ctypes.Structure], made: _Structs) -> Struct:
+    """The same; what is made on the way stands in `made`."""
+    found = _STRUCTS.get(kind) or made.get(kind)
+    if found is None:
+        fields: dict[str, tuple[int, Type]] = {}
+        found = made[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)  # which its own fields may point to
+        for name, of, *_ in kind._fields_:
+            fields[name] = getattr(kind, name).offset, _field(of, made)
+    return found
+
+
+def _field(of: Any, made: _Structs) -> Type:
     if isinstance(of, type) and issubclass(of, ctypes.Structure):
-        return struct_of(of)
+        return _struct(of, made)
     if isinstance(of, type) and issubclass(of, ctypes._Pointer):
-        to = _field(of._type_)
+        to = _field(of._type_, made)
         assert not isinstance(to, Fixed)
         return Pointer(to)
     if isinstance(of, type) and issubclass(of, ctypes.Array):
-        inner, count = _field(of._type_), int(of._length_)  # type: ignore[call-overload]
+        inner, count = _field(of._type_, made), int(of._length_)  # type: ignore[call-overload]
         return Fixed(inner.to, inner.count * count) if isinstance(inner, Fixed) else Fixed(inner, count)
     return _CTYPES[of]
 
