@@ -16,13 +16,17 @@ def parse(path: Path) -> etree._Element:
 
 
 def armatures(path: Path) -> dict[str, float]:
-    """Armature by joint: rotor inertia times gear ratio squared, as Drake's transmissions give them."""
+    """Armature by joint: a rotor's inertia times its reduction squared, as transmissions of Drake and ROS give them."""
     found = {}
     for transmission in parse(path).findall("transmission"):
-        rotor = transmission.find("actuator/{*}rotor_inertia")
+        rotor, motor = transmission.find("actuator/{*}rotor_inertia"), transmission.find("actuator/motorInertia")
         if rotor is not None:
-            gear = float(transmission.find("actuator/{*}gear_ratio").get("value"))
-            found[transmission.find("joint").get("name")] = float(rotor.get("value")) * gear**2
+            inertia, reduction = rotor.get("value"), transmission.find("actuator/{*}gear_ratio").get("value")
+        elif motor is not None:
+            inertia, reduction = motor.text, transmission.findtext("actuator/mechanicalReduction")
+        else:
+            continue
+        found[transmission.find("joint").get("name")] = float(inertia) * float(reduction) ** 2
     return found
 
 
