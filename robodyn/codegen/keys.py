@@ -62,12 +62,6 @@ def _digest_of(path: str | Path) -> str | None:
     return None
 
 
-def read_sources() -> None:
-    """Make what keys of links are made of, once in a process: it takes some milliseconds to look at all files, and
-    three times as long to read them where the cache does not know them yet."""
-    _generator()
-
-
 def _files(folder: str | Path, before: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Names below a folder, with slashes between their parts, and where they are; a fifth of the time of `os.walk`."""
     with suppress(OSError), os.scandir(folder) as entries:
@@ -114,7 +108,8 @@ def _digest(data: bytes) -> str:
 
 @remembered
 def _sources() -> dict[str, str]:
-    """Hashes of the package's files: from the cache if it knows files with these stamps, or else read."""
+    """Hashes of the package's files: from the cache if it knows files with these stamps, or else read. It takes some
+    milliseconds to look at all files, and three times as long to read them."""
     cache, key = ObjectCache.from_environment(), _stamps_key(_stamps(_PACKAGE))
     known = None if key is None else cache.get(key)
     if known is not None:

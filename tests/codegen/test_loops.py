@@ -583,15 +583,6 @@ def test_operators_read_themselves():
     assert module.text().count("mul i64 %a.first") == 1
 
 
-def test_modules_of_modules():
-    module, other = Module(TYPES), Module(TYPES)
-    module.export(swapped)
-    other.export(threads)
-    module.add(other)
-    code = Code(compile_object(module.text(), host_target(), OPT), host_target())
-    assert code.address("swapped") and code.address("threads")
-
-
 @routine
 def pausing(w: Array[Word]) -> Word:
     processor("x86.sse2.pause")

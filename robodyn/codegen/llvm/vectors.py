@@ -102,12 +102,6 @@ def spread(out: Lines, scalar: str, width: int, value: str) -> str:
     return out.new(f"shufflevector {T} {one}, {T} poison, <{width} x i32> zeroinitializer")
 
 
-def table_word(out: Lines, number: int, field: int, kind: str) -> str:
-    """A word of a kernel's table: of entry `number` the first or the second, as a type."""
-    at = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {number}, i32 {field}")
-    return out.new(f"load {kind}, ptr {at}, align 8")
-
-
 def _mask(lanes: int, width: int) -> str:
     return f"<{width} x i1> <{', '.join('i1 ' + ('true' if k < lanes else 'false') for k in range(width))}>"
 
@@ -165,28 +159,6 @@ def store_row(out: Lines, kind: VectorType, row: str, pointer: str, count: int) 
             chosen = _indices(range(start, start + size))
             part = out.new(f"shufflevector {T} {row}, {T} poison, {chosen}")
         out.do(f"store {kind.of_width(size)} {part}, ptr {at}, align 1")
-
-
-def vector_places(out: Lines, kind: VectorType, column: str, count: int, *, packed: bool = False) -> list[str]:
-    """Where vectors of `count` columns are, from one on: in %vectors, where the numbers at %places say if they are
-    packed."""
-    if not packed:
-        at = out.new(f"getelementptr {kind.name}, ptr %vectors, i64 {column}")
-        return [out.new(f"getelementptr {kind.name}, ptr {at}, i64 {k}") for k in range(count)]
-    at = out.new(f"getelementptr i64, ptr %places, i64 {column}")
-    numbers = [
-        out.new(f"load i64, ptr {out.new(f'getelementptr i64, ptr {at}, i64 {k}')}, align 8") for k in range(count)
-    ]
-    return [out.new(f"getelementptr {kind.name}, ptr %vectors, i64 {number}") for number in numbers]
-
-
-def same_places(out: Lines, kind: VectorType) -> str:
-    """Whether W packed columns from %c on are in one place: of more than one that is the zero."""
-    W = kind.width
-    numbers = out.new(f"load <{W} x i64>, ptr {out.new('getelementptr i64, ptr %places, i64 %c')}, align 8")
-    first = out.new(f"shufflevector <{W} x i64> {numbers}, <{W} x i64> poison, <{W} x i32> zeroinitializer")
-    same = out.new(f"icmp eq <{W} x i64> {numbers}, {first}")
-    return out.new(f"icmp eq i{W} {out.new(f'bitcast <{W} x i1> {same} to i{W}')}, -1")
 
 
 def transposed(out: Lines, kind: VectorType, rows: Sequence[str]) -> list[str]:

@@ -45,13 +45,11 @@ def _suffix(kind: Number) -> str:
     return short if kind.width == 1 else f"v{kind.width}{short}"
 
 
-def _entry(kind: Number | Struct | Pointer | None) -> tuple[str, int]:
-    """The type by which an address moves, and its size."""
+def _entry(kind: Number | Struct | Pointer | None) -> str:
+    """The type by which an address moves."""
     if kind is None:
-        return "i8", 1
-    if isinstance(kind, Struct):
-        return f"[{kind.size} x i8]", kind.size
-    return type_name(kind), kind.size
+        return "i8"
+    return f"[{kind.size} x i8]" if isinstance(kind, Struct) else type_name(kind)
 
 
 def _text(value: Value) -> str:
@@ -87,7 +85,6 @@ class Module(Callees):
         self._texts: list[str] = []
         self._declared: dict[str, None] = {}
         self._stores_past = False
-        """Names of functions that are there as text."""
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
         """Have a function, with what is known of its parameters, that others may look up."""
@@ -126,11 +123,6 @@ class Module(Callees):
     def variable(self, name: str, kind: str) -> None:
         """A variable that others may look up."""
         self._declared[f"@{name} = global {kind} zeroinitializer, align 8\n"] = None
-
-    def add(self, other: Module) -> None:
-        """Have the functions of another one as well."""
-        self._declared.update(other._declared)
-        self._texts += other._texts
 
     def text(self) -> str:
         """The module."""
@@ -257,7 +249,7 @@ def _select(printer: _Printer, it: Operation) -> str:
     return f"select {', '.join(map(_typed, it.operands))}"
 
 
-def _memory(kind: Number | Pointer, it: Operation, at: Value) -> str:
+def _memory(it: Operation, at: Value) -> str:
     assert isinstance(at.type, Pointer) and isinstance(at.type.to, (Number, Pointer))
     order = f" {it.facts['order']}" if "order" in it.facts else ""
     return f"{order}, align {at.type.to.alignment}"
@@ -267,25 +259,24 @@ def _load(printer: _Printer, it: Operation) -> str:
     (at,) = it.operands
     assert it.result is not None
     atomic = " atomic" if "order" in it.facts else ""
-    return f"load{atomic} {type_name(it.result.type)}, {_typed(at)}{_memory(it.result.type, it, at)}"
+    return f"load{atomic} {type_name(it.result.type)}, {_typed(at)}{_memory(it, at)}"
 
 
 def _store(printer: _Printer, it: Operation) -> str:
     value, at = it.operands
     atomic = " atomic" if "order" in it.facts else ""
     past = printer.module.past_caches() if it.facts.get("nontemporal") else ""
-    return f"store{atomic} {_typed(value)}, {_typed(at)}{_memory(value.type, it, at)}{past}"
+    return f"store{atomic} {_typed(value)}, {_typed(at)}{_memory(it, at)}{past}"
 
 
 def _move(printer: _Printer, it: Operation) -> str:
     at, k = it.operands
     assert isinstance(at.type, Pointer)
-    kind, _ = _entry(at.type.to)
-    return f"getelementptr {kind}, {_typed(at)}, {_typed(k)}"
+    return f"getelementptr {_entry(at.type.to)}, {_typed(at)}, {_typed(k)}"
 
 
 def _local(printer: _Printer, it: Operation) -> str:
-    kind, _ = _entry(it.facts["of"])  # type: ignore[arg-type]
+    kind = _entry(it.facts["of"])  # type: ignore[arg-type]
     if it.operands:
         return f"alloca {kind}, {_typed(it.operands[0])}, align 64"
     return f"alloca [{it.facts['count']} x {kind}], align 64"
@@ -293,7 +284,7 @@ def _local(printer: _Printer, it: Operation) -> str:
 
 def _variable(printer: _Printer, it: Operation) -> str:
     assert it.result is not None and isinstance(it.result.type, Pointer)
-    printer.module.variable(str(it.facts["name"]), _entry(it.result.type.to)[0])
+    printer.module.variable(str(it.facts["name"]), _entry(it.result.type.to))
     return f"getelementptr i8, ptr @{it.facts['name']}, i64 0"
 
 

@@ -452,9 +452,7 @@ class CpuEngine(Engine):
         self.compiler.begin(text, _RUNTIME, host_target(), hurried=True)
 
     def _load_entries(self, text: str) -> Code:
-        """Load the module of built-in functions: the largest that robots share, and needed before the first answer."""
-        self._begin(text)
-        self.compiler.read_sources()
+        """Load the module of built-in functions."""
         return self.compiler.shared_soon(text, _RUNTIME, host_target(), BETTER)
 
     def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:

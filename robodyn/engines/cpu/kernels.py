@@ -13,7 +13,7 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited, read_sources
+from robodyn.codegen.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
@@ -195,11 +195,6 @@ class Maker:
             begin(text, label, target, OPT, self.cache)
         elif kept(text, target, OPT, self.cache) is None:
             begin(text, label, target, HURRIED, self.cache)
-
-    def read_sources(self) -> None:
-        """Read what keys are made of, while other things are compiled."""
-        if self.cache.problem() is None:
-            read_sources()
 
     def sharing(self, text: str, label: str, target: Target, *, hurried: bool = False) -> Callable[[], Loaded]:
         """The same, compiled while other things are done, in a hurry where it is large or shall be."""

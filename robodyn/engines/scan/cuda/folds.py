@@ -7,7 +7,7 @@ freedom are (size, n, batch), with any strides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from robodyn.codegen.c_body import Body
 from robodyn.codegen.ordering import in_short_order
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
-from robodyn.engines.scan.cuda.steps import BEGIN, head_of, parameters_of, strides_of
+from robodyn.engines.scan.cuda.steps import BEGIN
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.folds import Fold
 from robodyn.joints import KINDS
@@ -150,10 +150,10 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
     if together:
         indices, numbers = (*indices, "turns"), (*numbers, "many_turns")
         threads, shared = TOGETHER_THREADS, together
-    numbers = (*numbers, *(number for name in (*given, *found) for number in strides_of(name)))
+    numbers = (*numbers, *(number for name in (*given, *found) for number in _strides_of(name)))
     # Levels read what others have found.
     overlapping = (*_HANDED, *found) if together else ()
-    parameters = parameters_of(scalar, given, found, indices, numbers, overlapping)
+    parameters = _parameters_of(scalar, given, found, indices, numbers, overlapping)
     programs = {code: traced(fold.of_kind(code)) for code in codes}
     near = _Near(fold, programs)
     one = near.size * threads * dtype.itemsize
@@ -166,7 +166,7 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
         size=fold.size,
         stages=stages,
         near=near.size,
-        head="\n".join(head_of("fold", parameters, threads)),
+        head="\n".join(_head_of("fold", parameters, threads)),
         threads=threads,
         turns=by_turns if together else _ALL,
         turned=_TURNED if together else "",
@@ -285,6 +285,40 @@ def _step(program: Program, near: _Near, scalar: str) -> Iterator[str]:
     yield from statements
 
 
+def _strides_of(name: str) -> tuple[str, str, str]:
+    """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
+    return f"{name}_scalar", f"{name}_element", f"{name}_row"
+
+
+def _parameters_of(
+    scalar: str,
+    given: Sequence[str],
+    found: Sequence[str],
+    indices: Sequence[str],
+    numbers: Sequence[str],
+    overlapping: Collection[str] = (),
+) -> list[str]:
+    """A kernel's, as `KernelSource` lists them: arrays that are read, those that are written, indices, the workspace,
+    `rows` and other numbers. `overlapping`: arrays whose memory may be that of others."""
+
+    def alone(name: str) -> str:
+        return name if name in overlapping else f"__restrict__ {name}"
+
+    return [
+        *(f"const {scalar}* {alone(name)}" for name in given),
+        *(f"{scalar}* {alone(name)}" for name in found),
+        *(f"const long long* __restrict__ {name}" for name in indices),
+        f"{scalar}* workspace",
+        *(f"long long {number}" for number in ("rows", *numbers)),
+    ]
+
+
+def _head_of(name: str, parameters: Sequence[str], threads: int) -> list[str]:
+    """The first lines of a kernel."""
+    joined = ",\n    ".join(parameters)
+    return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
+
+
 def _entry(name: str, scalar: int, element: str) -> str:
-    of_scalar, of_element, of_row = strides_of(name)
+    of_scalar, of_element, of_row = _strides_of(name)
     return f"{name}[{scalar} * {of_scalar} + {element} * {of_element} + row * {of_row}]"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +9,6 @@ import numpy as np
 from robodyn import arguments
 from robodyn.codegen.loops.gpu import all_threads, first_work
 from robodyn.codegen.loops.language import Array, Scalar, Static, Word, routine
-from robodyn.engines.gpu import sincos
-from robodyn.engines.gpu.dialect import FUSED
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
 from robodyn.engines.gpu.written import kernel_source, several
@@ -20,11 +17,6 @@ from robodyn.tracing.program import Program
 BLOCK_THREADS = 128
 BEGIN = np.zeros(1, np.int64)
 """Stands for an array of indices that comes with a call."""
-
-
-def strides_of(name: str) -> tuple[str, str, str]:
-    """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
-    return f"{name}_scalar", f"{name}_element", f"{name}_row"
 
 
 class Strides(NamedTuple):
@@ -38,29 +30,6 @@ class Strides(NamedTuple):
 def at_row(array: Array[Scalar], by: Strides, element: Word, row: Word) -> Array[Scalar]:
     """Where the scalars of an element begin, in a row of the batch."""
     return array + (element * by.element + row * by.row)
-
-
-def parameters_of(
-    scalar: str,
-    given: Sequence[str],
-    found: Sequence[str],
-    indices: Sequence[str],
-    numbers: Sequence[str],
-    overlapping: Collection[str] = (),
-) -> list[str]:
-    """A kernel's, as `KernelSource` lists them: arrays that are read, those that are written, indices, the workspace,
-    `rows` and other numbers. `overlapping`: arrays whose memory may be that of others."""
-
-    def alone(name: str) -> str:
-        return name if name in overlapping else f"__restrict__ {name}"
-
-    return [
-        *(f"const {scalar}* {alone(name)}" for name in given),
-        *(f"{scalar}* {alone(name)}" for name in found),
-        *(f"const long long* __restrict__ {name}" for name in indices),
-        f"{scalar}* workspace",
-        *(f"long long {number}" for number in ("rows", *numbers)),
-    ]
 
 
 def strides_in(array: arguments.Array, elements: int, batch: int) -> tuple[int, int, int]:
@@ -126,15 +95,3 @@ def scan_move(
 def move_kernel(dtype: np.dtype[Any]) -> KernelSource:
     """The kernel `scan_move`."""
     return kernel_source(scan_move, dtype, ("source",), ("to",), threads=BLOCK_THREADS)
-
-
-def prelude_of(scalar: str, program: Program) -> list[str]:
-    """What comes before a kernel that does what a program does."""
-    turning = program.counts.get("sin") or program.counts.get("cos")
-    return [FUSED.rstrip(), *([sincos.text(scalar).rstrip()] if turning else [])]
-
-
-def head_of(name: str, parameters: Sequence[str], threads: int = BLOCK_THREADS) -> list[str]:
-    """The first lines of a kernel."""
-    joined = ",\n    ".join(parameters)
-    return [f'extern "C" __global__ void __launch_bounds__({threads}) {name}(', f"    {joined})"]
