@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from robodyn.codegen.collector import no_collection
+from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.vectors import literal
 from robodyn.codegen.loops.blocks import (
     Block,
@@ -132,6 +133,26 @@ class Module(Callees):
         """What a store says that goes past the caches."""
         self._stores_past = True
         return ", !nontemporal !0"
+
+
+def printed_module(
+    facts: object, types: Mapping[str, Type], export: Callable[[Module], None], attributes: str = ""
+) -> str:
+    """The text of a module, from the cache or made: see `printed`.
+
+    Args:
+        facts: what determines it.
+        types: what names of types stand for.
+        export: has the module export what others call.
+        attributes: the text of attributes that all functions have.
+    """
+
+    def make() -> str:
+        module = Module(types, "#0" if attributes else "")
+        export(module)
+        return module.text() + attributes
+
+    return printed(facts, make)
 
 
 def _fact(value: Any) -> object:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loops.blocks import Number
@@ -32,7 +31,7 @@ from robodyn.codegen.loops.language import (
     routine,
     spread,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument
 
 
@@ -74,14 +73,9 @@ a number to a vector, and no time is won."""
 @cache
 def driver_module(width: int, target: Target) -> str:
     """The module for vectors of n states; where these are for one state alone, one row at a time."""
-    step = 1 if target.narrow else width
-
-    def make() -> str:
-        module = Module({"Words": Number("i64", 2, align=8)}, "#0")
-        module.export(drive, step=step)
-        return module.text() + attributes(target, '"probe-stack"="inline-asm"')
-
-    return printed(("driver", step, target), make)
+    step, types = 1 if target.narrow else width, {"Words": Number("i64", 2, align=8)}
+    attached = attributes(target, '"probe-stack"="inline-asm"')
+    return printed_module(("driver", step, target), types, lambda module: module.export(drive, step=step), attached)
 
 
 @routine

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from robodyn import arguments
-from robodyn.codegen.keys import printed
 from robodyn.codegen.loops.language import (
     Address,
     Array,
@@ -31,7 +30,7 @@ from robodyn.codegen.loops.language import (
     processor,
     routine,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument
 from robodyn.records import dataclass
 
@@ -203,10 +202,5 @@ def by_steps(table: Array[Argument], first: Word, last: Word, workspace: Address
 
 def calls_module(function: Routine[..., Any], **known: Any) -> str:
     """The module of one of these."""
-
-    def make() -> str:
-        module = Module({})
-        module.export(function, "kernel", **known)
-        return module.text()
-
-    return printed(("calls", function.__name__, known), make)
+    facts = "calls", function.__name__, known
+    return printed_module(facts, {}, lambda module: module.export(function, "kernel", **known))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any, TypeAlias
 
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loops.blocks import Number
@@ -24,7 +23,7 @@ from robodyn.codegen.loops.language import (
     routine,
     stream,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import Module, printed_module
 from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, export_kernels
 
@@ -343,10 +342,8 @@ def module_text(target: Target) -> str:
         "fence": "x86.sse.sfence" if target.triple[:6] == "x86_64" else "",
     }
 
-    def make() -> str:
-        module = Module(TYPES)
+    def export(module: Module) -> None:
         module.export(run, **known)
         export_kernels(module)
-        return module.text()
 
-    return printed(("past caches", known), make)
+    return printed_module(("past caches", known), TYPES, export)

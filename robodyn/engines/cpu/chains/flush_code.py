@@ -11,8 +11,8 @@ unaligned blocks take two lines each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import streamed_bytes, streams
 from robodyn.codegen.llvm.target import Target
@@ -39,7 +39,7 @@ from robodyn.codegen.loops.language import (
     store_some,
     stream,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument, words_of
 from robodyn.engines.cpu.loops.runtime import are_zero, stage_out, transposed, types_of, vectors_at
 
@@ -199,10 +199,6 @@ def kernel(
 def flush_module(arrays: int, kind: VectorType, target: Target, *, packed: bool = False, dense: bool = True) -> str:
     """The module of that kernel for some arrays; `dense`: as of `large_bytes`."""
     large = large_bytes(kind, target, dense=dense)
-
-    def make() -> str:
-        module = Module(types_of(kind), "#0")
-        module.export(kernel, arrays=arrays, packed=packed, large=large)
-        return module.text() + attributes(target)
-
-    return printed(("flush", kind, target, arrays, packed, large), make)
+    facts = "flush", kind, target, arrays, packed, large
+    known: dict[str, Any] = {"arrays": arrays, "packed": packed, "large": large}
+    return printed_module(facts, types_of(kind), lambda module: module.export(kernel, **known), attributes(target))

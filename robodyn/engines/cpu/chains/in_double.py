@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from robodyn import arguments
-from robodyn.codegen.keys import printed
 from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import NULL, Address, Array, Static, Word, array, call, convert, routine
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument
 from robodyn.engines.cpu.calls import lines
 from robodyn.engines.cpu.chains.plan import StageCall
@@ -160,10 +159,4 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
 
 def in_double_module(arrays: int) -> str:
     """The module for some inputs and outputs."""
-
-    def make() -> str:
-        module = Module({})
-        module.export(kernel, arrays=arrays)
-        return module.text()
-
-    return printed(("in double", arrays), make)
+    return printed_module(("in double", arrays), {}, lambda module: module.export(kernel, arrays=arrays))

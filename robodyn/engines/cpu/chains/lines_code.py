@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.blocks import Number, Type
 from robodyn.codegen.loops.language import (
@@ -35,7 +34,7 @@ from robodyn.codegen.loops.language import (
     processor,
     routine,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import Module, printed_module
 from robodyn.codegen.loops.table import Argument
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
 from robodyn.codegen.x86.lines import MAX_ARRAYS as MAX_RESULTS
@@ -317,10 +316,8 @@ def types_of(kind: VectorType) -> dict[str, Type]:
 def lines_module(kind: VectorType) -> str:
     """The module; the same for every robot."""
 
-    def make() -> str:
-        module = Module(types_of(kind))
+    def export(module: Module) -> None:
         module.export(run, kind=kind)
         export_kernels(module)
-        return module.text()
 
-    return printed(("lines", kind), make)
+    return printed_module(("lines", kind), types_of(kind), export)

@@ -13,7 +13,7 @@ place of V[j, first row]. V holds the nonzero entries alone, row after row.
 from __future__ import annotations
 
 from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.loops.language import Array, Entry, Static, Vector, Word, fma, routine, spread
+from robodyn.codegen.loops.language import Array, Entry, Static, Vector, Word, fma, routine, spread, switch
 
 WIDTH = 6
 """Columns of a tile, at most, or vectors of columns that are side by side."""
@@ -31,7 +31,8 @@ def up(
     """From the leaves to the root: rows of X are `line` vectors apart, and have `width` columns."""
     panel, rows = program, program[0]
     while rows != 0:
-        panel = _panel_up(X, V, panel, line, rows, width, 1, most)
+        for n in switch(rows, range(1, most + 1)):
+            panel = _panel_up(X, V, panel, line, width, n)
         rows = panel[0]
 
 
@@ -44,18 +45,9 @@ def panel_rows_at(X: Array[Vector], first: Word, line: Word, n: Static[int]) -> 
 
 
 def _panel_up(
-    X: Array[Vector],
-    V: Array[Entry],
-    panel: Array[Word],
-    line: Word,
-    count: Word,
-    width: Static[int],
-    n: Static[int],
-    most: Static[int],
+    X: Array[Vector], V: Array[Entry], panel: Array[Word], line: Word, width: Static[int], n: Static[int]
 ) -> Array[Word]:
-    """A panel of `count` rows, which are n or more; where the next one is."""
-    if n < most and count != n:
-        return _panel_up(X, V, panel, line, count, width, n + 1, most)
+    """A panel of n rows; where the next one is."""
     first, n_terms, terms = panel[1], panel[2], panel + (3 + n)
     rows, last = panel_rows_at(X, first, line, n), [panel[3 + r] - r for r in range(n)]
     sums = [[row[c] for c in range(width)] for row in rows]
@@ -91,7 +83,8 @@ def down(
     """From the root to the leaves, after a multiplication with 1/d, and with a sign."""
     panel, rows = program, program[0]
     while rows != 0:
-        panel = _panel_down(X, V, panel, line, D, sign, rows, width, 1, most)
+        for n in switch(rows, range(1, most + 1)):
+            panel = _panel_down(X, V, panel, line, D, sign, width, n)
         rows = panel[0]
 
 
@@ -102,14 +95,10 @@ def _panel_down(
     line: Word,
     D: Array[Entry],
     sign: Vector,
-    count: Word,
     width: Static[int],
     n: Static[int],
-    most: Static[int],
 ) -> Array[Word]:
-    """A panel of `count` rows, which are n or more; where the next one is."""
-    if n < most and count != n:
-        return _panel_down(X, V, panel, line, D, sign, count, width, n + 1, most)
+    """A panel of n rows; where the next one is."""
     first, n_terms, terms = panel[1], panel[2], panel + (3 + n)
     rows = panel_rows_at(X, first, line, n)
     scales = [spread(Vector, D[first + r]) * sign for r in range(n)]

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from robodyn.chains import Product, Products
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
@@ -39,8 +38,9 @@ from robodyn.codegen.loops.language import (
     routine,
     spread,
     store_some,
+    switch,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import Module, printed_module
 from robodyn.codegen.loops.table import Argument, words_of
 from robodyn.engines.cpu.chains.side_by_side import first_columns
 from robodyn.engines.cpu.loops.runtime import transposed, types_of
@@ -49,7 +49,7 @@ CONSTANTS = ("n", "tiles", "starts", "index")
 """Arrays of 64-bit integers: the matrices' size; how many tiles of columns there are, then the first column and the
 columns of each, in vectors, of every product where columns are side by side; columns where the left matrix can be
 nonzero, by row."""
-WIDTHS = tuple(range(12, 0, -1))
+WIDTHS = range(1, 13)
 
 
 @known
@@ -70,12 +70,12 @@ def products_types(kind: VectorType, columns: VectorType | None) -> dict[str, Ty
 def products_module(stage: Products, kind: VectorType, columns: VectorType | None, target: Target) -> str:
     """The module of products."""
 
-    def make() -> str:
-        module = Module(products_types(kind, columns), "#0")
+    def export(module: Module) -> None:
         module.export(kernel if columns is None else kernel_side_by_side, "kernel", stage=stage)
-        return module.text() + attributes(target if columns is None else replace(target, narrow=False))
 
-    return printed(("products", list(stage.outputs.items()), kind, columns, target), make)
+    attached = attributes(target if columns is None else replace(target, narrow=False))
+    facts = "products", list(stage.outputs.items()), kind, columns, target
+    return printed_module(facts, products_types(kind, columns), export, attached)
 
 
 @routine
@@ -103,24 +103,6 @@ def multiply_columns(
             to[c] = sums[c]
 
 
-def multiply_tile(
-    A: Array[Entry],
-    B: Array[Vector],
-    P: Array[Vector],
-    n: Word,
-    starts: Array[Word],
-    index: Array[Word],
-    line: Word,
-    width: Word,
-    widths: Static[tuple[int, ...]],
-) -> None:
-    """The same for a number of vectors that is one of the widths."""
-    if len(widths) == 1 or width == widths[0]:
-        multiply_columns(A, B, P, n, starts, index, line, widths[0])
-    else:
-        multiply_tile(A, B, P, n, starts, index, line, width, widths[1:])
-
-
 @routine
 def multiply(
     A: Array[Entry],
@@ -135,7 +117,8 @@ def multiply(
     """P = A B, tile after tile, where rows of B and P are `line` vectors; what is behind the tiles."""
     for t in range(tiles[0]):
         column, width = tiles[1 + 2 * t], tiles[2 + 2 * t]
-        multiply_tile(A, B + column, P + column, n, starts, index, line, width, WIDTHS)
+        for wide in switch(width, WIDTHS):
+            multiply_columns(A, B + column, P + column, n, starts, index, line, wide)
     return tiles + (1 + 2 * tiles[0])
 
 

@@ -13,11 +13,9 @@ by side in vectors meanwhile (`side_by_side`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import replace
 
 from robodyn.chains import Solution, Solve
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.straight_line import attributes
 from robodyn.codegen.llvm.streaming import FLUSHED
 from robodyn.codegen.llvm.target import Target
@@ -38,8 +36,9 @@ from robodyn.codegen.loops.language import (
     lanes_of,
     routine,
     spread,
+    switch,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument, words_of
 from robodyn.engines.cpu.chains.flush_code import flush, large_bytes
 from robodyn.engines.cpu.chains.panel_code import WIDTH, down, panel_rows, up
@@ -145,15 +144,13 @@ def solve_code(kind: SolveKind, vector: VectorType, target: Target) -> SolveCode
 
 def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
     """The module of a solve."""
-
-    def make() -> str:
-        module = Module(solve_types(kind, vector), "#0")
-        module.export(kernel, code=solve_code(kind, vector, target))
-        return module.text() + attributes(target if kind.columns is None else replace(target, narrow=False))
-
-    outputs = [(name, each.plus, each.minus) for name, each in kind.solve.outputs.items()]
-    facts = kind.solve.matrix, outputs, kind.first, kind.rows, kind.flushes, kind.columns, list(kind.widths)
-    return printed(("solve", *facts, vector, target), make)
+    outputs, code = kind.solve.outputs.items(), solve_code(kind, vector, target)
+    facts = (
+        *("solve", kind.solve.matrix, [(name, each.plus, each.minus) for name, each in outputs], kind.first, kind.rows),
+        *(kind.flushes, kind.columns, list(kind.widths), vector, target, code.panel, code.large),
+    )
+    attached = attributes(target if kind.columns is None else replace(target, narrow=False))
+    return printed_module(facts, solve_types(kind, vector), lambda module: module.export(kernel, code=code), attached)
 
 
 @routine
@@ -248,28 +245,6 @@ def solve_tile(
         store_tile(array(UnalignedScalar, result + column), Y, columns, last, n, width)
 
 
-def solve_tile_of_width(
-    X: Array[State],
-    result: Array[State],
-    tile: Tile,
-    V: Array[State],
-    D: Array[State],
-    programs: Array[Word],
-    n: Word,
-    columns: Word,
-    Y: Array[Vector],
-    code: Static[SolveCode],
-    solution: Static[Solution],
-    count: Word,
-    widths: Static[Sequence[int]],
-) -> None:
-    """A tile of `count` columns, or vectors of them, which is one of the widths."""
-    if len(widths) == 1 or count == widths[0]:
-        solve_tile(X, result, tile, V, D, programs, n, columns, Y, code, solution, widths[0])
-    else:
-        solve_tile_of_width(X, result, tile, V, D, programs, n, columns, Y, code, solution, count, widths[1:])
-
-
 @routine
 def solve_columns(
     table: Array[Argument],
@@ -305,8 +280,8 @@ def solve_columns(
         width = tile.count
         if kind.columns is not None:
             width = (width + (lanes_of(Vector) - 1)) // lanes_of(Vector)
-        widths = list(kind.widths_of(solution))
-        solve_tile_of_width(X, result, tile, V, D, array(Word, programs), n, columns, Y, code, solution, width, widths)
+        for wide in switch(width, kind.widths_of(solution)):
+            solve_tile(X, result, tile, V, D, array(Word, programs), n, columns, Y, code, solution, wide)
         if kind.flushes and not kind.stores_rows and number > 0:
             flush_solution(table, code, number - 1, first, end, size, flushed, tile.flushed)
             flushed = tile.flushed

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import Module, printed_module
 from robodyn.engines import kept
 from robodyn.engines.cpu.native.answers import Answers
 from robodyn.engines.cpu.native.context import (
@@ -67,13 +66,12 @@ class _MethodDef(ctypes.Structure):
 def entry_text() -> str:
     """The module that all built-ins of this process share; the same for every model and query."""
 
-    def make() -> str:
-        module = Module({"Words": Number("i64", 8, align=64)})
+    def export(module: Module) -> None:
         for each in (entry, kept_release, kept_malloc, kept_calloc, kept_free, kept_realloc):
             module.export(each)
-        return module.text()
 
-    return printed(("entries", sys.platform, tuple.__basicsize__, bytes.__basicsize__), make)
+    facts = "entries", sys.platform, tuple.__basicsize__, bytes.__basicsize__
+    return printed_module(facts, {"Words": Number("i64", 8, align=64)}, export)
 
 
 @dataclass(frozen=True)

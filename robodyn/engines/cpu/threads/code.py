@@ -8,7 +8,6 @@ import platform
 import sys
 from functools import cache
 
-from robodyn.codegen.keys import printed
 from robodyn.codegen.loops.language import (
     NULL,
     Address,
@@ -27,7 +26,7 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     update,
 )
-from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.loops.llvm import Module, printed_module
 
 LINE = 128  # bytes; processors fetch cache lines of 64 in pairs
 SLEEPING = {
@@ -99,14 +98,12 @@ def native_sleep() -> str:
 def pool_text(sleep: str) -> str:
     """The module of a native pool: `spin`, `worker`, `parallel` and `wake_all`."""
 
-    def make() -> str:
-        module = Module({})
+    def export(module: Module) -> None:
         module.export(spin)
         for each in (worker, parallel, wake_all):
             module.export(each, sleep=sleep)
-        return module.text()
 
-    return printed(("pool", sleep, _HERE), make)
+    return printed_module(("pool", sleep, _HERE), {}, export)
 
 
 # Sleeping.
