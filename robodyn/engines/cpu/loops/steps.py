@@ -169,7 +169,8 @@ class _StepReader:
         return found
 
     def _select(self, test: Value, a: Value | float, b: Value | float) -> Value:
-        return self.reader.choice(test, *(self.reader.typed(each, self.vector.value) for each in (a, b)))
+        found: Value = self.reader.select(test, *(self.reader.typed(each, self.vector.value) for each in (a, b)))
+        return found
 
     def _store(self, value: Value, target: Target) -> None:
         if target.subject == "block":
@@ -182,7 +183,7 @@ class _StepReader:
             self._store_at(value, self.reader.moved(row, target.index), add=target.add)
 
     def _store_at(self, value: Value, at: Value, *, add: bool) -> None:
-        self.reader.store_at(at, self._add(self.reader.load(at), value) if add else value)
+        self.reader.do("store", self._add(self.reader.load(at), value) if add else value, at)
 
     def _store_block(self, value: Value, target: Target) -> None:
         """An entry of matrices, between a velocity of the body and one of the body that the sweep started from."""
