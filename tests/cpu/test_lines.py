@@ -106,7 +106,7 @@ def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
     assert not any(np.isnan(each).any() for each in wanted)
     watched, rng, light = Watched(kernel), np.random.default_rng(rows), bool(kernel.keep.descriptor.leaves)
     target = kernel.request.target
-    assert light == (query == "body_regressor" and target.level == "avx512" and not backends.copies_slowly(target))
+    assert light == (query == "body_regressor" and target.level == "avx512")
     for k in range(20):
         first, last = sorted(int(each) for each in rng.integers(0, rows + 1, 2))
         first, last = (0, rows) if k == 0 else (first, last) if k % 3 else (first // 8, rows - last // 8)
@@ -252,15 +252,10 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     crowd = rd.random_tree(64, seed=3)
     assert crowd.nv == 64
     least = streamed_bytes(host_target())
-    for held, limit, slow in (
-        (0, least, False),
-        (1 << 20, least, True),
-        (90 << 26, 10 << 26, False),
-    ):
+    for held, limit in ((0, least), (1 << 20, least), (90 << 26, 10 << 26)):
         monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)
-        monkeypatch.setattr("robodyn.engines.cpu.chains.lines.copies_slowly", lambda target, slow=slow: slow)
         for query, model, left in (
-            ("body_regressor", None, wide and not slow),
+            ("body_regressor", None, wide),
             ("mass_matrix", crowd, not wide),
             ("inverse_dynamics_gradient", None, False),
         ):

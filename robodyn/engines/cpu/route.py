@@ -26,7 +26,7 @@ from robodyn.codegen.keys import Linked
 from robodyn.codegen.llvm.jit import OPT
 from robodyn.codegen.llvm.target import LEVELS
 from robodyn.codegen.x86.lines import crowded
-from robodyn.engines.cpu.backends import CLAIMED_BYTES, Backend, backend_of, copies_slowly, writes_lines
+from robodyn.engines.cpu.backends import Backend, backend_of, writes_lines
 from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.cpu.chains.unread import unread
 from robodyn.engines.cpu.loops.program import RolledProgram
@@ -87,9 +87,6 @@ of each. Rows that are written here and there wait for memory twice as long once
 _FLUSHED_BYTES = 60_000
 """The same of our own code, which copies whole lines on the way (`past_caches`): bytes of the results of a vector of
 states. Twice of them leave the nearest cache for good then, and what the tree makes zero is copied as well."""
-_COMPUTED = 8
-"""Operations of loops for each scalar of results from which these are left as vectors where their lines are not
-claimed, if a processor copies rows past the caches slowly. A program has a third to a half of these operations."""
 _FLUSHED_COMPUTED, _FLUSHED_PAIRS, _FLUSHED_OTHERS, _FLUSHED_CROWDED = 12_000, 28_000, 40_000, 120_000
 """Bytes with AVX2: of what computes much for its results, of matrices over pairs of joints, of others, and of rows
 whose lines are not written on the way past the caches. Rows that the program writes itself are quicker while the caches
@@ -339,19 +336,10 @@ def _flushed_entries(request: Request) -> int:
     return _flushed_bytes(request) // request.target.vector_bytes
 
 
-def _computes(request: Request) -> bool:
-    """Whether there are many operations for results of a size that may be left as vectors, or not."""
-    scalars = sum(request.scalars)
-    if not CLAIMED_BYTES < scalars * request.target.vector_bytes < _FLUSHED_BYTES:
-        return False
-    return not isinstance(request.algorithm, Algorithm) or _operations_of_loops(request) >= _COMPUTED * scalars
-
-
 def _flushed_bytes(request: Request) -> int:
     """The same in bytes of a vector of states."""
     if request.target.level == "avx512":
-        slow = copies_slowly(request.target) and _computes(request)
-        return CLAIMED_BYTES + 1 if slow else _FLUSHED_BYTES
+        return _FLUSHED_BYTES
     if any(crowded(size, request.target.width(request.dtype)) for size in request.scalars):
         return _FLUSHED_CROWDED
     task = request.algorithm

@@ -15,7 +15,6 @@ from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.image import LineCode
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
-from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.caches import last_cache_bytes
 from robodyn.engines.cpu.chains.lines_code import Gap, LineDescriptor, Result, lines_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
@@ -28,8 +27,7 @@ cores of an Intel Xeon whose 480 MB others share writes results of 94 to 120 MB 
 has 32 MB so writes 4.2 MB through it in 0.8 to 1.7 of the time past it, from minute to minute."""
 _LIGHT = 1.5
 """Operations for each scalar of results below which rows are not written on the way past the caches, where vectors can
-be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way. What
-copies rows past the caches slowly is better off with lines always: a Zen 4 takes 0.6 to 0.9 of the time."""
+be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way."""
 
 _WORTH_BYTES, _NARROW_BYTES = 1 << 20, {32: 1 << 16, 64: 1 << 17}
 """Of results of a batch, up to which vectors are better brought to rows at once; and by the bytes of a register those
@@ -72,7 +70,7 @@ def _light(request: Request, operations: float) -> bool:
 def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
     """Whether large batches are better brought to rows at once."""
     if streams(kind, request.target):
-        return _light(request, operations) and not copies_slowly(request.target)
+        return _light(request, operations)
     return any(crowded(scalars, kind.width) for scalars in request.scalars)
 
 
