@@ -10,7 +10,6 @@ import os
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from robodyn.chains import Step, StepPart
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked, begin, compiled
@@ -140,7 +139,7 @@ def _layout(program: Program, request: Request) -> Layout | None:
 
 def _copies(request: Request) -> bool:
     """Whether a program has code for large batches that copies results past the caches on the way."""
-    return not (request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart))
+    return not (request.vectors or request.target.narrow or request.algorithm.recurrent)
 
 
 def _assembled(program: Program, request: Request) -> Assembled:

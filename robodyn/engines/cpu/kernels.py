@@ -12,6 +12,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.codegen import tuning
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
@@ -25,7 +26,7 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
+from robodyn.engines.cpu.route import Route, Whole, find_route
 from robodyn.errors import UnavailableError
 from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm
@@ -230,7 +231,7 @@ class Maker:
     def rolling(self, request: Request, width: int | None) -> Callable[[], Kernel]:
         """The same, compiled while other things are done."""
         program = self._rolled_program(request, width)
-        if width is None and too_wide(program.workspace_bytes):
+        if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = self._rolled_program(request, 1)
         module = program.module
         linked = self._rolled_code(request, module.traits, module.kind)
@@ -272,7 +273,7 @@ class Maker:
             return PartedProgram(*of, width, plan.parts, plan.tasks, plan.renumbered)
 
         program = made(width)
-        if width is None and too_wide(program.workspace_bytes):
+        if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = made(1)
         module = program.module
         code = self._rolled_code(request, module.traits, module.kind, "parted").code_of(module.text)()

@@ -10,6 +10,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage
+from robodyn.codegen import tuning
 from robodyn.codegen.llvm.streaming import FLUSHED, streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.x86.memory import LoadedImage
@@ -30,7 +31,7 @@ from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.packing import packing
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Whole, parts_of, too_wide
+from robodyn.engines.cpu.route import Whole, parts_of
 from robodyn.records import dataclass
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
@@ -88,7 +89,7 @@ class _Chained:
     def __init__(self, maker: Maker, request: Request, sizes: dict[str, int]) -> None:
         self.maker, self.request, self.sizes = maker, request, sizes
         wide = VectorType.of(request.dtype, request.target)
-        self.too_wide = too_wide(sum(self.sizes.values()) * wide.bytes)
+        self.too_wide = sum(self.sizes.values()) * wide.bytes > tuning.MAX_WIDE_WORKSPACE
         self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
         self.kernels: list[Kernel] = []
         self.arrays: list[tuple[str, ...]] = []
