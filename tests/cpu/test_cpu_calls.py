@@ -133,7 +133,7 @@ def test_a_vector_comes_by_name(passed_on):
 
 def test_trees_that_take_much_scratch_memory_go_without(passed_on, monkeypatch):
     model = ROBOTS["plain"]()
-    monkeypatch.setattr(engines, "_MAX_SCRATCH", 0)
+    monkeypatch.setattr(engines, "MAX_SCRATCH", 0)
     for code in ("rolled", "unrolled"):
         dyn = rd.Dynamics(model, engine="cpu", code=code)
         passed_on.clear()

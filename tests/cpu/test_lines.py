@@ -12,12 +12,13 @@ from robots import own
 
 import robodyn as rd
 from robodyn.benchmark.contenders import draw, plain_call
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streamed_bytes
+from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.language import Array as LoopArray
 from robodyn.codegen.loops.language import bound, struct_of
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import STREAMED_BYTES
 from robodyn.engines.cpu import backends, caches
 from robodyn.engines.cpu.chains import lines_code
 from robodyn.engines.cpu.engine import CpuEngine

@@ -26,6 +26,7 @@ from robodyn.cached import cached_property
 from robodyn.codegen.llvm.sincos import FORMATS, TWO_OVER_PI
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.lowering import Operation, lower
+from robodyn.codegen.tuning import FEW_SPILLED_BYTES
 from robodyn.codegen.x86.allocation import Allocator, Step
 from robodyn.codegen.x86.encoding import Encoder
 from robodyn.codegen.x86.forms import is_evex
@@ -82,9 +83,6 @@ _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
-_FEW_SPILLED_BYTES = 3600
-"""Of scalars that registers give up: a good part of so many is near bases for VEX, which reaches an eighth as far as
-EVEX and is shorter. One way or the other makes 1 to 4 % of a program's bytes."""
 _LINE = 64
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
@@ -289,7 +287,7 @@ class Assembled:
         for k, pointer in enumerate(array_pointers):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
         mixed = self._evex and places.scalar
-        coarse = mixed and self.rows_at > _FEW_SPILLED_BYTES
+        coarse = mixed and self.rows_at > FEW_SPILLED_BYTES
         return Encoder(itemsize, self.bytes, starts, pointers, mixed=mixed, coarse=coarse, spread=places.spread)
 
     def _share_out(self, code: list[Instruction], bases_free: bool) -> None:

@@ -15,6 +15,7 @@ from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked, begin, compiled
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.tuning import MAX_LINED_BYTES
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.lines import LINE, MAX_ARRAYS, Layout
@@ -116,16 +117,12 @@ class _X86(Backend):
         return _assembled(request.trace(), request).listing()
 
 
-_MAX_LINED_BYTES = 1 << 20
-"""Of vectors that are left: twice of them are as much as a second cache holds."""
-
-
 def writes_lines(request: Request) -> bool:
     """Whether a program of ours is to write results that it leaves as vectors to rows on the way."""
     target, sizes = request.target, request.scalars
     if not request.packed or target.narrow or len(sizes) > MAX_ARRAYS:
         return False
-    return min(sizes) >= LINE // request.dtype.itemsize and sum(sizes) * target.vector_bytes <= _MAX_LINED_BYTES
+    return min(sizes) >= LINE // request.dtype.itemsize and sum(sizes) * target.vector_bytes <= MAX_LINED_BYTES
 
 
 def _layout(program: Program, request: Request) -> Layout | None:

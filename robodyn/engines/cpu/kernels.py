@@ -19,8 +19,9 @@ from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits
+from robodyn.codegen.tuning import HURRY_CHARACTERS, OPERATION_NS, ROW_BYTES_A_NS, STEP_NS
 from robodyn.engines.cpu.backends import Loaded
-from robodyn.engines.cpu.hurry import HURRIED, WORTH, Relay, Replaced, later, relay_text
+from robodyn.engines.cpu.hurry import HURRIED, Relay, Replaced, later, relay_text
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
@@ -34,12 +35,6 @@ from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _RELAY = "robodyn relay"
-_UNROLLED_NS = 1.0 / 7.0
-_ROLLED_NS = 60.0
-"""Nanoseconds per operation of one state (unrolled), and per step of a body (rolled), in a vector of one: estimates
-that decide only whether a batch is worth sharing between threads."""
-_BYTES_A_NS = 50.0
-"""What unrolled code reads and writes of rows in a nanosecond, as good an estimate."""
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -213,7 +208,7 @@ class Maker:
         return lambda: Code(wait(), target)
 
     def _hurries(self, characters: float) -> bool:
-        return self.hurried and characters > WORTH and not memory_is_limited()
+        return self.hurried and characters > HURRY_CHARACTERS and not memory_is_limited()
 
     def _begin_relay(self, target: Target) -> None:
         self.begin(relay_text(), _RELAY, target)
@@ -244,7 +239,7 @@ class Maker:
             inputs=module.inputs,
             constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
             workspace_bytes=program.workspace_bytes,
-            row_ns=steps * _ROLLED_NS / module.kind.width,
+            row_ns=steps * STEP_NS / module.kind.width,
             module=module.text,
             keep=program,
         )
@@ -312,8 +307,8 @@ class Maker:
 
 def unrolled_ns(request: Request, operations: float) -> float:
     """About how long a program of so many operations takes for a state."""
-    computed = max(1.0, operations) * _UNROLLED_NS / request.target.width(request.dtype)
-    return computed + rows_bytes(request) / _BYTES_A_NS
+    computed = max(1.0, operations) * OPERATION_NS / request.target.width(request.dtype)
+    return computed + rows_bytes(request) / ROW_BYTES_A_NS
 
 
 def rows_bytes(request: Request) -> int:

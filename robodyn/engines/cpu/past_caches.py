@@ -25,6 +25,7 @@ from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import BUFFER_BYTES, MAX_BUFFER_BYTES
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
@@ -32,11 +33,6 @@ from robodyn.engines.cpu.past_caches_code import LINE, MAX_PAIRS, PAGE, WORDS, B
 from robodyn.engines.cpu.request import Request
 
 _LABEL = "robodyn past caches"
-_BUFFER_BYTES = 1 << 14
-"""Of results that go to a buffer at once to be copied past the caches, unless one vector of states has more: half of a
-small nearest cache."""
-_MAX_BUFFER_BYTES = 1 << 18
-"""With more than that in a vector of states the buffer leaves the second cache as well."""
 
 
 class _Wrapped:
@@ -45,7 +41,7 @@ class _Wrapped:
     def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
         vector_bytes = width * kernel.request.dtype.itemsize
-        vectors = max(_BUFFER_BYTES // (width * sum(row_bytes)), 1)
+        vectors = max(BUFFER_BYTES // (width * sum(row_bytes)), 1)
         rows = width * vectors
         words = list(kernel.constants)
         if kernel.batch:
@@ -129,7 +125,7 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     vector = width * sum(row_bytes)
     streamed = kernel.batch and streams(VectorType.of(request.dtype, request.target), request.target)
     done = streamed or kernel.plain is not None
-    if done or not 0 < vector <= _MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
+    if done or not 0 < vector <= MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
         return kernel
     image = kernel.code if isinstance(kernel.code, LoadedImage) else None
     wrapped = _Wrapped(kernel, row_bytes, width, 0 if image is None else image.large)

@@ -26,6 +26,7 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import Module
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import MOVED_BYTES
 from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, export_kernels
 
 LINE, PAGE = 64, 4096
@@ -34,9 +35,6 @@ WORDS = LINE // 4
 """Words of four bytes in a line: results begin at any of them."""
 MAX_PAIRS = 64
 """Pairs of a kernel's constants at most."""
-_MOVED_BYTES = 1 << 25
-"""Arguments and results of a batch from which these are written past the caches as well, however small they are: the
-arguments have cleared the caches anyway."""
 
 
 class Line:
@@ -133,7 +131,7 @@ def run(
     copy_entries(own, table, arrays)
     copy_entries(own + arrays, descriptor.constants, descriptor.constant_count)
     moved = descriptor.moved_bytes * batch
-    large = descriptor.row_bytes * batch > streamed or moved > _MOVED_BYTES
+    large = descriptor.row_bytes * batch > streamed or moved > MOVED_BYTES
     if not large or not are_dense(table + descriptor.inputs, descriptor.results, count):
         call(None, descriptor.kernel, own, first, last, workspace)
         return
