@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from robodyn.integrators import HOLDS, IMPLICIT, INTEGRATORS, evaluations
 from robodyn.joints import CODE
 from robodyn.model import Model
 from robodyn.records import dataclass
-from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Sweep, with_given
+from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Routed, Sweep, with_given
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class Chain(Routed):
     """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs.
 
     `freely`: a cheaper chain for robots that float freely, if there is one: for engines whose solves pass over columns
@@ -132,6 +132,25 @@ class Chain:
         """Every sweep of its algorithms."""
         return tuple(sweep for stage in self.stages if isinstance(stage, Stage) for sweep in stage.algorithm.sweeps)
 
+    @property
+    def budget(self) -> str:
+        """That of chains."""
+        return "chain"
+
+    @property
+    def fallback(self) -> Literal["parts"]:
+        """Kernels of its stages."""
+        return "parts"
+
+    def algorithms(self) -> Iterator[tuple[Stage, frozenset[str]]]:
+        """The stages that are algorithms, and which arrays of each, by the algorithm's names, stay between stages."""
+        left: set[str] = set()
+        for stage in self.stages:
+            if isinstance(stage, Stage):
+                read = (name for name in stage.algorithm.inputs if stage.reads.get(name, name) in left)
+                yield stage, frozenset((*stage.algorithm.outputs, *read))
+            left.update(stage.outputs)
+
 
 @dataclass(frozen=True)
 class Stacked:
@@ -141,7 +160,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class Units(Routed):
     """An algorithm or a chain at every unit vector of one of its inputs, which has a number for each degree of freedom.
 
     An algorithm as one program is cheaper than that many runs: what does not depend on the vector is computed once, and
@@ -171,6 +190,21 @@ class Units:
         """The algorithm's sweeps."""
         return self.algorithm.sweeps
 
+    @property
+    def traceable(self) -> bool:
+        """Not what is no program at one unit vector."""
+        return isinstance(self.algorithm, Algorithm)
+
+    @property
+    def parts(self) -> tuple[Algorithm | Chain]:
+        """The algorithm, which runs at one unit vector after another."""
+        return (self.algorithm,)
+
+    @property
+    def fallback(self) -> Literal["parts"]:
+        """The algorithm's kernel."""
+        return "parts"
+
 
 @cache
 def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
@@ -198,7 +232,7 @@ STEP_INPUTS = (*RESISTANCES, *TARGETS, "dt")
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Step(Routed):
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
     `forward_dynamics`: what gives accelerations; `projection`: what brings the state after it onto constraints, if
@@ -213,6 +247,7 @@ class Step:
     given: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     projection: Direct | None = None
+    recurrent: ClassVar[bool] = True
 
     @cached_property
     def name(self) -> str:
@@ -278,6 +313,28 @@ class Step:
         )
 
     @property
+    def budget(self) -> str:
+        """That of steps."""
+        return "step"
+
+    @property
+    def fallback(self) -> Literal["parts"] | None:
+        """Its parts and the dynamics, unless these are a program or nothing."""
+        return None if isinstance(self.dynamics, Direct) else "parts"
+
+    @property
+    def evaluated(self) -> tuple[Algorithm | Chain | Direct, int]:
+        """The dynamics, once before each part but the first."""
+        return self.dynamics, len(self.parts) - 1
+
+    def least_operations(self, model: Model) -> int | None:
+        """Those of the dynamics and of the projection."""
+        least = self.dynamics.least_operations(model)
+        if least is None or self.projection is None:
+            return least
+        return least + (self.projection.least_operations(model) or 0)
+
+    @property
     def between(self) -> dict[str, str]:
         """What parts and the dynamics leave to one another, and whether it is like "q" or "qd"."""
         first, last = self.parts[0], self.parts[-1]
@@ -285,12 +342,23 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class StepPart:
+class StepPart(Routed):
     """What a step does from its beginning, once the first `number` accelerations are known: up to the state, torques
     and armature at which it asks for the next ones, or to the state after the step."""
 
     step: Step
     number: int
+    recurrent: ClassVar[bool] = True
+
+    @property
+    def budget(self) -> str:
+        """That of parts of steps."""
+        return "part of a step"
+
+    @property
+    def fallback(self) -> Literal["loops"]:
+        """Loops, of which there are none for it: the step is taken on arrays of states then."""
+        return "loops"
 
     @property
     def last(self) -> bool:
@@ -342,7 +410,7 @@ class StateMatrix:
 
 
 @dataclass(frozen=True, eq=False)
-class StepGradient:
+class StepGradient(Routed):
     """The derivatives of a step's state after it, by the state before (`A`) and by tau (`B`), on tangent spaces.
 
     `gradient`: what gives accelerations "qdd" and their derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau", on the
@@ -371,6 +439,20 @@ class StepGradient:
     def sweeps(self) -> tuple[Sweep, ...]:
         """Those of the gradient."""
         return self.gradient.sweeps
+
+    @property
+    def budget(self) -> str:
+        """That of gradients."""
+        return "gradient"
+
+    @property
+    def evaluated(self) -> tuple[Chain | Direct, int]:
+        """The gradient, as often as the step does the dynamics."""
+        return self.gradient, self.step.evaluated[1]
+
+    def least_operations(self, model: Model) -> int | None:
+        """Those of the gradient."""
+        return self.gradient.least_operations(model)
 
 
 @cache
@@ -411,7 +493,7 @@ class LikeInput:
 
 
 @dataclass(frozen=True, eq=False)
-class Along:
+class Along(Routed):
     """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
     Inputs are also rates, `x_rate` for each `x` in `wrt` (`rates`); q counts as the numbers that it is."""
 
@@ -448,9 +530,18 @@ class Along:
         """Those of the task."""
         return self.task.sweeps
 
+    @property
+    def budget(self) -> str:
+        """That of gradients for steps."""
+        return "gradient" if self.task.budget == "step" else "query"
+
+    def least_operations(self, model: Model) -> int | None:
+        """Those of the task."""
+        return self.task.least_operations(model)
+
 
 @dataclass(frozen=True, eq=False)
-class Against:
+class Against(Routed):
     """The gradient of the sum of weights times results of a task, with respect to some of its inputs: a straight-line
     program differentiated backwards. Inputs are also weights, `y_weight` for each result `y` (`weights`); outputs are
     called `by_x`."""
@@ -487,6 +578,15 @@ class Against:
     def sweeps(self) -> tuple[Sweep, ...]:
         """Those of the task."""
         return self.task.sweeps
+
+    @property
+    def budget(self) -> str:
+        """That of gradients for steps."""
+        return "gradient" if self.task.budget == "step" else "query"
+
+    def least_operations(self, model: Model) -> int | None:
+        """Those of the task."""
+        return self.task.least_operations(model)
 
 
 def _fresh(names: Iterable[str], what: str, taken: Iterable[str]) -> dict[str, str]:
@@ -538,7 +638,7 @@ ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm, Place
 
 
 @dataclass(frozen=True, eq=False)
-class Direct:
+class Direct(Routed):
     """What is written down on scalars at once: a straight-line program or nothing.
 
     `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs;
@@ -568,6 +668,15 @@ class Direct:
     def sweeps(self) -> tuple[Sweep, ...]:
         """None of its own."""
         return ()
+
+    @property
+    def budget(self) -> str:
+        """That of gradients, where operations are known without a trace."""
+        return "query" if self.least is None else "gradient"
+
+    def least_operations(self, model: Model) -> int | None:
+        """As `least` says."""
+        return None if self.least is None else self.least(model)
 
 
 Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized

@@ -132,8 +132,8 @@ class Table:
 
     def unusual(self, asked: str, dtype: str, model: Model) -> bool:
         """Whether another choice than the usual one is the one to take for some batch of a model."""
-        usual, rows = self.section.usual, (*self.rows, *(self.otherwise.rows if self.otherwise else ()))
-        batches = {row.batch for row in rows if (row.asked, row.dtype) == (asked, dtype)}
+        usual = self.section.usual
+        batches = {row.batch for row in self.rows if (row.asked, row.dtype) == (asked, dtype)}
         return any(next(iter(self.estimates(asked, dtype, model, batch)), usual) != usual for batch in batches)
 
     def _handicapped(self, choice: str, seconds: float) -> float:

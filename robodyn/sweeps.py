@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from robodyn.joints import JointKind, Scalars
 from robodyn.records import dataclass
@@ -44,6 +44,9 @@ from robodyn.spatial import (
     Transform,
     Vec3,
 )
+
+if TYPE_CHECKING:
+    from robodyn.model import Model
 
 
 @dataclass(frozen=True)
@@ -357,8 +360,39 @@ Output: TypeAlias = (
 """Any of the eight kinds of outputs."""
 
 
+class Routed:
+    """What every task says of itself to an engine that chooses between a program and other ways to run it."""
+
+    recurrent: ClassVar[bool] = False
+    """Whether its results are inputs of the next call."""
+
+    @property
+    def traceable(self) -> bool:
+        """Whether it may be one program at all."""
+        return True
+
+    @property
+    def budget(self) -> str:
+        """The limit of operations of a program, by its name in `robodyn.codegen.tuning.MAX_OPERATIONS`."""
+        return "query"
+
+    @property
+    def fallback(self) -> Literal["loops", "parts"] | None:
+        """How it runs where it is not one program: by loops over bodies, as kernels of its parts, or not at all."""
+        return None
+
+    @property
+    def evaluated(self) -> tuple[Any, int] | None:
+        """The task that it evaluates several times, and how many, if it does."""
+        return None
+
+    def least_operations(self, model: Model) -> int | None:
+        """About how many operations a program has at least, where the task knows."""
+        return None
+
+
 @dataclass(frozen=True, eq=False)
-class Algorithm:
+class Algorithm(Routed):
     """A named list of sweeps over declared fields. `inputs` are those of `INPUTS` that its steps read; one that is not
     listed reads as zero, `inertia` and `armature` as the model's. Two algorithms are the same if they are one
     object.
@@ -373,6 +407,11 @@ class Algorithm:
     sweeps: tuple[Sweep, ...]
     outputs: Mapping[str, Output] = field(default_factory=dict)
     in_double: Any = None
+
+    @property
+    def fallback(self) -> Literal["loops"]:
+        """Every engine has loops over bodies."""
+        return "loops"
 
 
 @cache

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import pytest
 
 import robodyn as rd
+from robodyn.codegen import tuning
 from robodyn.questions import FRAMES
+
+
+def limit_programs(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:
+    """Give programs other limits of operations, by what they are for, whatever makes their code."""
+    for limits in tuning.MAX_OPERATIONS.values():
+        for kind, operations in most.items():
+            monkeypatch.setitem(limits, kind, operations)
 
 
 @dataclass(frozen=True)

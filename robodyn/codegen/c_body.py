@@ -11,14 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from robodyn.codegen.lowering import Operation, frame_slots, last_readers, lower
+from robodyn.codegen.tuning import C_PART_OPERATIONS
 from robodyn.errors import ArgumentError
 from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.program import Port, Program
-
-PART_OPERATIONS = 1500
-"""Operations in one part. Compilers take time with the square of a function's length: gcc -O2 takes 300 s for a
-humanoid's gradient in one piece and 13 s in parts of this size. Such parts lose no speed."""
 
 BEGINNING = -2
 """No node: statements "behind" it stand before all operations."""
@@ -93,7 +90,7 @@ class Body:
         program: Program,
         dialect: Dialect,
         place: Callable[[Port, int], str] = entry,
-        size: int = PART_OPERATIONS,
+        size: int = C_PART_OPERATIONS,
         behind: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.program, self.dialect = program, dialect

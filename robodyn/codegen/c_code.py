@@ -9,7 +9,8 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from robodyn.codegen.c_body import PART_OPERATIONS, Body, Dialect
+from robodyn.codegen.c_body import Body, Dialect
+from robodyn.codegen.tuning import C_PART_OPERATIONS
 from robodyn.records import dataclass
 from robodyn.tracing.program import Program
 
@@ -59,7 +60,7 @@ def c_source(
     sizes: Mapping[str, int],
     about: Sequence[str] = (),
     dtype: str = "float64",
-    part_operations: int = PART_OPERATIONS,
+    part_operations: int = C_PART_OPERATIONS,
 ) -> str:
     """A C99 file that defines `functions`.
 

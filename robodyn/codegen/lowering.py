@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from robodyn.codegen.tuning import MAX_INNER_PRODUCTS, MAX_SUM_PRODUCTS
 from robodyn.tracing.expression import ABS, ADD, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB, Node
 from robodyn.tracing.program import Port, Program
 
 _new = tuple.__new__
 """Makes an `Operation` in a third of the time of a call of it: there are tens of thousands."""
-_MOST_PRODUCTS = 3
-"""Of a sum that becomes part of another one: those of a cross product, of a row of a rotation. Each waits for the one
-before. Six in the place of three made single calls 1 % slower, though programs are shorter still."""
-_LONGEST = 6
-"""Products of a sum to which others are added: what is longer is a value like any other."""
 _Products: TypeAlias = tuple[int, ...]
 """Nodes of products; ~node of one that is taken away. The first one of a sum of products alone is not."""
 _Sum: TypeAlias = tuple[int, bool, _Products]
@@ -64,7 +60,7 @@ def lower(program: Program, *, nested: bool = False) -> list[Operation]:
             uses[a] += 1
             if b >= 0:
                 uses[b] += 1
-    sums, inside = _sums(nodes, computed, uses, *((_MOST_PRODUCTS, _LONGEST) if nested else (1, 0)))
+    sums, inside = _sums(nodes, computed, uses, *((MAX_INNER_PRODUCTS, MAX_SUM_PRODUCTS) if nested else (1, 0)))
     found: list[Operation] = []
     done: set[int] = set()
     for index in computed:

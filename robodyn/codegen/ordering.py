@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from robodyn.codegen.lowering import Operation, lower, stored_nodes
+from robodyn.codegen.tuning import ORDERED_OPERATIONS
 from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.program import Program
-
-_FEW = 8000
-"""Operations up to which it takes less than a second to ask what every result needs."""
 
 
 def values_alive(operations: Sequence[Operation]) -> int:
@@ -41,7 +39,7 @@ def in_short_order(program: Program) -> Program:
         _depth_first(links, links.roots),
         _depth_first(links, links.roots[::-1]),
         _greedy(links),
-        *([_depth_first(links, _cheapest_first(links))] if len(operations) <= _FEW else []),
+        *([_depth_first(links, _cheapest_first(links))] if len(operations) <= ORDERED_OPERATIONS else []),
     )
     best = min(orders, key=lambda order: values_alive([operations[k] for k in order]))
     return replace(program, live=_live(program, [operations[k] for k in best]))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from robodyn.arguments import Array
-
-_CHUNK_SCALARS = 1 << 18
+from robodyn.codegen.tuning import DENSE_CHUNK_SCALARS
 
 
 def ltdl(H: Array) -> tuple[Array, Array]:
@@ -50,7 +49,7 @@ def pivots_with_error(H: Array, size: Array, tolerance: float) -> tuple[Array, A
 def solve(H: Array, b: Array) -> Array:
     """H^-1 b for H (B, n, n) and b (B, n, m)."""
     out = np.empty_like(b)
-    rows = max(1, _CHUNK_SCALARS // max(1, H.shape[-1] ** 2))
+    rows = max(1, DENSE_CHUNK_SCALARS // max(1, H.shape[-1] ** 2))
     with np.errstate(all="ignore"):
         for start in range(0, H.shape[0], rows):
             piece = slice(start, start + rows)

@@ -8,16 +8,12 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import StraightLine
+from robodyn.codegen.tuning import EVALUATED_ROWS, MAX_TRACED_BODIES
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.questions import BASE
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import trace
-
-MOST_BODIES = 250
-"""Of robots whose programs are traced: those of larger ones may take all memory."""
-_ROWS = 256
-"""States of a piece of work: every number of a program is kept."""
 
 
 class Evaluated:
@@ -36,18 +32,18 @@ class Evaluated:
             UnavailableError: a robot too large to be traced.
         """
         bodies = self._model.n_bodies
-        if bodies > MOST_BODIES:
+        if bodies > MAX_TRACED_BODIES:
             raise UnavailableError(
                 f"engine 'reference': {task.name} of {self._model.name!r} is one program for its {bodies} bodies; "
-                f"wanted at most {MOST_BODIES}"
+                f"wanted at most {MAX_TRACED_BODIES}"
             )
         key = task, tuple(name for name in BASE if name in inputs), link
         if key not in self._programs:
             self._programs[key] = trace(self._model, task, link=link, base=key[1])
         batch = next(iter(outputs.values())).shape[0]
         with np.errstate(all="ignore"):
-            for start in range(0, batch, _ROWS):
-                piece = slice(start, start + _ROWS)
+            for start in range(0, batch, EVALUATED_ROWS):
+                piece = slice(start, start + EVALUATED_ROWS)
                 found = self._programs[key].evaluate({name: array[piece] for name, array in inputs.items()})
                 for name, array in found.items():
                     outputs[name][piece] = array

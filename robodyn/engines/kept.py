@@ -26,20 +26,11 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.codegen.tuning import KEPT_FROM_BYTES
 from robodyn.records import dataclass
 
 LIMIT_VARIABLE = "ROBODYN_KEPT_MB"
 """Environment variable that limits what waits, in megabytes of 2^20 bytes; 0: nothing is kept."""
-FROM_BYTES = 1 << 17
-"""Results from which memory is kept. The C library keeps smaller blocks itself; of some that are larger, as the three
-results of a vector-Jacobian product are, it gives most back at once and asks for new pages at every call."""
-HUGE_FROM_BYTES = 1 << 22
-"""Results from which it is made of huge pages: one fault instead of 512, and to mark them as free costs little. (With
-small ones it costs half of what writing costs.) Smaller blocks keep their pages while they wait."""
-MARKED_FROM_BYTES, OTHERS = 1 << 26, 4
-"""Blocks that the system may have at once when they come back; and how many more have to come back before it may have a
-smaller one. To mark pages as free stops all other processors that run the process, for 0.1 ms in a virtual machine; a
-loop that asks the same again and again does not need it."""
 _SHARE = 4
 """What waits is at most this part of the machine's memory, or of what its control group grants."""
 PLACES = 32
@@ -181,7 +172,7 @@ def release_memory() -> int:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """`np.empty`, in memory that is kept where it is large."""
-    if not _STARTED or math.prod(shape) * dtype.itemsize < FROM_BYTES:
+    if not _STARTED or math.prod(shape) * dtype.itemsize < KEPT_FROM_BYTES:
         return np.empty(shape, dtype)
     # NumPy's allocator is a variable of the context. In a copy of it nothing that interrupts can leave ours behind.
     return copy_context().run(_empty, _STARTED[0], shape, dtype)

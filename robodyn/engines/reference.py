@@ -16,8 +16,9 @@ import numpy as np
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.chains import Chain, Products, Solve, StraightLine, Task, Units
+from robodyn.codegen.tuning import CHUNK_SCALARS, MATRICES_FOR_SCALARS, MAX_TRACED_BODIES
 from robodyn.engines.dense import solve
-from robodyn.engines.evaluated import MOST_BODIES, Evaluated
+from robodyn.engines.evaluated import Evaluated
 from robodyn.engines.protocol import Engine, Explanation
 from robodyn.engines.reference_groups import Constants, Group, Schedule, Where, scalars
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
@@ -49,10 +50,6 @@ from robodyn.sweeps import (
 from robodyn.tracing.unrolled import output_shape
 
 _BASE_MOTION = ("V0", "dV0")
-_MATRICES_FOR_SCALARS = 8
-"""Matrices of solves may be this many times larger than fields: they are worked on as a whole, not row by row."""
-_CHUNK_SCALARS = 1 << 15
-"""Bodies x lanes x batch in one piece of work: arrays of this length stay in a core's cache."""
 
 
 class Run:
@@ -381,7 +378,7 @@ class ReferenceEngine(Engine):
 
     def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
         """Whether it is traced."""
-        return 0 < self.model.n_bodies <= MOST_BODIES
+        return 0 < self.model.n_bodies <= MAX_TRACED_BODIES
 
     def explain(self, question: Question, batch: int) -> Explanation:
         """How it works."""
@@ -409,10 +406,10 @@ class ReferenceEngine(Engine):
         width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
         one = algorithm.algorithm if isinstance(algorithm, Units) else algorithm
         if isinstance(one, Chain):
-            width = max(width, self.model.nv**2 // _MATRICES_FOR_SCALARS)
+            width = max(width, self.model.nv**2 // MATRICES_FOR_SCALARS)
         if isinstance(algorithm, Units):
             width *= self.model.nv
-        rows = max(1, _CHUNK_SCALARS // max(1, width))
+        rows = max(1, CHUNK_SCALARS // max(1, width))
         with np.errstate(all="ignore"):
             for start in range(0, batch, rows):
                 piece = slice(start, min(start + rows, batch))

@@ -8,6 +8,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.codegen.tuning import MAX_KEPT_BODIES
 from robodyn.joints import KINDS, JointKind
 from robodyn.model import Model
 from robodyn.records import dataclass
@@ -15,9 +16,6 @@ from robodyn.spatial import Inertia, Motion, Transform
 
 Where: TypeAlias = slice | Array
 """Rows of fields: a slice, read and written without copying, where they lie side by side as those of a group do."""
-
-_MOST_KEPT = 4096
-"""Bodies up to which constants are kept between runs: as numbers they take 2 kB each, 2 GB of a million in a chain."""
 
 
 def scalars(arrays: Array) -> Any:
@@ -121,7 +119,7 @@ class Schedule:
                 Group(
                     kind=kind,
                     bodies=bodies,
-                    kept=Constants(model, dtype, kind, bodies) if n <= _MOST_KEPT else None,
+                    kept=Constants(model, dtype, kind, bodies) if n <= MAX_KEPT_BODIES else None,
                     places=slice(first, first + bodies.size),
                     parents=slice(int(parents[0]), int(parents[0]) + 1) if alone else parents,
                     # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.

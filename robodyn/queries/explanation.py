@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from robodyn.arguments import count, one_of
 from robodyn.engines.protocol import Explanation
 from robodyn.errors import UnavailableError
-from robodyn.queries.scheduler import BUILT_IN, current_table
+from robodyn.queries.scheduler import current_table
 from robodyn.questions import asked_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,5 @@ def _scheduled(dyn: Dynamics, query: str, batch: int, found: Mapping[str, float]
             there[name] = dyn.variant(engine=name)
     answering = next(iter(there.values()), None) or dyn.variant(engine=dyn.engine.name)
     inner = explain(answering, query, batch)
-    elsewhere = found == BUILT_IN.estimates(query, dyn.dtype.name, dyn.model, batch)
-    where = " (on another machine; `robodyn tune` measures this one)" if elsewhere else ""
-    reason = f"the fastest of the engines measured nearest to this call{where}; {inner.reason}"
+    reason = f"the fastest of the engines measured nearest to this call; {inner.reason}"
     return replace(inner, reason=reason, estimates={name: found[name] for name in there})

@@ -18,7 +18,7 @@ from robodyn.benchmark.tune import Grid, Judged, judged
 from robodyn.builders.load import load_urdf
 from robodyn.measured import Row, Table
 from robodyn.model import Model
-from robodyn.queries.scheduler import BUILT_IN, SECTION, USUAL
+from robodyn.queries.scheduler import SECTION, USUAL
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import MODELS, facts, show
 
@@ -47,8 +47,7 @@ class Checked:
     def choices(self) -> dict[str, list[Judged]]:
         """What is chosen at every place, as shipped and after a fit."""
         found = Table(SECTION, self.rows)
-        fitted = Table(SECTION, self.fitted.rows, BUILT_IN)
-        return {"as shipped": judged(BUILT_IN, found), "after robodyn tune": judged(fitted, found)}
+        return {"as shipped": judged(Table(SECTION, ()), found), "after robodyn tune": judged(self.fitted, found)}
 
     def above(self) -> list[Judged]:
         """Places where a choice is too slow."""
@@ -209,7 +208,7 @@ def page(found: Checked, about: dict[str, str]) -> str:
         "Printed by `python -m tests.bench scheduler --write`: at every place, a query of a batch on a tree, every",
         f"engine that answers it here ({engines}) is measured on NumPy arrays, and what `auto` picks is held against",
         f"the fastest: [the scheduler](../engines.md) must never pick one that takes more than {ALLOWED} times as",
-        "long. *As shipped*: nothing was measured on the machine, and what is built in holds. *After robodyn tune*: by",
+        "long. *As shipped*: nothing was measured on the machine, so it is the CPU engine. *After robodyn tune*: by",
         "what that command measures, on other trees and batches. Where a choice was too slow, engines are measured",
         "again, and the better time of each counts. *ratio*: how many times longer the chosen engine takes than the",
         "best other one, which is above 1 where the choice is wrong; shown is the place where it is the largest.",

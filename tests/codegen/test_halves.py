@@ -15,6 +15,7 @@ import robodyn as rd
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.chains import at_units
+from robodyn.codegen import tuning
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import host_target
@@ -22,7 +23,7 @@ from robodyn.codegen.llvm.unrolled_code import unrolled_module
 from robodyn.codegen.x86 import memory
 from robodyn.codegen.x86.program import assembled
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.cpu import backends, halves, route
+from robodyn.engines.cpu import backends, halves
 from robodyn.engines.cpu.halves import Images, find_halves
 from robodyn.tracing.expression import Graph
 from robodyn.tracing.program import SHARED, Program
@@ -230,7 +231,8 @@ def test_what_is_too_large_is_not_halved(folder, monkeypatch):
     model = tree("floating")
     q, qd, x = random_states(model)
     wanted = rd.Dynamics(model, engine="cpu").forward_dynamics_hessian(q, qd, x)
-    monkeypatch.setattr(route, "MAX_UNROLLED_CONTRACTION", 100)
+    for kind in ("contracted query", "contracted chain"):
+        monkeypatch.setitem(tuning.MAX_OPERATIONS["x86"], kind, 100)
     dyn = rd.Dynamics(model, engine="cpu")
     for one, right in zip(dyn.forward_dynamics_hessian(q, qd, x), wanted, strict=True):
         assert relative(one, right) < 1e-11

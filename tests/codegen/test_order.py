@@ -8,7 +8,8 @@ from itertools import groupby
 import pytest
 
 from robodyn.codegen.lowering import Operation
-from robodyn.codegen.x86.order import _TOGETHER, ordered
+from robodyn.codegen.tuning import ANGLES_TOGETHER
+from robodyn.codegen.x86.order import ordered
 
 
 def operations_of(rng, count):
@@ -36,7 +37,7 @@ def groups_of(operations):
     for k, (kind, results, operands) in enumerate(operations):
         before = max(latest.get(node, -1) for node in operands)
         if kind == "sincos":
-            if not group or len(group) == _TOGETHER or before >= group[0]:
+            if not group or len(group) == ANGLES_TOGETHER or before >= group[0]:
                 earlier, group, needs = group, [], before
             group.append(k)
             leader[k] = group[0]

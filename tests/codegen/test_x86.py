@@ -88,7 +88,6 @@ def instructions_of(encoder):
     code = list(without_kept_offsets(encoder))
     rows = [each for each in code if each[0] in ON_ROWS]
     ahead = [(I.FETCH, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
-    ahead += [(I.CLAIM, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
     ahead += [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
     yield from (*code, *ahead)
     for register in (I.NO_OFFSET, *ARRAY_POINTERS, *SAVED):
@@ -466,26 +465,22 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
         program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
-        kinds = [(frozenset(), ""), (vectors, "")]
+        kinds = [(frozenset(), False), (vectors, False)]
         if level not in ALONE:
-            kinds += [(frozenset(), large) for large in ("copied", "parted", "claimed")]
-        for chosen, large in kinds:
-            made = assembled(program, np.dtype(dtype), target_of(level), chosen, large=large)
+            kinds.append((frozenset(), True))
+        for chosen, copies in kinds:
+            made = assembled(program, np.dtype(dtype), target_of(level), chosen, copies=copies)
             image = made.image()
-            assert len(made.bodies) == 1 + bool(large) == 1 + (image.large > 0)
-            assert image.claims == (large == "claimed") and Image.unpacked(image.packed()) == image
+            assert len(made.bodies) == 1 + copies == 1 + (image.large > 0)
+            assert Image.unpacked(image.packed()) == image
             for k, body in enumerate(made.bodies):
                 lines = [line.strip() for line in made.listing(large=k > 0).splitlines()[1:] if "rip" not in line]
                 before, after = made._before(body), made._after(body)
                 require_advances(body, made._headers(len(body.rows), 0))
                 assert assemble(lines) == before + after
                 assert before in image.code and after in image.code
-                copied = k * (large in ("copied", "parted")) * sum(port.size for port in program.outputs)
+                copied = k * sum(port.size for port in program.outputs)
                 assert sum(each[0] == I.STORE_PAST for each in body.code) == copied
-                results = [made.width * port.size * np.dtype(dtype).itemsize for port in program.outputs]
-                ahead = [(span, span + span // 128 * 64) for span in results] if k and large == "claimed" else []
-                claimed = [first + at for span, first in ahead for at in range(0, span, 64)]
-                assert [x for operation, *_, x in body.code if operation == I.CLAIM] == claimed
                 fetched = [x for operation, *_, x in body.code if operation == I.FETCH]
                 spans = [made.width * port.size * np.dtype(dtype).itemsize for port in program.inputs]
                 lines = k * sum(-(-span // 64) for span in spans)
@@ -496,43 +491,13 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
 @moving
 def test_nothing_else_knows_the_register_of_copies(level, dtype):
     program, target = random_program(3, 400), target_of(level)
-    made = assembled(program, np.dtype(dtype), target, large="copied")
+    made = assembled(program, np.dtype(dtype), target, copies=True)
     registers = registers_of(level)
     assert made.bodies[0].code and not any(
         registers - 1 in each[1:4] for each in made.bodies[0].code if each[0] < I.ROWS
     )
     copies = [each for each in made.bodies[1].code if each[1] == registers - 1 and each[0] in (I.LOAD, I.STORE_PAST)]
     assert len(copies) == 2 * sum(port.size for port in program.outputs)
-
-
-@moving
-@pytest.mark.parametrize("size", [13, 29, 147, 301, 640])
-def test_no_store_lies_across_pages(size, level, dtype):
-    """Of W rows from the beginning of a page on, which have the same scalars written as by the code that is not parted.
-    (Shorter stores than 16 bytes are not asked about.)"""
-    program, target = long_rows(size), target_of(level)
-    itemsize, written = np.dtype(dtype).itemsize, {}
-    for large in ("copied", "parted"):
-        made = assembled(program, np.dtype(dtype), target, large=large)
-        body, result = made.bodies[1], made.places.rows.index(2)
-        begin, held = made._headers(len(body.rows), 0)[result], {x: ~place for place, x in body.offsets.items()}
-        lengths = {I.STORE_ROW: made.bytes, I.STORE_LANE: 16, I.STORE_LOW: 8, I.STORE_HIGH: 8, I.STORE_ONE: 4}
-        array = row = masked = across = 0
-        written[large] = []
-        for code, d, a, x in body.code:
-            if code == I.ROWS:
-                array = ~x
-            elif code in (I.ROW, I.KEPT):
-                row = ~(x if code == I.ROW else held.get(d, ~(array + 1))) - array - 1
-            elif code == I.MASK:
-                masked = x * itemsize
-            elif array == begin and code in (*lengths, I.STORE_SOME):
-                length = masked if code == I.STORE_SOME or (code == I.STORE_ROW and a >= 0) else lengths[code]
-                first = (row * size + x) * itemsize
-                across += length >= 16 and first // 4096 != (first + length - 1) // 4096
-                written[large] += range(first, first + length)
-        assert large == "copied" or not across
-    assert set(written["parted"]) == set(written["copied"]) == set(range(made.width * size * itemsize))
 
 
 def long_rows(size):

@@ -8,10 +8,10 @@ import threading
 
 import numpy as np
 import pytest
+from cpu_queries import limit_programs
 
 import robodyn as rd
 from robodyn.engines.cpu import engine as engines
-from robodyn.engines.cpu import route
 from robodyn.questions import QUESTIONS, plain_questions
 
 
@@ -67,7 +67,7 @@ def several(answer):
 def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch):
     """To the bit, into new arrays and into given ones; `auto` with chains of kernels, as in larger robots."""
     if code == "auto":
-        monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, 0))
+        limit_programs(monkeypatch, chain=0)
     model = ROBOTS[robot]()
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, threads=2)
     for name in plain_questions():
@@ -133,7 +133,7 @@ def test_a_vector_comes_by_name(passed_on):
 
 def test_trees_that_take_much_scratch_memory_go_without(passed_on, monkeypatch):
     model = ROBOTS["plain"]()
-    monkeypatch.setattr(engines, "_MAX_SCRATCH", 0)
+    monkeypatch.setattr(engines, "MAX_SCRATCH", 0)
     for code in ("rolled", "unrolled"):
         dyn = rd.Dynamics(model, engine="cpu", code=code)
         passed_on.clear()

@@ -16,10 +16,10 @@ from conftest import nothing_compiles
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
-from robodyn.codegen import keys
+from robodyn.codegen import keys, tuning
 from robodyn.codegen.cache import FOLDER_VARIABLE
 from robodyn.codegen.llvm import jit
-from robodyn.engines.cpu import backends, route
+from robodyn.engines.cpu import backends
 from robodyn.engines.cpu import engine as engines
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.threads import pool
@@ -281,7 +281,7 @@ def test_workspaces_too_large_for_vectors_hold_one_state(model, monkeypatch):
     s = states_of(model, (9,), seed=4)
     wide, narrow = (rd.Dynamics(model, engine="cpu", code="rolled") for _ in range(2))
     wanted = answers(wide, s)
-    monkeypatch.setattr(route, "_MAX_WIDE_WORKSPACE", 0)
+    monkeypatch.setattr(tuning, "MAX_WIDE_WORKSPACE", 0)
     assert beyond(answers(narrow, s), wanted, "float64") == {}
     made = [(kernel.plain or kernel).keep for kernel in narrow.engine._kernels.values()]
     rolled = [each.module.kind.width for each in made if isinstance(each, RolledProgram)]
@@ -295,8 +295,8 @@ def test_loops_whose_results_outgrow_a_cache_run_state_by_state(monkeypatch):
     model = rd.random_tree(6, seed=2)
     s = states_of(model, (9,), seed=4)
     found = []
-    for most in (route._MAX_WIDE_RESULTS, model.nv**2 * 16 - 1):
-        monkeypatch.setattr(route, "_MAX_WIDE_RESULTS", most)
+    for most in (tuning.MAX_WIDE_RESULTS, model.nv**2 * 16 - 1):
+        monkeypatch.setattr(tuning, "MAX_WIDE_RESULTS", most)
         dyn = rd.Dynamics(model, engine="cpu", code="rolled")
         answers = dyn.mass_matrix(s.q), dyn.inverse_dynamics(s.q, s.qd, s.qdd)
         found.append(

@@ -15,7 +15,7 @@ import pytest
 from conftest import nothing_compiles
 from native_kernels import DTYPES, PATIENCE, Recorder, build, make_entry, special, until, wanted
 
-from robodyn.codegen.llvm.streaming import CROWD, STREAMED_BYTES
+from robodyn.codegen.tuning import CROWD, STREAMED_BYTES
 from robodyn.engines.cpu.native.answers import EntryKernel, Scratch
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool

@@ -142,7 +142,7 @@ def forced(monkeypatch):
     monkeypatch.setattr(plans, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(program, "LEAST_GRAIN", 5)
     monkeypatch.setattr(program, "MOST_GRAIN", 5)
-    monkeypatch.setattr(tasks, "_VISITS", 12)
+    monkeypatch.setattr(tasks, "MAX_VISITS", 12)
     run: list[str] = []
     real = CpuEngine._launch_tasks
 

@@ -6,12 +6,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from cpu_queries import limit_programs
 
 import robodyn as rd
 from robodyn import questions
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.engines.cpu import request, route
+from robodyn.codegen import tuning
+from robodyn.engines.cpu import request
 from robodyn.tracing.unrolled import trace
 
 
@@ -36,9 +38,7 @@ def ask(dyn, query, *leading):
 
 
 def test_no_program_is_traced_twice(traced, monkeypatch):
-    monkeypatch.setattr(
-        route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, 0)
-    )  # its stages are programs of their own
+    limit_programs(monkeypatch, chain=0)  # its stages are programs of their own
     dyn = rd.Dynamics(rd.random_tree(5, seed=4, joints=("revolute",)), engine="cpu")
     ask(dyn, "forward_dynamics_gradient")
     assert len(traced) == 2 and set(traced.values()) == {1}
@@ -50,8 +50,8 @@ def test_no_program_is_traced_twice(traced, monkeypatch):
 def test_what_loops_show_to_be_too_large_is_not_traced(traced, monkeypatch):
     model = rd.random_tree(8, seed=4, joints=("revolute",))
     reference = rd.Dynamics(model, engine="reference")
-    monkeypatch.setattr(route, "_MANY_STEPS", 10)
-    monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", dict.fromkeys(route.MAX_UNROLLED_OPERATIONS, 300))
+    monkeypatch.setattr(tuning, "MANY_STEPS", 10)
+    limit_programs(monkeypatch, query=300)
     dyn = rd.Dynamics(model, engine="cpu", dtype="float32")  # in double precision it has another algorithm
     found = ask(dyn, "mass_matrix_inverse", 3)
     assert not traced and dyn.engine.generated(_task(model)).mode == "rolled"
@@ -62,8 +62,8 @@ def test_what_loops_show_to_be_too_large_is_not_traced(traced, monkeypatch):
 def test_chains_that_their_stages_show_to_be_too_large_are_not_traced(traced, monkeypatch, slides):
     """But where joints slide: a program may be a small part of its stages then."""
     model = rd.random_tree(8, seed=4, joints=("prismatic",) if slides else ("revolute", "helical"))
-    monkeypatch.setattr(route, "_MANY_STEPS", 10)
-    monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, 1500))
+    monkeypatch.setattr(tuning, "MANY_STEPS", 10)
+    limit_programs(monkeypatch, chain=1500)
     dyn, reference = (rd.Dynamics(model, engine=engine) for engine in ("cpu", "reference"))
     found = ask(dyn, "forward_dynamics_gradient", 3)
     chain = questions.QUESTIONS["forward_dynamics_gradient"].plain_task(model)

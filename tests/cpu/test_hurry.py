@@ -40,7 +40,7 @@ def levels(monkeypatch, tmp_path):
 
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "objects"))
     monkeypatch.setattr(keys, "compile_object", noting)
-    monkeypatch.setattr(kernels, "WORTH", 0)
+    monkeypatch.setattr(kernels, "HURRY_CHARACTERS", 0)
     yield found
     nothing_compiles()
 
@@ -119,7 +119,7 @@ def test_what_a_process_left_unfinished_the_next_one_takes_and_finishes(levels, 
     monkeypatch.setattr(kernels, "later", lambda *_: None)  # as if the process ended now
     wanted = ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "bias_force", 5)
     monkeypatch.undo()
-    monkeypatch.setattr(kernels, "WORTH", 0)
+    monkeypatch.setattr(kernels, "HURRY_CHARACTERS", 0)
     levels.clear()
     dyn = rd.Dynamics(tree(), engine="cpu", code="rolled")
     assert_same(wanted, ask(dyn, "bias_force", 5))
@@ -166,7 +166,7 @@ def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
     """A warning is an error where the user wants it so."""
     ended, made = [], []
     monkeypatch.setattr(threading, "excepthook", ended.append)
-    monkeypatch.setattr(hurry, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(hurry, "HURRY_PAUSE_S", 0.05)
 
     class Taking:
         def replace(self, code):
@@ -184,7 +184,7 @@ def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
 
 @pytest.mark.parametrize("error", [None, rd.UnavailableError])
 def test_kernels_that_somebody_waits_for_go_first(monkeypatch, error):
-    monkeypatch.setattr(hurry, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(hurry, "HURRY_PAUSE_S", 0.01)
     began, made = threading.Event(), []
 
     class Taking:
@@ -222,7 +222,7 @@ def test_kernels_go_first_while_they_are_made(levels, monkeypatch, what):
 
 
 def test_nothing_is_compiled_for_an_engine_that_is_gone(levels, monkeypatch):
-    monkeypatch.setattr(hurry, "_PAUSE_S", 0.5)
+    monkeypatch.setattr(hurry, "HURRY_PAUSE_S", 0.5)
     ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
     assert HURRIED in levels and hurry._WAITING
     levels.clear()
@@ -257,7 +257,7 @@ import os, sys, time
 import numpy as np
 import robodyn as rd
 from robodyn.engines.cpu import hurry, kernels
-kernels.WORTH = 0
+kernels.HURRY_CHARACTERS = 0
 model = rd.random_tree(9, seed=3, joints=("revolute",))
 dyn = rd.Dynamics(model, engine="cpu", code="rolled")
 q, v = model.neutral(), np.ones(model.nv)
@@ -277,7 +277,7 @@ if sys.argv[1] == "fork":
         os._exit(0 if good else 7)
     assert good and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 elif sys.argv[1] == "compiling":
-    time.sleep(hurry._PAUSE_S + 0.01)
+    time.sleep(hurry.HURRY_PAUSE_S + 0.01)
 print("end")
 """
 

@@ -12,12 +12,13 @@ from robots import own
 
 import robodyn as rd
 from robodyn.benchmark.contenders import draw, plain_call
-from robodyn.codegen.llvm.streaming import STREAMED_BYTES, streamed_bytes
+from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import host_target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.language import Array as LoopArray
 from robodyn.codegen.loops.language import bound, struct_of
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import STREAMED_BYTES
 from robodyn.engines.cpu import backends, caches
 from robodyn.engines.cpu.chains import lines_code
 from robodyn.engines.cpu.engine import CpuEngine
@@ -106,7 +107,7 @@ def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
     assert not any(np.isnan(each).any() for each in wanted)
     watched, rng, light = Watched(kernel), np.random.default_rng(rows), bool(kernel.keep.descriptor.leaves)
     target = kernel.request.target
-    assert light == (query == "body_regressor" and target.level == "avx512" and not backends.copies_slowly(target))
+    assert light == (query == "body_regressor" and target.level == "avx512")
     for k in range(20):
         first, last = sorted(int(each) for each in rng.integers(0, rows + 1, 2))
         first, last = (0, rows) if k == 0 else (first, last) if k % 3 else (first // 8, rows - last // 8)
@@ -252,15 +253,10 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     crowd = rd.random_tree(64, seed=3)
     assert crowd.nv == 64
     least = streamed_bytes(host_target())
-    for held, limit, slow in (
-        (0, least, False),
-        (1 << 20, least, True),
-        (90 << 26, 10 << 26, False),
-    ):
+    for held, limit in ((0, least), (1 << 20, least), (90 << 26, 10 << 26)):
         monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)
-        monkeypatch.setattr("robodyn.engines.cpu.chains.lines.copies_slowly", lambda target, slow=slow: slow)
         for query, model, left in (
-            ("body_regressor", None, wide and not slow),
+            ("body_regressor", None, wide),
             ("mass_matrix", crowd, not wide),
             ("inverse_dynamics_gradient", None, False),
         ):

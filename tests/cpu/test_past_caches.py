@@ -1,11 +1,9 @@
-"""Large results, past the caches or to lines that are claimed for them, have the bits of small ones, and touch nothing
-beside them."""
+"""Large results, which go past the caches, have the bits of small ones, and touch nothing beside them."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +16,10 @@ from robodyn.codegen.llvm.streaming import streamed_bytes
 from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
 from robodyn.codegen.loops.language import Array, bound, struct_of
 from robodyn.codegen.loops.table import Argument
-from robodyn.engines.cpu import backends, past_caches, past_caches_code, route
+from robodyn.engines.cpu import past_caches_code
 from robodyn.engines.cpu.backends import backend_of
-from robodyn.engines.cpu.chains import lines
 from robodyn.engines.cpu.kernels import Kernel, workspace
-from robodyn.engines.cpu.past_caches import _least_across, _least_waiting, _shifts
+from robodyn.engines.cpu.past_caches import _shifts
 from robodyn.questions import QUESTIONS
 from robodyn.tracing.unrolled import output_shape
 
@@ -97,27 +94,16 @@ def levels_again():
     host_target.cache_clear()
 
 
-def way_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """As if the processor copied rows past the caches slowly, or did not; what others kept of this does not count."""
-    for module in (backends, route, past_caches, lines):  # imported here, so that none of them keeps what stands there
-        monkeypatch.setattr(module, "copies_slowly", lambda target: way == "claimed")
-    monkeypatch.setenv("ROBODYN_CACHE_DIR", str(folder))
-
-
 @pytest.mark.usefixtures("levels_again")
-@pytest.mark.parametrize("way", ["copied", "claimed"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize(
     "query", ["center_of_mass", "mass_matrix", "forward_dynamics_gradient", "momenta", "forward_kinematics_gradient"]
 )
 @pytest.mark.some(of=4, rest="matrix")
-def test_any_range_of_rows(
-    query: str, level: str, dtype: str, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_any_range_of_rows(query: str, level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of a large batch: results of several arrays, of one scalar, wherever they begin and end."""
     level_of(level, monkeypatch)
-    way_of(way, monkeypatch, tmp_path)
     question = QUESTIONS["centroidal_momentum" if query == "momenta" else query]
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1, dtype=dtype)
     kernel = dyn.engine.kernel(question.plain_task(dyn.model))
@@ -125,8 +111,6 @@ def test_any_range_of_rows(
     rows_at_once = kernel.keep.descriptor.rows
     if backend_of(kernel.request).name == "x86":
         assert bool(kernel.keep.descriptor.large) == (not kernel.request.vectors)
-        if way == "copied" or query in ("center_of_mass", "forward_dynamics_gradient"):
-            assert bool(kernel.keep.descriptor.claims) == (way == "claimed")
     rows = 4 * rows_at_once + 20
     rng = np.random.default_rng(rows)
     states = draw(dyn.model, rows)
@@ -153,33 +137,6 @@ def test_any_range_of_rows(
             assert (bytes_[: start + first * row] == 0xA5).all() and (bytes_[start + last * row :] == 0xA5).all()
 
 
-@pytest.mark.parametrize("way", ["copied", "claimed"])
-def test_how_large_results_are_written(way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Lines are claimed for what computes enough; larger results of such are vectors, whose lines go on the way."""
-    way_of(way, monkeypatch, tmp_path)
-    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1)
-    engine = dyn.engine
-    if backend_of(engine.request(rnea())).name != "x86" or host_target().level != "avx512":
-        pytest.skip("this processor or system runs no code of ours, or none with AVX-512")
-    for query, claimed, vectors in (
-        ("mass_matrix", False, False),
-        ("gravity_force", True, False),
-        ("forward_dynamics_gradient", True, False),
-        ("potential_energy_regressor", False, False),
-        ("forward_kinematics", False, False),
-        ("regressor", False, True),
-        ("forward_dynamics_parameter_gradient", False, True),
-        ("body_regressor", False, False),
-    ):
-        task = QUESTIONS[query].plain_task(dyn.model)
-        route = engine.compiler.route(engine.request(task))
-        assert bool(route.request.vectors) == (vectors and way == "claimed"), query
-        if not route.request.vectors:
-            kernel = engine.kernel(task)
-            assert bool(kernel.keep.descriptor.claims) == (claimed and way == "claimed"), query
-            assert (kernel.workspace_bytes == kernel.plain.workspace_bytes) == bool(kernel.keep.descriptor.claims)
-
-
 @pytest.mark.parametrize("vector", [32, 64])
 @pytest.mark.parametrize(
     "row, rows", [(0, 8), (4, 48), (56, 40), (336, 24), (392, 16), (560, 16), (1152, 8), (3024, 8)]
@@ -187,7 +144,7 @@ def test_how_large_results_are_written(way: str, monkeypatch: pytest.MonkeyPatch
 def test_buffers_lie_where_the_fewest_stores_are_across_pages(row: int, rows: int, vector: int) -> None:
     """Counted one by one, for a buffer at every line of a page."""
     pieces = [(row * r + p, min(vector, row - p)) for r in range(rows) for p in range(0, row, vector)]
-    shifts, least = _shifts(row, rows, vector), []
+    shifts = _shifts(row, rows, vector)
     assert len(shifts) == 16 and all(shift % 64 == 0 and 0 <= shift < 4096 for shift in shifts)
     for word, shift in enumerate(shifts):
         across = [
@@ -195,10 +152,6 @@ def test_buffers_lie_where_the_fewest_stores_are_across_pages(row: int, rows: in
             for line in range(0, 4096, 64)
         ]
         assert across[shift // 64] == min(across)
-        least.append(min(across))
-    places = [least[word] for word in range(16) if row == 0 or 4 * word % min(row & -row, 64) == 0]
-    assert row == 0 or _least_across(row, rows, vector) == pytest.approx(np.mean(places))
-    assert _least_waiting([row], 8, vector, 5) in range(2, 6) and _least_waiting([row], 8, vector, 1) == 1
 
 
 @pytest.mark.parametrize("in_turns", [False, True])
@@ -209,7 +162,7 @@ def test_as_python_it_does_the_same(query: str, in_turns: bool) -> None:
     kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
     descriptor = kernel.keep.descriptor
     if in_turns:
-        descriptor.large = descriptor.claims = 0
+        descriptor.large = 0
     rows, first = 2 * descriptor.rows + 3 * descriptor.width + 5, 3
     states = draw(dyn.model, rows)
     inputs = [np.ascontiguousarray(states[name]) for name in kernel.inputs]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
+from cpu_queries import limit_programs
 from driven import EVERY_INTEGRATOR
 from robots import own
 
 import robodyn as rd
 from robodyn.chains import step_of
-from robodyn.engines.cpu import route
 from robodyn.integrators import INTEGRATORS, evaluations
 from robodyn.joints import KINDS
 from robodyn.motion.rollout import _Trajectory
@@ -132,10 +132,9 @@ IN_PARTS = {
 def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, monkeypatch):
     """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
-    monkeypatch.setattr(route, "MAX_UNROLLED_CHAIN", dict.fromkeys(route.MAX_UNROLLED_CHAIN, -1))
-    monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, -1))
+    limit_programs(monkeypatch, chain=-1, step=-1)
     if code == "rolled":
-        monkeypatch.setattr(route, "MAX_UNROLLED_OPERATIONS", dict.fromkeys(route.MAX_UNROLLED_OPERATIONS, -1))
+        limit_programs(monkeypatch, query=-1)
     model = IN_PARTS[name]()
     q, qd, tau = random_states(model, (batch,))
     dyn = rd.Dynamics(model, threads=2, joint_forces=("damping", "friction"))
@@ -156,7 +155,7 @@ def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, mon
 def test_a_humanoid_takes_large_steps_in_machine_code(monkeypatch):
     """In one program where that is made quickly, else in parts."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
-    monkeypatch.setattr(route, "MAX_UNROLLED_STEP", dict.fromkeys(route.MAX_UNROLLED_STEP, 24_000))
+    limit_programs(monkeypatch, step=24_000)
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn = rd.Dynamics(model)
     dyn.rollout(*random_states(model), 1e-3, 2, integrator="rk4")

@@ -15,8 +15,8 @@ from robots import of_every_kind, tree
 import robodyn as rd
 from robodyn.algorithms.kinematic_gradients import jacobian_derivative, pose_hessian
 from robodyn.builders.random_tree import random_description
+from robodyn.codegen import tuning
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.cpu import route
 from robodyn.questions import FRAMES
 
 # Central differences of functions of order 1 to 100: h^2 truncation, and rounding over h, are of order 1e-9. Where all
@@ -254,7 +254,7 @@ def test_a_long_chain():
 
 def test_results_of_many_entries_are_made_by_loops(monkeypatch):
     """Six matrices of 37 x 37 have more entries than LLVM's unrolled code is worth compiling for."""
-    monkeypatch.setattr(route, "_MAX_UNROLLED_ENTRIES", dict.fromkeys(route._MAX_UNROLLED_ENTRIES, 1 << 13))
+    monkeypatch.setitem(tuning.MAX_ENTRIES["x86"], "query", 1 << 13)
     model = rd.load_urdf(robots.own("humanoid"), base="floating")
     dyn, link = rd.Dynamics(model, engine="cpu"), 5
     modes = [dyn.engine.kernel(a("world"), (), link).mode for a in (pose_hessian, jacobian_derivative)]

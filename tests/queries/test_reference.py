@@ -26,7 +26,7 @@ def test_numbers_and_arrays_have_the_same_bits(seed, dtype, monkeypatch):
     states = random_states(model, (3,), seed)
     first = rd.Dynamics(model, engine="reference", dtype=dtype)
     wanted = list(answers(first, *states))
-    monkeypatch.setattr(reference_groups, "_MOST_KEPT", 0)
+    monkeypatch.setattr(reference_groups, "MAX_KEPT_BODIES", 0)
     for dyn in (first, rd.Dynamics(model, engine="reference", dtype=dtype)):
         for row in range(3):
             for one, of_all in zip(answers(dyn, *(each[row] for each in states)), wanted, strict=True):

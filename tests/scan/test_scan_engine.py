@@ -111,7 +111,7 @@ def test_batches_are_cut_into_pieces_that_change_nothing(monkeypatch):
     q, qd, qdd = random_states(model, (50,))
     dyn = scans(model)
     whole = dyn.inverse_dynamics(q, qd, qdd, method="rnea")
-    monkeypatch.setattr("robodyn.engines.scan.states.PIECE", 42)
+    monkeypatch.setattr("robodyn.engines.scan.states.STATES_PIECE", 42)
     assert relative(dyn.inverse_dynamics(q, qd, qdd, method="rnea"), whole) < 1e-14
 
 

@@ -112,8 +112,8 @@ def test_pieces_and_tiles(seed, bushy, monkeypatch):
     model = rd.random_tree(30, seed=seed, joints=JOINT_TYPES, shape=list(SHAPES)[seed], mimic=0.2)
     s = states_of(model, (2,), seed)
     wanted = rd.Dynamics(model, engine="reference").inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext)
-    monkeypatch.setattr(pairs, "_PIECE", 50)
-    monkeypatch.setattr(pairs, "_ONE_THREAD", 0)
+    monkeypatch.setattr(pairs, "PAIRS_PIECE", 50)
+    monkeypatch.setattr(pairs, "ONE_THREAD", 0)
     monkeypatch.setattr(Branches, "bushy", property(lambda self: bushy))
     agree(scan(model).inverse_dynamics_gradient(s.q, s.qd, s.qdd, f_ext=s.f_ext), wanted, TOLERANCE["float64"])
 

@@ -358,14 +358,14 @@ def test_pieces_and_tiles(seed, bushy, monkeypatch):
     model = rd.random_tree(30, seed=seed, joints=JOINT_TYPES, shape=list(SHAPES)[seed], mimic=0.2)
     q = states_of(model, (2,), seed).q
     wanted = rd.Dynamics(model, engine="reference").mass_matrix(q)
-    monkeypatch.setattr(pairs, "_PIECE", 50)
-    monkeypatch.setattr(pairs, "_ONE_THREAD", 0)
+    monkeypatch.setattr(pairs, "PAIRS_PIECE", 50)
+    monkeypatch.setattr(pairs, "ONE_THREAD", 0)
     monkeypatch.setattr(Branches, "bushy", property(lambda self: bushy))
     assert relative(scan(model).mass_matrix(q), wanted) < TOLERANCE["float64"]
 
 
 def test_columns_in_pieces(monkeypatch):
-    monkeypatch.setattr(states, "PIECE", 40)
+    monkeypatch.setattr(states, "STATES_PIECE", 40)
     model = tree(1)
     s, judge = states_of(model, (3,), 1), rd.Dynamics(model, engine="reference")
     tau = judge.inverse_dynamics(s.q, s.qd, s.qdd, inertia=s.inertia)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.tuning import CROWD, STREAMED_BYTES
 
 FLUSHED = "flushed "
 """Before a name: the user's array of a result that kernels leave as vectors."""
 _LINE = 64
-STREAMED_BYTES = 1 << 23
-"""Results of a batch, by array, from which they are written past the caches, which they would only clear; with AVX-512
-seven sixteenths of that (`streamed_bytes`)."""
-CROWD = 3
-"""Results that go to new arrays count for n times their bytes, from an n-th of the above on: caches are full of the
-results of calls before them (`crowd`)."""
 
 
 def streams(kind: VectorType, target: Target) -> bool:

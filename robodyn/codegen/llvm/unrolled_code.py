@@ -26,12 +26,10 @@ from robodyn.codegen.llvm.straight_line import StraightLine, attributes
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations, load_row, store_row, transposed
 from robodyn.codegen.lowering import Operation, frame_slots, last_readers, lower
+from robodyn.codegen.tuning import LLVM_PART_OPERATIONS
 from robodyn.records import dataclass
 from robodyn.tracing.expression import INPUT
 from robodyn.tracing.program import Port, Program, is_unread
-
-PART_OPERATIONS = 2500
-"""Operations in one function. Compile time is nearly linear below it, and functions this long lose nothing."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ class _Schedule:
     def __init__(self, program: Program, width: int, vectors: frozenset[str], columns: bool) -> None:
         self.program = program
         operations = lower(program, nested=True)
-        starts = range(0, max(1, len(operations)), PART_OPERATIONS)
-        self.parts = [operations[start : start + PART_OPERATIONS] for start in starts]
+        starts = range(0, max(1, len(operations)), LLVM_PART_OPERATIONS)
+        self.parts = [operations[start : start + LLVM_PART_OPERATIONS] for start in starts]
         self.loads = {
             node: block
             for block in _blocks(program.inputs, 0, width, vectors, columns)
@@ -86,7 +84,7 @@ class _Schedule:
 
     def stores_after(self, part: int, place: int) -> list[_Block]:
         """Output blocks that are complete after an operation of a part; place -1 of part 0: from the start."""
-        return self.stores.get(part * PART_OPERATIONS + place if place >= 0 else -1, [])
+        return self.stores.get(part * LLVM_PART_OPERATIONS + place if place >= 0 else -1, [])
 
     def _last_readers(self) -> dict[int, int]:
         """The last part that reads a node, to compute with it or to store it."""

@@ -33,6 +33,7 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import PAIRED_ROWS
 
 
 class Used(ctypes.Structure):
@@ -63,11 +64,6 @@ class Rows(ctypes.Structure):
         ("first", ctypes.c_void_p),
         ("offsets", ctypes.c_int64 * 0),  # bytes from the first row to each
     )
-
-
-_PAIRED = 16
-"""Rows from which two offsets are stored at one time. Of fewer the first ones come later so, by what it takes to bring
-a number to a vector, and no time is won."""
 
 
 @cache
@@ -110,7 +106,7 @@ def point(rows: Array[Rows], data: Address, stride: Word, row: Word, left: Word,
     """Say where rows of an array are, from one on; `left`: how many there are behind it."""
     rows.first = data + row * stride
     rows.advance = step * stride
-    if step < _PAIRED:
+    if step < PAIRED_ROWS:
         clipped_offsets(rows.offsets, stride, left, step)
     elif left >= step - 1:
         paired_offsets(rows.offsets, stride, step)

@@ -21,7 +21,6 @@ from robodyn.codegen.x86.instructions import (
     AND,
     CALL,
     CHOOSE,
-    CLAIM,
     CLEAR,
     COMMUTES,
     DIV,
@@ -203,9 +202,6 @@ class Encoder:
         if operation == FETCH:
             modrm, tail = displaced(ROWS_POINTER, x, 1)
             return bytes((0x0F, 0x18, modrm | 1 << 3)) + tail
-        if operation == CLAIM:
-            modrm, tail = displaced(ARRAY_POINTERS[-1], x, 1)
-            return b"\x41" * (ARRAY_POINTERS[-1] >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
         if operation == AHEAD:
             modrm, tail = self._in_row(x, 1)
             return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail

@@ -4,15 +4,12 @@ far from all others. Decided after all else."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 
 from robodyn.codegen.x86.instructions import (
     ADVANCE,
     AHEAD,
     ARRAYS,
-    CLAIM,
-    EXTRACT,
     FETCH,
     KEPT,
     LOAD,
@@ -71,9 +68,7 @@ def advancing(code: Sequence[Instruction], addresses: Iterable[int]) -> list[Ins
 
 
 COPIED_FROM, COPIED_TO = 3, 4
-"""The last two registers of arrays, which point to what is copied on the way, and to where it goes. Where lines are
-claimed, the last one points to the rows that are written."""
-_LANE, _LINE, _PAGE = 16, 64, 4096
+"""The last two registers of arrays, which point to what is copied on the way, and to where it goes."""
 
 
 def once(code: Sequence[Instruction]) -> list[Instruction]:
@@ -169,87 +164,14 @@ def kept(
     return [(KEPT, where[~x], 0, 0) if c == ROW and ~x in where else (c, d, a, x) for c, d, a, x in code], found
 
 
-def parted(
-    code: Sequence[Instruction],
-    spans: Mapping[int, int],
-    offsets: Mapping[int, int],
-    sizes: tuple[int, int],
-    spare: int,
-) -> list[list[Instruction]]:
-    """Groups of instructions, whose stores lie across no pages where W rows follow one another from the beginning of a
-    page on: in the place of such a store stand some of 16 bytes and less. Shorter stores are left where they are.
-
-    Args:
-        code: instructions that do not use the spare register.
-        spans: by the place of an array's address the bytes of a row.
-        offsets: registers that keep offsets of rows, by place.
-        sizes: bytes of a scalar, and of a register.
-        spare: a register that is free from one group to the next.
-    """
-    itemsize, size = sizes
-    held = {register: place for place, register in offsets.items()}
-    found: list[list[Instruction]] = []
-    place = row = masked = 0
-    for each in code:
-        operation, register, a, x = each
-        if operation == ROWS:
-            place = ~x
-        elif operation in (ROW, KEPT):
-            there = ~x if operation == ROW else held.get(register, place + 1)
-            row = there - place - 1
-        elif operation == MASK:
-            masked = x
-        elif operation in (STORE_ROW, STORE_LANE) and place in spans:
-            left = _PAGE - (row * spans[place] + x * itemsize) % _PAGE
-            lanes, count = range(size // _LANE), size // itemsize if a == -1 else masked
-            if operation == STORE_LANE:
-                lanes, count = range(a, a + 1), _LANE // itemsize
-            if left < count * itemsize:
-                found.append(_in_lanes(register, spare, lanes, (x, count, left // itemsize), _LANE // itemsize))
-                continue
-        found.append([each])
-    return found
-
-
-def _in_lanes(
-    register: int, spare: int, lanes: Sequence[int], part: tuple[int, int, int], lane_size: int
-) -> list[Instruction]:
-    """Stores of 16 bytes after 16 bytes of a register, none of which has the scalar before a page's end and the next.
-
-    `part`: the first scalar in the row, how many, and how many of them lie before the page's end.
-    """
-    start, count, left = part
-    found: list[Instruction] = []
-    for k, lane in enumerate(lanes):
-        first = k * lane_size
-        some, cut = min(count - first, lane_size), left - first
-        if some <= 0:
-            break
-        if some == lane_size and not 0 < cut < lane_size:
-            found.append((STORE_LANE, register, lane, start + first))
-            continue
-        source = spare if lane else register
-        if lane:
-            found.append((EXTRACT, spare, lane, register))
-        half = lane_size // 2
-        if some % half == 0 and (cut % half == 0 or cut > some):
-            halves = (STORE_LOW, STORE_HIGH)[: some // half]
-            found += [(store, source, 0, start + first + k * half) for k, store in enumerate(halves)]
-        else:
-            found += [(STORE_ONE, source, k, start + first + k) for k in range(some)]
-    return found
-
-
-def copying(
-    groups: Sequence[Sequence[Instruction]], arrays: Iterable[tuple[int, int, int]], register: int
-) -> list[Instruction]:
+def copying(code: Sequence[Instruction], arrays: Iterable[tuple[int, int, int]], register: int) -> list[Instruction]:
     """Instructions that copy vectors past the caches on the way, one from time to time.
 
     A processor goes on computing while it waits for memory to take what it wrote, as long as that is not too much at
     once.
 
     Args:
-        groups: instructions that do not use the register across groups, nor those of `COPIED_FROM` and `COPIED_TO`.
+        code: instructions that do not use the register, nor those of `COPIED_FROM` and `COPIED_TO`.
         arrays: for each array places of both addresses, and how many vectors it has.
         register: where a vector is on the way.
     """
@@ -260,34 +182,11 @@ def copying(
             copies[-1].append((STORE_PAST, register, 0, ~(ARRAYS + COPIED_TO * SPACE + k)))
             if k == 0:
                 copies[-1][:0] = [(POINTER, COPIED_FROM, 0, ~source), (POINTER, COPIED_TO, 0, ~target)]
-    return _evenly(groups, copies)
-
-
-def claiming(code: Sequence[Instruction], arrays: Iterable[tuple[int, int]]) -> list[Instruction]:
-    """Instructions that fetch the lines which the next rows of results will be written to, one from time to time: those
-    of W rows, one and a half times as many bytes ahead. (Half as far ahead takes a fifth longer.)
-
-    Args:
-        code: instructions that do not use the register of `COPIED_TO`.
-        arrays: for each array the place of its address, and how many bytes W rows have.
-    """
-    claims: list[list[Instruction]] = []
-    for address, span in arrays:
-        ahead = span + span // 2 // _LINE * _LINE
-        lines = [[(CLAIM, 0, 0, ahead + at)] for at in range(0, span, _LINE)]
-        if lines:
-            lines[0].insert(0, (POINTER, COPIED_TO, 0, ~address))
-        claims += lines
-    return _evenly([(each,) for each in code], claims)
-
-
-def _evenly(groups: Sequence[Sequence[Instruction]], others: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """Groups of instructions, and from time to time some others."""
     found: list[Instruction] = []
     done = 0
-    for k, each in enumerate(others, 1):
-        upto = k * len(groups) // (len(others) + 1)
-        found += chain.from_iterable(groups[done:upto])
+    for k, each in enumerate(copies, 1):
+        upto = k * len(code) // (len(copies) + 1)
+        found += code[done:upto]
         found += each
         done = upto
-    return found + list(chain.from_iterable(groups[done:]))
+    return found + list(code[done:])

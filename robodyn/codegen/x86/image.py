@@ -8,8 +8,8 @@ from robodyn.codegen.x86.lines import Layout
 from robodyn.records import dataclass
 
 PAGE = 4096
-MAGIC = b"RDx86\0\0\5"
-_HEAD = struct.Struct("<8s8q")
+MAGIC = b"RDx86\0\0\6"
+_HEAD = struct.Struct("<8s7q")
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ class Image:
 
     `code`: what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
     driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
-    is to be; `operations`: what a state takes; `large`: the entry for large batches, which copies results on the way,
-    writes their lines, or claims lines (`claims`); 0 where there is none; `lines`: where 64-bit words say of what
-    writes lines (`LineCode`) how many functions there are, where tables are, the layout, and the functions; 0 if there
-    is none.
+    is to be; `operations`: what a state takes; `large`: the entry for large batches, which copies results on the way
+    or writes their lines; 0 where there is none; `lines`: where 64-bit words say of what writes lines (`LineCode`) how
+    many functions there are, where tables are, the layout, and the functions; 0 if there is none.
     """
 
     code: bytes
@@ -55,11 +54,10 @@ class Image:
     operations: int
     large: int = 0
     lines: int = 0
-    claims: bool = False
 
     def packed(self) -> bytes:
         """All of it, as it is kept."""
-        numbers = self.entry, self.driver_at, self.operations, self.large, self.lines, self.claims
+        numbers = self.entry, self.driver_at, self.operations, self.large, self.lines
         head = _HEAD.pack(MAGIC, len(self.code), len(self.data), *numbers)
         return head + self.code + self.data
 
@@ -68,13 +66,13 @@ class Image:
         """What `packed` made; None if it did not."""
         if len(kept) < _HEAD.size:
             return None
-        magic, code, data, entry, driver_at, operations, large, lines, claims = _HEAD.unpack_from(kept)
+        magic, code, data, entry, driver_at, operations, large, lines = _HEAD.unpack_from(kept)
         at = _HEAD.size + code
         inside = 0 <= entry < code and 0 <= large < code and data >= 0 and 0 <= lines < driver_at
         if magic != MAGIC or len(kept) != at + data or not inside or driver_at != -(-code // PAGE) * PAGE + data - 8:
             return None
         parts = kept[_HEAD.size : at], kept[at : at + data]
-        return Image(*parts, entry, driver_at, operations, large, lines, bool(claims))
+        return Image(*parts, entry, driver_at, operations, large, lines)
 
     @property
     def line_code(self) -> LineCode | None:

@@ -52,9 +52,6 @@ CLEAR, STORE_MANY = range(68, 70)
 place ~x and those behind it, as many as are 32 bytes, 16, 8 or 4."""
 (ADVANCE,) = range(71, 72)
 """An address of rows, at place ~x, goes on by as many bytes as stand before it; through the register of `ROWS`."""
-(CLAIM,) = range(70, 71)
-"""The cache line x bytes behind what the last of the general registers of `ARRAYS` points to is fetched, to be
-written."""
 
 COMMUTES = (ADD, MUL, AND, OR, XOR)
 OF_BITS = (AND, OR, XOR, LESS)

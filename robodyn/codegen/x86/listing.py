@@ -12,7 +12,6 @@ from robodyn.codegen.x86.instructions import (
     AND,
     CALL,
     CHOOSE,
-    CLAIM,
     CLEAR,
     DIV,
     EVEN,
@@ -134,8 +133,6 @@ class Listing:
             yield f"call qword ptr [rbp + {x}]"
         elif code == FETCH:
             yield f"prefetcht0 byte ptr {self._address(ROWS_POINTER, x)}"
-        elif code == CLAIM:
-            yield f"prefetchw byte ptr {self._address(ARRAY_POINTERS[-1], x)}"
         elif code == AHEAD:
             yield f"prefetchw byte ptr {self._in_row(x)}"
         elif code in (ROWS, ROW, POINTER):

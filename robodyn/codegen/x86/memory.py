@@ -38,8 +38,6 @@ class LoadedImage:
         self._entry = start + image.entry
         self.large = start + image.large if image.large else 0
         """Address of the one for large batches; 0 where there is none."""
-        self.claims = image.claims
-        """Whether it claims lines, and does not copy."""
         self.operations = image.operations
         """Operations of a state."""
         found = image.line_code

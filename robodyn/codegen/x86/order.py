@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
 from robodyn.codegen.lowering import Operation
+from robodyn.codegen.tuning import ANGLES_TOGETHER
 from robodyn.records import dataclass
 
-_TOGETHER = 3
-"""Angles side by side. More of them ran no faster, and need more registers."""
 _LONG = ("sqrt", "reciprocal")
 
 
@@ -49,7 +48,7 @@ class _Groups:
             alone = later.isdisjoint(operands)
             if kind == "sincos":
                 before = -1 if alone else _latest_sine(operands[0], operations, made, latest)
-                if not group or len(group) == _TOGETHER or before >= group[0]:
+                if not group or len(group) == ANGLES_TOGETHER or before >= group[0]:
                     earlier, group, needs = group, [], before
                 group.append(k)
                 found.leader[k] = group[0]

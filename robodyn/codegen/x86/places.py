@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 
+from robodyn.codegen.tuning import FETCHED_AHEAD, FEWEST_ZEROS
 from robodyn.codegen.x86.allocation import Block, Step
 from robodyn.codegen.x86.instructions import ARRAYS, HEADER, POOL, SPACE, VECTORS
 from robodyn.codegen.x86.lines import Layout
@@ -14,14 +15,10 @@ from robodyn.tracing.expression import CONSTANT
 from robodyn.tracing.program import Program, is_unread
 
 _LINE = 64
-_FETCHED_AHEAD = 3584
-"""Bytes that rows are fetched ahead of those that are read, or W rows where these are more."""
 ADDRESS = 1
 """The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
 rows follow."""
 _UNREAD = -1
-_FEWEST_ZEROS = 3
-"""Zeros side by side from which they are written together."""
 
 
 class Places:
@@ -95,7 +92,7 @@ class Places:
         if not self.fetches:
             return ()
         span = self.staging.width * size * self.itemsize
-        lines, first = -(-span // _LINE), -(-max(span, _FETCHED_AHEAD) // _LINE)
+        lines, first = -(-span // _LINE), -(-max(span, FETCHED_AHEAD) // _LINE)
         return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
 
     def _inputs(self, spread: frozenset[str]) -> dict[int, int]:
@@ -167,7 +164,7 @@ class Places:
         left: list[int] = []
         for value, run in groupby(range(len(values)), key=lambda k: values[k] if values[k] == zero else -1):
             each = list(run)
-            if value == zero and len(each) >= _FEWEST_ZEROS:
+            if value == zero and len(each) >= FEWEST_ZEROS:
                 self.zeros.append((place + each[0], len(each)))
             else:
                 left += each

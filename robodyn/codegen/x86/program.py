@@ -6,10 +6,10 @@ columns just before it is needed, and as soon as it is there. It works on a fram
 
     spilled values | addresses and offsets of rows | addresses of arrays of vectors
 
-The same code can fetch arguments of states to come, and on the way either the lines that the next results will be
-written to (`claiming`), or copy results of the W states before these past the caches (`copying`). To copy, the table
-has two more addresses for each array of results, behind all others, whose rows are the bytes of a state as well: what
-is copied, and where it goes, both from the last place before the array's own that is aligned to a vector.
+The same code can fetch arguments of states to come, and on the way copy results of the W states before these past the
+caches (`copying`). To copy, the table has two more addresses for each array of results, behind all others, whose rows
+are the bytes of a state as well: what is copied, and where it goes, both from the last place before the array's own
+that is aligned to a vector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from robodyn.cached import cached_property
 from robodyn.codegen.llvm.sincos import FORMATS, TWO_OVER_PI
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.lowering import Operation, lower
+from robodyn.codegen.tuning import FEW_SPILLED_BYTES
 from robodyn.codegen.x86.allocation import Allocator, Step
 from robodyn.codegen.x86.encoding import Encoder
 from robodyn.codegen.x86.forms import is_evex
@@ -33,13 +34,11 @@ from robodyn.codegen.x86.general import (
     COPIED_FROM,
     COPIED_TO,
     advancing,
-    claiming,
     copying,
     in_turns,
     kept,
     offset_loads,
     once,
-    parted,
     shared_out,
 )
 from robodyn.codegen.x86.image import PAGE, Image
@@ -84,16 +83,10 @@ _SIZE = "size"
 """The constant that leaves all bits of a number but its sign."""
 _REACH = 128
 """Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
-_FEW_SPILLED_BYTES = 3600
-"""Of scalars that registers give up: a good part of so many is near bases for VEX, which reaches an eighth as far as
-EVEX and is shorter. One way or the other makes 1 to 4 % of a program's bytes."""
 _LINE = 64
 _DESCRIPTOR = 8
 """r8: the fifth argument of a function."""
 _ENTRY_BYTES = RELATIVE_BYTES + JUMP_BYTES
-Large = Literal["", "copied", "parted", "claimed"]
-"""How results of large batches are written; see `assembled`."""
-COPIES: tuple[Large, ...] = ("copied", "parted")
 
 
 def _aligned(size: int) -> int:
@@ -191,36 +184,31 @@ def assembled(
     target: Target,
     vectors: frozenset[str] = frozenset(),
     registers: int | None = None,
-    large: Large = "",
+    copies: bool = False,
     layout: Layout | None = None,
     spread: frozenset[str] = frozenset(),
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
     Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
-    `registers`: as many as the processor has, or less; `large`: whether there is code for large batches as well, which
-    is for rows alone: "copied" on the way, which keeps one of the registers, the same from buffers that begin with a
-    page, with stores "parted" at the ends of pages, or with lines "claimed" for the next rows; `layout`: where results
-    are among vectors, all of which are, if there is to be code that writes their lines on the way as well, and keeps a
-    few registers; `spread`: inputs that hold one state, which is that of all, with AVX-512 alone.
+    `registers`: as many as the processor has, or less; `copies`: whether there is code for large batches as well, which
+    is for rows alone, copies results on the way, and keeps one of the registers; `layout`: where results are among
+    vectors, all of which are, if there is to be code that writes their lines on the way as well, and keeps a few
+    registers; `spread`: inputs that hold one state, which is that of all, with AVX-512 alone.
     """
-    assert not (large and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
+    assert not (copies and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.width(dtype) * dtype.itemsize
     evex = target.level == "avx512"
     assert not spread or is_evex(size)
-    places = Places(program, vectors | spread, dtype.itemsize, size, fetches=bool(large), layout=layout, spread=spread)
+    places = Places(program, vectors | spread, dtype.itemsize, size, fetches=copies, layout=layout, spread=spread)
     steps = places.moved(_Steps(program, places, dtype.itemsize, evex).steps)
-    free = (
-        (registers or (32 if evex else 16))
-        - (large in COPIES)
-        - (0 if layout is None else line_registers(places.staging))
-    )
+    free = (registers or (32 if evex else 16)) - copies - (0 if layout is None else line_registers(places.staging))
     scalar = dtype.itemsize if places.scalar else 0
     once_for_all = (value for values in places.spread.values() for value in values)
     of_arrays = places.staging, places.blocks, scalar, places.zeros, once_for_all
     allocator = Allocator(free, places.homes, places.stored, *of_arrays)
     code = allocator.run(steps)
-    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, evex, free, large)
+    return Assembled(program, places, code, allocator.spills, dtype.itemsize, size, evex, free)
 
 
 @dataclass(frozen=True)
@@ -237,7 +225,7 @@ class _Body:
 
 class Assembled:
     """Puts code, constants and the driver's list together; `register`: the first one that allocation left to what
-    copies on the way, or writes lines; `large`: how results of large batches are written."""
+    copies on the way, or writes lines."""
 
     def __init__(
         self,
@@ -249,15 +237,13 @@ class Assembled:
         size: int,
         evex: bool,
         register: int,
-        large: Large = "",
     ) -> None:
-        self.program, self.places, self._register, self._claims = program, places, register, large == "claimed"
+        self.program, self.places, self._register = program, places, register
         self.itemsize, self.bytes, self._evex = itemsize, size, evex
         self.wide = is_evex(size)
         self.width = self.bytes // itemsize
         results = [port.size for port in program.outputs] if places.fetches else []
-        copied = results if large in COPIES else []
-        headers = places.row_words * (len(places.rows) + 2 * len(copied))
+        headers = places.row_words * (len(places.rows) + 2 * len(results))
         self.addresses = [
             HEADER + (places.row_words * number + ADDRESS if of_rows else headers + number)
             for of_rows, number in places.spaces
@@ -274,10 +260,8 @@ class Assembled:
         first, self.offsets = kept(plain, self._for_offsets, self._loads, self._firsts)
         self.code = advancing(first, self._headers(len(places.rows), 0))
         self.bodies = [_Body(self.code, self.offsets, places.rows, places.arrays)]
-        if copied:
-            self.bodies.append(self._copying(code, copied, register, large == "parted"))
-        elif results:
-            self.bodies.append(self._claiming(code, results))
+        if results:
+            self.bodies.append(self._copying(code, results, register))
         elif places.layout is not None:
             state = len(program.inputs) + len(program.outputs)
             calling = scheduled(self.code, places.layout)
@@ -303,7 +287,7 @@ class Assembled:
         for k, pointer in enumerate(array_pointers):
             starts[ARRAYS + k * SPACE], pointers[ARRAYS + k * SPACE] = 0, pointer
         mixed = self._evex and places.scalar
-        coarse = mixed and self.rows_at > _FEW_SPILLED_BYTES
+        coarse = mixed and self.rows_at > FEW_SPILLED_BYTES
         return Encoder(itemsize, self.bytes, starts, pointers, mixed=mixed, coarse=coarse, spread=places.spread)
 
     def _share_out(self, code: list[Instruction], bases_free: bool) -> None:
@@ -328,32 +312,15 @@ class Assembled:
         """Registers for offsets of rows where fewer are free."""
         return [*free, *(each for each in self._for_offsets if each in self._saved)]
 
-    def _copying(self, code: list[Instruction], sizes: list[int], register: int, in_parts: bool) -> _Body:
+    def _copying(self, code: list[Instruction], sizes: list[int], register: int) -> _Body:
         """The body that copies vectors of results of some sizes, too; a vector of one scalar is a vector of bytes."""
         rows, ports = self.places.rows, len(self.program.inputs) + len(sizes)
         all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
         registers = self._for_offsets_beside(ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)])
         first, offsets = kept(code, registers, self._loads, self._firsts)
-        groups: Sequence[Sequence[Instruction]] = [(each,) for each in first]
-        if in_parts:
-            begin, inputs = self._headers(len(rows), 0), len(self.program.inputs)
-            spans = {begin[rows.index(inputs + k)]: size * self.itemsize for k, size in enumerate(sizes)}
-            groups = parted(first, spans, offsets, (self.itemsize, self.bytes), register)
         addresses = self._headers(len(all_rows), 0)[len(rows) :]
-        code = copying(groups, zip(addresses[::2], addresses[1::2], sizes, strict=True), register)
+        code = copying(first, zip(addresses[::2], addresses[1::2], sizes, strict=True), register)
         return _Body(advancing(code, self._headers(len(all_rows), 0)), offsets, all_rows, [])
-
-    def _claiming(self, code: list[Instruction], sizes: list[int]) -> _Body:
-        """The body that claims the lines of the next W rows of results of some sizes, too."""
-        rows, inputs = self.places.rows, len(self.program.inputs)
-        registers = self._for_offsets_beside(ARRAY_POINTERS[:COPIED_TO])
-        first, offsets = kept(code, registers, self._loads, self._firsts)
-        addresses = self._headers(len(rows), 0)
-        spans = [
-            (addresses[rows.index(number)], size * self.width * self.itemsize)
-            for number, size in enumerate(sizes, inputs)
-        ]
-        return _Body(advancing(claiming(first, spans), addresses), offsets, rows, [])
 
     def _number(self, key: bytes | str) -> bytes:
         """A constant."""
@@ -406,7 +373,7 @@ class Assembled:
         operations = self.program.operations
         large = entries[1] if len(entries) > 1 else 0
         lines_at = lines_at if lines else 0
-        return Image(b"".join(code), data, entries[0], driver_at, operations, large, lines_at, self._claims)
+        return Image(b"".join(code), data, entries[0], driver_at, operations, large, lines_at)
 
     def _line_functions(self) -> list[bytes]:
         """What calls for lines and does no more, and for each array what writes them: past the caches, to them, and to

@@ -10,17 +10,17 @@ import os
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from robodyn.chains import Step, StepPart
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked, begin, compiled
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
+from robodyn.codegen.tuning import MAX_LINED_BYTES
 from robodyn.codegen.x86.driver import driver_module
 from robodyn.codegen.x86.image import Image
 from robodyn.codegen.x86.lines import LINE, MAX_ARRAYS, Layout
 from robodyn.codegen.x86.memory import LoadedImage, executable
-from robodyn.codegen.x86.program import Assembled, Large, assembled
+from robodyn.codegen.x86.program import Assembled, assembled
 from robodyn.engines.cpu.packing import unpacked_program
 from robodyn.engines.cpu.request import Request
 from robodyn.errors import UnavailableError
@@ -117,16 +117,12 @@ class _X86(Backend):
         return _assembled(request.trace(), request).listing()
 
 
-_MAX_LINED_BYTES = 1 << 20
-"""Of vectors that are left: twice of them are as much as a second cache holds."""
-
-
 def writes_lines(request: Request) -> bool:
     """Whether a program of ours is to write results that it leaves as vectors to rows on the way."""
     target, sizes = request.target, request.scalars
     if not request.packed or target.narrow or len(sizes) > MAX_ARRAYS:
         return False
-    return min(sizes) >= LINE // request.dtype.itemsize and sum(sizes) * target.vector_bytes <= _MAX_LINED_BYTES
+    return min(sizes) >= LINE // request.dtype.itemsize and sum(sizes) * target.vector_bytes <= MAX_LINED_BYTES
 
 
 def _layout(program: Program, request: Request) -> Layout | None:
@@ -138,42 +134,9 @@ def _layout(program: Program, request: Request) -> Layout | None:
     return Layout(width, line, tuple(filled))
 
 
-CLAIMED_BYTES, _CLAIMED_OPERATIONS = 1 << 14, 20
-"""Bytes of the results of a vector of states up to which their lines are claimed, which is half of the first cache;
-and operations for each scalar of them from which they are. A line that is claimed comes from memory before it goes
-there, so what hardly computes waits for memory twice."""
-_SMALL_BYTES, _SMALL_OPERATIONS = 1 << 11, 5
-"""The same of small results."""
-BUFFER_BYTES = 1 << 14
-"""Of results that go to a buffer at once to be copied past the caches, unless one vector of states has more: half of a
-small nearest cache."""
-
-
-def copies_slowly(target: Target) -> bool:
-    """Whether a processor copies rows past the caches slowly. A Zen 4 does: while lines are on their way past them,
-    each store across two pages takes 370 cycles, and rows are stored across pages wherever they lie."""
-    return target.cpu == "znver4"
-
-
-def begins_with_pages(target: Target, vector: int) -> bool:
-    """Whether buffers of what is copied past the caches begin with pages, where the code leaves no long store across
-    two of them: if one vector of states, of so many bytes, fills them, so that its rows are always at the same
-    places."""
-    return copies_slowly(target) and 2 * vector > BUFFER_BYTES
-
-
-def _large(program: Program, request: Request) -> Large:
-    """How results of large batches are written: past the caches by what copies them on the way, or to lines that are
-    claimed for the caches in time."""
-    if request.vectors or request.target.narrow or isinstance(request.algorithm, Step | StepPart):
-        return ""
-    scalars = sum(port.size for port in program.outputs)
-    vector = scalars * request.target.vector_bytes
-    wanted = _SMALL_OPERATIONS if vector <= _SMALL_BYTES else _CLAIMED_OPERATIONS
-    claims = vector <= CLAIMED_BYTES and program.operations >= wanted * scalars
-    if claims and copies_slowly(request.target):
-        return "claimed"
-    return "parted" if begins_with_pages(request.target, vector) else "copied"
+def _copies(request: Request) -> bool:
+    """Whether a program has code for large batches that copies results past the caches on the way."""
+    return not (request.vectors or request.target.narrow or request.algorithm.recurrent)
 
 
 def _assembled(program: Program, request: Request) -> Assembled:
@@ -182,9 +145,7 @@ def _assembled(program: Program, request: Request) -> Assembled:
     whole = unpacked_program(program, request.model, request.algorithm.outputs) if request.packed else program
     layout = _layout(whole, request)
     program = program if layout is None else whole
-    return assembled(
-        program, request.dtype, request.target, request.vectors, large=_large(program, request), layout=layout
-    )
+    return assembled(program, request.dtype, request.target, request.vectors, copies=_copies(request), layout=layout)
 
 
 def _image(code: bytes) -> Image:

@@ -32,14 +32,13 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import MAX_FETCHED_ROWS
 from robodyn.records import dataclass
 
 LINE = 64
 USER, ROW, WORKSPACE, WORDS, BATCH = range(5)
 """What an entry is: an array of the user's; the row of a round in it; a place in the workspace; two words; a word, and
 the rows of the whole batch."""
-_FETCHED_BYTES = 1 << 14
-"""Of the next rows of an input, at most: rows may lie far apart."""
 
 
 class Calls(ctypes.Structure):
@@ -151,7 +150,7 @@ def fetch_rows(table: Array[Argument], inputs: Word, row: Word, rows: Word) -> N
     for k in range(inputs):
         stride = table[k].stride
         size, begin = stride * rows, table[k].data + stride * row
-        if size > 0 and size <= _FETCHED_BYTES:
+        if size > 0 and size <= MAX_FETCHED_ROWS:
             for b in range(0, size, LINE):
                 fetch(begin + b)
 

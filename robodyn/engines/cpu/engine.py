@@ -19,6 +19,17 @@ from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.llvm.streaming import crowd
 from robodyn.codegen.llvm.target import Target, host_target
+from robodyn.codegen.tuning import (
+    FEW_PAIRS,
+    FEW_STATES,
+    KEPT_WORKSPACES,
+    LARGE_MATRIX,
+    MAX_SCRATCH,
+    PIECE_NS,
+    RELEASE_NS,
+    RELEASE_ROWS,
+    SHARE_NS,
+)
 from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.kernels import Kernel, workspace
@@ -38,20 +49,7 @@ from robodyn.questions import BASE, Question
 from robodyn.sweeps import Algorithm, PairOutput
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
-SHARE_NS = 12_000.0
-"""Work, in nanoseconds by a kernel's own estimate, from which a batch is shared between threads: to those that look out
-for work it takes 1.8 times less then. To wake one that sleeps takes a thousand, and it comes too late for so little."""
 _RUNTIME = "robodyn runtime"
-_PIECE_NS = 4_000.0
-_KEPT_WORKSPACES = 2
-_MAX_SCRATCH = 1 << 26
-"""Bytes of scratch memory that quick calls keep, of all threads together."""
-_LARGE, _FEW, _FULL = 512, 1 / 4, 1 / 16
-"""A matrix over pairs of joints with n rows is computed for one state at a time, in the user's own array: in
-batches of up to this share of a vector, and in any batch where pairs with one joint carrying the other are fewer than
-this share of all. In vectors of states, what is zero costs as much as what is not, and all is moved once more."""
-_RELEASE_NS, _RELEASE_ROWS = 10_000.0, 64
-"""Work, in nanoseconds by a kernel's own estimate, and rows from which other Python threads run during a quick call."""
 
 
 class CpuEngine(Engine):
@@ -127,16 +125,16 @@ class CpuEngine(Engine):
 
     def _alone(self, algorithm: Task, batch: int) -> bool:
         """Whether the states of a batch are taken one at a time, where that makes a difference."""
-        if batch == 1 or self.model.nv < _LARGE or not isinstance(algorithm, Algorithm):
+        if batch == 1 or self.model.nv < LARGE_MATRIX or not isinstance(algorithm, Algorithm):
             return batch == 1
         pairs = any(isinstance(output, PairOutput) for output in algorithm.outputs.values())
-        return pairs and (self._few_pairs or batch <= _FEW * self.target.width(self.dtype))
+        return pairs and (self._few_pairs or batch <= FEW_STATES * self.target.width(self.dtype))
 
     @cached_property
     def _few_pairs(self) -> bool:
         """Whether few pairs of bodies have one on the way from the other to the world."""
         depth = self.model.tree.depth
-        return int(depth.sum()) + depth.size < _FULL * depth.size**2
+        return int(depth.sum()) + depth.size < FEW_PAIRS * depth.size**2
 
     def _ready(
         self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, plan: Plan | None = None
@@ -348,7 +346,7 @@ class CpuEngine(Engine):
         found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
         for k, threads in enumerate((self.threads, 1)):
             kernel = found[k]
-            if kernel is not None and (k or _stride(kernel) * threads > _MAX_SCRATCH):
+            if kernel is not None and (k or _stride(kernel) * threads > MAX_SCRATCH):
                 found[k] = kernel.plain or kernel
         if double is not None:
             found = [self._in_double(double, question, key, joint_forces, single=single) for single in modes]
@@ -357,7 +355,7 @@ class CpuEngine(Engine):
             return None
         sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(found, (self.threads, 1), strict=True)]
         kernels = [
-            self._entry_kernel(kernel) if kernel is not None and size <= _MAX_SCRATCH else None
+            self._entry_kernel(kernel) if kernel is not None and size <= MAX_SCRATCH else None
             for kernel, size in zip(found, sizes, strict=True)
         ]
         shapes = input_shapes(self.model, task, calls.base)
@@ -423,7 +421,7 @@ class CpuEngine(Engine):
             workspace=kernel.workspace_bytes,
             grain=grain,
             share_rows=max(self.share_rows(kernel), grain + 1),  # a batch of one piece needs no threads
-            release_rows=min(_RELEASE_ROWS, math.ceil(_RELEASE_NS / kernel.row_ns)),
+            release_rows=min(RELEASE_ROWS, math.ceil(RELEASE_NS / kernel.row_ns)),
             keep=kernel,
             batch=crowd(kernel.request.target) if kernel.batch else 0,
         )
@@ -487,7 +485,7 @@ class CpuEngine(Engine):
     def grain(self, kernel: Kernel, steps: int = 1) -> int:
         """Rows of a piece of work: whole vectors that take some microseconds."""
         width = self.target.width(self.dtype)
-        return max(1, math.ceil(_PIECE_NS / (steps * kernel.row_ns * width))) * width
+        return max(1, math.ceil(PIECE_NS / (steps * kernel.row_ns * width))) * width
 
     def share_rows(self, kernel: Kernel) -> int:
         """Rows from which a batch is shared between threads."""
@@ -504,7 +502,7 @@ class CpuEngine(Engine):
             return workspace(size)
 
     def _return_workspace(self, size: int, address: int, owner: Array | None) -> None:
-        if owner is not None and len(self._workspaces[size]) < _KEPT_WORKSPACES:
+        if owner is not None and len(self._workspaces[size]) < KEPT_WORKSPACES:
             self._workspaces[size].append((address, owner))
 
 

@@ -29,15 +29,11 @@ from typing import Protocol
 from robodyn.codegen.llvm.jit import Code
 from robodyn.codegen.loops.language import Address, Word, call, load_atomic, routine, variable
 from robodyn.codegen.loops.llvm import Module
+from robodyn.codegen.tuning import HURRY_PAUSE_S
 from robodyn.errors import UnavailableError
 
 HURRIED = 0
 """Level of LLVM's code generator for a first answer."""
-WORTH = 60_000
-"""Characters of a module that the usual level takes some 20 milliseconds for, and as many more where it shuffles."""
-_PAUSE_S = 0.2
-"""Time without new work, and without a kernel that is made for an answer, before the thread begins: LLVM serves one
-thread at a time, and first answers go first."""
 
 
 @routine
@@ -159,7 +155,7 @@ def _make_first() -> None:
     count = -1
     while _ANSWERS or count != len(_WAITING):
         count = len(_WAITING)
-        time.sleep(_PAUSE_S)
+        time.sleep(HURRY_PAUSE_S)
     try:
         job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
     except IndexError:  # its engine went

@@ -12,20 +12,22 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.codegen import tuning
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited
 from robodyn.codegen.llvm.jit import OPT, Code, assembly
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import Traits
+from robodyn.codegen.tuning import HURRY_CHARACTERS, OPERATION_NS, ROW_BYTES_A_NS, STEP_NS
 from robodyn.engines.cpu.backends import Loaded
-from robodyn.engines.cpu.hurry import HURRIED, WORTH, Relay, Replaced, later, relay_text
+from robodyn.engines.cpu.hurry import HURRIED, Relay, Replaced, later, relay_text
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Route, Whole, find_route, too_wide
+from robodyn.engines.cpu.route import Route, Whole, find_route
 from robodyn.errors import UnavailableError
 from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm
@@ -33,12 +35,6 @@ from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _RELAY = "robodyn relay"
-_UNROLLED_NS = 1.0 / 7.0
-_ROLLED_NS = 60.0
-"""Nanoseconds per operation of one state (unrolled), and per step of a body (rolled), in a vector of one: estimates
-that decide only whether a batch is worth sharing between threads."""
-_BYTES_A_NS = 50.0
-"""What unrolled code reads and writes of rows in a nanosecond, as good an estimate."""
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -212,7 +208,7 @@ class Maker:
         return lambda: Code(wait(), target)
 
     def _hurries(self, characters: float) -> bool:
-        return self.hurried and characters > WORTH and not memory_is_limited()
+        return self.hurried and characters > HURRY_CHARACTERS and not memory_is_limited()
 
     def _begin_relay(self, target: Target) -> None:
         self.begin(relay_text(), _RELAY, target)
@@ -230,7 +226,7 @@ class Maker:
     def rolling(self, request: Request, width: int | None) -> Callable[[], Kernel]:
         """The same, compiled while other things are done."""
         program = self._rolled_program(request, width)
-        if width is None and too_wide(program.workspace_bytes):
+        if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = self._rolled_program(request, 1)
         module = program.module
         linked = self._rolled_code(request, module.traits, module.kind)
@@ -243,7 +239,7 @@ class Maker:
             inputs=module.inputs,
             constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
             workspace_bytes=program.workspace_bytes,
-            row_ns=steps * _ROLLED_NS / module.kind.width,
+            row_ns=steps * STEP_NS / module.kind.width,
             module=module.text,
             keep=program,
         )
@@ -272,7 +268,7 @@ class Maker:
             return PartedProgram(*of, width, plan.parts, plan.tasks, plan.renumbered)
 
         program = made(width)
-        if width is None and too_wide(program.workspace_bytes):
+        if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = made(1)
         module = program.module
         code = self._rolled_code(request, module.traits, module.kind, "parted").code_of(module.text)()
@@ -311,8 +307,8 @@ class Maker:
 
 def unrolled_ns(request: Request, operations: float) -> float:
     """About how long a program of so many operations takes for a state."""
-    computed = max(1.0, operations) * _UNROLLED_NS / request.target.width(request.dtype)
-    return computed + rows_bytes(request) / _BYTES_A_NS
+    computed = max(1.0, operations) * OPERATION_NS / request.target.width(request.dtype)
+    return computed + rows_bytes(request) / ROW_BYTES_A_NS
 
 
 def rows_bytes(request: Request) -> int:

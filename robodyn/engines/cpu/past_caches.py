@@ -1,4 +1,4 @@
-"""Results of large batches: past the caches, or to lines that are claimed for them in time. A kernel around a query's.
+"""Results of large batches, written past the caches. A kernel around a query's.
 
 A processor that writes a few bytes of a line loads the line first, and later writes it back: twice the traffic that
 results take, and past the size of the caches that is what a batch waits for. Whole lines can be written without loading
@@ -11,9 +11,6 @@ one from time to time (`robodyn.codegen.x86.general.copying`). Time to compute a
 little more than the longer one. It fetches arguments of states to come as well. For that the buffer has room for W
 states before its first ones, those that are left over when it is full; or there are two that hold W states each, where
 these are many bytes. The last W states of a range are copied all at once, and so are those of other code.
-
-Some processors wait less if nothing is copied (`backends`): while W states are computed, the lines that the next W will
-write are brought to the nearest cache (`robodyn.codegen.x86.general.claiming`), and go back to memory when they may.
 """
 
 from __future__ import annotations
@@ -28,33 +25,23 @@ from robodyn.arguments import Array
 from robodyn.codegen.llvm.streaming import streams
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import BUFFER_BYTES, MAX_BUFFER_BYTES
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
-from robodyn.engines.cpu.backends import BUFFER_BYTES, begins_with_pages, copies_slowly
 from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
 from robodyn.engines.cpu.past_caches_code import LINE, MAX_PAIRS, PAGE, WORDS, BufferDescriptor, Result, module_text
 from robodyn.engines.cpu.request import Request
 
 _LABEL = "robodyn past caches"
-_MAX_BUFFER_BYTES = 1 << 18
-"""With more than that in a vector of states the buffer leaves the second cache as well."""
-_ACROSS_CYCLES, _MOVE_CYCLES, _LINE_CYCLES, _MANY = 370.0, 100.0, 2.5, 8
-"""Of a store across pages, where that takes long; of what is moved within a buffer when it is full, and of each line of
-that: about. And vectors beyond which it does not matter."""
 
 
 class _Wrapped:
-    """A kernel, and the descriptor that leads to it. `large`: address of the one that copies on the way, or `claims`
-    lines, or 0."""
+    """A kernel, and the descriptor that leads to it. `large`: address of the one that copies on the way, or 0."""
 
-    def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int, claims: bool) -> None:
+    def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
         vector_bytes = width * kernel.request.dtype.itemsize
-        target, vector, copies = kernel.request.target, width * sum(row_bytes), bool(large) and not claims
-        vectors = max(BUFFER_BYTES // vector, 1)
-        aligned = copies and begins_with_pages(target, vector)
-        if copies and copies_slowly(target) and not aligned:
-            vectors = _least_waiting(row_bytes, width, vector_bytes, vectors)
+        vectors = max(BUFFER_BYTES // (width * sum(row_bytes)), 1)
         rows = width * vectors
         words = list(kernel.constants)
         if kernel.batch:
@@ -64,16 +51,15 @@ class _Wrapped:
             end += 2 * LINE  # ends of the rows before the first ones
             if large and vectors > 1:
                 end += _lines(width * each)  # those that are left over
-            shifts = [-LINE // WORDS * word for word in range(WORDS)] if aligned else _shifts(each, rows, vector_bytes)
-            results.append(Result(each, end, (ctypes.c_int64 * WORDS)(*shifts)))
+            shifts = (ctypes.c_int64 * WORDS)(*_shifts(each, rows, vector_bytes))
+            results.append(Result(each, end, shifts))
             one = _lines(rows * each) + 3 * LINE
             end += 2 * PAGE + (2 * _pages(width * each + 4 * LINE) if large and vectors == 1 else one)
-        self.workspace_bytes = kernel.workspace_bytes if claims else end
+        self.workspace_bytes = end
         entries = [Argument(*pair) for pair in zip(words[0::2], words[1::2], strict=True)]
         self.descriptor = BufferDescriptor(
             kernel=kernel.address,
             large=large,
-            claims=claims,
             inputs=len(kernel.inputs),
             row_bytes=sum(row_bytes),
             moved_bytes=rows_bytes(kernel.request) if large else 0,
@@ -108,26 +94,6 @@ def _shifts(row: int, rows: int, vector: int) -> list[int]:
     return [int(LINE * each.argmin()) for each in _across(row, rows, vector)]
 
 
-def _least_waiting(row_bytes: Sequence[int], width: int, vector: int, most: int) -> int:
-    """How many vectors of states go to buffers at once, where stores across pages take long: fewer of them may lie so
-    that none is."""
-
-    def cycles(vectors: int) -> float:
-        rows = width * vectors
-        waits = _ACROSS_CYCLES * sum(_least_across(each, rows, vector) for each in row_bytes)
-        moves = sum(_MOVE_CYCLES + _LINE_CYCLES * _lines(width * each) / LINE for each in row_bytes)
-        return (waits + moves) / rows
-
-    return min(range(min(2, most), min(most, _MANY) + 1), key=cycles)
-
-
-def _least_across(row: int, rows: int, vector: int) -> float:
-    """How many stores lie across two pages in the mean of the places that there are: rows of a multiple of 16 bytes
-    begin at such a one."""
-    grain = min(row & -row, LINE) or LINE
-    return float(_across(row, rows, vector).min(axis=1)[:: grain * WORDS // LINE].mean())
-
-
 def _across(row: int, rows: int, vector: int) -> Array:
     """(words, lines): how many stores lie across two pages.
 
@@ -159,11 +125,10 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     vector = width * sum(row_bytes)
     streamed = kernel.batch and streams(VectorType.of(request.dtype, request.target), request.target)
     done = streamed or kernel.plain is not None
-    if done or not 0 < vector <= _MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
+    if done or not 0 < vector <= MAX_BUFFER_BYTES or arrays > MAX_ARRAYS or len(kernel.constants) > 2 * MAX_PAIRS:
         return kernel
     image = kernel.code if isinstance(kernel.code, LoadedImage) else None
-    way = (0, False) if image is None else (image.large, image.claims)
-    wrapped = _Wrapped(kernel, row_bytes, width, *way)
+    wrapped = _Wrapped(kernel, row_bytes, width, 0 if image is None else image.large)
     made = replace(
         kernel,
         code=Around(maker, module_text(request.target), _LABEL, request.target, arrays, wrapped.descriptor),

@@ -25,6 +25,7 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import Module, printed_module
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import MOVED_BYTES
 from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, export_kernels
 
 LINE, PAGE = 64, 4096
@@ -33,11 +34,6 @@ WORDS = LINE // 4
 """Words of four bytes in a line: results begin at any of them."""
 MAX_PAIRS = 64
 """Pairs of a kernel's constants at most."""
-_MOVED_BYTES = 1 << 25
-"""Arguments and results of a batch from which these are written past the caches as well, however small they are: the
-arguments have cleared the caches anyway."""
-_CLAIMED_BYTES = 1 << 20
-"""Arguments and results of a batch from which lines are claimed: the second cache of most processors holds no more."""
 
 
 class Line:
@@ -67,17 +63,15 @@ class Result(ctypes.Structure):
 class BufferDescriptor(Descriptor):
     """What the code is around.
 
-    `kernel`: address of the query's kernel; `large`: that of the kernel for large batches, or 0; `claims`: whether this
-    one claims lines and writes to the user's arrays, or copies on the way; `inputs`: their number; `row_bytes`: bytes
-    of a row of all results; `moved_bytes`: the same of all arrays, or 0 if they do not count; `rows`: how many go to
-    the buffer at once; `width`: rows of a vector; `vector_bytes`: bytes of a vector; `results`: one for each;
-    `constants`: the last entries of the kernel's table, and `constant_count` how many.
+    `kernel`: address of the query's kernel; `large`: that of the kernel that copies on the way, or 0; `inputs`: number
+    of inputs; `row_bytes`: bytes of a row of all results; `moved_bytes`: the same of all arrays, or 0 if they do not
+    count; `rows`: how many go to the buffer at once; `width`: rows of a vector; `vector_bytes`: bytes of a vector;
+    `results`: one for each; `constants`: the last entries of the kernel's table, and `constant_count` how many.
     """
 
     _fields_ = (
         ("kernel", ctypes.c_void_p),
         ("large", ctypes.c_void_p),
-        ("claims", ctypes.c_int64),
         ("inputs", ctypes.c_int64),
         ("row_bytes", ctypes.c_int64),
         ("moved_bytes", ctypes.c_int64),
@@ -136,10 +130,7 @@ def run(
     copy_entries(own, table, arrays)
     copy_entries(own + arrays, descriptor.constants, descriptor.constant_count)
     moved = descriptor.moved_bytes * batch
-    if descriptor.claims != 0:
-        call(None, descriptor.large if moved > _CLAIMED_BYTES else descriptor.kernel, own, first, last, workspace)
-        return
-    large = descriptor.row_bytes * batch > streamed or moved > _MOVED_BYTES
+    large = descriptor.row_bytes * batch > streamed or moved > MOVED_BYTES
     if not large or not are_dense(table + descriptor.inputs, descriptor.results, count):
         call(None, descriptor.kernel, own, first, last, workspace)
         return

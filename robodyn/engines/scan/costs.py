@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from robodyn.codegen.tuning import BRANCHES_FOR_DENSE, SMALL_MATRIX
 from robodyn.engines.memory import available
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.states import Layout
@@ -28,10 +29,6 @@ TERMS: dict[str, tuple[str, ...]] = {
 }
 """What each method's cost is made of. Those that are not here are never chosen: the constraint force algorithm loses
 digits on long chains."""
-_SMALL = 2000
-"""Degrees of freedom up to which nobody asks whether a mass matrix has room."""
-_BRANCHES_FOR_DENSE = 75.0
-"""How much longer an operation along branches takes than one of a dense factorisation."""
 
 Coefficients = Mapping[str, Sequence[float]]
 """Seconds per unit of each of a method's terms."""
@@ -54,7 +51,7 @@ def terms(layout: Layout, method: str, batch: int) -> np.ndarray:
         "rounds": float(layout.rounds * pieces),
         "bodies": float(n * batch),
         "pairs": float((n * nv if method == "jsiia" else branches.pairs) * batch),
-        "factor": min(nv**3 / 3.0, _BRANCHES_FOR_DENSE * branches.squares) * batch,
+        "factor": min(nv**3 / 3.0, BRANCHES_FOR_DENSE * branches.squares) * batch,
     }
     return np.array([found[name] for name in TERMS[method]])
 
@@ -78,7 +75,7 @@ def estimates(costs: Costs, layout: Layout, query: str, batch: int) -> dict[str,
 
 
 def _has_room(layout: Layout, method: str, batch: int) -> bool:
-    if method not in ("crba", "jsiia") or layout.model.nv <= _SMALL:
+    if method not in ("crba", "jsiia") or layout.model.nv <= SMALL_MATRIX:
         return True
     return batch * layout.model.nv**2 * layout.dtype.itemsize < available() / 4
 

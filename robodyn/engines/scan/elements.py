@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.codegen.tuning import ELEMENTS_PIECE
 from robodyn.sweeps import flatten
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice
-
-_PIECE = 4096
-"""Bodies x batch in one piece of work: 32 kB a scalar."""
 
 
 _DEVICE: ContextVar[ScanDevice | None] = ContextVar("robodyn_scan_device", default=None)
@@ -99,7 +97,7 @@ def mapped(step: Callable[..., Any], size: int, *arrays: Array, out: Array | Non
     n, *trailing = np.broadcast_shapes(*(array.shape[1:] for array in arrays))
     if out is None:
         out = xp.empty((size, n, *trailing), arrays[0].dtype)
-    rows = n if xp is not np else max(1, _PIECE // max(1, prod(trailing)))
+    rows = n if xp is not np else max(1, ELEMENTS_PIECE // max(1, prod(trailing)))
     for start in range(0, n, max(rows, 1)):
         piece = slice(start, start + rows)
         stored(step(*(a if a.shape[1] == 1 else a[:, piece] for a in arrays)), out[:, piece])

@@ -13,6 +13,7 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.codegen.tuning import STATES_PIECE
 from robodyn.engines.scan.elements import put
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.options import ScanOptions
@@ -29,8 +30,6 @@ from robodyn.tree import Indices, read_only
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice
 
-PIECE = 1 << 16
-"""Bodies x batch that are worked on at a time, where the batch is large."""
 
 _SCALARS = 2048
 """Of memory, for each body and state, that a device must have left."""
@@ -223,7 +222,7 @@ class Layout:
         """States of a batch that are worked on at a time: as many as a cache holds, or a device's memory."""
         if self.device is not None:
             return max(1, self.device.free_bytes() // (_SCALARS * self.dtype.itemsize * max(1, self.n)))
-        return max(1, PIECE // max(1, self.n))
+        return max(1, STATES_PIECE // max(1, self.n))
 
     @cached_property
     def rounds(self) -> int:

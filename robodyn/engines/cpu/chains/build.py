@@ -10,8 +10,10 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Products, Solve, Stage
+from robodyn.codegen import tuning
 from robodyn.codegen.llvm.streaming import FLUSHED, streams
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.tuning import FLUSH_NS
 from robodyn.codegen.x86.memory import LoadedImage
 from robodyn.engines.cpu.backends import X86, backend_of, writes_lines
 from robodyn.engines.cpu.calls import by_vectors, calls_module
@@ -30,13 +32,11 @@ from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.packing import packing
 from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Whole, parts_of, too_wide
+from robodyn.engines.cpu.route import Whole, parts_of
 from robodyn.records import dataclass
 from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _CHAIN = "robodyn chain"
-_FLUSH_NS = 0.3
-"""Nanoseconds for a scalar of one state: decides only whether a batch is worth sharing between threads."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class _Chained:
     def __init__(self, maker: Maker, request: Request, sizes: dict[str, int]) -> None:
         self.maker, self.request, self.sizes = maker, request, sizes
         wide = VectorType.of(request.dtype, request.target)
-        self.too_wide = too_wide(sum(self.sizes.values()) * wide.bytes)
+        self.too_wide = sum(self.sizes.values()) * wide.bytes > tuning.MAX_WIDE_WORKSPACE
         self.kind = VectorType.of(request.dtype, request.target, 1) if self.too_wide else wide
         self.kernels: list[Kernel] = []
         self.arrays: list[tuple[str, ...]] = []
@@ -189,7 +189,7 @@ class _Chained:
                 self.places[name] = solve.matrix
         label = f"robodyn solve {request.dtype} {request.target.level}"
         pointers = tuple(word for array in plan.arrays for word in (array.ctypes.data, 0))
-        flush_ns = sum(self.sizes[name] for name in solve.outputs) * _FLUSH_NS if flushes else 0.0
+        flush_ns = sum(self.sizes[name] for name in solve.outputs) * FLUSH_NS if flushes else 0.0
         arrays, row_ns = asked.arrays, plan.row_ns + flush_ns
         return self._loops(text, label, pointers, arrays, row_ns, plan, plan.workspace_bytes, flushes)
 
@@ -210,7 +210,7 @@ class _Chained:
         label = _flush_label(request)
         pointers = (plan.sizes.ctypes.data, 0)
         arrays = (*names, *(FLUSHED + name for name in names))
-        return self._loops(text, label, pointers, arrays, sum(sizes) * _FLUSH_NS, plan, 0, True)
+        return self._loops(text, label, pointers, arrays, sum(sizes) * FLUSH_NS, plan, 0, True)
 
     def _loops(
         self,

@@ -19,6 +19,7 @@ from robodyn.codegen.loops.blocks import Number
 from robodyn.codegen.loops.language import NULL, Address, Array, Static, Word, array, call, convert, routine
 from robodyn.codegen.loops.llvm import printed_module
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import DOUBLE_BYTES, DOUBLE_ROWS
 from robodyn.engines.cpu.calls import lines
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.native.answers import JointForce
@@ -27,8 +28,6 @@ from robodyn.engines.cpu.native.joint_forces import DOUBLE, force
 
 _BLOCK = 8
 """Numbers that are converted together: a power of two."""
-_MAX_ROWS, _MAX_BYTES = 64, 1 << 18
-"""Rows at a time, and bytes of their doubles, at most: these stay in the second cache."""
 
 
 class InDoublePlan:
@@ -47,7 +46,7 @@ class InDoublePlan:
     ) -> None:
         self._kept = force  # which owns its arrays
         self._force = Force() if force is None else _force(force)
-        fitting = min(_MAX_ROWS, _MAX_BYTES // max(1, 8 * sum(sizes)))
+        fitting = min(DOUBLE_ROWS, DOUBLE_BYTES // max(1, 8 * sum(sizes)))
         rows = max(step, fitting // step * step)
         constants = (*call.constants[:-1], rows) if call.batch else call.constants
         at = lines(16 * len(sizes) + 8 * len(constants))

@@ -12,29 +12,15 @@ from dataclasses import replace
 
 from robodyn.codegen.llvm.streaming import streamed_bytes, streams
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.tuning import CACHE_SHARE, CACHED_BYTES, LIGHT_OPERATIONS, NARROW_BYTES
 from robodyn.codegen.x86.image import LineCode
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
 from robodyn.engines.cpu.around import MAX_ARRAYS, Around
-from robodyn.engines.cpu.backends import copies_slowly
 from robodyn.engines.cpu.caches import last_cache_bytes
 from robodyn.engines.cpu.chains.lines_code import Gap, LineDescriptor, Result, lines_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.records import dataclass
-
-_SHARE = 9
-"""Of the last cache, what results of a batch may take of it before their lines go past it. A virtual machine with two
-cores of an Intel Xeon whose 480 MB others share writes results of 94 to 120 MB as fast either way; one of a Zen 4 that
-has 32 MB so writes 4.2 MB through it in 0.8 to 1.7 of the time past it, from minute to minute."""
-_LIGHT = 1.5
-"""Operations for each scalar of results below which rows are not written on the way past the caches, where vectors can
-be brought there at once: what is computed meanwhile is less than what waits for lines that are on their way. What
-copies rows past the caches slowly is better off with lines always: a Zen 4 takes 0.6 to 0.9 of the time."""
-
-_WORTH_BYTES, _NARROW_BYTES = 1 << 20, {32: 1 << 16, 64: 1 << 17}
-"""Of results of a batch, up to which vectors are better brought to rows at once; and by the bytes of a register those
-of a vector of states, beyond which, as with little arithmetic, they are as long as lines do not go past the caches. Two
-places for vectors leave the nearest cache, and more is read and written in the caches than a program hides."""
 
 
 @dataclass(frozen=True)
@@ -66,21 +52,21 @@ def takes_dense_rows(request: Request, kind: VectorType, operations: float) -> b
 
 
 def _light(request: Request, operations: float) -> bool:
-    return operations < _LIGHT * sum(request.scalars)
+    return operations < LIGHT_OPERATIONS * sum(request.scalars)
 
 
 def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
     """Whether large batches are better brought to rows at once."""
     if streams(kind, request.target):
-        return _light(request, operations) and not copies_slowly(request.target)
+        return _light(request, operations)
     return any(crowded(scalars, kind.width) for scalars in request.scalars)
 
 
 def _worth(request: Request, kind: VectorType, operations: float, large: int) -> int:
     """Bytes of results of a batch up to which vectors are better brought to rows at once, if `large` are past the
     caches."""
-    narrow = sum(request.scalars) * kind.bytes <= _NARROW_BYTES[request.target.vector_bytes]
-    return min(_WORTH_BYTES, large) if narrow and not _light(request, operations) else large
+    narrow = sum(request.scalars) * kind.bytes <= NARROW_BYTES[request.target.vector_bytes]
+    return min(CACHED_BYTES, large) if narrow and not _light(request, operations) else large
 
 
 def lined_kernel(
@@ -112,7 +98,7 @@ def lined_kernel(
         results.append(Result(len(row) * request.dtype.itemsize, vector * layout.starts[k], *writers, tables, size))
         tables += layout.line * size
     gaps = [Gap(vector * first, vector * count) for first, count in layout.gaps()]
-    large = max(streamed_bytes(request.target), last_cache_bytes() // _SHARE)
+    large = max(streamed_bytes(request.target), last_cache_bytes() // CACHE_SHARE)
     descriptor = LineDescriptor(
         kernel=behind.address,
         constant=constant,

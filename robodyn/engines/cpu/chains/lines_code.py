@@ -36,12 +36,10 @@ from robodyn.codegen.loops.language import (
 )
 from robodyn.codegen.loops.llvm import Module, printed_module
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import MAX_FETCHED_ROW
 from robodyn.codegen.x86.lines import ARRAYS_WORD, ENTRY_BYTES, ENTRY_WORD, LINE, NOTHING, SAVED_BYTES, SOURCE_WORD
 from robodyn.codegen.x86.lines import MAX_ARRAYS as MAX_RESULTS
 from robodyn.engines.cpu.around import MAX_ARRAYS, Descriptor, export_kernels
-
-_MAX_ROW_BYTES = 1 << 11
-"""Of an input whose next rows are fetched."""
 
 
 class Line:
@@ -285,7 +283,7 @@ def fetch_rows(table: Array[Argument], inputs: Word, row: Word, apart: Word, wid
     """Begin to bring a vector of rows of the inputs to the cache."""
     for k in range(inputs):
         stride = table[k].stride
-        if stride > 0 and stride <= _MAX_ROW_BYTES:
+        if stride > 0 and stride <= MAX_FETCHED_ROW:
             for j in range(width):
                 begin = table[k].data + stride * (row + apart * j)
                 for at in range(0, stride, LINE):

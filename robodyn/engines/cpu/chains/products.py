@@ -10,12 +10,11 @@ from robodyn.arguments import Array
 from robodyn.chains import Products, coupled
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.tuning import LOOP_OPERATION_NS
 from robodyn.engines.cpu.chains.products_code import CONSTANTS, WIDTHS, joined, products_module
 from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solves import pieces
 from robodyn.model import Model
-
-_NS = 1.0 / 25.0
 
 
 class ProductsPlan:
@@ -73,7 +72,7 @@ class ProductsPlan:
     @property
     def row_ns(self) -> float:
         """About how long a state takes."""
-        return self.operations * _NS * 8.0 / max(self.kind.width, self._lanes)
+        return self.operations * LOOP_OPERATION_NS * 8.0 / max(self.kind.width, self._lanes)
 
 
 def products_for(model: Model, stage: Products, kind: VectorType, target: Target) -> tuple[ProductsPlan, str]:

@@ -13,17 +13,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 from robodyn.arguments import Array
 from robodyn.chains import Chain, Elimination, Solution, Solve, on_paths
 from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.codegen.tuning import LOOP_OPERATION_NS, TILE_COLUMNS
 from robodyn.engines.cpu.chains.panel_code import WIDTH
 from robodyn.engines.cpu.chains.solve_code import CONSTANTS, OF_SOLUTION, SolveKind
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.sweeps import BodyOutput, PairOutput
 from robodyn.tracing.unrolled import output_shape
-
-_TILE = 1.5
-"""What a tile costs besides its columns, in columns: the entries of L are loaded, and panels found."""
-_NS = 1.0 / 25.0
-"""Nanoseconds per operation of one state in a vector of one: about, see `kernels`."""
 
 
 def pieces(count: int, most: int) -> list[int]:
@@ -176,7 +172,7 @@ class SolvePlan:
     @property
     def row_ns(self) -> float:
         """About how long a state takes."""
-        return self.operations * _NS * 8.0 / (self.side_by_side or self.vector).width
+        return self.operations * LOOP_OPERATION_NS * 8.0 / (self.side_by_side or self.vector).width
 
     def _of_solution(self, solution: Solution, tiling: Tiling, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
@@ -268,7 +264,7 @@ def tiled(reached: Array, filled: Array, sizes: Array) -> list[tuple[int, int]]:
         return sizes @ sliding_window_view(rows, width, axis=1).any(axis=2)
 
     work = [
-        (width + _TILE) * (passed(reached, width) + passed(filled, width))
+        (width + TILE_COLUMNS) * (passed(reached, width) + passed(filled, width))
         for width in range(1, min(WIDTH, columns) + 1)
     ]
     best: list[tuple[float, int]] = [(0.0, 0)]

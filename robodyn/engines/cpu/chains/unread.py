@@ -47,6 +47,13 @@ def unread(model: Model, chain: Chain) -> dict[str, Unread]:
     return found[chain]
 
 
+def unread_of(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, bytes], ...]:
+    """Of the arrays that a stage leaves, as its algorithm calls them; in the form of `Request.unread`."""
+    found = unread(model, chain)
+    names = ((name, stage.names.get(name, name)) for name in stage.algorithm.outputs)
+    return tuple((name, found[left].entries.tobytes()) for name, left in names if left in found)
+
+
 def _of(model: Model, chain: Chain, name: str) -> Unread | None:
     readers = [stage for stage in chain.stages if name in read_by(stage)]
     solves = [stage for stage in readers if isinstance(stage, Solve)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from robodyn.codegen.llvm.streaming import CROWD, STREAMED_BYTES
 from robodyn.codegen.loops.language import (
     NULL,
     Address,
@@ -22,6 +21,7 @@ from robodyn.codegen.loops.language import (
     store_atomic,
 )
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import CROWD, STREAMED_BYTES
 from robodyn.engines.cpu.native.checks import checked
 from robodyn.engines.cpu.native.context import (
     MAX_CONSTANTS,

@@ -26,16 +26,8 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     unsigned_less,
 )
-from robodyn.engines.kept import (
-    HEAD,
-    HUGE_FROM_BYTES,
-    HUGE_PAGE,
-    MARKED_FROM_BYTES,
-    OTHERS,
-    PLACES,
-    STEP,
-    Kept,
-)
+from robodyn.codegen.tuning import HUGE_FROM_BYTES, MARKED_AFTER, MARKED_FROM_BYTES
+from robodyn.engines.kept import HEAD, HUGE_PAGE, PLACES, STEP, Kept
 
 _MADV_HUGEPAGE, _MADV_FREE = 14, 8
 _READ_WRITE = 3  # PROT_READ and PROT_WRITE
@@ -193,7 +185,7 @@ def mark_old(kept: Array[Kept], clock: Word) -> None:
     """Let the system have pages of blocks that waited while others came back. Nobody takes one meanwhile."""
     for i in range(convert(Word, PLACES)):
         there = kept.places + i
-        if there.start != NULL and there.since <= clock - OTHERS and there.marked == 0:
+        if there.start != NULL and there.since <= clock - MARKED_AFTER and there.marked == 0:
             advise(kept, there.start, there.bytes, _MADV_FREE)
             there.marked = 1
 

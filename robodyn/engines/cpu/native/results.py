@@ -16,9 +16,9 @@ from robodyn.codegen.loops.language import (
     unsigned_less,
 )
 from robodyn.codegen.loops.table import Argument
+from robodyn.codegen.tuning import KEPT_FROM_BYTES
 from robodyn.engines.cpu.native.context import MAX_TRAILING, Context
 from robodyn.engines.cpu.native.objects import PyArray
-from robodyn.engines.kept import FROM_BYTES
 
 ONE_STATE = -1
 """Rows of a call whose inputs have no axis of rows."""
@@ -82,7 +82,7 @@ def create(context: Array[Context], rows: Word, k: Word) -> Address:
     for a in range(trailing):
         shape[axes + a] = lengths[a]
     size = context.columns[context.inputs + k] * context.itemsize * rows
-    if context.handler == NULL or size < FROM_BYTES:
+    if context.handler == NULL or size < KEPT_FROM_BYTES:
         return new_array(context, axes + trailing, shape)
     old = call(Address, context.PyDataMem_SetHandler, context.handler)
     if old == NULL:

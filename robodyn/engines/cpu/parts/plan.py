@@ -12,6 +12,7 @@ from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loop_plan import traits_of
+from robodyn.codegen.tuning import HAND_OUT_NS, LEAST_BODIES, LEAST_GAIN
 from robodyn.engines.cpu.parts.code import PartedModule, works_in_parts
 from robodyn.engines.cpu.parts.partition import Parts, parts_of
 from robodyn.engines.cpu.parts.program import grain_of, groups_of
@@ -19,13 +20,6 @@ from robodyn.engines.cpu.parts.tasks import Tasks, tasks_of
 from robodyn.model import Model
 from robodyn.records import dataclass
 from robodyn.sweeps import Algorithm
-
-LEAST_BODIES = 500
-"""Of a tree that is looked at: smaller ones are done before threads are awake."""
-HAND_OUT_NS = 150_000.0
-"""What a call takes longer because of threads: waking them, and a table of tasks instead of a built-in function."""
-LEAST_GAIN = 1.15
-"""How many times as fast parts have to be by the model, which knows nothing of memory that threads share."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from robodyn.arguments import Array
 from robodyn.cached import cached_property
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.loop_plan import Gather, RolledPlan
+from robodyn.codegen.tuning import COPY_NS, GATHER_NS, GRAINS, LEAST_GRAIN, MOST_GRAIN, NUMBER_NS, ROLLED_OPERATION_NS
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import PartedModule
 from robodyn.engines.cpu.parts.partition import Parts
@@ -19,12 +20,6 @@ from robodyn.joints import KINDS
 from robodyn.model import Model
 from robodyn.sweeps import Algorithm, ColumnOutput, FieldOutput, Inward, Links, World
 from robodyn.tracing.rolled import Step
-
-GRAINS, LEAST_GRAIN, MOST_GRAIN = 16, 64, 2048
-"""Parts for each thread, about, and the bodies of one: their fields stay in a processor's own cache."""
-_OPERATION_NS, _NUMBER_NS, _GATHER_NS, _COPY_NS = 0.1, 0.25, 3.0, 0.8
-"""Of rolled code on one state: each operation of a step, each number that it loads or stores, each entry of a result
-that is gathered, and each that is copied, or made zero."""
 
 
 class PartedPlan(RolledPlan):
@@ -60,13 +55,13 @@ def groups_of(model: Model, module: PartedModule) -> list[Group]:
             by_kind = np.zeros(len(KINDS))
             for kind in tracer.kinds:
                 by_kind[KINDS.index(kind)] = _step_ns(tracer.bodies(group, kind))
-            sums = 3 * _NUMBER_NS * sum(map(tracer.stored, module.gives(group)))
+            sums = 3 * NUMBER_NS * sum(map(tracer.stored, module.gives(group)))
             work: Work = "inward" if isinstance(sweep, Inward) else "outward"
             found.append(Group(work, name, by_kind[model.joint_kind], sums))
     counts = {name: _entries(model, algorithm, name) for name in module.pieced}
-    found += [Group("pieces", f"gather {name}", np.array(_GATHER_NS), count=count) for name, count in counts.items()]
+    found += [Group("pieces", f"gather {name}", np.array(GATHER_NS), count=count) for name, count in counts.items()]
     moved = sum(counts.values()) + (model.nv_tree * (len(module.raw) + 1) if model.has_mimic else 0)
-    around = [Group("alone", name, np.array(_COPY_NS * moved)) for name in ("begin", "end")]
+    around = [Group("alone", name, np.array(COPY_NS * moved)) for name in ("begin", "end")]
     return [around[0], *found, around[1]]
 
 
@@ -80,7 +75,7 @@ def _entries(model: Model, algorithm: Algorithm, name: str) -> int:
 
 
 def _step_ns(step: Step) -> float:
-    return _OPERATION_NS * step.program.operations + _NUMBER_NS * (len(step.sources) + len(step.targets))
+    return ROLLED_OPERATION_NS * step.program.operations + NUMBER_NS * (len(step.sources) + len(step.targets))
 
 
 class PartedProgram(RolledProgram):

@@ -21,15 +21,10 @@ from typing import Literal
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.codegen.tuning import MAX_VISITS, PIECES_OF_A_THREAD, TASK_NS
 from robodyn.engines.cpu.parts.partition import Parts
 from robodyn.records import dataclass
 
-TASK_NS = 250.0
-"""What a task costs besides its work: being taken, looking at those it waits for, being told done."""
-_PIECES = 4
-"""For each thread, of what comes in pieces."""
-_VISITS = 4096
-"""Bodies and sums of a task inward, at most."""
 Work = Literal["alone", "outward", "inward", "pieces"]
 
 
@@ -131,8 +126,8 @@ class _Maker:
         clear = group.operation.replace("sweep", "clear")
         for p in range(len(parts) - 1, -1, -1):
             operations, number = [(clear, places[p], places[p + 1])], self.last[p]
-            for last in range(start[p + 1], start[p], -_VISITS) or [start[p]]:
-                first = max(last - _VISITS, start[p])
+            for last in range(start[p + 1], start[p], -MAX_VISITS) or [start[p]]:
+                first = max(last - MAX_VISITS, start[p])
                 operations.append((group.operation, first, last))
                 children = set(below[roots_before[first] : roots_before[last]].tolist())
                 if not children and self.before == "outward" and number == self.last[p]:
@@ -159,7 +154,7 @@ def tasks_of(parts: Parts, groups: Sequence[Group], threads: int) -> Tasks:
             maker.sweep(group)
         elif group.work == "pieces":
             maker.alone([], 0.0)
-            cuts = np.linspace(0, group.count, min(group.count, _PIECES * threads) + 1).astype(int).tolist()
+            cuts = np.linspace(0, group.count, min(group.count, PIECES_OF_A_THREAD * threads) + 1).astype(int).tolist()
             for first, last in pairwise(cuts):
                 maker.add([(group.operation, first, last)], [maker.barrier], float(group.ns) * (last - first))
         else:

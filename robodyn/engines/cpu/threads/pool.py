@@ -21,15 +21,11 @@ from typing import Any
 from robodyn import forks
 from robodyn.codegen.llvm.jit import Code, compile_object
 from robodyn.codegen.llvm.target import host_target
+from robodyn.codegen.tuning import PAUSE_SECONDS, YIELDS
 from robodyn.engines.cpu.threads.code import AHEAD, LINE, MOST, SLEEPING, State, native_sleep, pool_text
 from robodyn.errors import UnavailableError
 from robodyn.records import dataclass
 
-PAUSE_SECONDS = 5e-6
-"""How long a waiting thread does nothing but look."""
-YIELDS = 100
-"""How often it then gives way and looks again, some tens of microseconds in all, before it sleeps: longer than the gap
-between the calls of a busy loop."""
 EXIT_SECONDS = 1.0
 """How long the end of the interpreter waits for workers that are in the middle of a kernel."""
 

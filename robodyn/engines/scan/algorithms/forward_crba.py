@@ -13,6 +13,16 @@ from typing import Any
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.codegen.tuning import (
+    BRANCH_FLOP,
+    BRANCH_STEP,
+    DENSE_ENTRY,
+    DENSE_FLOP,
+    FEWER_OPERATIONS,
+    ONE_BY_ONE,
+    SEVERAL_STATES,
+    SMALL_STATES_MATRIX,
+)
 from robodyn.engines.dense import solve
 from robodyn.engines.memory import require_memory
 from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
@@ -25,16 +35,6 @@ from robodyn.errors import UnavailableError
 REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
 """What an error offers where a matrix has no room."""
 _ON_GPU = f"fewer states, or {REMEDY}"
-_FEWER = 16
-"""How many times fewer operations along the branches a device wants before it goes that way."""
-_DENSE_FLOP, _DENSE_ENTRY = 4e-11, 1e-8
-"""Seconds, measured on one core: of an operation of Cholesky's method, of an entry of H."""
-_BRANCH_FLOP, _BRANCH_STEP = 3e-9, 2e-5
-"""Likewise along the branches, and of a step there, all rows of a level against one level above."""
-_ONE_BY_ONE = 64
-"""Trees no larger than that are not worth steps of their own for every pair of levels."""
-_SMALL, _SEVERAL = 24, 8
-"""Matrices no larger than that, of no fewer states, are eliminated side by side."""
 
 
 def net_force(state: State) -> Array:
@@ -94,17 +94,17 @@ def few_operations(branches: Branches) -> bool:
     """Whether a device factorises along the branches: where that is so much less work that launches for every level do
     not matter."""
     n = float(len(branches))
-    return n > _ONE_BY_ONE and _FEWER * branches.squares < n**3 / 3
+    return n > ONE_BY_ONE and FEWER_OPERATIONS * branches.squares < n**3 / 3
 
 
 def along_branches(branches: Branches) -> bool:
     """Whether to factorise along the branches, by the time that each way is expected to take."""
     n = float(len(branches))
-    if n <= _ONE_BY_ONE:
+    if n <= ONE_BY_ONE:
         return False
     steps = branches.tree.n_levels**2
-    sparse = _BRANCH_FLOP * branches.squares + _BRANCH_STEP * steps
-    return sparse < _DENSE_FLOP * n**3 / 3 + _DENSE_ENTRY * n**2
+    sparse = BRANCH_FLOP * branches.squares + BRANCH_STEP * steps
+    return sparse < DENSE_FLOP * n**3 / 3 + DENSE_ENTRY * n**2
 
 
 def solved_by_library(state: State, H: Array) -> Array:
@@ -135,7 +135,7 @@ def solved(H: Array, b: Array, out: Array) -> None:
     batch, nv = b.shape
     if not nv:
         return
-    if nv <= _SMALL and batch >= _SEVERAL:
+    if nv <= SMALL_STATES_MATRIX and batch >= SEVERAL_STATES:
         out[...] = solve(H, b[..., None])[..., 0]
         return
     from scipy.linalg import lapack  # type: ignore[import-untyped]

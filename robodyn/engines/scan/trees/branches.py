@@ -14,13 +14,11 @@ import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
+from robodyn.codegen.tuning import FEW_ROWS, FEWER_ENTRIES
 from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.heavy_paths import Placing
 from robodyn.model import Model
 from robodyn.tree import Indices, Tree
-
-_FEW, _FEWER = 64, 16
-"""A matrix is filled tile by tile, unless it is larger than that and has this many times fewer entries than places."""
 
 
 class Level(NamedTuple):
@@ -87,7 +85,7 @@ class Branches:
     @property
     def bushy(self) -> bool:
         """Whether so few entries are there that they are better found one by one."""
-        return len(self) > _FEW and _FEWER * self.pairs < len(self) ** 2
+        return len(self) > FEW_ROWS and FEWER_ENTRIES * self.pairs < len(self) ** 2
 
     @cached_property
     def in_order(self) -> bool:

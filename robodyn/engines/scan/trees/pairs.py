@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from robodyn.arguments import Array
+from robodyn.codegen.tuning import DEVICE_PIECE, ONE_THREAD, PAIRS_PIECE, SHORTEST_TILE, TILES_PIECE
 from robodyn.engines.scan.elements import device_of, library, taken
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
 from robodyn.engines.scan.states import Layout, Rows
@@ -23,18 +24,6 @@ from robodyn.engines.scan.trees.branches import Branches, Level
 from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
 from robodyn.sweeps import VECTOR3, FieldType
 from robodyn.tree import Indices
-
-_PIECE = 1 << 16
-"""Entries x batch that are worked on at a time."""
-_ON_A_DEVICE = 1 << 22
-"""The same where operations of a device's library do it."""
-_TILE = 1 << 20
-"""The same for tiles."""
-_ONE_THREAD = 1 << 18
-"""Multiplications in a product of tiles: up to this many, BLAS libraries stay in one thread. Products this thin gain
-little from several, and where other processes keep the cores busy they take a hundred times as long."""
-_SHORTEST = 16
-"""Side of a tile, however large the batch is."""
 
 
 def cross3(a: Array, b: Array) -> Array:
@@ -89,7 +78,7 @@ class Pairs:
     def along(self, level: Level) -> Iterator[tuple[slice, Array]]:
         """Rows of a level, some at a time, and their entries (rows, depth + 1, B) from the root's child down."""
         m, depth = level.ancestors.shape
-        rows = max(1, _PIECE // (depth * self.batch))
+        rows = max(1, PAIRS_PIECE // (depth * self.batch))
         for start in range(0, m, rows):
             piece = slice(start, start + rows)
             yield piece, self._entries(level.ancestors[piece], level.dofs[piece])
@@ -120,7 +109,7 @@ class Pairs:
         """All pairs of the branches, some at a time, and their entries (m, B), by operations of a library."""
         above, below = self.branches.all_pairs
         entry = entry_of(len(self.motions) // 6)
-        pairs = max(1, _ON_A_DEVICE // self.batch)
+        pairs = max(1, DEVICE_PIECE // self.batch)
         for start in range(0, above.size, pairs):
             piece = slice(start, start + pairs)
             a, k = above[piece], below[piece]
@@ -149,7 +138,7 @@ class Pairs:
     def _fill_by_tiles(self, out: Array, upper: bool, lower: bool) -> None:
         nv, ends = len(self.branches), self.branches.ends
         motions, forces, points = (self._in_order(each) for each in (self.motions, self.forces, self.points))
-        side = max(_SHORTEST, int(min(_TILE // self.batch, _ONE_THREAD // len(self.motions)) ** 0.5))
+        side = max(SHORTEST_TILE, int(min(TILES_PIECE // self.batch, ONE_THREAD // len(self.motions)) ** 0.5))
         latest = [int(ends[j : j + side].max()) for j in range(0, nv, side)]
         for k in range(0, nv, side):
             columns = slice(k, min(k + side, nv))
