@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from robodyn.integrators import HOLDS, IMPLICIT, INTEGRATORS, evaluations
 from robodyn.joints import CODE
 from robodyn.model import Model
 from robodyn.records import dataclass
-from robodyn.sweeps import Algorithm, DofOutput, Output, PairOutput, Routed, Sweep, with_given
+from robodyn.sweeps import Algorithm, DofOutput, NamedScalars, Output, PairOutput, Sweep, TaskBase, Tracer
+from robodyn.sweeps import Stage as Stage
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,12 @@ class Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class Solve:
+class Solve(TaskBase):
     """Solves with one matrix H, a mass matrix that earlier stages left under the name `matrix`."""
 
     matrix: str
     outputs: Mapping[str, Solution]
+    sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -79,10 +81,11 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
-class Products:
+class Products(TaskBase):
     """Products of matrices that earlier stages left."""
 
     outputs: Mapping[str, Product]
+    sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -92,21 +95,7 @@ class Products:
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
-    """An algorithm of a chain; `names` are what the chain calls its outputs, `reads` its inputs, where that differs."""
-
-    algorithm: Algorithm
-    names: Mapping[str, str] = field(default_factory=dict)
-    reads: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def outputs(self) -> dict[str, Output]:
-        """Its outputs as the chain calls them."""
-        return {self.names.get(name, name): output for name, output in self.algorithm.outputs.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class Chain(Routed):
+class Chain(TaskBase):
     """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs.
 
     `freely`: a cheaper chain for robots that float freely, if there is one: for engines whose solves pass over columns
@@ -130,7 +119,29 @@ class Chain(Routed):
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
         """Every sweep of its algorithms."""
-        return tuple(sweep for stage in self.stages if isinstance(stage, Stage) for sweep in stage.algorithm.sweeps)
+        return tuple(sweep for stage in self.stages for sweep in stage.sweeps)
+
+    @cached_property
+    def solves(self) -> tuple[Solve, ...]:
+        """Those of its stages that solve."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Solve))
+
+    def in_stages(self) -> tuple[Stage | Solve | Products, ...]:
+        """Its stages."""
+        return self.stages
+
+    def on_given(self, name: str) -> Chain:
+        """The same on an input instead of the model's numbers. Cheaper chains take first joints to have no armature."""
+        stages = tuple(stage.on_given(name) for stage in self.stages)
+        freely = None if self.freely is None or name == "armature" else _on_given(self.freely, name)
+        return replace(self, name=f"{self.name}_{name}", inputs=(*self.inputs, name), stages=stages, freely=freely)
+
+    def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
+        """Results at scalars of its inputs."""
+        left = dict(given)
+        for stage in self.stages:
+            left.update(stage.trace(tracer, left))
+        return {name: left[name] for name in self.results}
 
     @property
     def budget(self) -> str:
@@ -160,7 +171,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, eq=False)
-class Units(Routed):
+class Units(TaskBase):
     """An algorithm or a chain at every unit vector of one of its inputs, which has a number for each degree of freedom.
 
     An algorithm as one program is cheaper than that many runs: what does not depend on the vector is computed once, and
@@ -205,6 +216,30 @@ class Units(Routed):
         """The algorithm's kernel."""
         return "parts"
 
+    @property
+    def unit_input(self) -> str:
+        """The vector."""
+        return self.vector
+
+    def in_stages(self) -> tuple[Stage | Solve | Products, ...]:
+        """The algorithm's."""
+        return self.algorithm.in_stages()
+
+    def calls(self, model: Model) -> tuple[int, Algorithm | Chain]:
+        """The algorithm once for each degree of freedom."""
+        return model.nv, self.algorithm
+
+    def on_given(self, name: str) -> Units:
+        """The same on an input instead of the model's numbers."""
+        return replace(self, algorithm=_on_given(self.algorithm, name))
+
+    def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
+        """Results at scalars of its inputs."""
+        nv = tracer.model.nv
+        units = [[float(k == v) for v in range(nv)] for k in range(nv)]
+        rows = [self.algorithm.trace(tracer, {**given, self.vector: unit}) for unit in units]
+        return {name: [scalar for row in rows for scalar in row[name]] for name in self.outputs}
+
 
 @cache
 def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
@@ -232,7 +267,7 @@ STEP_INPUTS = (*RESISTANCES, *TARGETS, "dt")
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Routed):
+class Step(TaskBase):
     """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
 
     `forward_dynamics`: what gives accelerations; `projection`: what brings the state after it onto constraints, if
@@ -274,10 +309,8 @@ class Step(Routed):
     @cached_property
     def dynamics(self) -> Algorithm | Chain | Direct:
         """What gives accelerations, on an armature that is an input where the step adds to it."""
-        task, added = self.forward_dynamics, self.implicit or "armature" in self.given
-        if not added:
-            return task
-        return task.with_input("armature") if isinstance(task, Direct) else on_armature(task)
+        added = self.implicit or "armature" in self.given
+        return on_armature(self.forward_dynamics) if added else self.forward_dynamics
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -293,6 +326,15 @@ class Step(Routed):
     def sweeps(self) -> tuple[Sweep, ...]:
         """Those of the dynamics."""
         return self.dynamics.sweeps
+
+    def calls(self, model: Model) -> tuple[int, Algorithm | Chain | Direct]:
+        """The dynamics, once before each part but the first."""
+        return len(self.parts) - 1, self.dynamics
+
+    def on_given(self, name: str) -> Step:
+        """The same on an input instead of the model's numbers."""
+        dynamics = _on_given(self.forward_dynamics, name)
+        return self if dynamics is self.forward_dynamics else replace(self, forward_dynamics=dynamics)
 
     @cached_property
     def asks(self) -> tuple[str, ...]:
@@ -322,11 +364,6 @@ class Step(Routed):
         """Its parts and the dynamics, unless these are a program or nothing."""
         return None if isinstance(self.dynamics, Direct) else "parts"
 
-    @property
-    def evaluated(self) -> tuple[Algorithm | Chain | Direct, int]:
-        """The dynamics, once before each part but the first."""
-        return self.dynamics, len(self.parts) - 1
-
     def least_operations(self, model: Model) -> int | None:
         """Those of the dynamics and of the projection."""
         least = self.dynamics.least_operations(model)
@@ -342,12 +379,13 @@ class Step(Routed):
 
 
 @dataclass(frozen=True, eq=False)
-class StepPart(Routed):
+class StepPart(TaskBase):
     """What a step does from its beginning, once the first `number` accelerations are known: up to the state, torques
     and armature at which it asks for the next ones, or to the state after the step."""
 
     step: Step
     number: int
+    sweeps: ClassVar[tuple[Sweep, ...]] = ()
     recurrent: ClassVar[bool] = True
 
     @property
@@ -397,9 +435,9 @@ class StepPart(Routed):
         return f"qdd_{self.number}"
 
     @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        """None: it does not go through the tree."""
-        return ()
+    def extra(self) -> dict[str, DofOutput]:
+        """Accelerations that are known."""
+        return {name: DofOutput("") for name in self.known}
 
 
 @dataclass(frozen=True)
@@ -410,7 +448,7 @@ class StateMatrix:
 
 
 @dataclass(frozen=True, eq=False)
-class StepGradient(Routed):
+class StepGradient(TaskBase):
     """The derivatives of a step's state after it, by the state before (`A`) and by tau (`B`), on tangent spaces.
 
     `gradient`: what gives accelerations "qdd" and their derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau", on the
@@ -445,10 +483,9 @@ class StepGradient(Routed):
         """That of gradients."""
         return "gradient"
 
-    @property
-    def evaluated(self) -> tuple[Chain | Direct, int]:
+    def calls(self, model: Model) -> tuple[int, Chain | Direct]:
         """The gradient, as often as the step does the dynamics."""
-        return self.gradient, self.step.evaluated[1]
+        return self.step.calls(model)[0], self.gradient
 
     def least_operations(self, model: Model) -> int | None:
         """Those of the gradient."""
@@ -493,12 +530,39 @@ class LikeInput:
 
 
 @dataclass(frozen=True, eq=False)
-class Along(Routed):
-    """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
-    Inputs are also rates, `x_rate` for each `x` in `wrt` (`rates`); q counts as the numbers that it is."""
+class Derivative(TaskBase):
+    """The derivative of a task with respect to some of its inputs: a straight-line program differentiated."""
 
     task: Task
     wrt: tuple[str, ...]
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """The task's, and those of the derivative."""
+        return (*self.task.inputs, *self.extra)
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Those of the task."""
+        return self.task.sweeps
+
+    @property
+    def budget(self) -> str:
+        """That of gradients for steps."""
+        return "gradient" if self.task.budget == "step" else "query"
+
+    def least_operations(self, model: Model) -> int | None:
+        """Those of the task."""
+        return self.task.least_operations(model)
+
+    def on_given(self, name: str) -> Self:
+        """The same on an input instead of the model's numbers."""
+        return replace(self, task=_on_given(self.task, name))
+
+
+class Along(Derivative):
+    """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
+    Inputs are also rates, `x_rate` for each `x` in `wrt` (`rates`); q counts as the numbers that it is."""
 
     @cached_property
     def name(self) -> str:
@@ -515,39 +579,16 @@ class Along(Routed):
         """The rates."""
         return {rate: LikeInput(self.task, name) for name, rate in self.rates.items()}
 
-    @cached_property
-    def inputs(self) -> tuple[str, ...]:
-        """The task's, and rates."""
-        return (*self.task.inputs, *self.extra)
-
     @property
     def outputs(self) -> Mapping[str, Result]:
         """Those of the task."""
         return self.task.outputs
 
-    @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the task."""
-        return self.task.sweeps
 
-    @property
-    def budget(self) -> str:
-        """That of gradients for steps."""
-        return "gradient" if self.task.budget == "step" else "query"
-
-    def least_operations(self, model: Model) -> int | None:
-        """Those of the task."""
-        return self.task.least_operations(model)
-
-
-@dataclass(frozen=True, eq=False)
-class Against(Routed):
+class Against(Derivative):
     """The gradient of the sum of weights times results of a task, with respect to some of its inputs: a straight-line
     program differentiated backwards. Inputs are also weights, `y_weight` for each result `y` (`weights`); outputs are
     called `by_x`."""
-
-    task: Task
-    wrt: tuple[str, ...]
 
     @cached_property
     def name(self) -> str:
@@ -565,28 +606,9 @@ class Against(Routed):
         return {self.weights[name]: output for name, output in self.task.outputs.items()}
 
     @cached_property
-    def inputs(self) -> tuple[str, ...]:
-        """The task's, and weights."""
-        return (*self.task.inputs, *self.extra)
-
-    @cached_property
     def outputs(self) -> Mapping[str, Result]:
         """The gradient's parts."""
         return {f"by_{name}": LikeInput(self.task, name) for name in self.wrt}
-
-    @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the task."""
-        return self.task.sweeps
-
-    @property
-    def budget(self) -> str:
-        """That of gradients for steps."""
-        return "gradient" if self.task.budget == "step" else "query"
-
-    def least_operations(self, model: Model) -> int | None:
-        """Those of the task."""
-        return self.task.least_operations(model)
 
 
 def _fresh(names: Iterable[str], what: str, taken: Iterable[str]) -> dict[str, str]:
@@ -638,7 +660,7 @@ ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm, Place
 
 
 @dataclass(frozen=True, eq=False)
-class Direct(Routed):
+class Direct(TaskBase):
     """What is written down on scalars at once: a straight-line program or nothing.
 
     `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs;
@@ -653,21 +675,26 @@ class Direct(Routed):
     of: Callable[[tuple[str, ...]], Direct] | None = None
     on_arrays: ArrayText | None = None
     least: Callable[[Model], int] | None = None
+    sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
-    def with_input(self, name: str) -> Direct:
-        """The same with one more input."""
-        assert self.of is not None
-        return self.of((*self.inputs, name))
+    @property
+    def extra(self) -> Mapping[str, Sized]:
+        """All of its inputs."""
+        return self.given
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of its inputs."""
         return tuple(self.given)
 
-    @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        """None of its own."""
-        return ()
+    def with_input(self, name: str) -> Direct:
+        """The same with one more input."""
+        assert self.of is not None
+        return self.of((*self.inputs, name))
+
+    def on_given(self, name: str) -> Direct:
+        """The same on an armature to which a step adds; whoever made it for an inertia has named that."""
+        return self if name == "inertia" else self.with_input(name)
 
     @property
     def budget(self) -> str:
@@ -681,9 +708,7 @@ class Direct(Routed):
 
 Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized
 """What tasks return."""
-Derivative: TypeAlias = Along | Against
-"""Programs differentiated."""
-StraightLine: TypeAlias = Step | Derivative | Direct
+StraightLine: TypeAlias = Step | Along | Against | Direct
 """Tasks that engines run as one program or not at all."""
 Task: TypeAlias = Algorithm | Chain | Units | StraightLine
 """What an engine runs."""
@@ -691,40 +716,19 @@ Traceable: TypeAlias = Task | StepPart | StepGradient
 """What can be one straight-line program."""
 
 
-@cache
 def on_inertia(task: Task) -> Task:
     """The same task on inertias that are an input instead of the model's."""
-    if isinstance(task, Along | Against):
-        return replace(task, task=on_inertia(task.task))
-    if isinstance(task, Units):
-        return replace(task, algorithm=_on_given(task.algorithm, "inertia"))
-    if isinstance(task, Direct):  # it names all of its inputs itself
-        return task
-    if isinstance(task, Step):
-        dynamics = task.forward_dynamics
-        return task if isinstance(dynamics, Direct) else replace(task, forward_dynamics=_on_given(dynamics, "inertia"))
-    return _on_given(task, "inertia")
+    return cast(Task, _on_given(task, "inertia"))
+
+
+def on_armature(task: Algorithm | Chain | Direct) -> Algorithm | Chain | Direct:
+    """The same task on an armature of every degree of freedom that is an input instead of the model's."""
+    return cast("Algorithm | Chain | Direct", _on_given(task, "armature"))
 
 
 @cache
-def on_armature(task: Algorithm | Chain) -> Algorithm | Chain:
-    """The same task on an armature of every degree of freedom that is an input instead of the model's. There is none of
-    its own for robots that float freely: it takes first joints to have no armature."""
-    task = _on_given(task, "armature")
-    return task if isinstance(task, Algorithm) or task.freely is None else replace(task, freely=None)
-
-
-def _on_given(task: Algorithm | Chain, name: str) -> Algorithm | Chain:
-    if name in task.inputs:
-        return task
-    if isinstance(task, Algorithm):
-        return with_given(task, name)
-    stages = tuple(
-        replace(stage, algorithm=with_given(stage.algorithm, name)) if isinstance(stage, Stage) else stage
-        for stage in task.stages
-    )
-    freely = None if task.freely is None else cast(Chain, _on_given(task.freely, name))
-    return replace(task, name=f"{task.name}_{name}", inputs=(*task.inputs, name), stages=stages, freely=freely)
+def _on_given(task: Any, name: str) -> Any:
+    return task if name in task.inputs else task.on_given(name)
 
 
 def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
@@ -732,16 +736,13 @@ def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
 
     `base`: which of V0 and dV0 are given.
     """
-    freely = task.freely if isinstance(task, Chain) else None
-    return task if freely is None or base or not floats_freely(model) else freely
+    return task if task.freely is None or base or not floats_freely(model) else task.freely
 
 
 def in_double(model: Model, task: Traceable) -> Traceable:
     """The chain that does the same in double precision with fewer operations, where there is one, its matrices are not
     large, no joint mimics others, and armature is the model's; else the same task."""
-    if not isinstance(task, Algorithm) or task.in_double is None or "armature" in task.inputs:
-        return task
-    if model.has_mimic or model.nv > _LARGE_MATRIX:
+    if task.in_double is None or "armature" in task.inputs or model.has_mimic or model.nv > _LARGE_MATRIX:
         return task
     return on_inertia(task.in_double) if "inertia" in task.inputs else cast(Chain, task.in_double)
 

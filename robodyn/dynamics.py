@@ -29,6 +29,7 @@ from robodyn.errors import ArgumentError
 from robodyn.messages import brief
 from robodyn.model import Model
 from robodyn.motion.adjoint import rollout_vjp
+from robodyn.motion.chosen import forces_given
 from robodyn.motion.result import Rollout
 from robodyn.motion.rollout import rollout, step, step_gradient
 from robodyn.motion.run import Policy
@@ -355,8 +356,7 @@ class Dynamics(
                 after the start.
             JointForcesWarning: joints have damping or friction that was not asked for (once for each robot).
         """
-        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
-        given |= {"targets": targets, "active": active}
+        given = forces_given(locals())
         return rollout(
             self, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every, checkpoint, progress, out
         )
@@ -401,8 +401,7 @@ class Dynamics(
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
         """
-        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
-        given |= {"targets": targets, "active": active}
+        given = forces_given(locals())
         return step(self, q, qd, tau, dt, integrator, given, limits, out)
 
     def step_gradient(
@@ -447,7 +446,7 @@ class Dynamics(
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
         """
-        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        given = forces_given(locals())
         return step_gradient(self, q, qd, tau, dt, integrator, given, limits, out)
 
     def rollout_vjp(
@@ -503,7 +502,7 @@ class Dynamics(
         Warns:
             RuntimeWarning: rows diverged, or an explicit step is too long for the damping.
         """
-        given = _given(f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        given = forces_given(locals())
         weights = q_weight, qd_weight
         return rollout_vjp(self, q0, qd0, tau, dt, steps, integrator, given, limits, weights, save_every, wrt)
 
@@ -523,12 +522,6 @@ class Dynamics(
         task = self.plain_task(query)
         self._require_possible(asked_of(self.model)[query])
         return self.engine.generated(task)
-
-
-def _given(*arrays: Any) -> dict[str, Any]:
-    """By name what forces of steps are made of, besides tau."""
-    coefficients, base, targets = ("armature", "damping", "friction", "gravity"), ("V0", "dV0"), ("kp", "kd", "q_des")
-    return dict(zip(("f_ext", "inertia", *coefficients, *base, *targets), arrays, strict=True))
 
 
 def _constrained(

@@ -24,7 +24,7 @@ How to write an algorithm: docs/add_an_algorithm.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
@@ -46,6 +46,7 @@ from robodyn.spatial import (
 )
 
 if TYPE_CHECKING:
+    from robodyn.chains import Chain, Products, Solve
     from robodyn.model import Model
 
 
@@ -360,11 +361,32 @@ Output: TypeAlias = (
 """Any of the eight kinds of outputs."""
 
 
-class Routed:
-    """What every task says of itself to an engine that chooses between a program and other ways to run it."""
+NamedScalars: TypeAlias = Mapping[str, Sequence[Scalar]]
+"""Scalars in C order of arrays of one state, by the arrays' names."""
 
+
+class Tracer(Protocol):
+    """What traces tasks as one program on a model, perhaps about a link; it has a text for most kinds of tasks."""
+
+    model: Model
+    link: int | None
+
+    def own(self, task: Any, given: NamedScalars) -> NamedScalars:
+        """Results of a task at scalars of its inputs, by the text for its kind."""
+
+
+class TaskBase:
+    """What all kinds of tasks, and the stages of chains, answer for themselves, as most of them answer it.
+
+    `freely`: a cheaper chain for robots that float freely, if there is one; `in_double`: a chain that does the same in
+    fewer operations and loses digits that double precision has to spare, if there is one; `recurrent`: whether its
+    results are inputs of the next call; `extra`: inputs whose shapes do not follow from their names, by outputs of the
+    same shape.
+    """
+
+    freely: Chain | None = None
+    in_double: Any = None
     recurrent: ClassVar[bool] = False
-    """Whether its results are inputs of the next call."""
 
     @property
     def traceable(self) -> bool:
@@ -381,18 +403,44 @@ class Routed:
         """How it runs where it is not one program: by loops over bodies, as kernels of its parts, or not at all."""
         return None
 
-    @property
-    def evaluated(self) -> tuple[Any, int] | None:
-        """The task that it evaluates several times, and how many, if it does."""
+    def least_operations(self, model: Model) -> int | None:
+        """About how many operations a program has at least, where that is known without a trace."""
         return None
 
-    def least_operations(self, model: Model) -> int | None:
-        """About how many operations a program has at least, where the task knows."""
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """See above."""
+        return {}
+
+    @property
+    def unit_input(self) -> str | None:
+        """The input of which it runs at every unit vector, if there is one."""
         return None
+
+    @property
+    def solves(self) -> tuple[Solve, ...]:
+        """Those of a chain."""
+        return ()
+
+    def in_stages(self) -> tuple[Stage | Solve | Products, ...]:
+        """What does it in steps, one after another (at each unit vector); none where it is a program or nothing."""
+        return ()
+
+    def calls(self, model: Model) -> tuple[int, Any]:
+        """How often it evaluates another task, and which; once itself where there is no other."""
+        return 1, self
+
+    def on_given(self, name: str) -> Any:
+        """The same on an "inertia" or "armature" that is an input instead of the model's."""
+        return self
+
+    def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
+        """Results at scalars of its inputs."""
+        return tracer.own(self, given)
 
 
 @dataclass(frozen=True, eq=False)
-class Algorithm(Routed):
+class Algorithm(TaskBase):
     """A named list of sweeps over declared fields. `inputs` are those of `INPUTS` that its steps read; one that is not
     listed reads as zero, `inertia` and `armature` as the model's. Two algorithms are the same if they are one
     object.
@@ -412,6 +460,48 @@ class Algorithm(Routed):
     def fallback(self) -> Literal["loops"]:
         """Every engine has loops over bodies."""
         return "loops"
+
+    def in_stages(self) -> tuple[Stage, ...]:
+        """One."""
+        return (Stage(self),)
+
+    def on_given(self, name: str) -> Algorithm:
+        """The same on an input instead of the model's numbers."""
+        return with_given(self, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """An algorithm of a chain; `names` are what the chain calls its outputs, `reads` its inputs, where that differs."""
+
+    algorithm: Algorithm
+    names: Mapping[str, str] = field(default_factory=dict)
+    reads: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it reads as the chain calls it, in the order of the algorithm's inputs."""
+        return tuple(self.reads.get(name, name) for name in self.algorithm.inputs)
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """Its outputs as the chain calls them."""
+        return {self.names.get(name, name): output for name, output in self.algorithm.outputs.items()}
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """Those of the algorithm."""
+        return self.algorithm.sweeps
+
+    def on_given(self, name: str) -> Stage:
+        """The same on an input instead of the model's numbers."""
+        return replace(self, algorithm=with_given(self.algorithm, name))
+
+    def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
+        """Results at scalars of what it reads, all by the chain's names."""
+        read = {name: given[other] for name, other in self.reads.items()}
+        found = self.algorithm.trace(tracer, {**given, **read})
+        return {self.names.get(name, name): scalars for name, scalars in found.items()}
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from robodyn.arguments import require_finite
-from robodyn.chains import Along, Task, against, along
+from robodyn.chains import Task, against, along
 from robodyn.dynamics import Dynamics
 from robodyn.questions import BASE, Asked, Question
 from robodyn.tracing.unrolled import input_shapes, output_shape
@@ -52,16 +52,15 @@ class Call(ABC):
 
     def along(self, wrt: tuple[str, ...]) -> TaskCall:
         """The rates of its results where some of its inputs change."""
-        return self._derivative(along(self.task, wrt))
+        return self._derivative(along(self.task, wrt), "rates")
 
     def against(self, wrt: tuple[str, ...]) -> TaskCall:
         """The gradient of weights times its results, by some of its inputs."""
-        return self._derivative(against(self.task, wrt))
+        return self._derivative(against(self.task, wrt), "gradient")
 
-    def _derivative(self, task: Task) -> TaskCall:
+    def _derivative(self, task: Task, how: str) -> TaskCall:
         """The same object whenever it is asked for: libraries know computations by identity."""
         if task not in self._derived:
-            how = "rates" if isinstance(task, Along) else "gradient"
             self._derived[task] = TaskCall(self.dyn, f"{how} of {self.name}", task, self.base, self.link)
         return self._derived[task]
 

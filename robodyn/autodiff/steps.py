@@ -14,12 +14,12 @@ from robodyn.arguments import count, finite_real, one_of
 from robodyn.autodiff.calls import Call, TaskCall
 from robodyn.autodiff.coordinates import Coordinates
 from robodyn.autodiff.traced_rules import Answers
-from robodyn.chains import COEFFICIENTS, TARGETS, Step
+from robodyn.chains import COEFFICIENTS, Step
 from robodyn.constraints.refusals import require_no_constraints
 from robodyn.errors import ArgumentError, UnavailableError
 from robodyn.integrators import IMPLICIT, INTEGRATORS
 from robodyn.messages import brief
-from robodyn.motion.chosen import chosen_step, limits_kept, require_targets
+from robodyn.motion.chosen import chosen_step, forces_given, limits_kept, require_targets
 from robodyn.motion.unused import warn_of_unused_forces
 from robodyn.questions import BASE
 
@@ -120,7 +120,7 @@ class Stepping(ABC):
             SingularError: the mass matrix is singular whatever the state; names the body.
             UnavailableError: of its derivatives, a robot too large for straight-line code.
         """
-        given = _given(tau, f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des)
+        given = {"tau": tau, **forces_given(locals())}
         stepper = _Stepper(self, given, integrator, limits)
         arrays = self._arrays({"q": q, "qd": qd, "dt": self._time(dt), **given}, tuple(given))
         return stepper.step(stepper.allowed(arrays))
@@ -158,10 +158,7 @@ class Stepping(ABC):
             SingularError: the mass matrix is singular whatever the state; names the body.
             UnavailableError: of its derivatives, a robot too large for straight-line code.
         """
-        n, given = (
-            count("steps", steps, 1, _MOST_STEPS),
-            _given(tau, f_ext, inertia, armature, damping, friction, gravity, V0, dV0, kp, kd, q_des),
-        )
+        n, given = count("steps", steps, 1, _MOST_STEPS), {"tau": tau, **forces_given(locals())}
         every = n if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
         stepper = _Stepper(self, given, integrator, limits)
         warn_of_unused_forces(self.dyn, "rollout", given)
@@ -207,11 +204,6 @@ class Stepping(ABC):
         for name, array in (("q", q), ("qd", qd)):
             found[name] = xp.broadcast_to(array, (*leading, array.shape[-1]))
         return {name: array for name, array in found.items() if name not in timed}, rows
-
-
-def _given(*arrays: Any) -> dict[str, Any]:
-    names = ("tau", "f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS)
-    return dict(zip(names, arrays, strict=True))
 
 
 class _Stepper:

@@ -13,8 +13,11 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -103,9 +106,66 @@ Out = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write states and results: .npz, .json, or .csv for vectors.")
 ]
 
+Options: TypeAlias = Mapping[str, Any]
+"""What a parameter of a command is that stands for a group of options: their values by name."""
+NONE: Options = MappingProxyType({})
+
+
+def _group(**options: Any) -> dict[str, Parameter]:
+    """Options by name, each an annotation and a default."""
+    how = Parameter.POSITIONAL_OR_KEYWORD
+    return {name: Parameter(name, how, default=usual, annotation=kind) for name, (kind, usual) in options.items()}
+
+
+_ROBOT: dict[str, Any] = {"base": (Base, None), "mimic": (Mimic, None)}
+_READING = _ROBOT | {"lenient": (Lenient, False), "xacro": (Xacro, False), "model_dir": (ModelDir, None)}
+_GROUPS = {
+    "reading": _group(**_READING),
+    "editing": _group(
+        **_ROBOT,
+        equality=(Equality, None),
+        lenient=(Lenient, False),
+        model_dir=(ModelDir, None),
+        meshes=(Meshes, "auto"),
+        package_dir=(PackageDir, None),
+    ),
+    "answering": _group(
+        states=(States, None),
+        random=(Random, None),
+        seed=(Seed, None),
+        **_READING,
+        gravity=(Gravity, None),
+        dtype=(Dtype, "float64"),
+        engine=(Engine, "auto"),
+        joint_forces=(JointForces, ""),
+        out=(Out, None),
+        json=(Json, False),
+    ),
+}
+"""Options that several commands have, in their order."""
+
 app = typer.Typer(
     add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
 )
+
+
+def _declare(name: str | None = None, *, help: str | None = None) -> Callable[[Callable[..., None]], Any]:
+    """Declare a command. A parameter with the name of a group stands for the options of that group."""
+
+    def declared(function: Callable[..., None]) -> Any:
+        own = signature(function, eval_str=True).parameters
+        groups = {name: _GROUPS[name] for name in own if name in _GROUPS}
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            found = {name: {each: given.pop(each) for each in group} for name, group in groups.items()}
+            function(**given, **found)
+
+        shown = [each for name, one in own.items() for each in groups.get(name, {name: one}).values()]
+        command.__signature__ = Signature(shown)  # type: ignore[attr-defined]
+        return app.command(name, help=help)(command)
+
+    return declared
 
 
 def _version(wanted: bool) -> None:
@@ -144,21 +204,17 @@ def _common(
     """
 
 
-@app.command()
+@_declare()
 def info(
     file: File,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
+    reading: Options = NONE,
     gravity: Gravity = None,
     everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
 ) -> None:
     """Show a robot: its size, its tree, its joints and masses."""
     from robodyn import tables
 
-    model = _load(file, base, mimic, lenient, xacro, model_dir, gravity)
+    model = _load(file, **reading, gravity=gravity)
     screen = tables.console()
     rows = model.n_bodies if everything else _TREE_ROWS
     deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
@@ -175,7 +231,7 @@ def info(
         screen.print("--all shows everything")
 
 
-@app.command(
+@_declare(
     help="List what is doubtful about a robot file.\n\n"
     "Exit status: 0 clean, 1 findings, 2 not usable. Warnings and errors are findings; a file with lines of severity "
     "info alone is clean. Errors are what only --lenient accepts. A mass matrix that is singular whatever the state "
@@ -183,18 +239,14 @@ def info(
 )
 def check(
     file: File,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
+    reading: Options = NONE,
     json: Json = False,
 ) -> None:
     """List what is doubtful about a robot file."""
     from robodyn import Dynamics, tables
     from robodyn.builders.findings import Notes
 
-    model = _load(file, base, mimic, lenient, xacro, model_dir)
+    model = _load(file, **reading)
     notes = Notes()
     singular = Dynamics(model, constraints=()).singularity()
     if singular is not None:
@@ -222,59 +274,33 @@ def _print_report_json(file: str, model: Model, report: list[Any], clean: bool) 
     print(json.dumps(document, indent=2))
 
 
-@app.command("id")
+@_declare("id")
 def inverse_dynamics(
     context: typer.Context,
     file: File,
     q: Q = None,
     qd: Qd = None,
     qdd: Qdd = None,
-    states: States = None,
-    random: Random = None,
-    seed: Seed = None,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
-    gravity: Gravity = None,
-    dtype: Dtype = "float64",
-    engine: Engine = "auto",
-    joint_forces: JointForces = "",
-    out: Out = None,
-    json: Json = False,
+    answering: Options = NONE,
 ) -> None:
     """Inverse dynamics: the generalised forces tau that give accelerations qdd."""
     _answer("id", context.params)
 
 
-@app.command("fd")
+@_declare("fd")
 def forward_dynamics(
     context: typer.Context,
     file: File,
     q: Q = None,
     qd: Qd = None,
     tau: Tau = None,
-    states: States = None,
-    random: Random = None,
-    seed: Seed = None,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
-    gravity: Gravity = None,
-    dtype: Dtype = "float64",
-    engine: Engine = "auto",
-    joint_forces: JointForces = "",
-    out: Out = None,
-    json: Json = False,
+    answering: Options = NONE,
 ) -> None:
     """Forward dynamics: the accelerations qdd under generalised forces tau."""
     _answer("fd", context.params)
 
 
-@app.command()
+@_declare()
 def gradient(
     context: typer.Context,
     file: File,
@@ -283,20 +309,7 @@ def gradient(
     qd: Qd = None,
     qdd: Qdd = None,
     tau: Tau = None,
-    states: States = None,
-    random: Random = None,
-    seed: Seed = None,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
-    gravity: Gravity = None,
-    dtype: Dtype = "float64",
-    engine: Engine = "auto",
-    joint_forces: JointForces = "",
-    out: Out = None,
-    json: Json = False,
+    answering: Options = NONE,
 ) -> None:
     """Gradients of inverse dynamics (with respect to q, qd) or of forward dynamics (q, qd, tau)."""
     if of not in ("id", "fd"):
@@ -304,7 +317,7 @@ def gradient(
     _answer(f"{of}_gradient", context.params)
 
 
-@app.command()
+@_declare()
 def ask(
     context: typer.Context,
     file: File,
@@ -328,26 +341,13 @@ def ask(
         str | None,
         typer.Option(metavar="NUMBERS", help="What results are contracted with.", rich_help_panel=_TYPED),
     ] = None,
-    states: States = None,
-    random: Random = None,
-    seed: Seed = None,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
-    gravity: Gravity = None,
-    dtype: Dtype = "float64",
-    engine: Engine = "auto",
-    joint_forces: JointForces = "",
-    out: Out = None,
-    json: Json = False,
+    answering: Options = NONE,
 ) -> None:
     """Any query: mass matrices, Jacobians, energies, derivatives, ..."""
     _answer(query, context.params)
 
 
-@app.command(
+@_declare(
     help="Find a configuration that puts a link somewhere, within joint limits.\n\n"
     "Without --rpy any rotation will do, without --position any place. Exit status 1 if it cannot be reached: then the "
     "nearest that was found is printed."
@@ -364,21 +364,17 @@ def ik(
     q: Q = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many starts to try, --q the first.")] = 64,
     without_limits: Annotated[bool, typer.Option("--without-limits", help="Leave joint limits out.")] = False,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
+    reading: Options = NONE,
     json: Json = False,
 ) -> None:
     """Find a configuration that puts a link somewhere."""
     from robodyn.cli import inverse_kinematics as cli_ik
 
-    if not cli_ik.solve(_load(file, base, mimic, lenient, xacro, model_dir), context.params):
+    if not cli_ik.solve(_load(file, **reading), context.params):
         raise typer.Exit(1)
 
 
-@app.command()
+@_declare()
 def queries(json: Json = False) -> None:
     """List what can be asked."""
     from robodyn.cli import results as cli_results
@@ -386,7 +382,7 @@ def queries(json: Json = False) -> None:
     cli_results.list_queries(json)
 
 
-@app.command(
+@_declare(
     help="Write a robot in another format: URDF, MJCF, or a file that loads bit for bit.\n\n"
     "What the format has no words for is listed. OUT is .urdf, .xml or .mjcf (MJCF), .npz (robodyn), or - for URDF on "
     "standard output."
@@ -394,21 +390,15 @@ def queries(json: Json = False) -> None:
 def convert(
     file: File,
     out: OutFile,
-    base: Base = None,
-    mimic: Mimic = None,
-    equality: Equality = None,
-    lenient: Lenient = False,
-    model_dir: ModelDir = None,
-    meshes: Meshes = "auto",
-    package_dir: PackageDir = None,
+    editing: Options = NONE,
 ) -> None:
     """Write a robot in another format."""
     from robodyn.cli import edits
 
-    edits.write(edits.read(file, base, mimic, equality, lenient, model_dir), out, meshes, package_dir or [])
+    edits.write(edits.read(file, editing), out, editing)
 
 
-@app.command(
+@_declare(
     help="Write a robot whose joints are locked where you say: what they carry is merged into the body before them.\n\n"
     "OUT as for convert. Joints that follow a locked one are locked too."
 )
@@ -421,22 +411,16 @@ def lock(
             metavar="NAME[=NUMBERS]", help="A joint, and where; at zero if not said. May be given many times."
         ),
     ],
-    base: Base = None,
-    mimic: Mimic = None,
-    equality: Equality = None,
-    lenient: Lenient = False,
-    model_dir: ModelDir = None,
-    meshes: Meshes = "auto",
-    package_dir: PackageDir = None,
+    editing: Options = NONE,
 ) -> None:
     """Write a robot whose joints are locked."""
     from robodyn.cli import edits
 
-    model = edits.read(file, base, mimic, equality, lenient, model_dir)
-    edits.write(model.lock(edits.locked(model, joint)), out, meshes, package_dir or [])
+    model = edits.read(file, editing)
+    edits.write(model.lock(edits.locked(model, joint)), out, editing)
 
 
-@app.command(
+@_declare(
     help="Write a robot with another one fixed to one of its links, such as a gripper to an arm.\n\n"
     "OUT as for convert. The options for reading are those of FILE; OTHER is read with a fixed base."
 )
@@ -448,37 +432,25 @@ def attach(
     xyz: Annotated[str, typer.Option(metavar="X,Y,Z", help="Where on that link, m.")] = "0,0,0",
     rpy: Annotated[str, typer.Option(metavar="R,P,Y", help="How it is turned there, as in URDF, rad.")] = "0,0,0",
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Put before all names of OTHER.")] = "",
-    base: Base = None,
-    mimic: Mimic = None,
-    equality: Equality = None,
-    lenient: Lenient = False,
-    model_dir: ModelDir = None,
-    meshes: Meshes = "auto",
-    package_dir: PackageDir = None,
+    editing: Options = NONE,
 ) -> None:
     """Write a robot with another one fixed to one of its links."""
     from robodyn.cli import edits
 
     pose = edits.pose(xyz, rpy)
-    model = edits.read(file, base, mimic, equality, lenient, edits.of_sdf(file, model_dir))
-    both = model.attach(
-        edits.read(other, None, None, None, lenient, edits.of_sdf(other, model_dir)), link, pose, prefix
-    )
-    edits.write(both, out, meshes, package_dir or [])
+    model = edits.read(file, {**editing, **edits.of_sdf(file, editing)})
+    carried = edits.read(other, {"lenient": editing["lenient"], **edits.of_sdf(other, editing)})
+    edits.write(model.attach(carried, link, pose, prefix), out, editing)
 
 
-@app.command(
+@_declare(
     help="Show a robot in a browser: sliders for its joints, frames, ellipsoids of inertia, meshes that are found.\n\n"
     "It is served on 127.0.0.1 until it is interrupted; --out writes a page instead. It needs viser: the extra viewer."
 )
 def view(
     file: File,
     q: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.")] = None,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
+    reading: Options = NONE,
     package_dir: PackageDir = None,
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Where to listen; 0 is any port.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
@@ -487,18 +459,14 @@ def view(
     """Show a robot in a browser."""
     from robodyn.cli import view as cli_view
 
-    cli_view.view(_load(file, base, mimic, lenient, xacro, model_dir), q, package_dir or [], port, browser, out)
+    cli_view.view(_load(file, **reading), q, package_dir or [], port, browser, out)
 
 
-@app.command()
+@_declare()
 def bench(
     context: typer.Context,
     file: File,
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
+    reading: Options = NONE,
     engine: Engine = "auto",
     query: Annotated[str, typer.Option(metavar="NAMES", help="See robodyn queries; the usual ones if not given.")] = "",
     batch: Annotated[str, typer.Option(metavar="NUMBERS", help="States in a call.")] = "1,128,4096",
@@ -520,13 +488,13 @@ def bench(
     from robodyn.cli import bench as cli_bench
 
     if explain or fit:
-        cli_bench.explain(_load(file, base, mimic, lenient, xacro, model_dir), context.params)
+        cli_bench.explain(_load(file, **reading), context.params)
         return
     chosen = cli_bench.settings(context.params)
-    cli_bench.bench(_load(file, base, mimic, lenient, xacro, model_dir), chosen, peers, json)
+    cli_bench.bench(_load(file, **reading), chosen, peers, json)
 
 
-@app.command()
+@_declare()
 def tune(
     seconds: Annotated[float, typer.Option(metavar="S", help="Time for each case.")] = 0.01,
     quick: Annotated[bool, typer.Option("--quick", help="A few cases alone.")] = False,
@@ -538,7 +506,7 @@ def tune(
     cli_tune.tune(seconds, quick, json)
 
 
-@app.command(
+@_declare(
     help="Show the compiled code that is kept on disk, or remove it.\n\n"
     "The environment variable ROBODYN_CACHE_DIR names another folder, or is off for no cache; ROBODYN_CACHE_MAX_MB "
     "limits the size (512 if not given): what was not used for longest is removed."
@@ -555,7 +523,7 @@ def cache(
         cli_cache.show()
 
 
-@app.command(
+@_declare(
     help="Write queries as a C99 file that needs nothing but <math.h>, one function for each.\n\n"
     "robodyn queries lists them. A function computes one state: void ROBOT_QUERY(q, ..., result). "
     "--language verilog writes a gradient as a fixed-point circuit; --out is a folder then."
@@ -588,11 +556,7 @@ def export(
             help="Also take external forces, inertias, a point on the link, or the base's motion.",
         ),
     ] = "",
-    base: Base = None,
-    mimic: Mimic = None,
-    lenient: Lenient = False,
-    xacro: Xacro = False,
-    model_dir: ModelDir = None,
+    reading: Options = NONE,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
     name: Annotated[
@@ -624,7 +588,7 @@ def export(
     """Write queries as a C99 file that needs nothing but <math.h>, or a gradient as Verilog."""
     from robodyn.cli import export as cli_export
 
-    cli_export.export(lambda: _load(file, base, mimic, lenient, xacro, model_dir, gravity), context.params)
+    cli_export.export(lambda: _load(file, **reading, gravity=gravity), context.params)
 
 
 def _load(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,11 @@ _TEXTS = (".urdf", ".xml", ".mjcf")
 """Endings of files of text that are written; the last two are MJCF."""
 
 
-def read(
-    file: str, base: str | None, mimic: str | None, equality: str | None, lenient: bool, model_dir: list[str] | None
-) -> Model:
+def read(file: str, given: Mapping[str, Any]) -> Model:
     """The robot of a file; options that are not given are left to the format."""
-    given: dict[str, Any] = {"base": base, "mimic": mimic, "equality": equality, "model_dirs": model_dir or None}
-    given["strict"] = False if lenient else None
-    options = {name: value for name, value in given.items() if value is not None}
+    options = {name: given[name] for name in ("base", "mimic", "equality") if given.get(name) is not None}
+    options |= {"model_dirs": given["model_dir"]} if given["model_dir"] else {}
+    options |= {"strict": False} if given["lenient"] else {}
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")
     if not file.strip():
@@ -39,9 +37,9 @@ def read(
     return load(sys.stdin.buffer if file == "-" else Path(file), **options)
 
 
-def of_sdf(file: str, model_dir: list[str] | None) -> list[str] | None:
+def of_sdf(file: str, given: Mapping[str, Any]) -> dict[str, list[str] | None]:
     """The folders of models for one of two files: for SDF alone, as other formats have no such option."""
-    return model_dir if Path(file).suffix.lower() in (".sdf", ".world") else None
+    return {"model_dir": given["model_dir"] if Path(file).suffix.lower() in (".sdf", ".world") else None}
 
 
 def locked(model: Model, joints: Sequence[str]) -> dict[str | int, list[float] | float | None]:
@@ -70,11 +68,11 @@ def pose(xyz: str, rpy: str) -> Pose:
     return Pose((x, y, z), rotation_from_rpy(*numbers("--rpy", rpy, ("r", "p", "y"))))
 
 
-def write(model: Model, out: str, meshes: str, package_dirs: Sequence[str]) -> None:
+def write(model: Model, out: str, given: Mapping[str, Any]) -> None:
     """Write a robot by the ending of the file's name, and say what was written otherwise, or not."""
     from robodyn import tables
 
-    named = one_of("--meshes", meshes, MESHES)
+    named, package_dirs = one_of("--meshes", given["meshes"], MESHES), given["package_dir"] or []
     if out == "-":
         print(model.to_urdf(meshes=named, package_dirs=package_dirs), end="")
         return

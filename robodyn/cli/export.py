@@ -10,7 +10,7 @@ from typing import Any
 
 from robodyn._version import __version__
 from robodyn.arguments import one_of
-from robodyn.chains import RESISTANCES, Chain, Solve, Task
+from robodyn.chains import RESISTANCES, Solve, Task
 from robodyn.cli import export_verilog
 from robodyn.cli.results import linked, require_constraints, say_of_constraints
 from robodyn.codegen.c_code import Function, c_header, c_source, identifier
@@ -226,8 +226,7 @@ def _require_moderate(model: Model, name: str, question: Question, algorithm: Ta
         visits = int((model.tree.depth + 1).sum())
     if question.of_constraints:  # a right-hand side for each row
         visits += model.n_rows * model.n_bodies
-    if isinstance(algorithm, Chain):  # a solve visits each pair again for each column
-        visits *= 1 + sum(_columns(model, stage) for stage in algorithm.stages if isinstance(stage, Solve))
+    visits *= 1 + sum(_columns(model, solve) for solve in algorithm.solves)  # which visit each pair for each column
     if visits > _MOST_VISITS:
         raise ArgumentError(
             f"--query: {name!r} of {quoted(model.name)} visits its {model.n_bodies} bodies {visits} times, too often "

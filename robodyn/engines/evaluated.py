@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import StraightLine
+from robodyn.chains import Task
 from robodyn.codegen.tuning import EVALUATED_ROWS, MAX_TRACED_BODIES
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
@@ -21,11 +21,9 @@ class Evaluated:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._programs: dict[tuple[StraightLine, tuple[str, ...], int | None], Program] = {}
+        self._programs: dict[tuple[Task, tuple[str, ...], int | None], Program] = {}
 
-    def run(
-        self, task: StraightLine, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None
-    ) -> None:
+    def run(self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None) -> None:
         """Fill `outputs` (B, ...) from `inputs` (B, ...); see `robodyn.engines.protocol.Engine`.
 
         Raises:

@@ -8,14 +8,14 @@ that every other engine is held against, hence plain rather than fast.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import Array
 from robodyn.cached import cached_property
-from robodyn.chains import Chain, Products, Solve, StraightLine, Task, Units
+from robodyn.chains import Products, Solve, Stage, Task
 from robodyn.codegen.tuning import CHUNK_SCALARS, MATRICES_FOR_SCALARS, MAX_TRACED_BODIES
 from robodyn.engines.dense import solve
 from robodyn.engines.evaluated import Evaluated
@@ -376,7 +376,7 @@ class ReferenceEngine(Engine):
         self.model, self.dtype = model, dtype
         self._derivatives = Evaluated(model)
 
-    def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
+    def has_program(self, task: Task, base: tuple[str, ...] = ()) -> bool:
         """Whether it is traced."""
         return 0 < self.model.n_bodies <= MAX_TRACED_BODIES
 
@@ -399,15 +399,14 @@ class ReferenceEngine(Engine):
     ) -> None:
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
         batch = next(iter(outputs.values())).shape[0]
-        if isinstance(algorithm, StraightLine):
+        if not algorithm.in_stages():
             self._derivatives.run(algorithm, inputs, outputs, link)
             return
         lanes = any(getattr(sweep, "lanes", False) for sweep in algorithm.sweeps)
         width = (self.model.n_bodies + 1) * (self.model.nv_tree if lanes else 1)
-        one = algorithm.algorithm if isinstance(algorithm, Units) else algorithm
-        if isinstance(one, Chain):
+        if len(algorithm.in_stages()) > 1:
             width = max(width, self.model.nv**2 // MATRICES_FOR_SCALARS)
-        if isinstance(algorithm, Units):
+        if algorithm.unit_input is not None:
             width *= self.model.nv
         rows = max(1, CHUNK_SCALARS // max(1, width))
         with np.errstate(all="ignore"):
@@ -415,59 +414,56 @@ class ReferenceEngine(Engine):
                 piece = slice(start, min(start + rows, batch))
                 part = {name: array[piece] for name, array in inputs.items()}
                 into = {name: array[piece] for name, array in outputs.items()}
-                self._run_task(algorithm, part, into, piece.stop - piece.start, link)
+                run = self._run_stages if algorithm.unit_input is None else self._run_units
+                run(algorithm, part, into, piece.stop - piece.start, link)
 
-    def _run_task(
-        self,
-        task: Algorithm | Chain | Units,
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-        size: int,
-        link: int | None,
+    def _run_stages(
+        self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
     ) -> None:
         """Run on so few rows that everything between fits."""
-        if isinstance(task, Algorithm):
-            run = Run(self.model, self._schedule, task, inputs, size, self.dtype, link)
-            for sweep in task.sweeps:
-                run.sweep(sweep)
-            for name, array in outputs.items():
-                array[...] = run.output(name)
-            return
-        if isinstance(task, Units):
-            self._run_units(task, inputs, outputs, size, link)
-            return
-        pool = {**inputs, **outputs}
-        for stage in task.stages:
-            for name, output in stage.outputs.items():
-                if name not in pool:
-                    pool[name] = np.empty((size, *output_shape(self.model, output)), self.dtype)
-            if isinstance(stage, Solve):
-                self._solve(stage, pool)
-                continue
-            if isinstance(stage, Products):
-                self._multiply(stage, pool)
-                continue
-            targets = {name: pool[stage.names.get(name, name)] for name in stage.algorithm.outputs}
-            given = {name: array for name, array in pool.items() if name in _BASE_MOTION}
-            given |= {name: pool[stage.reads.get(name, name)] for name in stage.algorithm.inputs}
-            self._run_task(stage.algorithm, given, targets, size, link)
+        pool = dict(inputs)
+        run: dict[type, Callable[[Any, Mapping[str, Array]], None]] = {
+            Stage: lambda stage, made: self._run_algorithm(stage, pool, made, size, link),
+            Solve: lambda solve, made: self._solve(solve, pool, made),
+            Products: lambda products, made: self._multiply(products, pool, made),
+        }
+        for stage in task.in_stages():
+            shapes = {name: output_shape(self.model, output) for name, output in stage.outputs.items()}
+            made = {
+                name: outputs[name] if name in outputs else np.empty((size, *shape), self.dtype)
+                for name, shape in shapes.items()
+            }
+            run[type(stage)](stage, made)
+            pool.update(made)
 
     def _run_units(
-        self, task: Units, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
+        self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
     ) -> None:
         """Every row once for each unit vector."""
+        assert task.unit_input is not None
         nv = self.model.nv
         repeated = {name: np.repeat(array, nv, axis=0) for name, array in inputs.items()}
-        repeated[task.vector] = np.tile(np.eye(nv, dtype=self.dtype), (size, 1))
-        shapes = {name: output_shape(self.model, output.output) for name, output in task.outputs.items()}
-        flat = {name: np.empty((size * nv, *shape), self.dtype) for name, shape in shapes.items()}
-        self._run_task(task.algorithm, repeated, flat, size * nv, link)
+        repeated[task.unit_input] = np.tile(np.eye(nv, dtype=self.dtype), (size, 1))
+        flat = {name: np.empty((size * nv, *array.shape[2:]), self.dtype) for name, array in outputs.items()}
+        self._run_stages(task, repeated, flat, size * nv, link)
         for name, array in outputs.items():
             array[...] = flat[name].reshape(array.shape)
 
-    def _multiply(self, stage: Products, pool: Mapping[str, Array]) -> None:
+    def _run_algorithm(
+        self, stage: Stage, pool: Mapping[str, Array], made: Mapping[str, Array], size: int, link: int | None
+    ) -> None:
+        algorithm = stage.algorithm
+        given = {name: array for name, array in pool.items() if name in _BASE_MOTION}
+        given |= {name: pool[read] for name, read in zip(algorithm.inputs, stage.inputs, strict=True)}
+        run = Run(self.model, self._schedule, algorithm, given, size, self.dtype, link)
+        for sweep in algorithm.sweeps:
+            run.sweep(sweep)
+        for name, left in zip(algorithm.outputs, stage.outputs, strict=True):
+            made[left][...] = run.output(name)
+
+    def _multiply(self, stage: Products, pool: Mapping[str, Array], made: Mapping[str, Array]) -> None:
         for name, product in stage.outputs.items():
-            target = pool[name]
+            target = made[name]
             target[...] = 0.0 if product.plain is None else pool[product.plain]
             if product.left is not None and product.right is not None:
                 entries = pool[product.left] @ pool[product.right]
@@ -476,10 +472,10 @@ class ReferenceEngine(Engine):
                     target += np.swapaxes(entries, 1, 2)
             np.negative(target, out=target)
 
-    def _solve(self, stage: Solve, pool: Mapping[str, Array]) -> None:
+    def _solve(self, stage: Solve, pool: Mapping[str, Array], made: Mapping[str, Array]) -> None:
         H, n = pool[stage.matrix], self.model.nv
         for name, solution in stage.outputs.items():
-            target = pool[name]
+            target = made[name]
             if solution.arrays:
                 b = pool[solution.plus] if solution.plus is not None else np.zeros_like(target)
                 b = b - pool[solution.minus] if solution.minus is not None else b

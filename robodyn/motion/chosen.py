@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from robodyn.dynamics import Dynamics
 
 FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
+_FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
 _OF_STEPS = ("qdd", "vector", "point", "restitution")
 """Inputs of other queries."""
 _MOST_WORDS = 100
@@ -41,6 +42,11 @@ def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
             f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
         )
     return tuple(name for name in LIMITS if name in words)
+
+
+def forces_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the arguments of a method, its `locals()`, those that forces of steps are made of, besides tau."""
+    return {name: arguments[name] for name in _FORCES if name in arguments}
 
 
 def require_targets(given: Mapping[str, Any]) -> None:

@@ -61,9 +61,7 @@ class ConstraintQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "targets": targets}
-        given |= {"active": active, "V0": V0, "dV0": dV0}
-        return cast(tuple[Array, Array], self._ask("constrained_forward_dynamics", given, out))
+        return cast(tuple[Array, Array], self._ask("constrained_forward_dynamics", locals()))
 
     @query
     def constraint_residual(
@@ -79,13 +77,12 @@ class ConstraintQueries(Core):
 
         Turns are the sine of the angle times the axis.
         """
-        given = {"q": q, "qd": qd, "targets": targets, "V0": V0}
-        return cast(tuple[Array, Array], self._ask("constraint_residual", given, out))
+        return cast(tuple[Array, Array], self._ask("constraint_residual", locals()))
 
     @query
     def constraint_jacobian(self, q: ArrayLike, targets: ArrayLike | None = None, *, out: Array | None = None) -> Array:
         """J (..., m, nv): for a base at rest phidot is J qd."""
-        return cast(Array, self._ask("constraint_jacobian", {"q": q, "targets": targets}, out))
+        return cast(Array, self._ask("constraint_jacobian", locals()))
 
     @query
     def delassus(
@@ -110,9 +107,7 @@ class ConstraintQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "targets": targets}
-        given |= {"active": active, "V0": V0, "dV0": dV0}
-        return cast(tuple[Array, Array], self._ask("delassus", given, out))
+        return cast(tuple[Array, Array], self._ask("delassus", locals()))
 
     @query
     def impact(
@@ -135,9 +130,7 @@ class ConstraintQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "inertia": inertia, "targets": targets, "active": active}
-        given |= {"restitution": restitution, "V0": V0}
-        return cast(tuple[Array, Array], self._ask("impact", given, out))
+        return cast(tuple[Array, Array], self._ask("impact", locals()))
 
     @query
     def project(
@@ -158,8 +151,7 @@ class ConstraintQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "inertia": inertia, "targets": targets, "active": active, "V0": V0}
-        return cast(tuple[Array, Array], self._ask("project", given, out))
+        return cast(tuple[Array, Array], self._ask("project", locals()))
 
     def constraint_wrenches(
         self, q: ArrayLike, lam: ArrayLike, targets: ArrayLike | None = None, *, out: Array | None = None

@@ -27,6 +27,9 @@ from robodyn.sweeps import POINT
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
 
+_CHOICES = ("frame", "classical")
+"""Arguments of queries about links that are no arrays, and no links."""
+
 
 class Core(ABC):
     """Attributes of a Dynamics and the work that several queries share."""
@@ -42,42 +45,34 @@ class Core(ABC):
 
     # A call, from its arguments to its answer.
 
-    def _ask(
-        self,
-        name: str,
-        given: Mapping[str, Any],
-        out: Any = None,
-        *,
-        method: str = "auto",
-        link: Any = None,
-        links: Any = None,
-        relative_to: Any = None,
-        **choices: Any,
-    ) -> Any:
+    def _ask(self, name: str, given: Mapping[str, Any]) -> Any:
         """Answer a query: one array, or a tuple of several.
 
         Args:
             name: of the query, a row of `robodyn.questions`.
-            given: its arrays by name, None for those that are left out.
-            out: where results are to be, or None.
-            method: as of the query.
-            link: name or index of the link, where the query is about one; `links`, `relative_to`: as
-                `robodyn.queries.kinematic.KinematicQueries` has them.
-            choices: `frame` and `classical`, where the query has them.
+            given: arguments of its method by name, which are the method's `locals()`: arrays, None for those that are
+                left out, and the others that the query has. What is not there has its default.
         """
         question = find(name)
         assert question is not None
-        method = self._method(question, method)
-        choices = {each: checked_choice(self.model, each, value) for each, value in choices.items()}
+        method = self._method(question, given.get("method", "auto"))
+        choices = {each: checked_choice(self.model, each, given[each]) for each in _CHOICES if each in given}
         number = None
         shapes: dict[str, tuple[int, ...]] = {}
         if question.of_link:
-            number, places = links_of(self.model, link, links, relative_to)
+            number, places = links_of(self.model, given.get("link"), given.get("links"), given.get("relative_to"))
             if places is not None:
                 choices["places"] = places
                 shapes = point_shapes(places)
-        call = Call(self, given, question.optional, out, shapes=shapes)
+        call = self._call(question, given, shapes)
         return call.finish(self._results(question, call, method, number, **choices))
+
+    def _call(
+        self, question: Question, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+    ) -> Call:
+        """A call of a query, of the arguments of its method."""
+        arrays = {each: given[each] for each in question.arrays if each in given}
+        return Call(self, arrays, question.optional, given.get("out"), shapes=shapes)
 
     def _results(
         self, question: Question, call: Call, method: str = "auto", link: int | None = None, **choices: Any

@@ -25,7 +25,7 @@ class EnergyQueries(Core):
         out: Array | None = None,
     ) -> Array:
         """Kinetic energy (...), J, armature included: qd' H qd / 2 for a base at rest."""
-        return cast(Array, self._ask("kinetic_energy", {"q": q, "qd": qd, "inertia": inertia, "V0": V0}, out))
+        return cast(Array, self._ask("kinetic_energy", locals()))
 
     @query
     def kinetic_energy_gradient(
@@ -41,17 +41,16 @@ class EnergyQueries(Core):
 
         With respect to q on the tangent space (`model.integrate`). For a base at rest dK/dqd is H qd.
         """
-        given = {"q": q, "qd": qd, "inertia": inertia, "V0": V0}
-        return cast(tuple[Array, Array], self._ask("kinetic_energy_gradient", given, out))
+        return cast(tuple[Array, Array], self._ask("kinetic_energy_gradient", locals()))
 
     @query
     def potential_energy(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
-        return cast(Array, self._ask("potential_energy", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("potential_energy", locals()))
 
     @query
     def potential_energy_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """dU/dq (..., nv) of `potential_energy`, on the tangent space: the same numbers as `gravity_force`."""
-        return cast(Array, self._ask("potential_energy_gradient", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("potential_energy_gradient", locals()))

@@ -42,8 +42,7 @@ class ForceQueries(Core):
 
         Of the tree alone, without the model's constraints: see `constrained_inverse_dynamics`.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("inverse_dynamics", given, out, method=method))
+        return cast(Array, self._ask("inverse_dynamics", locals()))
 
     @query
     def forward_dynamics(
@@ -68,8 +67,7 @@ class ForceQueries(Core):
         Raises:
             SingularError: the mass matrix is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("forward_dynamics", given, out, method=method))
+        return cast(Array, self._ask("forward_dynamics", locals()))
 
     @overload
     def mass_matrix(
@@ -100,7 +98,7 @@ class ForceQueries(Core):
             ArgumentError: more than memory holds; `out` or a batch of states with `sparse`.
         """
         question = QUESTIONS["mass_matrix"]
-        call = Call(self, {"q": q, "inertia": inertia}, question.optional, out)
+        call = self._call(question, locals())
         if flag("sparse", sparse):
             return self._sparse_mass_matrix(call)
         nv = self.model.nv
@@ -139,7 +137,7 @@ class ForceQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        return cast(Array, self._ask("mass_matrix_inverse", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("mass_matrix_inverse", locals()))
 
     @query
     def bias_force(
@@ -154,13 +152,12 @@ class ForceQueries(Core):
         out: Array | None = None,
     ) -> Array:
         """Inverse dynamics at qdd = 0 (..., nv): Coriolis, centrifugal and gravity forces minus external ones."""
-        given = {"q": q, "qd": qd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("bias_force", given, out))
+        return cast(Array, self._ask("bias_force", locals()))
 
     @query
     def gravity_force(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
-        return cast(Array, self._ask("gravity_force", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("gravity_force", locals()))
 
     @query
     def coriolis_matrix(
@@ -177,7 +174,7 @@ class ForceQueries(Core):
         With a moving base (V0), C is the block of the robot's own velocities in the Coriolis matrix of robot and base.
         Echeandia and Wensing 2021, algorithm 1. Damping and friction are not part of it.
         """
-        return cast(Array, self._ask("coriolis_matrix", {"q": q, "qd": qd, "inertia": inertia, "V0": V0}, out))
+        return cast(Array, self._ask("coriolis_matrix", locals()))
 
     @query
     def joint_reaction(
@@ -206,5 +203,4 @@ class ForceQueries(Core):
         Raises:
             ArgumentError: no `f_ext` for a model whose constraints hold links.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("joint_reaction", given, out))
+        return cast(Array, self._ask("joint_reaction", locals()))

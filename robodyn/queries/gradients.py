@@ -36,8 +36,7 @@ class GradientQueries(Core):
         `method`: "idsva" (composites of subtrees: Singh, Russell, Wensing 2022), "columns" (RNEA differentiated line by
         line, in body frames: Plancher et al., algorithm 2), or "auto", the one that takes less (docs/gradients.md).
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(tuple[Array, Array], self._ask("inverse_dynamics_gradient", given, out, method=method))
+        return cast(tuple[Array, Array], self._ask("inverse_dynamics_gradient", locals()))
 
     @query
     def inverse_dynamics_vjp(
@@ -58,17 +57,7 @@ class GradientQueries(Core):
         These are vector' dtau/dq, vector' dtau/dqd and H vector, for about twice the cost of inverse dynamics: no
         matrix is made (`robodyn.algorithms.rnea_vjp`). External forces stay constant in the world.
         """
-        given = {
-            "q": q,
-            "qd": qd,
-            "qdd": qdd,
-            "vector": vector,
-            "f_ext": f_ext,
-            "inertia": inertia,
-            "V0": V0,
-            "dV0": dV0,
-        }
-        return cast(tuple[Array, Array, Array], self._ask("inverse_dynamics_vjp", given, out))
+        return cast(tuple[Array, Array, Array], self._ask("inverse_dynamics_vjp", locals()))
 
     @query
     def forward_dynamics_gradient(
@@ -91,5 +80,4 @@ class GradientQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body.
         """
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(tuple[Array, Array, Array], self._ask("forward_dynamics_gradient", given, out))
+        return cast(tuple[Array, Array, Array], self._ask("forward_dynamics_gradient", locals()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from numpy.typing import ArrayLike
 
@@ -31,7 +31,7 @@ class KinematicQueries(Core):
     @query
     def forward_kinematics(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
-        return cast(Array, self._ask("forward_kinematics", {"q": q}, out))
+        return cast(Array, self._ask("forward_kinematics", locals()))
 
     @query
     def forward_kinematics_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
@@ -40,7 +40,7 @@ class KinematicQueries(Core):
         With coordinate k, on the tangent space, the attitude R and the position p in `forward_kinematics` change by
         dR = (J[..., :3, k] x) R and dp = J[..., 3:, k].
         """
-        return cast(Array, self._ask("forward_kinematics_gradient", {"q": q}, out))
+        return cast(Array, self._ask("forward_kinematics_gradient", locals()))
 
     @query
     def link_pose(
@@ -58,9 +58,7 @@ class KinematicQueries(Core):
         With `links` (..., n, 4, 4); with `point` its origin is there; with `relative_to` it is to that link's
         coordinates.
         """
-        given = {"q": q, "point": point}
-        found = self._ask("link_pose", given, out, link=link, links=links, relative_to=relative_to)
-        return cast(Array, found)
+        return cast(Array, self._ask("link_pose", locals()))
 
     @query
     def jacobian(
@@ -80,9 +78,7 @@ class KinematicQueries(Core):
         "world_aligned": world axes, velocity of the link's origin. With `links` (..., n, 6, nv); with `point` it is the
         velocity of that point, (..., 3) in the link's axes; with `relative_to` that which this link sees.
         """
-        given = {"q": q, "point": point}
-        found = self._ask("jacobian", given, out, link=link, links=links, relative_to=relative_to, frame=frame)
-        return cast(Array, found)
+        return cast(Array, self._ask("jacobian", locals()))
 
     @query
     def jacobian_derivative(
@@ -104,9 +100,7 @@ class KinematicQueries(Core):
         the classical one in "world_aligned". With V0 the columns are carried along by the base as well. `links`,
         `point` and `relative_to` as for `jacobian`.
         """
-        given = {"q": q, "qd": qd, "point": point, "V0": V0}
-        where: dict[str, Any] = {"link": link, "links": links, "relative_to": relative_to}
-        return cast(Array, self._ask("jacobian_derivative", given, out, **where, frame=frame))
+        return cast(Array, self._ask("jacobian_derivative", locals()))
 
     @query
     def pose_hessian(
@@ -126,8 +120,7 @@ class KinematicQueries(Core):
         of "world_aligned" where all joints have one degree of freedom: these are second derivatives of the position.
         `links` and `point` as for `jacobian`.
         """
-        given = {"q": q, "point": point}
-        return cast(Array, self._ask("pose_hessian", given, out, link=link, links=links, frame=frame))
+        return cast(Array, self._ask("pose_hessian", locals()))
 
     @query
     def link_velocity(
@@ -145,9 +138,7 @@ class KinematicQueries(Core):
     ) -> Array:
         """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame`, `links`, `point` and
         `relative_to` as for `jacobian`."""
-        given = {"q": q, "qd": qd, "point": point, "V0": V0}
-        where: dict[str, Any] = {"link": link, "links": links, "relative_to": relative_to}
-        return cast(Array, self._ask("link_velocity", given, out, **where, frame=frame))
+        return cast(Array, self._ask("link_velocity", locals()))
 
     @query
     def link_acceleration(
@@ -175,9 +166,7 @@ class KinematicQueries(Core):
         At qdd = 0 it is the bias Jdot qd of `jacobian`: of the frames "world" and "body" the spatial acceleration, of
         "world_aligned", whose origin moves while its axes do not, the classical one.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "point": point, "V0": V0, "dV0": dV0}
-        where: dict[str, Any] = {"link": link, "links": links, "relative_to": relative_to}
-        return cast(Array, self._ask("link_acceleration", given, out, **where, frame=frame, classical=classical))
+        return cast(Array, self._ask("link_acceleration", locals()))
 
     @query
     def link_velocity_gradient(
@@ -198,9 +187,7 @@ class KinematicQueries(Core):
         "world_aligned" the frame moves with the coordinates, and that is part of the derivative. `links` and `point` as
         for `jacobian`.
         """
-        given = {"q": q, "qd": qd, "point": point, "V0": V0}
-        found = self._ask("link_velocity_gradient", given, out, link=link, links=links, frame=frame)
-        return cast(tuple[Array, Array], found)
+        return cast(tuple[Array, Array], self._ask("link_velocity_gradient", locals()))
 
     @query
     def link_acceleration_gradient(
@@ -223,7 +210,4 @@ class KinematicQueries(Core):
         With respect to q on the tangent space (`model.integrate`). dA/dqdd is `jacobian`, of the frame "world_aligned"
         where the classical acceleration is asked for in the frame "world". `links` and `point` as for `jacobian`.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "point": point, "V0": V0, "dV0": dV0}
-        where: dict[str, Any] = {"link": link, "links": links}
-        found = self._ask("link_acceleration_gradient", given, out, **where, frame=frame, classical=classical)
-        return cast(tuple[Array, Array, Array], found)
+        return cast(tuple[Array, Array, Array], self._ask("link_acceleration_gradient", locals()))

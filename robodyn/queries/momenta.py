@@ -26,7 +26,7 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        return cast(Array, self._ask("center_of_mass", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("center_of_mass", locals()))
 
     @query
     def center_of_mass_jacobian(
@@ -37,7 +37,7 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        return cast(Array, self._ask("center_of_mass_jacobian", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("center_of_mass_jacobian", locals()))
 
     @query
     def center_of_mass_velocity(
@@ -54,8 +54,7 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        given = {"q": q, "qd": qd, "inertia": inertia, "V0": V0}
-        return cast(Array, self._ask("center_of_mass_velocity", given, out))
+        return cast(Array, self._ask("center_of_mass_velocity", locals()))
 
     @query
     def center_of_mass_acceleration(
@@ -74,8 +73,7 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("center_of_mass_acceleration", given, out))
+        return cast(Array, self._ask("center_of_mass_acceleration", locals()))
 
     @query
     def subtree_center_of_mass(
@@ -83,7 +81,7 @@ class MomentumQueries(Core):
     ) -> Array:
         """Centres of mass (..., n_bodies, 3) of each body and all that it carries, in world coordinates, m, in the
         order of `model.body_names`. A body's own origin where none of them has mass."""
-        return cast(Array, self._ask("subtree_center_of_mass", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("subtree_center_of_mass", locals()))
 
     @query
     def centroidal_momentum(
@@ -101,8 +99,7 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        given = {"q": q, "qd": qd, "inertia": inertia, "V0": V0}
-        return cast(tuple[Array, Array], self._ask("centroidal_momentum", given, out))
+        return cast(tuple[Array, Array], self._ask("centroidal_momentum", locals()))
 
     @query
     def centroidal_momentum_rate(
@@ -124,8 +121,7 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("centroidal_momentum_rate", given, out))
+        return cast(Array, self._ask("centroidal_momentum_rate", locals()))
 
     @query
     def centroidal_momentum_matrix_derivative(
@@ -144,5 +140,4 @@ class MomentumQueries(Core):
         Raises:
             NumericalError: nothing that moves has mass.
         """
-        given = {"q": q, "qd": qd, "inertia": inertia, "V0": V0}
-        return cast(Array, self._ask("centroidal_momentum_matrix_derivative", given, out))
+        return cast(Array, self._ask("centroidal_momentum_matrix_derivative", locals()))

@@ -37,7 +37,7 @@ class ParameterQueries(Core):
         Armature, damping, friction and external forces have no part in Y pi. Atkeson, An, Hollerbach 1986. Pinocchio's
         order of columns: `robodyn.conventions`.
         """
-        return cast(Array, self._ask("regressor", {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}, out))
+        return cast(Array, self._ask("regressor", locals()))
 
     @query
     def body_regressor(
@@ -55,7 +55,7 @@ class ParameterQueries(Core):
         In the body's frame about its origin, pi_i being row i of `model.inertia`; external forces have no part in it.
         Where a body carries nothing else it is that body's `joint_reaction`.
         """
-        return cast(Array, self._ask("body_regressor", {"q": q, "qd": qd, "qdd": qdd, "V0": V0, "dV0": dV0}, out))
+        return cast(Array, self._ask("body_regressor", locals()))
 
     @query
     def kinetic_energy_regressor(
@@ -63,12 +63,12 @@ class ParameterQueries(Core):
     ) -> Array:
         """k (..., 10 n_bodies): k . pi is the kinetic energy of the bodies, J, pi as for `regressor`. What armature
         has is not part of it."""
-        return cast(Array, self._ask("kinetic_energy_regressor", {"q": q, "qd": qd, "V0": V0}, out))
+        return cast(Array, self._ask("kinetic_energy_regressor", locals()))
 
     @query
     def potential_energy_regressor(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """u (..., 10 n_bodies): u . pi is `potential_energy`, J, pi as for `regressor`."""
-        return cast(Array, self._ask("potential_energy_regressor", {"q": q}, out))
+        return cast(Array, self._ask("potential_energy_regressor", locals()))
 
     def armature_regressor(self, qdd: ArrayLike) -> Array:
         """(..., nv, nv): times `model.armature` it is what armature adds to tau, N m or N."""
@@ -106,14 +106,14 @@ class ParameterQueries(Core):
 
         Inverse dynamics is linear in f_ext: tau(f_ext) = tau(0) + sum over bodies of dtau/df_ext f_ext.
         """
-        return cast(Array, self._ask("inverse_dynamics_external_force_gradient", {"q": q}, out))
+        return cast(Array, self._ask("inverse_dynamics_external_force_gradient", locals()))
 
     @query
     def inverse_dynamics_gravity_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
         """dtau/dgravity (..., nv, 3), kg or kg m: `gravity_force` is dtau/dgravity `model.gravity`."""
-        return cast(Array, self._ask("inverse_dynamics_gravity_gradient", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("inverse_dynamics_gravity_gradient", locals()))
 
     @query
     def forward_dynamics_parameter_gradient(
@@ -133,8 +133,7 @@ class ParameterQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return cast(Array, self._ask("forward_dynamics_parameter_gradient", given, out))
+        return cast(Array, self._ask("forward_dynamics_parameter_gradient", locals()))
 
     @query
     def forward_dynamics_external_force_gradient(
@@ -145,7 +144,7 @@ class ParameterQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        return cast(Array, self._ask("forward_dynamics_external_force_gradient", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("forward_dynamics_external_force_gradient", locals()))
 
     @query
     def forward_dynamics_gravity_gradient(
@@ -156,7 +155,7 @@ class ParameterQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        return cast(Array, self._ask("forward_dynamics_gravity_gradient", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("forward_dynamics_gravity_gradient", locals()))
 
 
 def _diagonal(values: Array) -> Array:

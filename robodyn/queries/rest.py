@@ -22,7 +22,7 @@ class RestQueries(Core):
 
         The second derivative of `potential_energy`. It is symmetric where all joints have one degree of freedom.
         """
-        return cast(Array, self._ask("gravity_force_gradient", {"q": q, "inertia": inertia}, out))
+        return cast(Array, self._ask("gravity_force_gradient", locals()))
 
     @query
     def mass_matrix_product_gradient(
@@ -33,5 +33,4 @@ class RestQueries(Core):
 
         Inverse dynamics without gravity at qd = 0 and qdd = vector, differentiated: no third-order tensor is made.
         """
-        given = {"q": q, "vector": vector, "inertia": inertia}
-        return cast(Array, self._ask("mass_matrix_product_gradient", given, out))
+        return cast(Array, self._ask("mass_matrix_product_gradient", locals()))

@@ -75,14 +75,12 @@ class SecondOrderQueries(Core):
                 "float64", show a result that is off by more than 1e-2 of its largest entry (of tensors: their sum over
                 i); of arrays on a GPU only with check=True.
         """
-        given = {"q": q, "qd": qd, "qdd": qdd, "vector": vector}
-        others = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return self._hessians("inverse_dynamics_hessian", {**given, **others}, out)
+        return self._hessians("inverse_dynamics_hessian", locals())
 
-    def _hessians(self, name: str, given: Mapping[str, Any], out: Any) -> Hessians:
+    def _hessians(self, name: str, given: Mapping[str, Any]) -> Hessians:
         """Answer a query, and compare precisions."""
         question = QUESTIONS[name]
-        call = Call(self, given, question.optional, out)
+        call = self._call(question, given)
         doubted = self._are_doubted(call)
         if doubted and call.engine.name in _ROUNDING:
             results = self._rounded_results(question, call)
@@ -116,9 +114,7 @@ class SecondOrderQueries(Core):
         Raises:
             SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
         """
-        given = {"q": q, "qd": qd, "tau": tau, "vector": vector}
-        others = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        return self._hessians("forward_dynamics_hessian", {**given, **others}, out)
+        return self._hessians("forward_dynamics_hessian", locals())
 
     # Single precision.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from robodyn.algorithms.definite import TreeFactors
 from robodyn.chains import Elimination, Solve
@@ -42,7 +42,7 @@ def packed_size(model: Model) -> int:
     return -(-(model.nv + sum(map(len, Elimination(model).lower))) // PACK) * PACK
 
 
-def solved(solve: Solve, pool: dict[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:
+def solved(solve: Solve, pool: Mapping[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:
     """The outputs of a solve, each as scalars in C order, from named scalars in C order."""
     nv = model.nv
     H = pool[solve.matrix]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from robodyn.chains import (
     STEP_INPUTS,
+    Against,
     Along,
     Configuration,
     Derivative,
@@ -18,6 +19,7 @@ from robodyn.chains import (
     LikeInput,
     Product,
     Products,
+    Result,
     Sized,
     Solution,
     Solve,
@@ -27,7 +29,6 @@ from robodyn.chains import (
     StepGradient,
     StepPart,
     Traceable,
-    Units,
     cheapest,
 )
 from robodyn.errors import SingularError
@@ -49,6 +50,7 @@ from robodyn.sweeps import (
     LinkColumnOutput,
     LinkOutput,
     Links,
+    NamedScalars,
     Output,
     Outward,
     PairOutput,
@@ -73,64 +75,52 @@ WORLD = -1
 _Key = tuple[str, Any, int | None]
 
 
-def input_shapes(model: Model, algorithm: Traceable, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-    """Shape of one state of every input that a program of the algorithm takes, in the program's order.
+def input_shapes(model: Model, task: Traceable, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Shape of one state of every input that a program of a task takes, in the program's order.
 
     `base` names those of V0 and dV0 that are given; the others are zero.
     """
-    if isinstance(algorithm, Direct):
-        given = {name: each.shape(model) for name, each in algorithm.given.items()}
-        return {**given, **{name: (6,) for name in ("V0", "dV0") if name in base}}
-    if isinstance(algorithm, Derivative):
-        extra = {name: output_shape(model, like) for name, like in algorithm.extra.items()}
-        return {**input_shapes(model, algorithm.task, base), **extra}
+    extra = {name: output_shape(model, like) for name, like in task.extra.items()}
+    if isinstance(task, Derivative):
+        return {**input_shapes(model, task.task, base), **extra}
     per_body = {name: (model.n_bodies, width) for name, width in PER_BODY.items()}
     per_velocity = dict.fromkeys((*PER_VELOCITY, *STEP_INPUTS), (model.nv,))
     shapes = {**per_velocity, **dict.fromkeys(("q", "q_des"), (model.nq,)), **per_body, "dt": (1,), "point": (POINT,)}
     shapes |= {"targets": (model.n_constraints, 12), "active": (model.n_constraints,), "restitution": ()}
-    known = algorithm.known if isinstance(algorithm, StepPart) else ()
+    own = {*task.inputs} - extra.keys()
     return {
-        **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in algorithm.inputs},
-        **dict.fromkeys(known, (model.nv,)),
+        **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in own},
+        **extra,
         **{name: (6,) for name in ("V0", "dV0") if name in base},
     }
 
 
-def output_shape(
-    model: Model, output: Output | Solution | Stacked | Product | Configuration | StateMatrix | LikeInput | Sized
-) -> tuple[int, ...]:
+def output_shape(model: Model, output: Output | Result | StateMatrix) -> tuple[int, ...]:
     """Shape of one state of an output."""
-    if isinstance(output, LikeInput):
-        return input_shapes(model, output.task, ("V0", "dV0"))[output.name]
-    if isinstance(output, Sized):
-        return output.shape(model)
-    if isinstance(output, Configuration):
-        return (model.nq,)
-    if isinstance(output, Solution):
-        return output_shape(model, output.like)
-    if isinstance(output, Product):
-        return (model.nv, model.nv)
-    if isinstance(output, StateMatrix):
-        return (2 * model.nv, output.vectors * model.nv)
-    if isinstance(output, Stacked):
-        return (model.nv, *output_shape(model, output.output))
-    if isinstance(output, WorldOutput):
-        return output.shape
-    if isinstance(output, LinkOutput):
-        return (*(() if output.of_link else (len(model.link_names),)), *output.shape)
-    if isinstance(output, FieldOutput):
-        shape = (model.n_bodies, *output.shape)
-        return (math.prod(shape),) if output.flat else shape
-    if isinstance(output, ColumnOutput):
-        return (model.nv, output.rows) if output.transposed else (output.rows, model.nv)
-    if isinstance(output, LinkColumnOutput):
-        return (len(model.link_names), output.rows, model.nv)
-    if isinstance(output, BodyOutput):
-        columns = (model.n_bodies * output.width,) if output.flat else (model.n_bodies, output.width)
-        return (model.nv, *columns)
-    if isinstance(output, PairOutput):
-        return (*(() if output.rows is None else (output.rows,)), model.nv, model.nv)
-    return (model.nv, model.nv) if output.lanes else (model.nv,)
+    return _SHAPES[type(output)](model, output)
+
+
+def _shape(shape: tuple[int, ...], flat: bool) -> tuple[int, ...]:
+    return (math.prod(shape),) if flat else shape
+
+
+_SHAPES: dict[type, Callable[[Model, Any], tuple[int, ...]]] = {
+    LikeInput: lambda model, output: input_shapes(model, output.task, ("V0", "dV0"))[output.name],
+    Sized: lambda model, output: output.shape(model),
+    Configuration: lambda model, output: (model.nq,),
+    Solution: lambda model, output: output_shape(model, output.like),
+    Product: lambda model, output: (model.nv, model.nv),
+    StateMatrix: lambda model, output: (2 * model.nv, output.vectors * model.nv),
+    Stacked: lambda model, output: (model.nv, *output_shape(model, output.output)),
+    WorldOutput: lambda model, output: output.shape,
+    LinkOutput: lambda model, output: output.shape if output.of_link else (len(model.link_names), *output.shape),
+    FieldOutput: lambda model, output: _shape((model.n_bodies, *output.shape), output.flat),
+    ColumnOutput: lambda model, output: (model.nv, output.rows) if output.transposed else (output.rows, model.nv),
+    LinkColumnOutput: lambda model, output: (len(model.link_names), output.rows, model.nv),
+    BodyOutput: lambda model, output: (model.nv, *_shape((model.n_bodies, output.width), output.flat)),
+    PairOutput: lambda model, output: (*(() if output.rows is None else (output.rows,)), model.nv, model.nv),
+    DofOutput: lambda model, output: (model.nv, model.nv) if output.lanes else (model.nv,),
+}
 
 
 def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
@@ -484,64 +474,9 @@ def trace(
         name: (shape, graph.inputs(int(np.prod(shape)))) for name, shape in input_shapes(model, task, base).items()
     }
     pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
-
-    def of_algorithm(
-        task: Algorithm, given: Mapping[str, Sequence[Value]], link: int | None
-    ) -> dict[str, Sequence[Value]]:
-        moves = tuple(name for name in ("V0", "dV0") if name in given)
-        found = Trace(model, task, link=link, base=moves, graph=graph, given=given).results()
-        return {name: scalars for name, (_, scalars) in found.items()}
-
-    def results(task: Traceable, given: Mapping[str, Sequence[Value]]) -> dict[str, Sequence[Value]]:
-        if isinstance(task, Algorithm):
-            return of_algorithm(task, given, link)
-        if isinstance(task, Derivative):
-            return _differentiated(graph, task, results(task.task, given), given)
-        if isinstance(task, Direct):
-
-            def at(
-                algorithm: Algorithm,
-                of_link: int | None = link,
-                point: Sequence[Value] | None = None,
-                **others: Sequence[Value],
-            ) -> dict[str, Sequence[Value]]:
-                known = {**given, **others}
-                if point is not None:
-                    algorithm, known["point"] = with_given(algorithm, "point"), point
-                return of_algorithm(algorithm, known, of_link)
-
-            return dict(task.text(model, given, at))
-        if isinstance(task, Step):
-            found = stepped(model, task, given, lambda state: results(task.dynamics, {**given, **state}))
-            if task.projection is None:
-                return found
-            held = results(task.projection, {**given, "q": found["q_next"], "qd": found["qd_next"]})
-            return {"q_next": held["q_held"], "qd_next": held["qd_held"]}
-        if isinstance(task, StepGradient):
-            gradient = cheapest(model, task.gradient, tuple(base))
-            return step_differentiated(model, task, given, lambda state: results(gradient, {**given, **state}))
-        if isinstance(task, StepPart):
-            return stepped_in_part(model, task, given)
-        if isinstance(task, Units):
-            units = [[float(k == v) for v in range(model.nv)] for k in range(model.nv)]
-            rows = [results(task.algorithm, {**given, task.vector: unit}) for unit in units]
-            return {name: [scalar for row in rows for scalar in row[name]] for name in task.outputs}
-        left = dict(given)
-        for stage in task.stages:
-            if isinstance(stage, Solve):
-                left.update(solved(stage, left, model))
-                continue
-            if isinstance(stage, Products):
-                left.update(multiplied(stage, left, model.nv))
-                continue
-            read = {name: left[other] for name, other in stage.reads.items()}
-            left.update(
-                {stage.names.get(name, name): v for name, v in results(stage.algorithm, {**left, **read}).items()}
-            )
-        return {name: left[name] for name in task.outputs}
-
+    tracer = _Tracer(model, link, tuple(base), graph)
     try:
-        found = results(task, pool if joint_forces is None else joint_forces.taken(pool))
+        found = task.trace(tracer, pool if joint_forces is None else joint_forces.taken(pool))
     except ZeroDivisionError:
         raise SingularError(
             f"{task.name}: the joint-space inertia matrix of {model.name!r} is singular, some joint has no inertia to "
@@ -553,17 +488,77 @@ def trace(
     return Program.of(task.name, graph, inputs, outputs)
 
 
-def _differentiated(
-    graph: Graph, task: Derivative, results: Mapping[str, Sequence[Value]], given: Mapping[str, Sequence[Value]]
-) -> dict[str, Sequence[Value]]:
-    """Derivatives of a task's results with respect to inputs of the program."""
-    moved = {name: [scalar.index for scalar in given[name] if isinstance(scalar, Expression)] for name in task.wrt}
-    nodes = [node for each in moved.values() for node in each]
-    flat = [scalar for scalars in results.values() for scalar in scalars]
-    if isinstance(task, Along):
+class _Tracer:
+    """Results as expressions of one graph; `base`: which of V0 and dV0 are inputs."""
+
+    def __init__(self, model: Model, link: int | None, base: tuple[str, ...], graph: Graph) -> None:
+        self.model, self.link, self.base, self.graph = model, link, base, graph
+
+    def own(self, task: Any, given: NamedScalars) -> NamedScalars:
+        """See `robodyn.sweeps.Tracer`."""
+        return _TEXTS[type(task)](self, task, given)
+
+    def algorithm(self, task: Algorithm, given: NamedScalars, link: int | None) -> NamedScalars:
+        """Of an algorithm about a link."""
+        moves = tuple(name for name in ("V0", "dV0") if name in given)
+        found = Trace(self.model, task, link=link, base=moves, graph=self.graph, given=given).results()
+        return {name: scalars for name, (_, scalars) in found.items()}
+
+    def _direct(self, task: Direct, given: NamedScalars) -> NamedScalars:
+        def at(
+            algorithm: Algorithm,
+            of_link: int | None = self.link,
+            point: Sequence[Value] | None = None,
+            **others: Sequence[Value],
+        ) -> NamedScalars:
+            known = {**given, **others}
+            if point is not None:
+                algorithm, known["point"] = with_given(algorithm, "point"), point
+            return self.algorithm(algorithm, known, of_link)
+
+        return dict(task.text(self.model, given, at))
+
+    def _step(self, task: Step, given: NamedScalars) -> NamedScalars:
+        found = stepped(self.model, task, given, lambda state: task.dynamics.trace(self, {**given, **state}))
+        if task.projection is None:
+            return found
+        held = task.projection.trace(self, {**given, "q": found["q_next"], "qd": found["qd_next"]})
+        return {"q_next": held["q_held"], "qd_next": held["qd_held"]}
+
+    def _step_gradient(self, task: StepGradient, given: NamedScalars) -> NamedScalars:
+        gradient = cheapest(self.model, task.gradient, self.base)
+        return step_differentiated(self.model, task, given, lambda state: gradient.trace(self, {**given, **state}))
+
+    def _along(self, task: Along, given: NamedScalars) -> NamedScalars:
+        results = task.task.trace(self, given)
+        nodes = [node for name in task.wrt for node in _nodes(given[name])]
         rates = [rate for name in task.wrt for rate in given[task.rates[name]]]
-        found = iter(along(graph, flat, dict(zip(nodes, rates, strict=True))))
+        flat = [scalar for scalars in results.values() for scalar in scalars]
+        found = iter(along(self.graph, flat, dict(zip(nodes, rates, strict=True))))
         return {name: [next(found) for _ in scalars] for name, scalars in results.items()}
-    weights = [weight for name in results for weight in given[task.weights[name]]]
-    found = iter(against(graph, flat, weights, nodes))
-    return {f"by_{name}": [next(found) for _ in each] for name, each in moved.items()}
+
+    def _against(self, task: Against, given: NamedScalars) -> NamedScalars:
+        results = task.task.trace(self, given)
+        moved = {name: _nodes(given[name]) for name in task.wrt}
+        weights = [weight for name in results for weight in given[task.weights[name]]]
+        flat = [scalar for scalars in results.values() for scalar in scalars]
+        found = iter(against(self.graph, flat, weights, [node for each in moved.values() for node in each]))
+        return {f"by_{name}": [next(found) for _ in each] for name, each in moved.items()}
+
+
+_TEXTS: dict[type, Callable[[_Tracer, Any, NamedScalars], NamedScalars]] = {
+    Algorithm: lambda tracer, task, given: tracer.algorithm(task, given, tracer.link),
+    Direct: _Tracer._direct,
+    Step: _Tracer._step,
+    StepPart: lambda tracer, task, given: stepped_in_part(tracer.model, task, given),
+    StepGradient: _Tracer._step_gradient,
+    Along: _Tracer._along,
+    Against: _Tracer._against,
+    Solve: lambda tracer, task, given: solved(task, given, tracer.model),
+    Products: lambda tracer, task, given: multiplied(task, given, tracer.model.nv),
+}
+"""How each kind of task is traced that is not made of others; chains, units and stages say it themselves."""
+
+
+def _nodes(scalars: Sequence[Value]) -> list[int]:
+    return [scalar.index for scalar in scalars if isinstance(scalar, Expression)]

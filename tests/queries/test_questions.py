@@ -58,7 +58,7 @@ ROW = Question(
 @query
 def momentum(self, q, qd, *, inertia=None, V0=None, out=None):
     """Momentum (..., 6)."""
-    return self._ask("momentum", {"q": q, "qd": qd, "inertia": inertia, "V0": V0}, out)
+    return self._ask("momentum", locals())
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_wrong_rows_are_refused_as_they_are_made(change, words):
 def test_rows_that_say_other_things_than_their_tasks_are_refused(change, words, added, monkeypatch):
     monkeypatch.setitem(QUESTIONS, "momentum", replace(ROW, **change))
     with pytest.raises(rd.ArgumentError, match=f"^question 'momentum': {words}"):
-        rd.Dynamics(added.model)._ask("momentum", {"q": added.q, "qd": added.qd}, link=0)
+        rd.Dynamics(added.model)._ask("momentum", {"q": added.q, "qd": added.qd, "link": 0})
 
 
 def test_a_row_without_its_method_is_named(added, monkeypatch):

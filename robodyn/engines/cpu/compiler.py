@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from robodyn.chains import Step, Units
 from robodyn.codegen.llvm.jit import OPT
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.loop_plan import traits_of
@@ -64,14 +63,14 @@ class Compiler(Maker):
         route = found(narrow)
         if narrow is request or isinstance(route, Whole) or route is None:
             return narrow, route
-        if isinstance(request.algorithm, Units):
+        if request.algorithm.unit_input is not None:
             return request, route
         return (request, found(request)) if route == "loops" else (narrow, route)
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
             return self.rolled(request, 1 if single or writes_most(request) else None)
-        if isinstance(request.algorithm, Step) and not isinstance(route, Whole):
+        if not isinstance(route, Whole) and not request.algorithm.in_stages():
             raise UnavailableError(
                 f"engine 'cpu': {request.algorithm.name} of {request.model.name!r} is too large for one program"
             )
@@ -82,7 +81,7 @@ class Compiler(Maker):
 
         if whole is not None:
             return flushed_kernel(self, request, whole)
-        return self._at_units(request) if isinstance(request.algorithm, Units) else chained_kernel(self, request)
+        return self._at_units(request) if request.algorithm.unit_input is not None else chained_kernel(self, request)
 
     def _at_units(self, request: Request) -> Kernel:
         """What is no program for all unit vectors: in halves, a chain that is one program at each of them, or one that
@@ -120,7 +119,7 @@ class Compiler(Maker):
         """Whether the code of a request waits in the cache: that of its own, not what robots share."""
         asked, route = (request, "loops") if plan is not None else self._asked(request, single, [], trace=False)
         if route == "parts":
-            if isinstance(asked.algorithm, Units):
+            if asked.algorithm.unit_input is not None:
                 return self._units_in_cache(asked)
             return all(self.in_cache(part) for part in parts_of(asked))
         if route == "loops":

@@ -13,7 +13,6 @@ import math
 import struct
 from dataclasses import replace
 
-from robodyn.chains import Units
 from robodyn.codegen.cache import ObjectCache
 from robodyn.codegen.collector import no_collection
 from robodyn.codegen.keys import Linked
@@ -109,8 +108,8 @@ def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool 
         cache: where machine code is kept, and what is too large.
         trace: whether to trace what the cache does not have.
     """
-    task = request.algorithm
-    assert isinstance(task, Units)
+    vector = request.algorithm.unit_input
+    assert vector is not None
     (part,) = parts_of(request)
     if part.target.level != "avx512" or part.target.narrow or backend_of(part) is not X86:
         return None
@@ -121,9 +120,9 @@ def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool 
     kept = linked.direct()
     images = None if kept is None else Images.unpacked(kept)
     if images is not None or not trace:
-        return Halves(part, task.vector, linked, images)
+        return Halves(part, vector, linked, images)
     program = None if limit < math.inf and linked.too_large else program_within(part, limit, linked)
-    traced = None if program is None else program.halves(task.vector)
+    traced = None if program is None else program.halves(vector)
     if traced is None or not traced[0].outputs[0].size:  # too large, or nothing is shared
         return None
-    return Halves(part, task.vector, linked, traced=traced)
+    return Halves(part, vector, linked, traced=traced)

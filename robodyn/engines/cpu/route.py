@@ -150,8 +150,8 @@ def _least_operations(request: Request, *, thorough: bool) -> float:
     evaluates several times.
     """
     task, model = request.algorithm, request.model
-    known, steps = task.least_operations(model), model.n_bodies * request.lanes
-    if not task.sweeps and task.evaluated is None:
+    known, steps, (times, inner) = task.least_operations(model), model.n_bodies * request.lanes, task.calls(model)
+    if not task.sweeps and inner is task:
         return known or (0 if model.n_bodies <= tuning.MAX_BODIES_OF_PARTS else math.inf)
     if model.n_bodies > tuning.MAX_TRACED_BODIES or steps > tuning.MAX_TRACED_STEPS:
         return math.inf
@@ -169,8 +169,7 @@ def _least_operations(request: Request, *, thorough: bool) -> float:
         if max(request.scalars, default=0) > tuning.MAX_ENTRIES[backend_of(request).name][kind]:
             return math.inf
         return _operations_of_loops(request) if many else 0
-    if thorough and task.evaluated is not None and task.evaluated[1] > 1:
-        inner, times = task.evaluated
+    if thorough and times > 1:
         return times * replace(request, algorithm=inner).trace().operations
     return known or 0
 

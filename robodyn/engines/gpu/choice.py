@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, StraightLine, Task
+from robodyn.chains import Chain, Task
 from robodyn.engines.gpu.best_kernels import BEST, MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.source import WARP
@@ -71,7 +71,7 @@ def variants(model: Model, task: Task) -> list[Variant]:
     fusions = FUSIONS if isinstance(task, Chain) else ("complete",)
     found = [Variant("unrolled")] if unrollable(model, task) else []
     found += [Variant("unrolled", "split")] if divisible(model, task) else []
-    if isinstance(task, StraightLine):
+    if not task.in_stages():
         return found
     return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "unrolled" for fusion in fusions]
 
@@ -83,19 +83,19 @@ def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
         UnavailableError: none.
     """
     every = variants(model, task)
-    ways = Counter(each.kernel for each in every)
+    ways, fusions = Counter(each.kernel for each in every), {each.fusion for each in every}
     found = [
         each
         for each in every
         if options.kernel in ("auto", each.kernel)
         and (
             options.fusion in ("auto", each.fusion)
-            or not isinstance(task, Chain)
+            or len(fusions) == 1
             or (options.kernel == each.kernel and ways[each.kernel] == 1)
         )
     ]
     if not found:
-        others = "" if isinstance(task, StraightLine) else "; kernels that take it: 'thread', 'warp', 'block'"
+        others = "" if not task.in_stages() else "; kernels that take it: 'thread', 'warp', 'block'"
         raise UnavailableError(
             f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code{others}"
         )

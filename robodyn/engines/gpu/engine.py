@@ -23,7 +23,7 @@ from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
 from robodyn.engines.gpu.unrolled_chains import left, unrolled_kernels
-from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrollable, unrolled_kernel
+from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
 from robodyn.engines.protocol import BY_PARTS, Engine, Explanation
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.errors import ArgumentError, UnavailableError
@@ -397,7 +397,7 @@ class GpuEngine(Engine):
             found: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
                 found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
-            if self.model.n_bodies and not found and not isinstance(step.dynamics, Direct):
+            if self.model.n_bodies and not found and step.dynamics.in_stages():
                 found = self._launched(
                     lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )
@@ -430,7 +430,7 @@ class GpuEngine(Engine):
         if (task, base) not in self._programs:
             found: tuple[Launch, ...] = ()
             asked = self.options.kernel in ("auto", "unrolled")
-            if self.model.n_bodies and asked and (isinstance(task, StepGradient) or unrollable(self.model, task)):
+            if self.model.n_bodies and asked:
                 found = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
             self._programs[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
         return self._programs[task, base]

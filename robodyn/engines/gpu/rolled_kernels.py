@@ -10,12 +10,14 @@ A chain is one kernel whose stages follow one another on the same scratch memory
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
 from robodyn.arguments import one_of
-from robodyn.chains import Chain, Products, Solve, Stage, StraightLine, Task, Units
+from robodyn.chains import Products, Solution, Solve, Stage, Task
 from robodyn.engines.gpu.kernel_text import PARTITIONS, KernelText, Ref
 from robodyn.engines.gpu.options import FUSIONS
 from robodyn.engines.gpu.placement import Row
@@ -28,6 +30,8 @@ from robodyn.sweeps import INPUTS, PER_BODY, POINT, BodyOutput, LinkColumnOutput
 from robodyn.tracing.unrolled import output_shape
 
 _Part = tuple[Stage | Solve | Products, ...]
+_IN_PLACE = PairOutput | BodyOutput | LinkColumnOutput | Solution
+"""Outputs that a stage leaves by changing them in place."""
 
 
 def rolled_kernel(
@@ -88,42 +92,23 @@ def rolled_kernels(
     """
     one_of("fusion", fusion, FUSIONS)
     one_of("partition", partition, PARTITIONS)
-    if isinstance(task, StraightLine):
+    stages, vector = task.in_stages(), task.unit_input
+    if not stages:
         raise UnavailableError(f"gpu: {task.name} is straight-line code, and too large for that")
-    once, vector = (task.algorithm, task.vector) if isinstance(task, Units) else (task, None)
-    stages: _Part = once.stages if isinstance(once, Chain) else (Stage(once),)
-    results = once.results if isinstance(once, Chain) else tuple(once.outputs)
     parts = _parts(stages, fusion)
     if vector is not None and len(parts) > 1:
         raise UnavailableError(f"gpu: {task.name} is one kernel: it runs its stages at one unit vector after another")
     kernels = []
     for number, part in enumerate(parts):
-        later = {read for each in parts[number + 1 :] for stage in each for read in reads(stage)}
+        later = {read for each in parts[number + 1 :] for stage in each for read in stage.inputs}
         made = [left for stage in part for left in stage.outputs]
-        outputs = [left for left in (results if len(parts) == 1 else made) if left in later or left in results]
+        wanted = later | task.outputs.keys()
+        outputs = [left for left in (task.outputs if len(parts) == 1 else made) if left in wanted]
         text = KernelText(partition, dtype, block_threads, model.nv_tree, shared_bytes)
         writer = _PartWriter(text, model, stages, base, link, vector)
         label = name if len(parts) == 1 else f"{name}_{number}"
         kernels.append(writer.kernel(part, tuple(outputs), label))
     return tuple(kernels)
-
-
-def reads(stage: Stage | Solve | Products) -> tuple[str, ...]:
-    """What a stage reads, by the chain's names."""
-    if isinstance(stage, Stage):
-        return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
-    return stage.inputs
-
-
-def _changed(stage: Stage | Solve | Products) -> tuple[str, ...]:
-    """What a stage leaves by changing it in place."""
-    if isinstance(stage, Solve):
-        return tuple(stage.outputs)
-    if isinstance(stage, Products):
-        return ()
-    summed = PairOutput | BodyOutput | LinkColumnOutput
-    outputs = stage.algorithm.outputs.items()
-    return tuple(stage.names.get(name, name) for name, each in outputs if isinstance(each, summed))
 
 
 def _parts(stages: _Part, fusion: str) -> list[_Part]:
@@ -134,8 +119,8 @@ def _parts(stages: _Part, fusion: str) -> list[_Part]:
     open_part: _Part = ()
     for number, stage in enumerate(stages):
         open_part = (*open_part, stage)
-        ends = isinstance(stage, Solve | Products) and fusion == "fused"
-        if number == len(stages) - 1 or (ends and isinstance(stages[number + 1], Stage)):
+        ends = not stage.sweeps and fusion == "fused"
+        if number == len(stages) - 1 or (ends and stages[number + 1].sweeps):
             found.append(open_part)
             open_part = ()
     return found
@@ -165,8 +150,9 @@ class _PartWriter:
         """The kernel that leaves `outputs`."""
         made = [left for stage in part for left in stage.outputs]
         inputs = [each for each in self._inputs(part, made) if each != self.vector]
-        read = {each for stage in part for each in reads(stage)}
-        changed = read | {each for stage in part for each in _changed(stage)}
+        read = {each for stage in part for each in stage.inputs}
+        left = [each for stage in part for each in stage.outputs.items()]
+        changed = read | {each for each, output in left if isinstance(output, _IN_PLACE)}
         times = 1 if self.vector is None else self.model.nv
         rows = [Row(each, self._size(each), is_output=False, revisited=True) for each in inputs]
         rows += [Row(each, times * self._size(each), is_output=True, revisited=each in changed) for each in outputs]
@@ -197,23 +183,19 @@ class _PartWriter:
 
     def _stages(self, part: _Part) -> None:
         matrices = MatrixWriter(self.text, self.model, self.arrays)
-        if not isinstance(part[0], Stage):
+        write: dict[type, Callable[[Any], None]]
+        write = {Stage: self._algorithm, Solve: matrices.solve, Products: matrices.multiply}
+        if not part[0].sweeps:
             self.text.sync()
         for number, stage in enumerate(part):
             self.text.stage = number
-            if isinstance(stage, Solve):
-                with self.text.section():
-                    matrices.solve(stage)
-            elif isinstance(stage, Products):
-                with self.text.section():
-                    matrices.multiply(stage)
-            else:
-                self._algorithm(stage)
+            with nullcontext() if stage.sweeps else self.text.section():
+                write[type(stage)](stage)
 
     def _inputs(self, part: _Part, made: Sequence[str]) -> list[str]:
         """What comes from outside: inputs of tasks in their order, then what other kernels left."""
-        base = self.base if any(isinstance(stage, Stage) for stage in part) else ()
-        wanted = dict.fromkeys([*(name for stage in part for name in reads(stage)), *base])
+        base = self.base if any(stage.sweeps for stage in part) else ()
+        wanted = dict.fromkeys([*(name for stage in part for name in stage.inputs), *base])
         outside = [name for name in wanted if name not in made]
         order = (*INPUTS, "V0", "dV0")
         return sorted(outside, key=lambda name: order.index(name) if name in order else len(order))

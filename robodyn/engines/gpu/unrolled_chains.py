@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Direct, Elimination, Products, Sized, Solution, Solve, Stage, Task, Traceable
+from robodyn.chains import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
 from robodyn.codegen.ordering import in_short_order
-from robodyn.engines.gpu.rolled_kernels import reads
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import (
     MAX_OPERATIONS,
@@ -45,28 +44,22 @@ def factors_of(matrix: str) -> str:
     return f"{matrix}_factors"
 
 
-def left(model: Model, task: Task) -> dict[str, Any]:
+def left(model: Model, task: Traceable) -> dict[str, Any]:
     """Everything that kernels of a task leave to one another, and its outputs, by name."""
-    if not isinstance(task, Chain):
-        return dict(task.outputs)
-    found: dict[str, Any] = {name: each for stage in task.stages for name, each in stage.outputs.items()}
+    found: dict[str, Any] = {name: each for stage in task.in_stages() for name, each in stage.outputs.items()}
     size = Sized((packed_size(model),))
-    found.update({factors_of(stage.matrix): size for stage in task.stages if isinstance(stage, Solve)})
-    return found
+    return found | {factors_of(solve.matrix): size for solve in task.solves} | dict(task.outputs)
 
 
 def divisible(model: Model, task: Traceable) -> bool:
     """Whether a task can be several unrolled kernels: a guess from sizes, made without tracing."""
-    if not isinstance(task, Chain) or not model.nv:
+    stages, pieces = task.in_stages(), _pieces(model, task)
+    if len(pieces) < 2 or task.unit_input is not None or any(isinstance(stage, Products) for stage in stages):
         return False
-    pieces = _pieces(model, task)
-    if len(pieces) == 1 or any(isinstance(stage, Products) for stage in task.stages):
-        return False
-    solves = [solve for piece in pieces if (solve := _solve_of(model, piece)) is not None]
     entries = sum(map(len, Elimination(model).lower))
-    return all(2 * len(solve.outputs) * entries <= PART_OPERATIONS for solve in solves) and all(
-        unrollable(model, stage.algorithm) for stage in task.stages if isinstance(stage, Stage)
-    )
+    most = max((len(solve.outputs) for solve in task.solves if _columns(model, solve)), default=0)
+    algorithms = [stage.algorithm for stage in stages if isinstance(stage, Stage)]
+    return 2 * most * entries <= PART_OPERATIONS and all(unrollable(model, each) for each in algorithms)
 
 
 def unrolled_kernels(
@@ -89,7 +82,7 @@ def unrolled_kernels(
         ArgumentError: a constant of the model is beyond the precision.
         UnavailableError: a program is too large.
     """
-    if fusion == "complete" or not isinstance(task, Chain) or not divisible(model, task):
+    if fusion == "complete" or not divisible(model, task):
         return (unrolled_kernel(model, task, dtype, base, link),)
     return tuple(
         print_program(part, dtype, f"kernel_{number}")
@@ -102,30 +95,31 @@ def unrolled_kernels(
 def printable(model: Model, task: Traceable, base: tuple[str, ...], link: int | None) -> bool:
     """Whether no program of several unrolled kernels is too large."""
     try:
-        return divisible(model, task) and isinstance(task, Chain) and bool(_parts(model, task, base, link))
+        return divisible(model, task) and bool(_parts(model, task, base, link))
     except UnavailableError:
         return False
 
 
-def _parts(model: Model, chain: Chain, base: tuple[str, ...], link: int | None) -> list[Program | Solve]:
+def _parts(model: Model, task: Traceable, base: tuple[str, ...], link: int | None) -> list[Program | Solve]:
     """Programs, and solves by columns."""
-    pieces = _pieces(model, chain)
+    pieces = _pieces(model, task)
     found: list[Program | Solve] = []
     for number, piece in enumerate(pieces):
         if (solve := _solve_of(model, piece)) is not None:
             found.append(solve)
         else:
             later = {name for each in pieces[number + 1 :] for name in _read(model, each)}
-            found.append(_program(model, chain, piece, {*chain.results, *later}, base, link))
+            found.append(_program(model, task, piece, {*task.outputs, *later}, base, link))
     return found
 
 
 def _columns(model: Model, stage: Stage | Solve | Products) -> int:
     """Columns of every solution of a solve whose threads can have one each; 0 of other stages."""
-    if not isinstance(stage, Solve) or any(each.known for each in stage.outputs.values()):
+    solutions = [each for each in stage.outputs.values() if isinstance(each, Solution)]
+    if not model.nv or not solutions or any(each.known for each in solutions):
         return 0
-    shapes = {output_shape(model, each) for each in stage.outputs.values()}
-    counts = {math.prod(shape) // max(1, model.nv) for shape in shapes}
+    shapes = {output_shape(model, each) for each in solutions}
+    counts = {math.prod(shape) // model.nv for shape in shapes}
     return 0 if len(counts) > 1 or (counts == {1} and len(next(iter(shapes))) == 1) else counts.pop()
 
 
@@ -135,12 +129,12 @@ def _solve_of(model: Model, piece: _Stages) -> Solve | None:
     return first if isinstance(first, Solve) and _columns(model, first) else None
 
 
-def _pieces(model: Model, chain: Chain) -> list[_Stages]:
+def _pieces(model: Model, task: Traceable) -> list[_Stages]:
     """Stages by kernel: a solve by columns is one, and what needs a solution before it begins another."""
     found: list[_Stages] = []
     pending: _Stages = ()
-    for stage in chain.stages:
-        ends = isinstance(stage, Stage) and any(isinstance(each, Solve) for each in pending)
+    for stage in task.in_stages():
+        ends = stage.sweeps and any(each in task.solves for each in pending)
         if pending and (ends or _columns(model, stage)):
             found.append(pending)
             pending = ()
@@ -155,15 +149,15 @@ def _read(model: Model, piece: _Stages) -> set[str]:
     """What a piece reads, by the chain's names."""
     if (solve := _solve_of(model, piece)) is not None:
         return {factors_of(solve.matrix), *(name for each in solve.outputs.values() for name in each.arrays)}
-    return {name for stage in piece for name in reads(stage)}
+    return {name for stage in piece for name in stage.inputs}
 
 
 def _program(
-    model: Model, chain: Chain, piece: _Stages, wanted: set[str], base: tuple[str, ...], link: int | None
+    model: Model, task: Traceable, piece: _Stages, wanted: set[str], base: tuple[str, ...], link: int | None
 ) -> Program:
     """The program of stages; of what they leave, `wanted`."""
-    known = left(model, chain)
-    shapes = input_shapes(model, chain) | {each: output_shape(model, output) for each, output in known.items()}
+    known = left(model, task)
+    shapes = input_shapes(model, task) | {each: output_shape(model, output) for each, output in known.items()}
     made = {each: None for stage in piece for each in stage.outputs}
     matrices = [each for each in made if factors_of(each) in wanted]
     outputs = [*(each for each in made if each in wanted), *map(factors_of, matrices)]
@@ -188,10 +182,10 @@ def _program(
     def sized(names: Sequence[str]) -> dict[str, Sized]:
         return {each: Sized(shapes[each]) for each in names}
 
-    given = base if any(isinstance(stage, Stage) for stage in piece) else ()
-    program = trace(model, Direct(chain.name, sized(inputs), sized(outputs), text), base=given, link=link)
+    given = base if any(stage.sweeps for stage in piece) else ()
+    program = trace(model, Direct(task.name, sized(inputs), sized(outputs), text), base=given, link=link)
     if program.operations > MAX_OPERATIONS:
-        raise UnavailableError(f"engine 'gpu': {chain.name} of {model.name!r} is too large for straight-line code")
+        raise UnavailableError(f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code")
     return in_short_order(program)
 
 

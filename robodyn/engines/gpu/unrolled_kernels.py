@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Derivative, Direct, Step, StepGradient, Traceable, Units
+from robodyn.chains import Derivative, Step, Traceable
 from robodyn.codegen.c_body import Body
 from robodyn.codegen.lowering import lower
 from robodyn.codegen.ordering import in_short_order, values_alive
@@ -192,19 +192,13 @@ def unrollable(model: Model, task: Traceable) -> bool:
     )
     if isinstance(task, Derivative):
         return unrollable(model, task.task)
-    times, inner = 1, task
-    if isinstance(task, Units):
-        times, inner = model.nv, task.algorithm
-    elif isinstance(task, StepGradient):
-        times, inner = len(task.step.parts) - 1, task.gradient
-    elif isinstance(task, Step):
-        times, inner = len(task.parts) - 1, task.dynamics
-    solves = solve_operations(model, inner) if isinstance(inner, Chain) else 0
+    times, inner = task.calls(model)
+    solves = solve_operations(model, inner)
     entries = sum(math.prod(output_shape(model, output)) for output in task.outputs.values())
     steps = model.n_bodies * (model.nv_tree if lanes else 1) * times
     if steps > _MAX_STEPS or entries > _MAX_ENTRIES or solves * times > MAX_OPERATIONS:
         return False
-    return not isinstance(inner, Direct) or inner.least is None or inner.least(model) * times <= MAX_OPERATIONS
+    return (inner.least_operations(model) or 0) * times <= MAX_OPERATIONS
 
 
 def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | None = None) -> Program:

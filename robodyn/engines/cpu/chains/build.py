@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -103,17 +103,14 @@ class _Chained:
         """The kernel that calls those of a chain's stages. LLVM compiles loops while programs are traced."""
         self.maker.begin(_chain_text(self.request, self.kind), _CHAIN, self.request.target, hurried=True)
         last = chain.stages[-1]
-        flushes = isinstance(last, Solve) and tuple(last.outputs) == chain.results
-        calls: list[Callable[[], _Call]] = []
+        flushes = last in chain.solves and tuple(last.outputs) == chain.results
         parts = parts_of(self.request)
-        for stage in chain.stages:
-            if isinstance(stage, Solve):
-                calls.append(self._solve(stage, flushes and stage is last))
-            elif isinstance(stage, Products):
-                calls.append(self._multiply(stage))
-            else:
-                self.vectors.update(stage.outputs)
-                calls.append(self._algorithm(stage, next(parts)))
+        begin: dict[type, Callable[[Any], Callable[[], _Call]]] = {
+            Stage: lambda stage: self._algorithm(stage, next(parts)),
+            Solve: lambda solve: self._solve(solve, flushes and solve is last),
+            Products: self._multiply,
+        }
+        calls = [begin[type(stage)](stage) for stage in chain.stages]
         if not flushes:
             calls.append(self.flush(chain.results))
         # Machine code of programs first: nothing loads before LLVM is done with all that it compiles meanwhile.
@@ -155,6 +152,7 @@ class _Chained:
     def _algorithm(self, stage: Stage, part: Request) -> Callable[[], _Call]:
         """Begin to compile loops; or trace a program, which becomes code when its call is asked for."""
         maker = self.maker
+        self.vectors.update(stage.outputs)
         route = "loops" if self.too_wide else maker.route(part)
         made = self._program(route) if isinstance(route, Whole) else maker.rolling(part, self.kind.width)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from robodyn.chains import Chain, Elimination, Solve
+from robodyn.chains import Chain, Elimination
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.engines.cpu.calls import BATCH, USER, WORDS, WORKSPACE, Called, CallsPlan, constants_of, lines
 from robodyn.engines.cpu.chains.solve_code import FACTORS
@@ -31,8 +31,8 @@ def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
     found: dict[str, int] = {}
     for stage in chain.stages:
         found.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
-        if isinstance(stage, Solve):
-            found[FACTORS + stage.matrix] = model.nv + sum(len(row) for row in Elimination(model).lower)
+    for solve in chain.solves:
+        found[FACTORS + solve.matrix] = model.nv + sum(len(row) for row in Elimination(model).lower)
     return found
 
 

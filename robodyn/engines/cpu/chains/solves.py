@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Elimination, Solution, Solve, on_paths
+from robodyn.chains import Elimination, Solution, Solve, Traceable, on_paths
 from robodyn.codegen.llvm.vectors import VectorType
 from robodyn.codegen.tuning import LOOP_OPERATION_NS, TILE_COLUMNS
 from robodyn.engines.cpu.chains.panel_code import WIDTH
@@ -280,11 +280,12 @@ def tiled(reached: Array, filled: Array, sizes: Array) -> list[tuple[int, int]]:
     return found[::-1]
 
 
-def solve_operations(model: Model, chain: Chain) -> int:
+def solve_operations(model: Model, task: Traceable) -> int:
     """About how many operations the solves of a chain take for one state."""
-    solves = [stage for stage in chain.stages if isinstance(stage, Solve)]
+    if not task.solves:
+        return 0
     elimination = Elimination(model)
-    return sum(elimination.operations(sum(_columns(model, solve))) for solve in solves)
+    return sum(elimination.operations(sum(_columns(model, solve))) for solve in task.solves)
 
 
 def _columns(model: Model, solve: Solve) -> list[int]:

@@ -21,7 +21,6 @@ from robodyn.engines.cpu.calls import by_states, calls_module
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.chains.products import products_for
 from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within
-from robodyn.engines.cpu.chains.unread import read_by
 from robodyn.engines.cpu.halves import Halves
 from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
 from robodyn.engines.cpu.request import Request, input_names
@@ -84,11 +83,9 @@ class Parts:
 def parts_at_units(task: Units) -> Parts | None:
     """A chain at unit vectors taken apart; None where it is not made so."""
     chain, vector = task.algorithm, task.vector
-    if not isinstance(chain, Chain):
-        return None
     once, contractions, products = list[Stage | Solve](), list[Stage](), list[Products]()
     solved, inverses = dict[str, str](), dict[str, str]()
-    for stage in chain.stages:
+    for stage in chain.in_stages():
         moving = {vector, *solved, *(name for each in contractions for name in each.outputs)}
         if isinstance(stage, Products):
             products.append(stage)
@@ -100,14 +97,14 @@ def parts_at_units(task: Units) -> Parts | None:
             solved.update(dict.fromkeys(others, stage.matrix))
             inverses.update((stage.matrix, name) for name, each in still.items() if not each.arrays)
             once += [Solve(stage.matrix, still)] if still else []
-        elif moving.isdisjoint(read_by(stage)):
+        elif moving.isdisjoint(stage.inputs):
             once.append(stage)
         else:
             contractions.append(stage)
-    if len(contractions) != 1 or len(products) != 1 or {*chain.results} != {*products[0].outputs}:
+    if len(contractions) != 1 or len(products) != 1 or {*chain.outputs} != {*products[0].outputs}:
         return None
     (contraction,), (last,) = contractions, products
-    read = dict(zip(contraction.algorithm.inputs, read_by(contraction), strict=True))
+    read = dict(zip(contraction.algorithm.inputs, contraction.inputs, strict=True))
     along = [name for name in read if read[name] in solved]
     elsewhere = {read[name] for name in read if name not in along} | {*last.inputs}
     if len(along) != 1 or not elsewhere.isdisjoint((vector, *solved)):
@@ -125,7 +122,6 @@ def parts_at_units(task: Units) -> Parts | None:
 def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
     task, nv = request.algorithm, request.model.nv
-    assert isinstance(task, Units)
     call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
     return _at_units(maker, request, "repeated", (inner,), (nv,), [UnitsCall(call, 0, nv)], {})
 
@@ -133,7 +129,6 @@ def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
 def halved_kernel(maker: Maker, request: Request, halves: Halves) -> Kernel:
     """The kernels of both halves of an algorithm or a chain, and one that calls the second at every unit vector."""
     task, nv = request.algorithm, request.model.nv
-    assert isinstance(task, Units)
     (first, second), shared = _halves(maker, halves)
     names = (*first.inputs, SHARED)
     calls = [
@@ -235,7 +230,6 @@ def _at_units(
 ) -> Kernel:
     """The kernel that calls others as planned."""
     task, inputs = request.algorithm, input_names(request)
-    assert isinstance(task, Units)
     keep = AtUnits(kernels, times, UnitsPlan(request.model, task, inputs, calls, request.dtype, within))
     text = calls_module(by_states, arrays=len(inputs) + len(task.outputs))
     return Kernel(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Units
+from robodyn.chains import Traceable
 from robodyn.engines.cpu.calls import ROW, WORDS, WORKSPACE, Called, CallsPlan, constants_of, lines
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.model import Model
@@ -58,7 +58,7 @@ class UnitsPlan(CallsPlan):
     def __init__(
         self,
         model: Model,
-        task: Units,
+        task: Traceable,
         inputs: Sequence[str],
         calls: Sequence[UnitsCall],
         dtype: np.dtype[np.float64] | np.dtype[np.float32],
@@ -72,13 +72,13 @@ class UnitsPlan(CallsPlan):
             end += lines(each.size) if each.of is None else 0
 
         def entry(asked: UnitsCall, name: str) -> tuple[int, int, int, int]:
-            if name == task.vector:
+            if name == task.unit_input:
                 return WORDS, self.identity.ctypes.data, self.identity.strides[0], 0
             if name in within:
                 stride = within[name].stride
                 return WORKSPACE, offsets[name] - asked.first * stride * (name in asked.moving), stride, 0
-            shape = output_shape(model, task.outputs[name].output) if name in task.outputs else None
-            return ROW, arrays.index(name), 0 if shape is None else math.prod(shape) * dtype.itemsize, 0
+            one = math.prod(output_shape(model, task.outputs[name])[1:]) if name in task.outputs else 0
+            return ROW, arrays.index(name), one * dtype.itemsize, 0
 
         called = []
         for asked in calls:

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.chains import Chain, Products, Solve, Stage
+from robodyn.chains import Chain, Stage
 from robodyn.engines.cpu.chains.solves import tiled_solve
 from robodyn.model import Model
 from robodyn.records import dataclass
@@ -41,7 +41,7 @@ def unread(model: Model, chain: Chain) -> dict[str, Unread]:
     """By the chain's names, of arrays that have such entries."""
     found = _FOUND.setdefault(model, {})
     if chain not in found:
-        names = [name for stage in chain.stages if isinstance(stage, Stage) for name in stage.outputs]
+        names = [name for stage in chain.stages if stage.sweeps for name in stage.outputs]
         each = {name: _of(model, chain, name) for name in names if name not in chain.results}
         found[chain] = {name: entries for name, entries in each.items() if entries and entries.entries.any()}
     return found[chain]
@@ -55,9 +55,8 @@ def unread_of(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, byte
 
 
 def _of(model: Model, chain: Chain, name: str) -> Unread | None:
-    readers = [stage for stage in chain.stages if name in read_by(stage)]
-    solves = [stage for stage in readers if isinstance(stage, Solve)]
-    if not solves or len(solves) < len(readers):
+    solves = [stage for stage in chain.solves if name in stage.inputs]
+    if not solves or len(solves) < sum(name in stage.inputs for stage in chain.stages):
         return None
     if all(solve.matrix == name for solve in solves):
         written = np.eye(model.nv, dtype=bool)
@@ -74,10 +73,3 @@ def _of(model: Model, chain: Chain, name: str) -> Unread | None:
     written = tiled_solve(model, solve).tilings[which].written()
     written[:, solution.known_columns(model)] = True
     return Unread(~written.ravel(), zero=True)
-
-
-def read_by(stage: Stage | Solve | Products) -> tuple[str, ...]:
-    """What a stage reads, by the chain's names; of an algorithm in the order of its inputs."""
-    if isinstance(stage, Stage):
-        return tuple(stage.reads.get(name, name) for name in stage.algorithm.inputs)
-    return stage.inputs
