@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from robodyn.codegen.loops.blocks import ADDRESS, I1, I32, I64, Number, Pointer, Struct, Type
+from robodyn.codegen.loops.blocks import ADDRESS, I1, I32, I64, Number, Pointer, Struct
 from robodyn.codegen.loops.c_terms import ATOM, PREFIX, Term, c_type
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ def _address(writer: Writer, of: Any) -> Term:
     return writer.cast(writer.typed(of, ADDRESS), ADDRESS)
 
 
-def _room(qualifier: str) -> Callable[[Writer, Type, int], Term]:
-    def declared(writer: Writer, of: Any, count: int) -> Term:
+def _room(qualifier: str) -> Callable[..., Term]:
+    def declared(writer: Writer, of: Any, count: int, alignment: int = 0) -> Term:
         if isinstance(of, Struct):
             writer.module.struct(of)
+        aligned = f"alignas({alignment}) " if alignment else ""
         size = "" if qualifier.startswith("extern") else count
-        return Term(writer.room(f"{qualifier}{c_type(of)} NAME[{size}];"), Pointer(of), fixed=True)
+        return Term(writer.room(f"{aligned}{qualifier}{c_type(of)} NAME[{size}];"), Pointer(of), fixed=True)
 
     return declared
 
@@ -168,4 +169,5 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "warp_barrier": _statement("__syncwarp()"),
     "from_before": _exchanged("__shfl_up_sync"),
     "from_behind": _exchanged("__shfl_down_sync"),
+    "from_lane": _exchanged("__shfl_sync"),
 }

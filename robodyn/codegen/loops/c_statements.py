@@ -314,6 +314,7 @@ class Writer(Expressions):
             if function is not range or any(isinstance(each, Term) for each in bounds):
                 first, end, step = (*([0] if len(bounds) == 1 else []), *bounds, 1)[:3]
                 unroll = {unrolled: "#pragma unroll", rolled: "#pragma unroll 1"}.get(function, "")
+                unroll += "".join(f" {self.evaluate(each.value)}" for each in inner.keywords)
                 self._counted(node, first, end, step, backwards, unroll)
                 return
         self._repeats.append(self.depth)
