@@ -14,6 +14,7 @@ from robodyn.codegen.c_body import BEGINNING
 from robodyn.codegen.lowering import lower
 from robodyn.engines.gpu.dialect import CudaDialect
 from robodyn.engines.gpu.windows import Window
+from robodyn.engines.gpu.written import Functions
 from robodyn.questions import QUESTIONS
 from robodyn.tracing.expression import Graph
 from robodyn.tracing.program import Program
@@ -50,11 +51,11 @@ def test_what_an_operation_makes_goes_with_numbers_before_it() -> None:
     slots = [window.slot(program.outputs[0], k) for k in range(5)]
     assert (slots[:3], sorted(slots[3:])) == ([0, 1, 2], [0, 1])
     given = {node: f"in[{k}]" for k, node in enumerate(program.inputs[0].scalars) if isinstance(node, int)}
-    lines = window.statements(CudaDialect("float"), given, {id(program.outputs[0]): "out"}, 5)
+    lines = window.statements(CudaDialect("float"), Functions("float", "k"), given, {id(program.outputs[0]): "out"}, 5)
     assert lines[operations[0].results[0]] == [
         "mine[1] = 0.5f;",
         "__syncwarp();",
-        "robodyn_flush<3, 5, 5>(out + 0, window, count, lane, 0x20100ull);",
+        "k_flush(out + 0, window, count, lane, 0x20100ll, 0x0ll, 0x0ll, 0x0ll);",
         "__syncwarp();",
     ]
     assert lines[operations[1].results[0]][0] == f"mine[{slots[3]}] = in[0];"
@@ -77,7 +78,7 @@ def test_numbers_in_several_places_stay() -> None:
     assert window.room == 5
     every = [place for batch in places(window) for place in batch]
     assert sorted(every) == [("y", k) for k in range(35)] + [("z", k) for k in range(40)]
-    lines = window.statements(CudaDialect("float"), {}, {id(y): "y", id(z): "z"}, 5)
+    lines = window.statements(CudaDialect("float"), Functions("float", "k"), {}, {id(y): "y", id(z): "z"}, 5)
     assert lines[BEGINNING] == [f"mine[{at_zero}] = 0.0f;", f"mine[{at_minus}] = -0.0f;"]
 
 

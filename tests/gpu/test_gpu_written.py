@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from gpu_host import ORDERS, missing
 from gpu_host.device import HostDevice
+from robots import own
 
 import robodyn as rd
+from robodyn.chains import Elimination, Solution, Solve
 from robodyn.codegen.loops.blocks import I64, Number
 from robodyn.codegen.loops.gpu import (
     WARP,
@@ -18,6 +20,7 @@ from robodyn.codegen.loops.gpu import (
     barrier,
     block,
     from_before,
+    from_lane,
     lane,
     rolled,
     run_blocks,
@@ -28,8 +31,10 @@ from robodyn.codegen.loops.gpu import (
 )
 from robodyn.codegen.loops.language import Array, Index, Routine, Scalar, Static, Word, bound, local, routine
 from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of
+from robodyn.engines.gpu import tiles, windows
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
+from robodyn.engines.gpu.unrolled_chains import _solve_kernel, columns_of, solve_columns
 from robodyn.engines.gpu.written import kernel_source, several
 from robodyn.engines.scan.cuda.branch_elimination import branch_kernel, eliminate_level, solve_level
 from robodyn.engines.scan.cuda.pairs import pair_kernel, pair_list, pair_matrix
@@ -235,3 +240,112 @@ def test_moves(putting: int) -> None:
         np.testing.assert_array_equal(found[:, places], source)
     else:
         np.testing.assert_array_equal(found, source[:, places])
+
+
+@routine
+def turned(out: Array[Scalar], workspace: Array[Scalar], rows: Word, places: Static[int]) -> None:
+    kept = shared(Scalar, 2 * WARP, 16)
+    kept[thread()] = out[thread()]
+    warp_barrier()
+    other = from_lane(kept[thread()], (lane() + places) % WARP)
+    for k in unrolled(0, 2 * WARP, WARP, times=2):
+        out[k + lane()] = other + k
+
+
+def test_values_of_any_lane_and_loops_repeated_some_times() -> None:
+    source = kernel_source(turned, DOUBLE, (), ("out",), threads=WARP, places=5)
+    assert "#pragma unroll 2\n" in source.text and "alignas(16) __shared__ double" in source.text
+    start = np.arange(2.0 * WARP)
+    (got,) = same(source, turned, [start], len(start), (), places=5)
+    lanes = np.roll(np.arange(WARP), -5)
+    assert np.array_equal(got, np.concatenate([lanes, lanes + WARP]))
+
+
+COUNT, WIDTH = 29, 40
+
+
+@routine
+def through_tiles(
+    rows_in: Array[Scalar], out: Array[Scalar], spread: Array[Scalar], workspace: Array[Scalar], rows: Word, size: Word
+) -> None:
+    tile, band = shared(Scalar, WARP * (WIDTH + 1)), shared(Scalar, tiles.BAND)
+    tiles.load(tile, rows_in, Index(size), Index(rows), lane())
+    warp_barrier()
+    tiles.store(out, tile, Index(size), Index(rows), lane())
+    tiles.drain(spread, workspace + lane(), band, Index(size), Index(rows), lane())
+
+
+@pytest.mark.parametrize("size", [1, 6, 7, 32, 33, WIDTH])
+def test_rows_go_through_tiles(size: int) -> None:
+    """Into tiles and back, and from the workspace, where rows lie interleaved."""
+    rng = np.random.default_rng(size)
+    rows, interleaved = rng.normal(size=(COUNT, size)), rng.normal(size=(size, WARP))
+    out, spread = np.full((2, COUNT + 1, size), np.nan)
+    given = [Array(each.ctypes.data, Number("double")) for each in (rows, out, spread, interleaved)]
+    with bound(Scalar=Number("double")):
+        run_blocks(1, WARP, through_tiles, *given, COUNT, size)
+    assert np.array_equal(out[:COUNT], rows) and np.array_equal(spread[:COUNT], interleaved.T[:COUNT])
+    assert np.isnan(out[COUNT]).all() and np.isnan(spread[COUNT]).all()
+
+
+@pytest.mark.parametrize(
+    "width, size, start", [(1, 3, 2), (3, 5, 0), (20, 21, 1), (32, 33, 0), (70, 75, 4), (64, 70, 6)]
+)
+def test_windows_are_flushed(width: int, size: int, start: int) -> None:
+    """Each scalar from where it waits to its place in the rows, and nothing else is written."""
+    rng = np.random.default_rng(width)
+    slots = rng.permutation(max(width, 3))[:width]
+    row = tiles.padded(max(width, 3))
+    window = rng.normal(size=(WARP, row))
+    words = [word for first in range(0, width, WARP) for word in windows._packed(slots[first : first + WARP].tolist())]
+    wanted = np.full((COUNT + 1, size), np.nan)
+    wanted[:COUNT, start : start + width] = window[:COUNT, slots]
+    out = np.full((2, COUNT + 1, size), np.nan)
+
+    def kernel(pieces: Any, lines: Any, source: Any) -> None:
+        for first in range(0, width, WARP):
+            windows.flush(
+                pieces + start + first,
+                source,
+                COUNT,
+                lane(),
+                *words[first // 8 : first // 8 + 4],
+                width=min(WARP, width - first),
+                size=size,
+                row=row,
+            )
+        windows.flush_lines(
+            lines + start, source, COUNT, lane(), width=width, size=size, row=row, start=start, line=16, words=words
+        )
+
+    arrays = [Array(each.ctypes.data, Number("double")) for each in (*out, window)]
+    with bound(Scalar=Number("double")):
+        run_blocks(1, WARP, kernel, *arrays)
+    assert np.array_equal(out[0], wanted, equal_nan=True) and np.array_equal(out[1], wanted, equal_nan=True)
+
+
+@on_host
+def test_columns_are_solved() -> None:
+    """As Python, on the host and by NumPy, for right-hand sides of every kind."""
+    model = rd.load_urdf(own("gripper"))
+    nv, rows, rng = model.nv, 5, np.random.default_rng(7)
+    sides = {"a": Solution("p"), "b": Solution(None, "m"), "c": Solution("p", "m"), "d": Solution()}
+    given, how = columns_of(model, Solve("H", sides), DOUBLE)
+    (source,) = (_solve_kernel(model, Solve("H", sides), DOUBLE, "solve"),)
+    lower = [row.tolist() for row in Elimination(model).lower]
+    L, d = np.tile(np.eye(nv), (rows, 1, 1)), rng.uniform(1.0, 2.0, (rows, nv))
+    packed = np.zeros((rows, how.size))
+    for r in range(rows):
+        place = 0
+        for k, row in enumerate(lower):
+            L[r, k, row] = rng.normal(size=len(row))
+            packed[r, place : place + 1 + len(row)] = [1.0 / d[r, k], *L[r, k, row]]
+            place += 1 + len(row)
+    H = L.swapaxes(1, 2) @ (d[:, :, None] * L)
+    p, m = rng.normal(size=(2, rows, nv, nv))
+    out = [np.full((rows, nv, nv), np.nan) for _ in sides]
+    assert given == ("p", "m")
+    known = {"given": several(2), "out": several(4), "how": how}
+    _, _, _, *found = same(source, solve_columns, [packed, p, m, *out], rows, (), 2, **known)
+    for got, right in zip(found, (p, -m, p - m, np.broadcast_to(np.eye(nv), p.shape)), strict=True):
+        np.testing.assert_allclose(got, np.linalg.solve(H, right), atol=1e-12 * np.abs(np.linalg.inv(H)).max())

@@ -20,10 +20,7 @@ LLVM = re.compile(
 CUDA = re.compile(
     r"__global__|__device__|__shared__|threadIdx|^\s*(for|if) \(.*\) ?\{?$|^\s*(double|float|int|T) \w+ = .*;$", re.M
 )
-CUDA_LEFT = {
-    f"engines/{name}.py"
-    for name in ("gpu/sincos", "gpu/tiles", "gpu/unrolled_chains", "gpu/windows", "scan/cuda/folds")
-}
+CUDA_LEFT = {"engines/scan/cuda/folds.py"}
 """Files that still hold some: it is to become none."""
 
 

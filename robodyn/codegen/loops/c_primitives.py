@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from robodyn.codegen.loops.blocks import ADDRESS, I1, I32, I64, Pointer, Struct, Type
+from robodyn.codegen.loops.blocks import ADDRESS, I1, I32, I64, Pointer, Struct
 from robodyn.codegen.loops.c_terms import ATOM, PREFIX, Term, c_type
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ _ORDERS = {
 """C's names of orders in memory."""
 
 
-def _room(qualifier: str) -> Callable[[Writer, Type, int], Term]:
-    def declared(writer: Writer, of: Any, count: int) -> Term:
+def _room(qualifier: str) -> Callable[..., Term]:
+    def declared(writer: Writer, of: Any, count: int, alignment: int = 0) -> Term:
         if isinstance(of, Struct):
             writer.module.struct(of)
+        aligned = f"alignas({alignment}) " if alignment else ""
         size = "" if qualifier.startswith("extern") else count
-        return Term(writer.room(f"{qualifier}{c_type(of)} NAME[{size}];"), Pointer(of), fixed=True)
+        return Term(writer.room(f"{aligned}{qualifier}{c_type(of)} NAME[{size}];"), Pointer(of), fixed=True)
 
     return declared
 
@@ -123,4 +124,5 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "warp_barrier": lambda _: Term("__syncwarp()", None),
     "from_before": _exchanged("__shfl_up_sync"),
     "from_behind": _exchanged("__shfl_down_sync"),
+    "from_lane": _exchanged("__shfl_sync"),
 }

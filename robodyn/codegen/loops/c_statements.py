@@ -301,7 +301,8 @@ class Writer(Expressions):
         hidden = self.variables.get(name, MISSING)
         self.variables[name] = Term(text, kind)
         if how is not range and self.module.device:
-            self.put("#pragma unroll" if how is unrolled else "#pragma unroll 1")
+            times = [self.known(each.value) for each in node.iter.keywords] if isinstance(node.iter, ast.Call) else []
+            self.put(" ".join(map(str, ["#pragma unroll", *(times if how is unrolled else [1])])))
         self._round(node, f"for ({begin}; {text} {test}; {more})")
         self.variables.pop(name)
         self._forget(each.name for each in slots)

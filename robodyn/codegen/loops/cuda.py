@@ -21,6 +21,9 @@ from robodyn.codegen.loops.language import Routine
 from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of, type_named
 from robodyn.records import dataclass
 
+INLINE = "static __device__ __forceinline__"
+"""Of functions of a device that become parts of their callers."""
+
 
 @dataclass(frozen=True)
 class _Function:
@@ -36,18 +39,29 @@ class Module:
     Args:
         types: what names of types stand for.
         device: whether it is CUDA C++ for a GPU; else it is C.
+        prefix: what names of functions begin with.
     """
 
-    def __init__(self, types: Mapping[str, Type], *, device: bool = False) -> None:
-        self.types, self.device = types, device
+    def __init__(self, types: Mapping[str, Type], *, device: bool = False, prefix: str = "") -> None:
+        self.types, self.device, self._prefix = types, device, prefix
         self._functions: dict[object, _Function] = {}
         self._defined: dict[object, str] = {}
         self._texts: list[str] = []
         self._names: Counter[str] = Counter()
 
-    def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
-        """Have a function, with what is known of its parameters, that others may call."""
-        self._print(routine.function, self.name(name or routine.__name__), known, {}, "")
+    def export(
+        self,
+        routine: Routine[..., Any],
+        name: str | None = None,
+        read: Iterable[str] = (),
+        alone: Iterable[str] = (),
+        **known: Any,
+    ) -> str:
+        """Have a function, with what is known of its parameters, that others may call by the name that is returned; on
+        a device, it becomes a part of its callers. `read` and `alone` are those of `kernel`."""
+        head, name = INLINE if self.device else "", self.name(name or routine.__name__)
+        self._print(routine.function, name, known, _marks(read, alone), head)
+        return name
 
     def kernel(
         self,
@@ -60,14 +74,8 @@ class Module:
     ) -> None:
         """Have a kernel: its launch bounds, parameters that are addresses of what is only read, and those of memory
         that no other parameter leads to."""
-        marks = {each: (each in read, each in alone) for each in (*read, *alone)}
-        self._print(
-            routine.function,
-            self.name(name),
-            known,
-            marks,
-            f'extern "C" __global__ void __launch_bounds__({bounds})',
-        )
+        head = f'extern "C" __global__ void __launch_bounds__({bounds})'
+        self._print(routine.function, self.name(name), known, _marks(read, alone), head)
 
     def text(self) -> str:
         """The module."""
@@ -75,6 +83,7 @@ class Module:
 
     def name(self, wanted: str) -> str:
         """A name that nothing else has."""
+        wanted = self._prefix + wanted
         self._names[wanted] += 1
         return wanted if self._names[wanted] == 1 else f"{wanted}_{self._names[wanted] - 1}"
 
@@ -101,7 +110,7 @@ class Module:
         """The function of C for arguments of which some are known."""
         key = function, *map(_fact, given.values())
         if key not in self._functions:
-            inline = "static __device__ __forceinline__" if self.device else "static inline"
+            inline = INLINE if self.device else "static inline"
             self._functions[key] = self._print(function, self.name(function.__name__), given, {}, inline)
         return self._functions[key]
 
@@ -143,6 +152,11 @@ class Module:
         listed = ",\n    ".join(parameters) or "void"
         self._texts.append(f"{start} {name}(\n    {listed})\n{{\n{''.join(writer.lines)}}}\n")
         return _Function(name, result)
+
+
+def _marks(read: Iterable[str], alone: Iterable[str]) -> dict[str, tuple[bool, bool]]:
+    """Of parameters whether what they lead to is only read, and whether no other parameter leads there."""
+    return {each: (each in read, each in alone) for each in (*read, *alone)}
 
 
 def _fact(value: Any) -> object:

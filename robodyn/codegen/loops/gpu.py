@@ -125,9 +125,12 @@ def rolled(count: int) -> range:
     return range(count)
 
 
-def unrolled(count: int) -> range:
-    """0, 1, ... in a loop that the compiler repeats, so that arrays with such numbers are in registers."""
-    return range(count)
+def unrolled(*bounds: int, times: int = 0) -> range:
+    """Those of `range`, in a loop that the compiler repeats, so that arrays with such numbers are in registers.
+
+    `times`: how many turns at once; 0: all of them.
+    """
+    return range(*bounds)
 
 
 @primitive
@@ -140,8 +143,8 @@ def distance(first: Array[T], second: Array[T]) -> Word:
 
 
 @primitive
-def shared(of: type[T], count: int) -> Array[T]:
-    """Room for some values that all threads of a block have."""
+def shared(of: type[T], count: int, alignment: int = 0) -> Array[T]:
+    """Room for some values that all threads of a block have, at a multiple of so many bytes; 0: of the values' size."""
     here = _block()
     with here.lock:
         if _HERE.asked == len(here.memory):
@@ -189,3 +192,9 @@ def from_before(value: T, distance: int) -> T:
 def from_behind(value: T, distance: int) -> T:
     """What the lane that many places behind has."""
     return _exchanged(value, _HERE.thread % WARP + distance)
+
+
+@primitive
+def from_lane(value: T, lane: int) -> T:
+    """What a lane has."""
+    return _exchanged(value, lane)

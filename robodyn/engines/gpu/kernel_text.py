@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from robodyn.arguments import Array
-from robodyn.engines.gpu import sincos
+from robodyn.codegen import c_sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.loops import by_states, by_tiles
 from robodyn.engines.gpu.placement import MOST_SCALARS, Placement, Row, Scratch, cooperative, tiled
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
-from robodyn.engines.gpu.tiles import DRAIN, ROWS
+from robodyn.engines.gpu.written import Functions
 from robodyn.errors import UnavailableError
 from robodyn.records import dataclass
 
@@ -191,8 +191,9 @@ class KernelText:
             place = cooperative(self.partition, self.rows, self.scratch, *sizes)
         offsets = {f"at_{each}": offset for each, offset in (place.near | place.far).items()}
         self.integers.update({**offsets, "held": place.held, "left": place.left})
+        functions = Functions(self.scalar, name)
         if self.partition == "thread":
-            body, states = by_tiles(place, self.rows, self.lines), place.threads
+            body, states = by_tiles(place, self.rows, self.lines, functions), place.threads
         else:
             body = by_states(self.partition, place, self.rows, self.lines)
             states = place.threads // WARP if self.partition == "warp" else 1
@@ -200,7 +201,8 @@ class KernelText:
         places = {each: k for k, each in enumerate(self.integers)}
         outside = {**self._numbers, **{each: places[each] for each in (*offsets, "held", "left")}}
         numbers = [f"    const int n_{each} = (int)layout[{k}];" for each, k in outside.items()]
-        head = [*self._prelude(place), "", *self._head(name, place.threads)]
+        prelude = _PRELUDE.format(sincos=c_sincos.text(self.scalar), scalar=self.scalar, fused=FUSED)
+        head = [prelude, functions.text(), *self._head(name, place.threads)]
         return KernelSource(
             name=name,
             text="\n".join([*head, "{", *numbers, *body, "}", ""]),
@@ -213,11 +215,6 @@ class KernelText:
             shared_bytes=place.held * pools * self.dtype.itemsize,
             workspace_scalars=place.left,
         )
-
-    def _prelude(self, place: Placement) -> list[str]:
-        text = _PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar, fused=FUSED)
-        tiles = self.partition == "thread" and place.held
-        return [*text.splitlines(), *([ROWS] if tiles else []), *([DRAIN] if place.drained else [])]
 
     def _head(self, name: str, threads: int) -> list[str]:
         kinds = {each: "I" if array.dtype == np.int64 else "T" for each, array in self.constants.items()}

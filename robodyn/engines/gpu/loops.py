@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from robodyn.engines.gpu.placement import Placement, Row
 from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.tiles import draining, loading, storing
+from robodyn.engines.gpu.written import Functions
 
 
 def _pool(at: str) -> list[str]:
@@ -17,21 +19,22 @@ def _argument(row: Row) -> str:
     return f"{'out' if row.is_output else 'in'}_{row.name}"
 
 
-def by_tiles(place: Placement, rows: Sequence[Row], lines: Sequence[str]) -> list[str]:
-    """Where each state has a thread: the states of a warp, whose rows go through tiles of shared memory."""
+def by_tiles(place: Placement, rows: Sequence[Row], lines: Sequence[str], functions: Functions) -> list[str]:
+    """Where each state has a thread: the states of a warp, whose rows go through tiles of shared memory; and what is
+    called for that."""
     loads, stores, found = [], [], []
     for row in rows:
         argument, size = _argument(row), f"n_size_{row.name}"
         here, tile = f"{argument} + tile * {size}", f"near + n_at_{row.name}"
         constant = "" if row.is_output else "const "
         if row.name in place.drained:
-            stores.append(f"robodyn_drain({here}, k_row_{row.name}, near, {size}, count, lane);")
+            stores.append(f"{draining(functions)}({here}, k_row_{row.name}, near, {size}, count, lane);")
         elif row.name in place.near:
             found.append(f"{constant}T* const u_{row.name} = {tile} + lane * ({size} | 1);")
             if row.is_output:
-                stores.append(f"robodyn_store({here}, {tile}, {size}, count, lane);")
+                stores.append(f"{storing(functions)}({here}, {tile}, {size}, count, lane);")
             else:
-                loads.append(f"robodyn_load({tile}, {here}, {size}, count, lane);")
+                loads.append(f"{loading(functions)}({tile}, {here}, {size}, count, lane);")
         else:
             found.append(f"{constant}T* const u_{row.name} = {argument} + (tile + lane) * {size};")
     return [

@@ -7,10 +7,13 @@ results back side by side.
 
 from __future__ import annotations
 
+from robodyn.codegen.loops.gpu import warp_barrier
+from robodyn.codegen.loops.language import Array, Integer, Scalar, Word, routine
 from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.written import Functions
 
 BAND = WARP * (WARP + 1)
-"""Scalars of the tile through which `robodyn_drain` takes long rows."""
+"""Scalars of the tile through which `drain` takes long rows."""
 
 
 def padded(size: int) -> int:
@@ -18,37 +21,47 @@ def padded(size: int) -> int:
     return size | 1
 
 
-ROWS = f"""\
-/* A warp copies `count` rows of `size` scalars to its tile, and back. An even row is one scalar longer there: threads
-   that use the same entry of their rows then find it in different banks. */
-template <typename T>
-__device__ __forceinline__ void robodyn_load(T* tile, const T* __restrict__ rows, int size, int count, int lane)
-{{
-    for (int i = lane; i < size * count; i += {WARP})
-        tile[size % 2 ? i : i + i / size] = rows[i];
-}}
-template <typename T>
-__device__ __forceinline__ void robodyn_store(T* __restrict__ rows, const T* tile, int size, int count, int lane)
-{{
-    for (int i = lane; i < size * count; i += {WARP})
-        rows[i] = tile[size % 2 ? i : i + i / size];
-}}
-"""
+@routine
+def load(tile: Array[Scalar], rows: Array[Scalar], size: Integer, count: Integer, lane: Integer) -> None:
+    """A warp copies `count` rows of `size` scalars to its tile. An even row is one scalar longer there: threads that
+    use the same entry of their rows then find it in different banks."""
+    for i in range(lane, size * count, WARP):
+        tile[i if size % 2 else i + i // size] = rows[i]
 
-DRAIN = f"""\
-/* A warp writes rows that lie interleaved in the workspace: {WARP} columns at a time through `band`. */
-template <typename T>
-__device__ __forceinline__ void robodyn_drain(T* rows, const T* own, T* band, int size, int count, int lane)
-{{
-    for (int first = 0; first < size; first += {WARP}) {{
-        const int columns = size - first < {WARP} ? size - first : {WARP};
-        for (int k = 0; k < columns; k++)
-            band[lane * {WARP + 1} + k] = own[(long long)(first + k) * {WARP}];
-        __syncwarp();
-        if (lane < columns)
-            for (int r = 0; r < count; r++)
-                rows[(long long)r * size + first + lane] = band[r * {WARP + 1} + lane];
-        __syncwarp();
-    }}
-}}
-"""
+
+@routine
+def store(rows: Array[Scalar], tile: Array[Scalar], size: Integer, count: Integer, lane: Integer) -> None:
+    """And back."""
+    for i in range(lane, size * count, WARP):
+        rows[i] = tile[i if size % 2 else i + i // size]
+
+
+@routine
+def drain(
+    rows: Array[Scalar], own: Array[Scalar], band: Array[Scalar], size: Integer, count: Integer, lane: Integer
+) -> None:
+    """A warp writes rows that lie interleaved in the workspace: 32 columns at a time through `band`."""
+    for first in range(0, size, WARP):
+        columns = min(size - first, WARP)
+        for k in range(columns):
+            band[lane * (WARP + 1) + k] = own[Word(first + k) * WARP]
+        warp_barrier()
+        if lane < columns:
+            for r in range(count):
+                rows[Word(r) * size + first + lane] = band[r * (WARP + 1) + lane]
+        warp_barrier()
+
+
+def loading(functions: Functions) -> str:
+    """The name of `load`."""
+    return functions.name(load, read=("rows",), alone=("rows",))
+
+
+def storing(functions: Functions) -> str:
+    """The name of `store`."""
+    return functions.name(store, read=("tile",), alone=("rows",))
+
+
+def draining(functions: Functions) -> str:
+    """The name of `drain`."""
+    return functions.name(drain, read=("own",))

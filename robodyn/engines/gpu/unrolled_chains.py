@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
+from robodyn.chains import Direct, Elimination, Products, Sized, Solve, Stage, Traceable
+from robodyn.codegen.loops.cuda_reads import SharedRead
+from robodyn.codegen.loops.gpu import barrier, block, blocks, shared, thread
+from robodyn.codegen.loops.language import Array, Integer, Scalar, Static, Word, local, routine
 from robodyn.codegen.ordering import in_short_order
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import (
@@ -26,8 +30,10 @@ from robodyn.engines.gpu.unrolled_kernels import (
     unrollable,
     unrolled_kernel,
 )
+from robodyn.engines.gpu.written import kernel_source, several
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
+from robodyn.records import dataclass
 from robodyn.tracing.expression import Value
 from robodyn.tracing.program import Program
 from robodyn.tracing.solves import PACK, Factors, packed_size, solved
@@ -35,6 +41,9 @@ from robodyn.tracing.unrolled import input_shapes, output_shape, trace
 
 _THREADS, _MOST_THREADS = 128, 256
 """Threads in a block of solves, for as many states as they have columns for; and where one state has more columns."""
+
+_ALIGNMENT = 16
+"""Bytes of shared memory that a thread reads at once."""
 
 _Stages = tuple[Stage | Solve | Products, ...]
 
@@ -191,125 +200,103 @@ def _program(
 
 # Solves by columns.
 
-_PRELUDE = """\
-#ifndef ROBODYN_PACK
-#define ROBODYN_PACK
-/* Four numbers of shared memory at once, read where they are used: left to itself the compiler reads all of them first,
-   and has no registers for them. */
-#ifdef __CUDA_ARCH__
-__device__ __forceinline__ void robodyn_unpack(const float* from, float* to)
-{
-    asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-                 : "r"((unsigned)__cvta_generic_to_shared(from)));
-}
-__device__ __forceinline__ void robodyn_unpack(const double* from, double* to)
-{
-    const unsigned at = (unsigned)__cvta_generic_to_shared(from);
-    asm volatile("ld.volatile.shared.v2.f64 {%0, %1}, [%2];" : "=d"(to[0]), "=d"(to[1]) : "r"(at));
-    asm volatile("ld.volatile.shared.v2.f64 {%0, %1}, [%2];" : "=d"(to[2]), "=d"(to[3]) : "r"(at + 16));
-}
-#else
-template <typename T>
-__device__ __forceinline__ void robodyn_unpack(const T* from, T* to)
-{
-    for (int k = 0; k < 4; k++)
-        to[k] = from[k];
-}
-#endif
-#endif
-"""
+
+@dataclass(frozen=True)
+class Columns:
+    """What is known of a kernel that solves for columns.
+
+    `nv`: rows of matrices; `many`: columns of a state; `states`: of which a block has factors at once; `threads`: of a
+    block; `size`: scalars of a state's factors; `sides`: of solutions which of the given arrays is the right-hand side
+    and which is subtracted from it, -1 for none, and the identity where there is neither; `steps`: of a solve, each the
+    place of a factor, the row that changes, the row that is multiplied by the factor and subtracted from it, or -1
+    where the row itself is multiplied, and whether the factor is the first that is used of its four.
+    """
+
+    nv: int
+    many: int
+    states: int
+    threads: int
+    size: int
+    sides: tuple[tuple[int, int], ...]
+    steps: tuple[tuple[int, int, int, bool], ...]
+    read_four: SharedRead
 
 
-class _Unpacking:
-    """Statements that use packed factors, and those that read them, four at a time, where they are first used."""
+@routine
+def solve_columns(
+    factors: Array[Scalar],
+    given: tuple[Array[Scalar], ...],
+    out: tuple[Array[Scalar], ...],
+    workspace: Array[Scalar],
+    rows: Word,
+    how: Static[Columns],
+) -> None:
+    """H^-1 times matrices from the packed factors of H: a thread has a column of every solution. Neighbouring threads
+    have neighbouring columns, so that they read and write side by side, and the same factors."""
+    packs = shared(Scalar, how.states * how.size, _ALIGNMENT)
+    solutions, four = [local(Scalar, how.nv) for _ in how.sides], local(Scalar, PACK)
+    for first in range(how.states * Word(block()), rows, how.states * Word(blocks())):
+        count = Integer(min(rows - first, how.states))
+        barrier()
+        for k in range(thread(), how.size * count, how.threads):
+            packs[k] = factors[how.size * first + k]
+        barrier()
+        for e in range(thread(), how.many * count, how.threads):
+            r, c = e // how.many, e % how.many
+            own, start = packs + how.size * r, how.nv * how.many * (first + r) + c
+            for s, (plus, minus) in enumerate(how.sides):
+                for k in range(how.nv):
+                    at = start + how.many * k
+                    if plus < 0 and minus < 0:
+                        solutions[s][k] = 1.0 if c == k else 0.0
+                    elif plus < 0:
+                        solutions[s][k] = -given[minus][at]
+                    else:
+                        solutions[s][k] = given[plus][at] if minus < 0 else given[plus][at] - given[minus][at]
+            for place, k, by, fresh in how.steps:
+                if fresh:
+                    how.read_four(four, own + place // PACK * PACK)
+                for s in range(len(out)):
+                    if by < 0:
+                        solutions[s][k] *= four[place % PACK]
+                    else:
+                        solutions[s][k] -= four[place % PACK] * solutions[s][by]
+            for s in range(len(out)):
+                for k in range(how.nv):
+                    out[s][start + how.many * k] = solutions[s][k]
 
-    def __init__(self, scalar: str) -> None:
-        self.scalar = scalar
-        self.lines: list[str] = []
-        self._reads, self._here = 0, -1
 
-    def entry(self, place: int) -> str:
-        """A factor."""
-        if place // PACK != self._here:
-            self._reads, self._here = self._reads + 1, place // PACK
-            self.lines.append(f"{self.scalar} f{self._reads}[{PACK}];")
-            self.lines.append(f"robodyn_unpack(factors + {PACK * self._here}, f{self._reads});")
-        return f"f{self._reads}[{place % PACK}]"
-
-
-def _solving(model: Model, count: int, scalar: str) -> list[str]:
-    """Statements that put solutions of n columns in the place of right-hand sides, x0_k, x1_k, ... in row k."""
+def _steps(model: Model) -> tuple[tuple[int, int, int, bool], ...]:
+    """Those of a solve with L' D L, for `Columns`."""
     lower = [row.tolist() for row in Elimination(model).lower]
     starts = [0, *accumulate(len(row) + 1 for row in lower)]
-    code = _Unpacking(scalar)
-    for k in range(model.nv - 1, -1, -1):
-        for e in range(len(lower[k]) - 1, -1, -1):
-            factor, p = code.entry(starts[k] + 1 + e), lower[k][e]
-            code.lines += [f"x{s}_{p} -= {factor} * x{s}_{k};" for s in range(count)]
+    below = [[(starts[k] + 1 + e, p) for e, p in enumerate(row)] for k, row in enumerate(lower)]
+    steps = [(place, p, k) for k in reversed(range(model.nv)) for place, p in reversed(below[k])]
     for k in range(model.nv):
-        factor = code.entry(starts[k])
-        code.lines += [f"x{s}_{k} *= {factor};" for s in range(count)]
-        for e, p in enumerate(lower[k]):
-            factor = code.entry(starts[k] + 1 + e)
-            code.lines += [f"x{s}_{k} -= {factor} * x{s}_{p};" for s in range(count)]
-    return code.lines
+        steps += [(starts[k], k, -1), *((place, k, p) for place, p in below[k])]
+    packs = [-1, *(place // PACK for place, _, _ in steps)]
+    return tuple((*step, step[0] // PACK != before) for step, before in zip(steps, packs, strict=False))
+
+
+def columns_of(model: Model, solve: Solve, dtype: np.dtype[Any]) -> tuple[tuple[str, ...], Columns]:
+    """The arrays that the kernel of a solve is given beside factors, and what is known of it."""
+    given = tuple(dict.fromkeys(each for one in solve.outputs.values() for each in one.arrays))
+    many, steps, read_four = _columns(model, solve), _steps(model), SharedRead(SCALARS[dtype.name])
+    states = max(1, _THREADS // many)
+    threads = min(_MOST_THREADS, -(-states * many // WARP) * WARP)
+    sides = tuple((_place(given, each.plus), _place(given, each.minus)) for each in solve.outputs.values())
+    return given, Columns(model.nv, many, states, threads, packed_size(model), sides, steps, read_four)
 
 
 def _solve_kernel(model: Model, solve: Solve, dtype: np.dtype[Any], name: str) -> KernelSource:
-    """The kernel of a solve: a thread has a column of every solution. Neighbouring threads have neighbouring columns,
-    so that they read and write side by side, and the same factors."""
-    nv, scalar, factors = model.nv, SCALARS[dtype.name], factors_of(solve.matrix)
-    inputs = tuple(dict.fromkeys((factors, *(each for one in solve.outputs.values() for each in one.arrays))))
-    outputs = tuple(solve.outputs)
-    arrays = [f"const {scalar}* __restrict__ in_{each}" for each in inputs]
-    arrays += [f"{scalar}* __restrict__ out_{each}" for each in outputs]
-    many, rows, size = _columns(model, solve), range(nv), packed_size(model)
-    states = max(1, _THREADS // many)
-    threads = min(_MOST_THREADS, -(-states * many // WARP) * WARP)
-    lines = [
-        f"alignas(16) __shared__ {scalar} packs[{states * size}];",
-        f"for (long long first = {states} * (long long)blockIdx.x; first < rows; "
-        f"first += {states} * (long long)gridDim.x) {{",
-        f"    const int count = rows - first < {states} ? (int)(rows - first) : {states};",
-        "    __syncthreads();",
-        f"    for (int k = threadIdx.x; k < {size} * count; k += {threads})",
-        f"        packs[k] = in_{factors}[{size} * first + k];",
-        "    __syncthreads();",
-        f"    for (int e = threadIdx.x; e < {many} * count; e += {threads}) {{",
-        f"        const int r = e / {many}, c = e % {many};",
-        "        const long long row = first + r;",
-        f"        const {scalar}* const factors = packs + {size} * r;",
-        *(f"        const {scalar}* const {each} = in_{each} + {nv * many} * row + c;" for each in inputs[1:]),
-        *(f"        {scalar}* const {each} = out_{each} + {nv * many} * row + c;" for each in outputs),
-        *(
-            f"        {scalar} x{s}_{k} = {_right_side(solution, k, many, scalar)};"
-            for s, solution in enumerate(solve.outputs.values())
-            for k in rows
-        ),
-        *(f"        {line}" for line in _solving(model, len(outputs), scalar)),
-        *(f"        {each}[{many * k}] = x{s}_{k};" for s, each in enumerate(outputs) for k in rows),
-        "    }",
-        "}",
-    ]
-    head = ",\n    ".join([*arrays, f"{scalar}* workspace", "long long rows"])
-    statements = "".join(f"    {line}\n" for line in lines)
-    declared = f'extern "C" __global__ void __launch_bounds__({threads}) {name}(\n    {head})'
-    return KernelSource(
-        name=name,
-        text=f"{_PRELUDE}{declared}\n{{\n{statements}}}\n",
-        dtype=dtype,
-        inputs=inputs,
-        outputs=outputs,
-        threads_per_state=many,
-        block_threads=threads,
-    )
+    """The kernel of a solve."""
+    given, how = columns_of(model, solve, dtype)
+    inputs, outputs = (factors_of(solve.matrix), *given), tuple(solve.outputs)
+    known: dict[str, Any] = {"given": several(len(given)), "out": several(len(outputs)), "how": how}
+    source = kernel_source(solve_columns, dtype, inputs, outputs, threads=how.threads, name=name, **known)
+    return replace(source, threads_per_state=how.many)
 
 
-def _right_side(solution: Solution, k: int, many: int, scalar: str) -> str:
-    """Row k of a column, of n, of what a solution is solved for."""
-    if not solution.arrays:
-        return f"{scalar}(c == {k})"
-    terms = [] if solution.plus is None else [f"{solution.plus}[{many * k}]"]
-    terms += [] if solution.minus is None else [f"-{solution.minus}[{many * k}]"]
-    return " ".join(terms).replace(" -", " - ")
+def _place(names: Sequence[str], name: str | None) -> int:
+    """Where a name stands, or -1."""
+    return -1 if name is None else names.index(name)

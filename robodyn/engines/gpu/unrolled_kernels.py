@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Derivative, Step, Traceable
+from robodyn.codegen import c_sincos
 from robodyn.codegen.c_body import Body
 from robodyn.codegen.lowering import lower
 from robodyn.codegen.ordering import in_short_order, values_alive
 from robodyn.engines.cpu.chains.solves import solve_operations
-from robodyn.engines.gpu import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
-from robodyn.engines.gpu.tiles import ROWS, padded
-from robodyn.engines.gpu.windows import FLUSH, MAX_SLOTS, Window
+from robodyn.engines.gpu.tiles import loading, padded, storing
+from robodyn.engines.gpu.windows import MAX_SLOTS, Window
+from robodyn.engines.gpu.written import Functions
 from robodyn.errors import UnavailableError
 from robodyn.model import Model
 from robodyn.records import dataclass
@@ -52,7 +53,7 @@ _PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
 #define ROBODYN_PRINTED
 {FUSED}\
-{ROWS}{FLUSH}{sincos.text("float")}{sincos.text("double")}#endif
+{c_sincos.text("float")}{c_sincos.text("double")}#endif
 """
 
 
@@ -83,11 +84,11 @@ class _Array:
         place = direct if self.offset is None else f"tile + {self.offset} + {lane} * {padded(size)}"
         return f"{self.pointer(scalar, self.row)} = {place};"
 
-    def copy(self, first: str = "first") -> str:
+    def copy(self, functions: Functions, first: str = "first") -> str:
         """The statement that fills the tile, or empties it."""
         rows, tile = f"{self.row}_rows + ({first}) * {self.port.size}", f"tile + {self.offset}"
-        name, (to, since) = ("store", (rows, tile)) if self.is_output else ("load", (tile, rows))
-        return f"robodyn_{name}({to}, {since}, {self.port.size}, count, lane);"
+        name, (to, since) = (storing, (rows, tile)) if self.is_output else (loading, (tile, rows))
+        return f"{name(functions)}({to}, {since}, {self.port.size}, count, lane);"
 
 
 @dataclass(frozen=True)
@@ -291,6 +292,7 @@ def print_program(
         ArgumentError: a constant is beyond the precision.
     """
     scalar, dialect = SCALARS[dtype.name], CudaDialect(SCALARS[dtype.name])
+    called = Functions(scalar, name)
     room = shared_bytes // dtype.itemsize
     layout = _layout(program, room, dtype.itemsize, march=march)
     arrays, tile, window = layout.arrays, layout.tile, layout.window
@@ -303,7 +305,7 @@ def print_program(
     else:
         inputs = ((int(node), port, k) for port in program.inputs for k, node in enumerate(port.scalars))
         given = {node: f"{rows[id(port)]}[{k}]" for node, port, k in inputs}
-        behind = window.statements(dialect, given, rows, layout.row)
+        behind = window.statements(dialect, called, given, rows, layout.row)
 
         def place(port: Port, k: int) -> str:
             return f"{rows[id(port)]}[{k}]" if id(port) in rows else f"mine[{window.slot(port, k)}]"
@@ -312,10 +314,14 @@ def print_program(
     functions, statements = _functions(body, layout, name)
     asked = threads // WARP * tile * dtype.itemsize
     block = _Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)
-    kernel = _marching(name, block, arrays, statements) if march else _kernel(name, block, layout, statements)
+    kernel = (
+        _marching(name, block, called, arrays, statements)
+        if march
+        else _kernel(name, block, called, layout, statements)
+    )
     return KernelSource(
         name=name,
-        text="\n".join([_PRELUDE, *functions, kernel]),
+        text="\n".join([_PRELUDE, called.text(), *functions, kernel]),
         dtype=dtype,
         inputs=tuple(port.name for port in program.inputs),
         outputs=tuple(port.name for port in program.outputs),
@@ -345,7 +351,7 @@ def _braces(lines: Sequence[str]) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
-def _kernel(name: str, block: _Block, layout: _Layout, statements: Sequence[str]) -> str:
+def _kernel(name: str, block: _Block, functions: Functions, layout: _Layout, statements: Sequence[str]) -> str:
     """The kernel's own function: it takes its states a tile at a time."""
     scalar, arrays = block.scalar, layout.arrays
     staged = [array for array in arrays if array.offset is not None]
@@ -361,13 +367,13 @@ def _kernel(name: str, block: _Block, layout: _Layout, statements: Sequence[str]
         ]
     lines = [
         *block.each_tile(),
-        *(f"    {array.copy()}" for array in staged if not array.is_output),
+        *(f"    {array.copy(functions)}" for array in staged if not array.is_output),
         "    __syncwarp();",
         *(f"    {line}" for line in opening),
         *(f"        {line}" for line in statements),
         "    }",
         "    __syncwarp();",
-        *(f"    {array.copy()}" for array in staged if array.is_output),
+        *(f"    {array.copy(functions)}" for array in staged if array.is_output),
         "}",
     ]
     return _global(name, block, arrays, (), lines)
@@ -393,7 +399,9 @@ def _march_numbers(arrays: Sequence[_Array]) -> tuple[str, ...]:
     return ("steps", *(f"{name}_moves" for name in inputs if name not in _CARRIED))
 
 
-def _marching(name: str, block: _Block, arrays: Sequence[_Array], statements: Sequence[str]) -> str:
+def _marching(
+    name: str, block: _Block, functions: Functions, arrays: Sequence[_Array], statements: Sequence[str]
+) -> str:
     """A kernel that takes each tile of states through all steps: the state stays in shared memory, or where its row is
     too long for that, in the slab that the step before has written."""
     scalar = block.scalar
@@ -414,10 +422,10 @@ def _marching(name: str, block: _Block, arrays: Sequence[_Array], statements: Se
         rows.append(f"{array.pointer(scalar, array.row)} = {place};")
     lines = [
         *block.each_tile(),
-        *(f"    {array.copy()}" for array in carried if array.offset is not None),
+        *(f"    {array.copy(functions)}" for array in carried if array.offset is not None),
         "    for (long long step = 0; step < steps; step++) {",
         *(
-            f"        if (step == 0 || {array.port.name}_moves) {array.copy(slabs[array.port.name])}"
+            f"        if (step == 0 || {array.port.name}_moves) {array.copy(functions, slabs[array.port.name])}"
             for array in given
             if array.offset is not None
         ),
@@ -433,7 +441,7 @@ def _marching(name: str, block: _Block, arrays: Sequence[_Array], statements: Se
         ),
         "        }",
         "        __syncwarp();",
-        *(f"        {array.copy(slabs[array.port.name])}" for array in results if array.offset is not None),
+        *(f"        {array.copy(functions, slabs[array.port.name])}" for array in results if array.offset is not None),
         "    }",
         "    __syncwarp();",
         "}",

@@ -14,10 +14,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
+
+import numpy as np
 
 from robodyn.codegen.c_body import BEGINNING, Dialect
+from robodyn.codegen.loops.gpu import from_lane, unrolled
+from robodyn.codegen.loops.language import Array, Integer, Scalar, Static, Word, routine, shifted
 from robodyn.codegen.lowering import Operation
 from robodyn.engines.gpu.source import WARP
+from robodyn.engines.gpu.written import Functions
 from robodyn.records import dataclass
 from robodyn.tracing.expression import CONSTANT, INPUT
 from robodyn.tracing.program import Port, Program
@@ -26,66 +32,75 @@ LINE_BYTES = 128
 """What a cache takes from memory and gives back, if all of it is there at once."""
 MAX_SLOTS = 256
 """Scalars of the largest window: where one waits is a byte of the code."""
-_PACKED = 8
-"""Such bytes in a word."""
 _MANY, _SECTOR_BYTES = 64, 32
 """Neighbours that are written line by line, and what a line consists of: where a part of one is written, the rest of it
 is read before."""
 _SHARE_OF_NUMBERS = 4
 """Numbers that stay in the window take at most this fraction of it."""
 
-FLUSH = f"""\
-/* Where scalar k of 32 waits: what byte k of the numbers says. */
-__device__ __forceinline__ int robodyn_place(
-    int k, unsigned long long a, unsigned long long b, unsigned long long c, unsigned long long d)
-{{
-    const unsigned long long word = k < 8 ? a : k < 16 ? b : k < 24 ? c : d;
-    return (int)(word >> (k % 8 * 8) & 255);
-}}
-/* A warp writes WIDTH neighbouring scalars of each of its rows, which are SIZE long, from `window`, where ROW scalars
-   belong to each lane. As many lanes as the next power of two share a row. */
-template <int WIDTH, int SIZE, int ROW, typename T>
-__device__ __forceinline__ void robodyn_flush(
-    T* __restrict__ rows, const T* window, int count, int lane,
-    unsigned long long a, unsigned long long b = 0, unsigned long long c = 0, unsigned long long d = 0)
-{{
-    constexpr int LANES = WIDTH > 16 ? 32 : WIDTH > 8 ? 16 : WIDTH > 4 ? 8 : WIDTH > 2 ? 4 : WIDTH;
-    const int r = lane / LANES, k = lane % LANES;
-    const T* from = window + r * ROW + robodyn_place(k, a, b, c, d);
-    T* to = rows + r * SIZE + k;
-    #pragma unroll 8
-    for (int first = 0; first < {WARP}; first += {WARP} / LANES)
-        if (first + r < count && k < WIDTH)
-            to[(long long)first * SIZE] = from[first * ROW];
-}}
-/* The same for many scalars of rows whose length is no multiple of a sector: lanes write lines of memory, which begin
-   elsewhere in each row. Scalars are read as they are, and each goes as many lanes on as its row begins behind a line.
-   START: of the scalars in their rows; WORDS: the numbers for each 32 of them. */
-template <int WIDTH, int SIZE, int ROW, int START, unsigned long long... WORDS, typename T>
-__device__ __forceinline__ void robodyn_flush_lines(T* __restrict__ rows, const T* window, int count, int lane)
-{{
-    constexpr int CHUNKS = (WIDTH + {WARP - 1}) / {WARP}, LINE = {LINE_BYTES} / sizeof(T);
-    constexpr unsigned long long words[4 * CHUNKS] = {{WORDS...}};
-    int places[CHUNKS];
-    #pragma unroll
-    for (int j = 0; j < CHUNKS; j++)
-        places[j] = robodyn_place(lane, words[4 * j], words[4 * j + 1], words[4 * j + 2], words[4 * j + 3]);
-    #pragma unroll 2
-    for (int r = 0; r < count; r++) {{
-        const int behind = (START + r * SIZE) % LINE, from = (lane - behind) & {WARP - 1};
-        T before = 0;
-        #pragma unroll
-        for (int j = 0; j <= CHUNKS; j++) {{
-            const T own = j < CHUNKS ? window[r * ROW + places[j]] : T(0);
-            const T moved = j < CHUNKS ? __shfl_sync(0xffffffffu, own, from) : T(0);
-            const int k = {WARP} * j + lane - behind;
-            if (k >= 0 && k < WIDTH)
-                rows[(long long)r * SIZE + k] = lane < behind ? before : moved;
-            before = moved;
-        }}
-    }}
-}}
-"""
+
+def _waiting_place(k: Integer, a: Word, b: Word, c: Word, d: Word) -> Integer:
+    """Where scalar k of 32 waits: what byte k of the numbers says."""
+    word = a if k < 8 else b if k < 16 else c if k < 24 else d
+    return Integer(shifted(word, k % 8 * 8) & 255)
+
+
+@routine
+def flush(
+    rows: Array[Scalar],
+    window: Array[Scalar],
+    count: Integer,
+    lane: Integer,
+    a: Word,
+    b: Word,
+    c: Word,
+    d: Word,
+    width: Static[int],
+    size: Static[int],
+    row: Static[int],
+) -> None:
+    """A warp writes `width` neighbouring scalars of each of its rows, which are `size` long, from `window`, where `row`
+    scalars belong to each lane. As many lanes as the next power of two share a row."""
+    lanes = 1 << (width - 1).bit_length()
+    r, k = lane // lanes, lane % lanes
+    source, to = window + r * row + _waiting_place(k, a, b, c, d), rows + r * size + k
+    for first in unrolled(0, WARP, WARP // lanes, times=8):
+        if first + r < count and k < width:
+            to[Word(first) * size] = source[first * row]
+
+
+@routine
+def flush_lines(
+    rows: Array[Scalar],
+    window: Array[Scalar],
+    count: Integer,
+    lane: Integer,
+    width: Static[int],
+    size: Static[int],
+    row: Static[int],
+    start: Static[int],
+    line: Static[int],
+    words: Static[tuple[int, ...]],
+) -> None:
+    """The same for many scalars of rows whose length is no multiple of a sector: lanes write lines of memory, which
+    begin elsewhere in each row. Scalars are read as they are, and each goes as many lanes on as its row begins behind a
+    line.
+
+    `start`: of the scalars in their rows; `line`: scalars of a line; `words`: the numbers for each 32 of them.
+    """
+    chunks = len(words) // 4
+    places = [_waiting_place(lane, *words[4 * j : 4 * j + 4]) for j in range(chunks)]
+    for r in unrolled(count, times=2):
+        behind = (start + r * size) % line
+        other = (lane - behind) & (WARP - 1)
+        before: Scalar = 0.0
+        for j in range(chunks + 1):
+            moved = from_lane(window[r * row + places[j]], other) if j < chunks else 0.0
+            k = WARP * j + lane - behind
+            if 0 <= k < width:
+                rows[Word(r) * size + k] = before if lane < behind else moved
+            before = moved
+
 
 _Place = tuple[int, int]
 """Which output, and which of its scalars."""
@@ -275,12 +290,13 @@ class Window:
         return self.slots[self._ports[id(port)], k]
 
     def statements(
-        self, dialect: Dialect, inputs: Mapping[int, str], rows: Mapping[int, str], row: int
+        self, dialect: Dialect, functions: Functions, inputs: Mapping[int, str], rows: Mapping[int, str], row: int
     ) -> dict[int, list[str]]:
         """What stands behind nodes, or at the beginning (`BEGINNING`).
 
         Args:
             dialect: how numbers are spelt.
+            functions: what is called.
             inputs: expressions for nodes that are inputs.
             rows: pointers to the first row of the warp, by the `id` of an output.
             row: scalars of the window from one lane to the next.
@@ -293,21 +309,26 @@ class Window:
                 value = inputs[int(port.scalars[k])] if number is None else dialect.number(number)
                 lines.append(f"mine[{self.slot(port, k)}] = {value};")
             lines.append("__syncwarp();")
-            lines += [line for run in batch.runs for line in self._flushes(run, rows[id(run.port)], row)]
+            lines += [line for run in batch.runs for line in self._flushes(functions, run, rows[id(run.port)], row)]
             lines.append("__syncwarp();")
         return found
 
-    def _flushes(self, run: Run, rows: str, row: int) -> Iterator[str]:
+    def _flushes(self, functions: Functions, run: Run, rows: str, row: int) -> Iterator[str]:
         """Statements that write a run."""
         size, width = run.port.size, len(run.slots)
+        known: dict[str, Any] = {"read": ("window",), "alone": ("rows",), "size": size, "row": row}
         if width >= _MANY and size * self._itemsize % _SECTOR_BYTES:
-            sizes = f"{width}, {size}, {row}, {run.start}"
-            yield f"robodyn_flush_lines<{sizes}, {_packed(run.slots)}>({rows} + {run.start}, window, count, lane);"
+            words = [word for first in range(0, width, WARP) for word in _packed(run.slots[first : first + WARP])]
+            line = functions.name(
+                flush_lines, **known, width=width, start=run.start, line=self._length, words=tuple(words)
+            )
+            yield f"{line}({rows} + {run.start}, window, count, lane);"
             return
         for first in range(0, width, WARP):
             slots = run.slots[first : first + WARP]
-            place = f"{rows} + {run.start + first}"
-            yield f"robodyn_flush<{len(slots)}, {size}, {row}>({place}, window, count, lane, {_packed(slots)});"
+            where = ", ".join(f"{word:#x}ll" for word in _packed(slots))
+            name = functions.name(flush, **known, width=len(slots))
+            yield f"{name}({rows} + {run.start + first}, window, count, lane, {where});"
 
 
 def _times(port: Port, at: Mapping[int, int]) -> list[int]:
@@ -324,7 +345,6 @@ def _times(port: Port, at: Mapping[int, int]) -> list[int]:
     return times
 
 
-def _packed(slots: Sequence[int]) -> str:
-    """Numbers that hold them a byte each."""
-    words = (slots[start : start + _PACKED] for start in range(0, len(slots), _PACKED))
-    return ", ".join(f"{int.from_bytes(bytes(word), 'little'):#x}ull" for word in words)
+def _packed(slots: Sequence[int]) -> list[int]:
+    """Four words that hold the places of 32 scalars at most, a byte each."""
+    return [int(word) for word in np.frombuffer(bytes(slots).ljust(WARP, b"\0"), "<i8")]

@@ -15,6 +15,30 @@ from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_o
 from robodyn.engines.gpu.source import SCALARS, KernelSource
 
 
+class Functions:
+    """Functions that the printed text of a kernel calls: each is there once for what is known of its parameters.
+
+    Args:
+        scalar: CUDA's name of what is a Scalar there.
+        kernel: what their names begin with.
+    """
+
+    def __init__(self, scalar: str, kernel: str) -> None:
+        self._module = Module({"Scalar": Number(scalar)}, device=True, prefix=f"{kernel}_")
+        self._names: dict[object, str] = {}
+
+    def name(self, routine: Routine[..., None], read: Sequence[str], alone: Sequence[str] = (), **known: Any) -> str:
+        """What a function is called; the rest is as in `Module.export`."""
+        key = routine, *known.values()
+        if key not in self._names:
+            self._names[key] = self._module.export(routine, None, read, alone, **known)
+        return self._names[key]
+
+    def text(self) -> str:
+        """All of them."""
+        return self._module.text()
+
+
 def several(count: int) -> tuple[object, ...]:
     """How many a parameter `tuple[T, ...]` has."""
     return (MISSING,) * count
