@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Direct, Elimination, Products, Sized, Solve, Stage, Traceable
+from robodyn.chains import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
 from robodyn.codegen.loops.cuda_reads import SharedRead
 from robodyn.codegen.loops.gpu import barrier, block, blocks, shared, thread
 from robodyn.codegen.loops.language import Array, Integer, Scalar, Static, Word, local, routine
