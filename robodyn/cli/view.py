@@ -26,8 +26,8 @@ def view(model: Model, q: str | None, package_dirs: Sequence[str], port: int, br
             shown.save_html(path)
             print(f"wrote {printable(str(path))}")
             return
-        print(f"{printable(model.name)} is at {shown.url}, for this machine alone; Ctrl-C ends it", flush=True)
-        if browser:
-            webbrowser.open(shown.url)
         with contextlib.suppress(KeyboardInterrupt):
+            print(f"{printable(model.name)} is at {shown.url}, for this machine alone; Ctrl-C ends it", flush=True)
+            if browser:
+                webbrowser.open(shown.url)
             shown.wait()
