@@ -1,7 +1,7 @@
 """What code generation and the engines are tuned by: sizes, times and limits that trade one speed for another.
 
 None of them changes what is computed but by roundings. Formats, limits of hardware and of safety stand where they are
-used.
+used, and so does what kernels for GPUs, and the order of scans on them, are tuned by.
 """
 
 from __future__ import annotations
