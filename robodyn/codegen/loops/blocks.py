@@ -96,7 +96,13 @@ I1, I8, I32, I64 = (Number(name) for name in ("i1", "i8", "i32", "i64"))
 ADDRESS = Pointer()
 
 
-class Value:
+class Unknown:
+    """What is known only when a function runs."""
+
+    __slots__ = ()
+
+
+class Value(Unknown):
     """A value of a function: the result of an operation, a parameter of a block, or a constant."""
 
     __slots__ = ("_key", "constant", "name", "type")
@@ -114,6 +120,14 @@ class Value:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+
+def loaded_type(at: Value) -> Number | Pointer:
+    """The type of a value that is stored at an address."""
+    assert isinstance(at.type, Pointer)
+    to = at.type.to
+    assert isinstance(to, (Number, Pointer)), f"nothing is stored as {to}"
+    return to.value if isinstance(to, Number) else to
 
 
 class Operation:

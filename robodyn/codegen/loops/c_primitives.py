@@ -152,7 +152,7 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "unsigned_less": _unsigned("<"),
     "shifted": _unsigned(">>"),
     "leading_zeros": _leading_zeros,
-    "chosen": lambda writer, test, a, b: writer.choice(test, a, b),
+    "chosen": lambda writer, test, a, b: writer.select(test, a, b),
     "call": _call,
     "load_atomic": _load_atomic,
     "store_atomic": _store_atomic,

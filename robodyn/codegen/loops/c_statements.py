@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from robodyn.codegen.loops.blocks import I32, I64, Number, Pointer
-from robodyn.codegen.loops.c_expressions import BINARY, Expressions
-from robodyn.codegen.loops.c_terms import WORDS, Term, c_type, rebuilt
-from robodyn.codegen.loops.gpu import rolled, unrolled
+from robodyn.codegen.loops.c_expressions import SIGNS, Expressions
+from robodyn.codegen.loops.c_terms import WORDS, Term, c_type
+from robodyn.codegen.loops.gpu import unrolled
 from robodyn.codegen.loops.live import live_in
-from robodyn.codegen.loops.source import MISSING, Source, is_static, type_named
+from robodyn.codegen.loops.source import MISSING, Source, type_named
+from robodyn.codegen.loops.walk import BINARY, copied, rebuilt
 from robodyn.records import dataclass
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ class Writer(Expressions):
         self.lines: list[str] = []
         self.depth = 1
         self._names: Counter[str] = Counter()
-        self._ended = ""
-        """Whether what follows is behind a return, break or continue; and which."""
         self._repeats: list[int | None] = []
         """Of loops around: the depth of those that are repeated, None of those of C."""
         self._returned: Any = None
@@ -50,7 +49,7 @@ class Writer(Expressions):
 
     def write(self, body: Sequence[ast.stmt]) -> None:
         """Print the whole function."""
-        self._statements(body)
+        self.statements(body)
         self.lines = [line for line in self.lines if line]
 
     def results(self) -> Term | tuple[Term, ...] | None:
@@ -65,7 +64,7 @@ class Writer(Expressions):
         return self._result(wanted, self._returned, "")
 
     def _result(self, annotation: ast.expr, returned: Any, name: str) -> Term:
-        kind = type_named(annotation, self.source, self.module.types)
+        kind = type_named(annotation, self.source, self.types)
         assert isinstance(kind, (Number, Pointer))
         return Term(name, kind, read=isinstance(returned, Term) and returned.read)
 
@@ -86,9 +85,9 @@ class Writer(Expressions):
         self.put(f"{head} {{")
         self.depth += 1
         before = self.variables
-        self.variables = _copied(before)
+        self.variables = copied(before)
         yield
-        self.variables, self._ended = before, ""
+        self.variables, self.ended = before, ""
         self.depth -= 1
         self.put("}")
 
@@ -100,20 +99,8 @@ class Writer(Expressions):
 
     # Statements.
 
-    def _statements(self, body: Iterable[ast.stmt]) -> None:
-        for each in body:
-            if self._ended:
-                return
-            method = getattr(self, f"_{type(each).__name__.lower()}", None)
-            if method is None:
-                self.refuse(each, "no such statement here")
-            method(each)
-
-    def _pass(self, node: ast.Pass) -> None:
-        pass
-
-    def _expr(self, node: ast.Expr) -> None:
-        value = None if isinstance(node.value, ast.Constant) else self.evaluate(node.value)
+    def effect(self, value: Any) -> None:
+        """An expression that is a statement."""
         if isinstance(value, Term):
             self.put(f"{value.text};")
 
@@ -131,46 +118,32 @@ class Writer(Expressions):
         self._hint = target.id if isinstance(target, ast.Name) else "room"
         return self.evaluate(node)
 
-    def _annassign(self, node: ast.AnnAssign) -> None:
-        assert node.value is not None and isinstance(node.target, ast.Name)
-        value = self.evaluate(node.value)
-        if not is_static(node.annotation):
-            kind = type_named(node.annotation, self.source, self.module.types)
-            assert isinstance(kind, (Number, Pointer))
-            value = self.typed(value, kind)
-            value = Term(value.text, kind, value.level, value.read)
-        self.store(node.target, value)
-
     def _augassign(self, node: ast.AugAssign) -> None:
         held, value = self.evaluate(node.target), self.evaluate(node.value)
         if isinstance(held, Term) and isinstance(held.type, Number) and not held.fixed:
-            self.put(f"{held.text} {BINARY[type(node.op)][0]}= {self.typed(value, held.type).text};")
+            self.put(f"{held.text} {SIGNS[BINARY[type(node.op)][0]][0]}= {self.typed(value, held.type).text};")
         else:
-            self.store(node.target, self.binary(node, node.op, held, value))
+            self.store(node.target, self.binary(node.op, held, value))
 
-    def store(self, target: ast.expr, value: Any) -> None:
-        """Give a value to a variable, or memory."""
-        match target:
-            case ast.Name(id=name):
-                self._bind(name, value)
-            case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                values = list(value)
-                for k, one in enumerate(values):
-                    values[k] = self._variable("value", one) if self._changes(targets[:k], one) else one
-                for each, one in zip(targets, values, strict=True):
-                    self.store(each, one)
-            case ast.Subscript(value=of, slice=index):
-                container, k = self.evaluate(of), self.evaluate(index)
-                if isinstance(container, list):
-                    container[k] = self._assigned(f"{ast.unparse(of)}_{k}", container[k], value)
-                    return
-                place = self._entry(container, k)
-                self.put(f"{place.text} = {self.typed(value, place.type).text};")
-            case ast.Attribute(value=of, attr=name):
-                place = self.field(self.evaluate(of), name)
-                self.put(f"{place.text} = {self.typed(value, place.type).text};")
-            case _:
-                self.refuse(target, "no such target")
+    def bind_entry(self, of: list[Any], k: Any, value: Any, name: ast.expr) -> None:
+        """Give a value to an entry of a list."""
+        of[k] = self._assigned(f"{ast.unparse(name)}_{k}", of[k], value)
+
+    def store_entry(self, of: Any, k: Any, value: Any) -> None:
+        """Store the k-th value from an address on."""
+        self._store_at(self.entry(of, k), value)
+
+    def store_field(self, of: Any, name: str, value: Any) -> None:
+        """Store a field of the structure at an address."""
+        self._store_at(self.field(of, name), value)
+
+    def _store_at(self, place: Term, value: Any) -> None:
+        self.put(f"{place.text} = {self.typed(value, place.type).text};")
+
+    def parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
+        """Values for several targets; those that change with the targets before are kept first."""
+        pairs = enumerate(values)
+        return [self._variable("value", one) if self._changes(targets[:k], one) else one for k, one in pairs]
 
     def _changes(self, targets: Sequence[ast.expr], value: Any) -> bool:
         """Whether assigning the targets may change what a value says."""
@@ -181,7 +154,8 @@ class Writer(Expressions):
         reads = not re.fullmatch(r"\w+", value.text)  # memory, perhaps
         return bool(changed & set(re.findall(r"\w+", value.text))) or (reads and len(names) < len(targets))
 
-    def _bind(self, name: str, value: Any) -> None:
+    def bind(self, name: str, value: Any) -> None:
+        """Give a value to a variable."""
         held = self.variables.get(name, MISSING)
         if isinstance(held, _Slot) and held.term is None:
             kind = value.type if isinstance(value, Term) else self.own_type(value)
@@ -237,16 +211,16 @@ class Writer(Expressions):
     def _return(self, node: ast.Return) -> None:
         value = None if node.value is None else self.evaluate(node.value)
         if isinstance(value, tuple):
-            texts = [each.text if isinstance(each, Term) else self._literal(each, I64) for each in value]
+            texts = [each.text if isinstance(each, Term) else self.literal(each, I64) for each in value]
             inner = f"{{{', '.join(texts)}}}"
             self.put(f"return {inner};" if self.module.device else f"return ({self.name}_result){inner};")
         elif value is None:
             self.put("return;")
         else:
             assert self.source.returns is not None
-            kind = type_named(self.source.returns, self.source, self.module.types)
+            kind = type_named(self.source.returns, self.source, self.types)
             self.put(f"return {self.typed(value, kind).text};")
-        self._returned, self._ended = value, "return"
+        self._returned, self.ended = value, "return"
 
     def _break(self, node: ast.Break) -> None:
         self._leave(node, "break")
@@ -258,78 +232,67 @@ class Writer(Expressions):
         if self._repeats[-1] is None:
             self.put(f"{how};")
         elif self._repeats[-1] != self.depth:
-            self.refuse(node, "leaves a loop that is repeated, where that is not known")
-        self._ended = how
+            self.refuse("leaves a loop that is repeated, where that is not known")
+        self.ended = how
 
     def _if(self, node: ast.If) -> None:
         test = self.evaluate(node.test)
         if not isinstance(test, Term):
-            self._statements(node.body if test else node.orelse)
+            self.statements(node.body if test else node.orelse)
             return
         slots, missing, ended = self._settle(node), set[str](), True
         for head, body in ((f"if ({test.text})", node.body), ("else", node.orelse)):
             if body:
                 with self._block(head):
-                    self._statements(body)
-                    here, missed = self._ended, {each.name for each in slots if self.variables[each.name] is each}
+                    self.statements(body)
+                    here, missed = self.ended, {each.name for each in slots if self.variables[each.name] is each}
             else:
                 here, missed = "", {each.name for each in slots}
             ended = ended and bool(here)
             missing |= set() if here else missed
         self._forget(missing)
-        self._ended = "both" if ended else ""
+        self.ended = "both" if ended else ""
 
     def _forget(self, names: Iterable[str]) -> None:
         """Variables that have no value on every way."""
         for name in names:
             self.variables.pop(name)
 
-    def _while(self, node: ast.While) -> None:
-        forever = isinstance(node.test, ast.Constant) and node.test.value is True
-        while not forever:
-            test = self.evaluate(node.test)
-            if isinstance(test, Term):
-                break
-            if not test:
-                return
-            self._statements(node.body)  # a loop over what is known
-        slots = self._settle(node)
-        self._round(node, "for (;;)" if forever else f"while ({self.evaluate(node.test).text})")
+    def test(self, node: ast.expr) -> bool | None:
+        """What a test is; None if that is unknown."""
+        found = self.evaluate(node)
+        return None if isinstance(found, Term) else bool(found)
+
+    def loop(self, node: ast.While) -> None:
+        """A `while` whose test is unknown, or True."""
+        slots, test = self._settle(node), self.evaluate(node.test)
+        forever = not isinstance(test, Term)
+        self._round(node, "for (;;)" if forever else f"while ({test.text})")
         self._forget(each.name for each in slots if not forever or each.term is None)
 
     def _round(self, node: ast.For | ast.While, head: str) -> None:
         self._repeats.append(None)
         with self._block(head):
-            self._statements(node.body)
+            self.statements(node.body)
         self._repeats.pop()
 
-    def _for(self, node: ast.For) -> None:
-        inner: ast.expr = node.iter
-        backwards = isinstance(inner, ast.Call) and self.evaluate(inner.func) is reversed
-        if backwards and isinstance(inner, ast.Call):
-            (inner,) = inner.args
-        function = self.evaluate(inner.func) if isinstance(inner, ast.Call) else None
-        if isinstance(inner, ast.Call) and function in (range, rolled, unrolled):
-            bounds = [self.evaluate(each) for each in inner.args]
-            if function is not range or any(isinstance(each, Term) for each in bounds):
-                first, end, step = (*([0] if len(bounds) == 1 else []), *bounds, 1)[:3]
-                unroll = {unrolled: "#pragma unroll", rolled: "#pragma unroll 1"}.get(function, "")
-                self._counted(node, first, end, step, backwards, unroll)
-                return
+    def repeated(self, node: ast.For, items: Iterable[Any]) -> None:
+        """A loop over what is known."""
         self._repeats.append(self.depth)
-        for item in list(self.evaluate(node.iter)):
+        for item in list(items):
             self.store(node.target, item)
-            self._statements(node.body)
-            how, self._ended = self._ended, "" if self._ended in ("break", "continue") else self._ended
+            self.statements(node.body)
+            how, self.ended = self.ended, "" if self.ended in ("break", "continue") else self.ended
             if how not in ("", "continue"):
                 break
         self._repeats.pop()
 
-    def _counted(self, node: ast.For, first: Any, end: Any, step: Any, backwards: bool, unroll: str) -> None:
+    def counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
+        """A loop over a range."""
         assert isinstance(node.target, ast.Name)
-        changed = self.live.changed(node)
-        if node.target.id in changed:
-            self.refuse(node, "changes what it counts")
+        (first, end, step), name, changed = bounds, node.target.id, self.live.changed(node)
+        if name in changed:
+            self.refuse("changes what it counts")
         kinds = {each.number.size for each in (first, end) if isinstance(each, Term)}
         kind = I64 if kinds and max(kinds) == 8 else I32
         slots = self._settle(node)
@@ -337,21 +300,21 @@ class Writer(Expressions):
         step = self._kept(step, changed)
         if backwards:
             assert one
-            from_, test = self.binary(node, ast.Sub(), end, 1), f">= {self._kept(first, changed).at(11)}"
+            from_, test = self.binary(ast.Sub(), end, 1), f">= {self._kept(first, changed).at(11)}"
         else:
             from_, test = first, f"< {self._kept(end, changed).at(11)}"
-        text = self.new(node.target.id)
+        text = self.new(name)
         more = f"{text}{'--' if backwards else '++'}" if one else f"{text} += {self.typed(step, kind).text}"
         begin = f"{c_type(kind)} {text} = {self.typed(from_, kind).text}"
-        hidden = self.variables.get(node.target.id, MISSING)
-        self.variables[node.target.id] = Term(text, kind)
-        if unroll and self.module.device:
-            self.put(unroll)
+        hidden = self.variables.get(name, MISSING)
+        self.variables[name] = Term(text, kind)
+        if how is not range and self.module.device:
+            self.put("#pragma unroll" if how is unrolled else "#pragma unroll 1")
         self._round(node, f"for ({begin}; {text} {test}; {more})")
-        self.variables.pop(node.target.id)
+        self.variables.pop(name)
         self._forget(each.name for each in slots)
         if hidden is not MISSING:
-            self.variables[node.target.id] = hidden
+            self.variables[name] = hidden
 
     def _kept(self, value: Any, changed: set[str]) -> Term:
         """A bound of a loop, which stays what it was."""
@@ -360,6 +323,12 @@ class Writer(Expressions):
         names = {one.text for name in changed if isinstance(one := self.held(name), Term)}
         plain = not re.search(r"\[|->|\w\(", value.text)  # neither memory nor calls
         return value if plain and not names & set(re.findall(r"\w+", value.text)) else self._variable("end", value)
+
+    def _name(self, node: ast.Name) -> Any:
+        held = self.variables.get(node.id)
+        if not isinstance(held, _Slot):
+            return super()._name(node)
+        return held.term or self.refuse(f"{node.id} has no value on every way here")
 
     def held(self, name: str) -> Any:
         """What a variable has."""
@@ -375,9 +344,3 @@ def _fits(held: Term, value: Any) -> bool:
     if isinstance(held.type, Pointer) or isinstance(value.type, Pointer):
         return held.type == value.type and held.read >= value.read
     return held.number.size >= value.number.size and held.number.real == value.number.real
-
-
-def _copied(variable: Any) -> Any:
-    if isinstance(variable, dict):
-        return {name: _copied(each) for name, each in variable.items()}
-    return [_copied(each) for each in variable] if isinstance(variable, list) else variable

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from robodyn.codegen.loops.blocks import Number, Pointer, Struct, Type
+from robodyn.codegen.loops.blocks import Number, Pointer, Struct, Type, Unknown
+from robodyn.codegen.loops.language import Operator
 
 ATOM, PREFIX, AND, OR, CHOICE = 15, 14, 5, 4, 3
 _SCALARS = {"i1": "bool", "i8": "signed char", "i32": "int", "i64": "long long", "float": "float", "double": "double"}
@@ -32,7 +33,7 @@ def c_type(kind: Type | None, read: bool = False) -> str:
     return _SCALARS[kind.scalar]
 
 
-class Term:
+class Term(Unknown):
     """An expression of C: its text, its type, how tightly it binds; `read`: an address of what is only read; `fixed`: a
     name that cannot be assigned, such as an array's; `unsigned`: the text without the sign that it never has."""
 
@@ -67,15 +68,17 @@ class Term:
         return self.type.to
 
 
-class Printed:
+class Printed(Operator):
     """A function that is printed by other means: its name, the text that it needs before it, and its result's type."""
 
     name = needs = ""
     result: Number | None = None
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Run it as Python."""
-        raise NotImplementedError
+    def read(self, reader: Any, *arguments: Any, **named: Any) -> Term:
+        """Call it."""
+        key = "printed", self, *((each.type, each.read) if isinstance(each, Term) else each for each in arguments)
+        name = reader.module.printed(key, self, arguments)
+        return Term(f"{name}({', '.join(each.text for each in arguments if isinstance(each, Term))})", self.result)
 
     def definition(self, name: str, arguments: Sequence[Term | Any]) -> str:
         """The function of C for such arguments, of which those that are known are not passed."""
@@ -92,8 +95,3 @@ def has_terms(value: Any) -> bool:
     if isinstance(value, dict):
         return has_terms(list(value.values()))
     return any(map(has_terms, value)) if isinstance(value, (list, tuple)) else isinstance(value, Term)
-
-
-def rebuilt(like: Any, items: Iterable[Any]) -> Any:
-    """A list or a tuple like another one, of other items."""
-    return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)

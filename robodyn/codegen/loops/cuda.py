@@ -1,9 +1,7 @@
 """Modules of functions in C, and in CUDA C++.
 
-A second reader of the same functions: it prints their statements as statements of C, so that loops and tests stay what
-they are. As in `reader`, what is known is computed at once: an `if` whose test is known leaves one of its branches, and
-a loop over what is known is repeated. Python's variables live as long as the function, those of C as long as a block:
-what is read after a block is declared before it.
+Statements become statements of C, so that loops and tests stay what they are. Python's variables live as long as the
+function, those of C as long as a block: what is read after a block is declared before it.
 
 Every function that is called becomes a function of C, for each set of known parameters and of types once; compilers put
 it where it is called.

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias, TypeGuard
 
 Block: TypeAlias = ast.If | ast.For | ast.While
 
 
-def changed_names(body: Iterable[ast.AST], entries: bool = True) -> set[str]:
-    """Names that statements assign; `entries`: also those of which they set an entry, as those of lists."""
-    found = set()
+@cache
+def changed_names(body: tuple[ast.AST, ...], entries: bool = True) -> tuple[str, ...]:
+    """Names that statements assign; `entries`: then those of which they set an entry, as those of lists."""
+    stored, entered = dict[str, None](), dict[str, None]()
     for part in body:
         own = _own_names(part)
         for each in ast.walk(part):
             if isinstance(each, (ast.Name, ast.Subscript)) and isinstance(each.ctx, ast.Store) and each not in own:
                 inner: ast.expr = each
-                while entries and isinstance(inner, ast.Subscript):
+                while isinstance(inner, ast.Subscript):
                     inner = inner.value
                 if isinstance(inner, ast.Name):
-                    found.add(inner.id)
-    return found
+                    (stored if inner is each else entered)[inner.id] = None
+    return tuple({**stored, **entered} if entries else stored)
 
 
 def _own_names(part: ast.AST) -> set[ast.AST]:
@@ -44,7 +45,6 @@ class Live:
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self._later: dict[ast.stmt, set[str]] = {}
-        self._changed: dict[tuple[ast.stmt, bool], set[str]] = {}
         self._loops: list[tuple[set[str], set[str]]] = []
         self._block(body, set())
 
@@ -54,9 +54,7 @@ class Live:
 
     def changed(self, node: Block, entries: bool = True) -> set[str]:
         """`changed_names` of what is in the statement."""
-        if (node, entries) not in self._changed:
-            self._changed[node, entries] = changed_names([*node.body, *node.orelse], entries)
-        return self._changed[node, entries]
+        return set(changed_names((*node.body, *node.orelse), entries))
 
     def _block(self, body: Sequence[ast.stmt], out: set[str]) -> set[str]:
         for each in reversed(body):
@@ -70,7 +68,7 @@ class Live:
                 return _read(node.test) | self._block(node.body, out) | self._block(node.orelse, out)
             case ast.For() | ast.While():
                 head = out | _read(node.test if isinstance(node, ast.While) else None)
-                targets = changed_names([node.target]) if isinstance(node, ast.For) else set()
+                targets = set(changed_names((node.target,)) if isinstance(node, ast.For) else ())
                 for _ in range(2):  # what the first round needs the last one has left
                     self._loops.append((out, head))
                     head = head | (self._block(node.body, head) - targets)
@@ -89,7 +87,7 @@ class Live:
             case ast.AnnAssign(target=ast.Name(id=name), value=value):
                 return (out - {name}) | _read(value)
             case ast.AugAssign():
-                return out | _read(node.value) | _read(node.target) | changed_names([node.target])
+                return out | _read(node.value) | _read(node.target) | set(changed_names((node.target,)))
         return out | _read(node)
 
 

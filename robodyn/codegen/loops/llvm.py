@@ -20,7 +20,6 @@ from robodyn.codegen.loops.blocks import (
     simplify,
 )
 from robodyn.codegen.loops.language import Routine
-from robodyn.codegen.loops.primitives import PRIMITIVE_READERS
 from robodyn.codegen.loops.reader import Callees, Reader
 from robodyn.codegen.loops.source import Source, source_of, value_type
 
@@ -112,7 +111,7 @@ class Module(Callees):
                     assert annotation is not None
                     kind = value_type(annotation, source, self.types)
                     found.parameters.append(Value(kind, f"a.{parameter}"))
-            Reader(found, self.types, self, PRIMITIVE_READERS).read(source, known, found.parameters)
+            Reader(found, self.types, self).read(source, known, found.parameters)
             simplify(found)
             self._texts.append(_Printer(found, self).text())
         return self._functions[key]

@@ -12,10 +12,10 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from robodyn.cached import cached_property
 from robodyn.codegen.loops.blocks import Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.language import OWN, struct_of
 from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
 
 
 class _Missing:
@@ -26,21 +26,6 @@ class _Missing:
 
 
 MISSING = _Missing()
-
-
-@dataclass(frozen=True)
-class Source:
-    """A function's parameters, their annotations, its result's, its statements, and what names mean in it."""
-
-    parameters: tuple[tuple[str, ast.expr | None], ...]
-    returns: ast.expr | None
-    body: tuple[ast.stmt, ...]
-    names: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-
-    def meaning(self, name: str) -> Any:
-        """What a name stands for where the function is written."""
-        return self.names.get(name, MISSING)
 
 
 class _Names(dict[str, Any]):
@@ -55,11 +40,6 @@ class _Names(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         return self._around[name] if name in self._around else self._python.get(name, MISSING)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As of a dictionary, the module's names as well."""
-        found = self[name]
-        return default if found is MISSING else found
 
 
 def function_text(function: FunctionType) -> str:
@@ -77,24 +57,40 @@ def function_text(function: FunctionType) -> str:
     return "".join(lines)
 
 
+class Source:
+    """A function's parameters, their annotations, its result's, its statements, and what names mean where it is
+    written."""
+
+    def __init__(self, function: FunctionType) -> None:
+        (tree,) = ast.parse(textwrap.dedent(function_text(function))).body
+        assert isinstance(tree, ast.FunctionDef)
+        positional = [*tree.args.posonlyargs, *tree.args.args]
+        own = function.__defaults__ or ()
+        defaults = zip(positional[len(positional) - len(own) :], own, strict=True)
+        self.parameters = [(each.arg, each.annotation) for each in (*positional, *tree.args.kwonlyargs)]
+        self.returns, self.body, self.names = tree.returns, tuple(tree.body), _Names(function)
+        self.defaults = {**{each.arg: value for each, value in defaults}, **(function.__kwdefaults__ or {})}
+        self._kinds: tuple[object, list[tuple[str, Number | Pointer]]] = None, []
+
+    def kinds(self, types: Mapping[str, Type]) -> list[tuple[str, Number | Pointer]]:
+        """Parameters that need not be known, and their types; kept, as calls of one module ask for the same."""
+        if self._kinds[0] is not types:
+            unknown = [(name, each) for name, each in self.parameters if each is not None and not is_static(each)]
+            self._kinds = types, [(name, value_type(each, self, types)) for name, each in unknown]
+        return self._kinds[1]
+
+    @cached_property
+    def straight(self) -> bool:
+        """Whether the only `return` is the last statement."""
+        *body, last = self.body
+        inner = (each for part in body for each in ast.walk(part))
+        return isinstance(last, ast.Return) and not any(isinstance(each, ast.Return) for each in inner)
+
+
 @cache
 def source_of(function: FunctionType) -> Source:
     """What a function says."""
-    (tree,) = ast.parse(textwrap.dedent(function_text(function))).body
-    assert isinstance(tree, ast.FunctionDef)
-    arguments = tree.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    own = function.__defaults__ or ()
-    return Source(
-        tuple((each.arg, each.annotation) for each in (*positional, *arguments.kwonlyargs)),
-        tree.returns,
-        tuple(tree.body),
-        _Names(function),
-        {
-            **{each.arg: value for each, value in zip(positional[len(positional) - len(own) :], own, strict=True)},
-            **(function.__kwdefaults__ or {}),
-        },
-    )
+    return Source(function)
 
 
 def is_static(annotation: ast.expr | None) -> bool:
@@ -127,7 +123,7 @@ def each_part(
     match annotation:
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant()])):
             return tuple(each_part(f"{name}_{k}", inner, source, one, change) for k, one in enumerate(value))
-        case ast.Name(id=kind) if isinstance(group := source.meaning(kind), type) and issubclass(group, tuple):
+        case ast.Name(id=kind) if isinstance(group := source.names[kind], type) and issubclass(group, tuple):
             kinds = _field_kinds(group)
             values = value if isinstance(value, tuple) else [value] * len(kinds)
             pairs = zip(kinds.items(), values, strict=True)
@@ -148,8 +144,8 @@ def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Typ
             return types[name]
         case ast.Name(id=name) if name in OWN:
             return OWN[name]
-        case ast.Name(id=name) if _is_structure(source.meaning(name)):
-            return struct_of(source.meaning(name))
+        case ast.Name(id=name) if _is_structure(source.names[name]):
+            return struct_of(source.names[name])
         case ast.BinOp(left=inner, op=ast.BitOr(), right=ast.Constant(value=None)):
             return type_named(inner, source, types)
         case ast.Subscript(value=ast.Name(id="Array"), slice=inner):

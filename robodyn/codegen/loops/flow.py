@@ -1,0 +1,453 @@
+"""Statements as blocks in static single assignment form.
+
+Variables are in that form from the beginning (Braun et al. 2013, "Simple and Efficient Construction of Static Single
+Assignment Form", for structured programs): where paths meet, what differs becomes a parameter of the block. Values may
+stand in lists, of which each entry is a variable then, as registers are: `sums[r][c] = ...`.
+
+Loops test before their first round and at the end of each one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from robodyn.codegen.loops.blocks import (
+    ADDRESS,
+    I1,
+    I64,
+    Block,
+    Edge,
+    End,
+    Function,
+    Number,
+    Operation,
+    Pointer,
+    Type,
+    Value,
+)
+from robodyn.codegen.loops.live import changed_names
+from robodyn.codegen.loops.source import MISSING, Source
+from robodyn.codegen.loops.walk import Variables, Walk, copied
+
+Paths: TypeAlias = list[tuple[Edge, Any]]
+"""Jumps that have no arguments yet, and what variables, or a result, are there."""
+
+
+class _UnknownError(Exception):
+    """What was asked for takes operations."""
+
+
+class Flow(Walk):
+    """Makes the blocks of a function.
+
+    Args:
+        function: what to fill.
+        types: what names of types stand for.
+    """
+
+    typed: Callable[[Any, Any], Value]
+
+    def __init__(self, function: Function, types: Mapping[str, Type]) -> None:
+        super().__init__(types, function.name)
+        self.function = function
+        self.loops: list[tuple[Paths, Paths]] = []
+        """Of each loop around, those that leave it, and those to its next round."""
+        self.results: Paths | None = None
+        """Those that leave a function in whose place its statements are; None: the function itself."""
+        self.count = 0
+        self._once: dict[object, Value] = {}
+        self._silent = False
+        """Whether there are to be no operations, as what is asked for may be known."""
+        self.block = self._new_block("entry")
+        function.blocks.append(self.block)
+
+    # Blocks.
+
+    def _new_block(self, name: str) -> Block:
+        self.count += 1
+        return Block(f"{name}{self.count}")
+
+    def _begin(self, block: Block) -> None:
+        self.function.blocks.append(block)
+        self.block, self.ended = block, ""
+
+    def _end(self, end: End) -> None:
+        if self._silent:
+            raise _UnknownError
+        self.block.end, self.ended = end, "left"
+
+    def _jump(self, block: Block | None = None) -> Edge:
+        edge = Edge(block or _NOWHERE, origin=self.block)
+        self._end(End((edge,)))
+        return edge
+
+    def _onward(self) -> Paths:
+        """A jump from here, if statements have not left."""
+        return [] if self.ended else [(self._jump(), self.variables)]
+
+    def value(self, type: Number | Pointer) -> Value:
+        """A new one."""
+        self.count += 1
+        return Value(type, f"v{self.count}")
+
+    def numbers(self) -> Iterator[int]:
+        """Numbers of names that nothing has yet, for "lines"."""
+        while True:
+            self.count += 1
+            yield self.count
+
+    def do(self, code: str, *operands: Value, **facts: Any) -> None:
+        """An operation without a result."""
+        if self._silent:
+            raise _UnknownError
+        self.block.operations.append(Operation(code, operands, None, facts))
+
+    def make(self, type: Number | Pointer, code: str, *operands: Value, **facts: Any) -> Value:
+        """An operation, and its result."""
+        if self._silent:
+            raise _UnknownError
+        self.count += 1
+        result = Value(type, f"v{self.count}")
+        self.block.operations.append(Operation(code, operands, result, facts))
+        return result
+
+    def once(self, key: object, make: Callable[[], Value]) -> Value:
+        """What is computed from parameters where the function begins, without a jump, for all who ask for it."""
+        if key not in self._once:
+            here, self.block = self.block, self.function.blocks[0]
+            self._once[key] = make()
+            self.block = here
+        return self._once[key]
+
+    # Statements.
+
+    def bind(self, name: str, value: Any) -> None:
+        """Give a value to a variable."""
+        self.variables[name] = copied(value) if value.__class__ is list else value
+
+    def bind_entry(self, of: list[Any], k: Any, value: Any, name: ast.expr) -> None:
+        """Give a value to an entry of a list."""
+        of[k] = copied(value)
+
+    def _return(self, node: ast.Return) -> None:
+        result = None if node.value is None else self.evaluate(node.value)
+        if self.results is None:
+            wanted = self.function.result
+            self._end(End(result=None if wanted is None else self.typed(result, wanted)))
+        else:
+            self.results.append((self._jump(), result))
+
+    def _break(self, node: ast.Break) -> None:
+        self.loops[-1][0].append((self._jump(), self.variables))
+
+    def _continue(self, node: ast.Continue) -> None:
+        self.loops[-1][1].append((self._jump(), self.variables))
+
+    def _if(self, node: ast.If) -> None:
+        yes, no, to_yes, to_no = self._new_block("then"), self._new_block("else"), list[Edge](), list[Edge]()
+        known = self._condition(node.test, yes, no, to_yes, to_no)
+        if known is not None:
+            self.statements(node.body if known else node.orelse)
+            return
+        before, ends = self.variables, list[tuple[Edge, Any]]()
+        for block, entered, body in ((yes, to_yes, node.body), (no, to_no, node.orelse)):
+            if entered:
+                self.variables = copied(before)
+                self._begin(block)
+                self.statements(body)
+                ends += self._onward()
+        self._meet("next", ends)
+
+    def loop(self, node: ast.While) -> None:
+        """A loop with a test that is unknown, or True."""
+
+        def test(yes: Block, no: Block) -> list[Edge]:
+            entered, left = list[Edge](), list[Edge]()
+            known = self._condition(node.test, yes, no, entered, left)
+            if known is not None:
+                (entered if known else left).append(self._jump(yes if known else no))
+            return entered
+
+        self._rounds_of(node.body, test)
+
+    def _round(self, target: ast.expr | None, item: Any, body: Sequence[ast.stmt]) -> tuple[Paths, Paths]:
+        """Statements of a loop, once: where they leave it, and where they go on with its next round."""
+        self.loops.append(([], []))
+        if target is not None:
+            self.store(target, item)
+        self.statements(body)
+        return self.loops.pop()
+
+    def repeated(self, node: ast.For, items: Iterable[Any]) -> None:
+        """A loop over what is known."""
+        targets = [name for name in changed_names((node.target,)) if name not in self.variables]
+        breaks: Paths = []
+        for item in list(items):
+            if self.ended:
+                break
+            left, onward = self._round(node.target, item, node.body)
+            breaks += left
+            if onward:
+                self._meet("round", [*onward, *self._onward()])
+        if breaks:
+            self._meet("next", [*breaks, *self._onward()])
+        for name in targets:
+            self.variables.pop(name, None)
+
+    def switch(self, node: ast.For, value: Value, numbers: Sequence[int]) -> None:
+        """Jump to the body for the number that a value is."""
+        blocks = [self._new_block("case") for _ in numbers]
+        self._end(End(tuple(map(Edge, blocks)), test=value, cases=tuple(numbers)))
+        before, ends = self.variables, list[tuple[Edge, Any]]()
+        for case, block in zip(numbers, blocks, strict=True):
+            self.variables = copied(before)
+            self._begin(block)
+            left, onward = self._round(node.target, case, node.body)
+            ends += [*onward, *left, *self._onward()]
+        self._meet("next", ends)
+
+    def counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
+        """A loop over a range, forward or, of steps of one, backwards."""
+        first, end, step = self.typed(bounds[0], I64), self.typed(bounds[1], I64), bounds[2]
+        known_one = not isinstance(step, Value) and step == 1
+        assert isinstance(node.target, ast.Name) and (known_one or not backwards)
+        name, counter = node.target.id, f"{node.target.id} counted"
+        hidden = self.variables.get(name, MISSING)
+        self.variables[counter] = end if backwards else first
+        rounds = 0
+
+        def test(yes: Block, no: Block) -> list[Edge]:
+            nonlocal rounds
+            rounds += 1
+            at = self.variables[counter]
+            if rounds > 1 and not backwards:
+                at = self.variables[counter] = self.make(I64, "add", at, self.typed(step, I64))
+            pair = (at, first) if backwards else (at, end)
+            more = self.make(I1, "compare", *pair, how="gt" if backwards else "lt")
+            edges = Edge(yes), Edge(no)
+            self._end(End(edges, test=more))
+            return [edges[0]]
+
+        def begin() -> None:
+            if backwards:
+                self.variables[counter] = self.make(I64, "sub", self.variables[counter], self.typed(1, I64))
+            self.variables[name] = self.variables[counter]
+
+        self._rounds_of(node.body, test, begin, counter)
+        self.variables.pop(counter, None)
+        if hidden is MISSING:
+            self.variables.pop(name, None)
+
+    def _rounds_of(
+        self,
+        body: list[ast.stmt],
+        test: Callable[[Block, Block], list[Edge]],
+        begin: Callable[[], None] | None = None,
+        counter: str = "",
+    ) -> None:
+        """A loop: `test` ends a block with jumps to the next round, which it gives back, or out."""
+        inside, exits, variables = self._new_block("round"), list[tuple[Edge, Any]](), self.variables
+        stored, names = changed_names(tuple(body), entries=False), changed_names(tuple(body))
+        changed = [each for each in names if each in stored or isinstance(variables.get(each), list)]
+        changed = [each for each in (*changed, counter) if each in variables]
+        before = {name: _mapped(self._as_value, variables[name]) for name in changed}
+        carried = {name: _mapped(lambda value: self.value(value.type), each) for name, each in before.items()}
+        self.variables = {**variables, **before}
+        inside.parameters = [value for each in carried.values() for value in _leaves(each)]
+        for edge in self._tested(test, inside, exits):
+            edge.arguments = [value for name in changed for value in _leaves(before[name])]
+        unchanged = {name: each for name, each in self.variables.items() if name not in carried}
+        frozen = {name: _marks(each) for name, each in unchanged.items() if isinstance(each, list)}
+        self.variables = {**copied(unchanged), **copied(carried)}
+        self._begin(inside)
+        self.loops.append(([], []))
+        if begin is not None:
+            begin()
+        self.statements(body)
+        breaks, continues = self.loops.pop()
+        ends = [*continues, *self._onward()]
+        if ends:
+            self._meet("latch", ends)
+            for name, marks in frozen.items():
+                if _marks(self.variables.get(name)) != marks:
+                    self.refuse(f"changes the list {name} through another name")
+            for edge in self._tested(test, inside, exits):
+                edge.arguments = [
+                    self._carried(value, parameter.type)
+                    for name in changed
+                    for value, parameter in zip(_leaves(self.variables[name]), _leaves(carried[name]), strict=True)
+                ]
+        self._meet("next", [*exits, *breaks])
+
+    def _tested(self, test: Callable[[Block, Block], list[Edge]], inside: Block, exits: Paths) -> list[Edge]:
+        """Run a loop's test; jumps out of the loop are noted."""
+        out, known, last = self._new_block("out"), len(self.function.blocks), self.block
+        entered = test(inside, out)
+        for block in (last, *self.function.blocks[known:]):
+            exits += [(edge, self.variables) for edge in block.end.edges if edge.block is out] if block.end else []
+        return entered
+
+    def _carried(self, value: Any, type: Number | Pointer) -> Value:
+        """A value for the next round."""
+        if not isinstance(value, Value):
+            return self.typed(value, type)
+        same = value.type == type or (isinstance(value.type, Pointer) and isinstance(type, Pointer))
+        assert same, f"{self.name}: a loop changes a variable from {type} to {value.type}"
+        return value
+
+    def _as_value(self, variable: Any) -> Value:
+        return variable if isinstance(variable, Value) else self.typed(variable, None)
+
+    # Where paths meet.
+
+    def _meet(self, name: str, ends: Paths) -> None:
+        """Go on where paths meet; what differs between their variables becomes parameters."""
+        if not ends:
+            return
+        if len(ends) == 1 and (origin := ends[0][0].origin) is not None:
+            origin.end, self.block, self.ended, self.variables = None, origin, "", ends[0][1]
+            return
+        block = self._new_block(name)
+        for edge, _ in ends:
+            edge.block = block
+        first, *rest = (variables for _, variables in ends)
+        merged: Variables = {}
+        for variable, one in first.items():
+            found = one
+            others = [variables.get(variable, MISSING) for variables in rest]
+            for other in others:
+                if other is not one:
+                    found = self._merged(block, ends, [one, *others])
+                    break
+            if found is not MISSING:
+                merged[variable] = found
+        self.variables = merged
+        self._begin(block)
+
+    def _merged(self, block: Block, ends: Paths, each: list[Any]) -> Any:
+        first = each[0]
+        if all(other is first for other in each):
+            return first
+        if any(other is MISSING for other in each):
+            return MISSING
+        if all(isinstance(other, (list, tuple)) for other in each):
+            if len({len(other) for other in each}) > 1:
+                return MISSING
+            return type(first)(self._merged(block, ends, list(entries)) for entries in zip(*each, strict=True))
+        values = [other for other in each if isinstance(other, Value)]
+        if not values:
+            if all(_are_same(other, first) for other in each):
+                return first
+            if not all(isinstance(other, (int, bool)) for other in each):
+                return MISSING
+        kind = values[0].type if values else I1 if isinstance(first, bool) else I64
+        if any(other.type != kind for other in values):
+            if len(values) < len(each) or not all(isinstance(other.type, Pointer) for other in values):
+                return MISSING
+            kind = ADDRESS
+        parameter = self.value(kind)
+        block.parameters.append(parameter)
+        for (edge, _), other in zip(ends, each, strict=True):
+            same = isinstance(other, Value) and isinstance(other.type, Pointer)
+            edge.arguments.append(other if same else self.typed(other, kind))
+        return parameter
+
+    def part(self, source: Source, body: Sequence[ast.stmt], variables: Variables, *, straight: bool) -> Any:
+        """What statements return, in the middle of a function; `straight`: whether the only `return` is the last."""
+        outer = self.variables, self.loops, self.source, self.results
+        results: Paths = []
+        self.variables, self.loops, self.source, self.results = variables, [], source, results
+        if straight:
+            self.statements(body[:-1])
+            value = body[-1].value  # type: ignore[attr-defined]
+            result = None if value is None else self.evaluate(value)
+        else:
+            self.statements(body)
+            if not self.ended:
+                results.append((self._jump(), None))
+            block = self._new_block("returned")
+            for edge, _ in results:
+                edge.block = block
+            result = self._merged(block, results, [each for _, each in results])
+            self._begin(block)
+        self.variables, self.loops, self.source, self.results = outer
+        return result
+
+    # Tests.
+
+    def test(self, node: ast.expr) -> bool | None:
+        """What a test is where that is known without any operation."""
+        before = self.variables, self.loops, self.source, self.results, self.block, self.ended
+        silent, self._silent = self._silent, True
+        try:
+            found = self.evaluate(node)
+        except _UnknownError:
+            return None
+        finally:
+            self._silent = silent
+            self.variables, self.loops, self.source, self.results, self.block, self.ended = before
+        return None if isinstance(found, Value) else bool(found)
+
+    def _condition(self, node: ast.expr, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> bool | None:
+        """Jump to one block or the other, and note the jumps; or what a test is where that is known. `and` and `or`
+        look no further than they need."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            known = self._condition(node.operand, no, yes, left, entered)
+            return None if known is None else not known
+        if not isinstance(node, ast.BoolOp):
+            value = self.evaluate(node)
+            if not isinstance(value, Value):
+                return bool(value)
+            edges = Edge(yes), Edge(no)
+            entered.append(edges[0])
+            left.append(edges[1])
+            self._end(End(edges, test=self.typed(value, I1)))
+            return None
+        conjunction, jumped = isinstance(node.op, ast.And), False
+        for each in node.values:
+            between, on = (yes, entered) if conjunction else (no, left)
+            if each is not node.values[-1]:
+                between, on = self._new_block("between"), []
+            if conjunction:
+                known = self._condition(each, between, no, on, left)
+            else:
+                known = self._condition(each, yes, between, entered, on)
+            if known is None:
+                jumped = True
+                if not on or each is node.values[-1]:
+                    return None
+                self._begin(between)
+            elif known is not conjunction:
+                break
+        if not jumped:
+            return known
+        (entered if known else left).append(self._jump(yes if known else no))
+        return None
+
+
+_NOWHERE = Block("nowhere")
+
+
+def _leaves(variable: Any) -> Iterator[Any]:
+    if isinstance(variable, (list, tuple)):
+        for each in variable:
+            yield from _leaves(each)
+    else:
+        yield variable
+
+
+def _mapped(change: Callable[[Any], Any], variable: Any) -> Any:
+    if isinstance(variable, (list, tuple)):
+        return type(variable)(_mapped(change, each) for each in variable)
+    return change(variable)
+
+
+def _are_same(a: Any, b: Any) -> bool:
+    """Whether two known values are one; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (not isinstance(a, float) or repr(a) == repr(b))
+
+
+def _marks(variable: Any) -> list[int]:
+    return [id(each) for each in _leaves(variable)]
