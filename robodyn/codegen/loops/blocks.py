@@ -18,12 +18,13 @@ BYTES = {"i1": 1, "i8": 1, "i32": 4, "i64": 8, "float": 4, "double": 8}
 class Number:
     """A number, or a vector of `width` of them; `align`: bytes to which those in memory are aligned, 0: their size.
 
-    There is one object for each type, so that types are the same where objects are; `Pointer` likewise. `real`: whether
-    it is a floating-point number; `size`: bytes in memory; `alignment`: bytes to which it is aligned there; `value`:
-    the type of what was loaded.
+    There is one object for each type, so that types are the same where objects are; `Pointer` likewise. `name`: in
+    LLVM's language; `real`: whether it is a floating-point number; `size`: bytes in memory; `alignment`: bytes to which
+    it is aligned there; `value`: the type of what was loaded.
     """
 
-    __slots__ = ("align", "alignment", "real", "scalar", "size", "value", "width")
+    __slots__ = ("align", "alignment", "name", "real", "scalar", "size", "value", "width")
+    name: str
     scalar: str
     width: int
     align: int
@@ -40,6 +41,7 @@ class Number:
             found.scalar, found.width, found.align = scalar, width, align
             found.real, found.size = scalar in ("float", "double"), BYTES[scalar] * width
             found.alignment = align or found.size
+            found.name = scalar if width == 1 else f"<{width} x {scalar}>"
             found.value = Number(scalar, width) if align else found
             found = _NUMBERS.setdefault((scalar, width, align), found)
         return found
@@ -66,6 +68,7 @@ class Pointer:
     __slots__ = ("to",)
     to: Number | Struct | Pointer | None
     size = alignment = 8  # of the pointer itself
+    name = "ptr"
 
     def __new__(cls, to: Number | Struct | Pointer | None = None) -> Pointer:
         """The one object."""
@@ -105,21 +108,21 @@ class Unknown:
 class Value(Unknown):
     """A value of a function: the result of an operation, a parameter of a block, or a constant."""
 
-    __slots__ = ("_key", "constant", "name", "type")
+    __slots__ = ("constant", "key", "name", "type")
 
     def __init__(self, type: Number | Pointer, name: str = "", constant: float | None = None) -> None:
         self.type, self.name, self.constant = type, name, constant
-        self._key = name or (type, repr(constant))  # -0.0 is not 0.0
+        self.key = name or (type, repr(constant))  # -0.0 is not 0.0
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name if self.constant is None else self.constant}>"
 
     def __eq__(self, other: object) -> bool:
         """An address is the same whatever is there."""
-        return isinstance(other, Value) and self._key == other._key
+        return isinstance(other, Value) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self.key)
 
 
 def loaded_type(at: Value) -> Number | Pointer:
@@ -199,48 +202,59 @@ class Function:
 def simplify(function: Function) -> None:
     """Remove parameters of blocks that always have one value, of what a loop does not change after all, and those that
     nobody reads."""
-    given: dict[Value, list[Value]] = {}
+    given: dict[object, list[Value]] = {}
     for edge in function.edges():
         for parameter, argument in zip(edge.block.parameters, edge.arguments, strict=True):
-            given.setdefault(parameter, []).append(argument)
-    replaced: dict[Value, Value] = {}
+            given.setdefault(parameter.key, []).append(argument)
+    if given:
+        _remove_parameters(function, given)
+    _join_blocks(function)
+
+
+def _remove_parameters(function: Function, given: Mapping[object, list[Value]]) -> None:
+    """`given`: what jumps give to each parameter."""
+    replaced: dict[object, Value] = {}
 
     def resolved(value: Value) -> Value:
         found = value
-        while found in replaced:
-            found = replaced[found]
-        same = found is value or found.type == value.type
-        return found if same else Value(value.type, found.name, found.constant)
+        while found.key in replaced:
+            found = replaced[found.key]
+        return found if found is value or found.type is value.type else Value(value.type, found.name, found.constant)
 
     known = -1
     while known != len(replaced):
         known = len(replaced)
-        for parameter in [each for each in given if each not in replaced]:
-            others = {resolved(each) for each in given[parameter]} - {parameter}
-            if len(others) == 1:
-                replaced[parameter] = others.pop()
-    waiting: list[Value] = []  # to be read
+        for key, arguments in given.items():
+            if key not in replaced:
+                others = {found.key: found for found in map(resolved, arguments) if found.key != key}
+                if len(others) == 1:
+                    (replaced[key],) = others.values()
+    read, waiting = set[object](), list[object]()
+
+    def used(value: Value) -> Value:
+        found = resolved(value)
+        if found.key in given and found.key not in read:
+            read.add(found.key)
+            waiting.append(found.key)
+        return found
+
     for block in function.blocks:
         for operation in block.operations:
-            operation.operands = tuple(map(resolved, operation.operands))
-            waiting += operation.operands
-        end = block.end
-        if end is not None:
-            end.test = end.test and resolved(end.test)
-            end.result = end.result and resolved(end.result)
-            waiting += (each for each in (end.test, end.result) if each is not None)
-    read: set[Value] = set()
+            for each in operation.operands:
+                if each.key in given:
+                    operation.operands = tuple(map(used, operation.operands))
+                    break
+        if block.end is not None:
+            block.end.test = block.end.test and used(block.end.test)
+            block.end.result = block.end.result and used(block.end.result)
     while waiting:
-        value = waiting.pop()
-        if value not in read:
-            read.add(value)
-            waiting += map(resolved, given.get(value, ()))
+        for each in given[waiting.pop()]:
+            used(each)
     for edge in function.edges():
         pairs = zip(edge.block.parameters, edge.arguments, strict=True)
-        edge.arguments = [resolved(argument) for parameter, argument in pairs if parameter in read]
+        edge.arguments = [resolved(argument) for parameter, argument in pairs if parameter.key in read]
     for block in function.blocks:
-        block.parameters = [each for each in block.parameters if each in read]
-    _join_blocks(function)
+        block.parameters = [each for each in block.parameters if each.key in read]
 
 
 def _join_blocks(function: Function) -> None:

@@ -27,7 +27,7 @@ from robodyn.codegen.loops.blocks import (
     Type,
     Value,
 )
-from robodyn.codegen.loops.live import changed_names
+from robodyn.codegen.loops.live import changed_names, set_names
 from robodyn.codegen.loops.source import MISSING, Source
 from robodyn.codegen.loops.walk import Variables, Walk, copied
 
@@ -182,7 +182,7 @@ class Flow(Walk):
 
     def repeated(self, node: ast.For, items: Iterable[Any]) -> None:
         """A loop over what is known."""
-        targets = [name for name in changed_names((node.target,)) if name not in self.variables]
+        targets = [name for name in set_names([node.target]) if name not in self.variables]
         breaks: Paths = []
         for item in list(items):
             if self.ended:
@@ -249,9 +249,9 @@ class Flow(Walk):
     ) -> None:
         """A loop: `test` ends a block with jumps to the next round, which it gives back, or out."""
         inside, exits, variables = self._new_block("round"), list[tuple[Edge, Any]](), self.variables
-        stored, names = changed_names(tuple(body), entries=False), changed_names(tuple(body))
-        changed = [each for each in names if each in stored or isinstance(variables.get(each), list)]
-        changed = [each for each in (*changed, counter) if each in variables]
+        names = changed_names(tuple(body)).items()
+        changed = [name for name, whole in names if whole or isinstance(variables.get(name), list)]
+        changed = [name for name in (*changed, counter) if name in variables]
         before = {name: _mapped(self._as_value, variables[name]) for name in changed}
         carried = {name: _mapped(lambda value: self.value(value.type), each) for name, each in before.items()}
         self.variables = {**variables, **before}

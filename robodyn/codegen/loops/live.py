@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 Block: TypeAlias = ast.If | ast.For | ast.While
 
 
+def each_statement(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements, and those in them."""
+    for each in body:
+        yield each
+        if isinstance(each, (ast.If, ast.For, ast.While)):
+            yield from each_statement((*each.body, *each.orelse))
+
+
 @cache
-def changed_names(body: tuple[ast.AST, ...], entries: bool = True) -> tuple[str, ...]:
-    """Names that statements assign; `entries`: then those of which they set an entry, as those of lists."""
-    stored, entered = dict[str, None](), dict[str, None]()
-    for part in body:
-        own = _own_names(part)
-        for each in ast.walk(part):
-            if isinstance(each, (ast.Name, ast.Subscript)) and isinstance(each.ctx, ast.Store) and each not in own:
-                inner: ast.expr = each
-                while isinstance(inner, ast.Subscript):
-                    inner = inner.value
-                if isinstance(inner, ast.Name):
-                    (stored if inner is each else entered)[inner.id] = None
-    return tuple({**stored, **entered} if entries else stored)
+def changed_names(body: tuple[ast.stmt, ...]) -> dict[str, bool]:
+    """Names that statements change, and whether they assign them, or only set an entry as those of lists."""
+    found: dict[str, bool] = {}
+    for each in each_statement(body):
+        for name, whole in set_names(getattr(each, "targets", [getattr(each, "target", None)])).items():
+            found[name] = whole or found.get(name, False)
+    return found
 
 
-def _own_names(part: ast.AST) -> set[ast.AST]:
-    """Names of comprehensions, which nobody else sees."""
-    loops = [each for each in ast.walk(part) if isinstance(each, ast.comprehension)]
-    return {name for each in loops for name in ast.walk(each.target)}
+def set_names(targets: Iterable[ast.expr | None]) -> dict[str, bool]:
+    """The same of targets."""
+    found: dict[str, bool] = {}
+    for target in targets:
+        inner = target
+        while isinstance(inner, ast.Subscript):
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            found[inner.id] = inner is target
+        elif isinstance(inner, (ast.Tuple, ast.List)):
+            found |= set_names(inner.elts)
+    return found
 
 
 def _read(node: ast.AST | None) -> set[str]:
     if node is None:
         return set()
-    own = {each.id for each in _own_names(node) if isinstance(each, ast.Name)}
-    names = (each for each in ast.walk(node) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store))
-    return {each.id for each in names} - own
+    every = list(ast.walk(node))
+    own = {name for each in every if isinstance(each, ast.comprehension) for name in set_names([each.target])}
+    return {each.id for each in every if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)} - own
 
 
 class Live:
@@ -53,8 +63,9 @@ class Live:
         return sorted(self.changed(node) & self._later[node])
 
     def changed(self, node: Block, entries: bool = True) -> set[str]:
-        """`changed_names` of what is in the statement."""
-        return set(changed_names((*node.body, *node.orelse), entries))
+        """Names that what is in the statement assigns; `entries`: also those of which it sets an entry."""
+        names = changed_names((*node.body, *node.orelse))
+        return {name for name, whole in names.items() if whole or entries}
 
     def _block(self, body: Sequence[ast.stmt], out: set[str]) -> set[str]:
         for each in reversed(body):
@@ -68,7 +79,7 @@ class Live:
                 return _read(node.test) | self._block(node.body, out) | self._block(node.orelse, out)
             case ast.For() | ast.While():
                 head = out | _read(node.test if isinstance(node, ast.While) else None)
-                targets = set(changed_names((node.target,)) if isinstance(node, ast.For) else ())
+                targets = set(set_names([node.target]) if isinstance(node, ast.For) else ())
                 for _ in range(2):  # what the first round needs the last one has left
                     self._loops.append((out, head))
                     head = head | (self._block(node.body, head) - targets)
@@ -82,17 +93,13 @@ class Live:
             case ast.Return():
                 return _read(node.value)
             case ast.Assign(targets=targets_, value=value):
-                stored = {each.id for target in targets_ for each in ast.walk(target) if _is_stored(each)}
+                stored = {name for name, whole in set_names(targets_).items() if whole}
                 return (out - stored) | _read(value) | set().union(*map(_read, targets_))
             case ast.AnnAssign(target=ast.Name(id=name), value=value):
                 return (out - {name}) | _read(value)
             case ast.AugAssign():
-                return out | _read(node.value) | _read(node.target) | set(changed_names((node.target,)))
+                return out | _read(node.value) | _read(node.target) | set(set_names([node.target]))
         return out | _read(node)
-
-
-def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from robodyn.codegen.collector import no_collection
@@ -10,6 +10,7 @@ from robodyn.codegen.keys import printed
 from robodyn.codegen.llvm.vectors import literal
 from robodyn.codegen.loops.blocks import (
     Block,
+    End,
     Function,
     Number,
     Operation,
@@ -26,18 +27,10 @@ from robodyn.codegen.loops.source import Source, source_of, value_type
 _INTEGERS = {"div": "sdiv", "rem": "srem"}
 _ORDERED = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "ult": "ult"}
-_MEMSET = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-_MEMCPY = "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-_PREFETCH = "void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
-def type_name(kind: Number | Pointer | None) -> str:
-    """A type in LLVM's language."""
-    if kind is None:
-        return "void"
-    if isinstance(kind, Pointer):
-        return "ptr"
-    return kind.scalar if kind.width == 1 else f"<{kind.width} x {kind.scalar}>"
+def _type(kind: Number | Pointer | None) -> str:
+    return "void" if kind is None else kind.name
 
 
 def _suffix(kind: Number) -> str:
@@ -49,7 +42,7 @@ def _entry(kind: Number | Struct | Pointer | None) -> str:
     """The type by which an address moves."""
     if kind is None:
         return "i8"
-    return f"[{kind.size} x i8]" if isinstance(kind, Struct) else type_name(kind)
+    return f"[{kind.size} x i8]" if isinstance(kind, Struct) else kind.name
 
 
 def _text(value: Value) -> str:
@@ -68,7 +61,11 @@ def _text(value: Value) -> str:
 
 
 def _typed(value: Value) -> str:
-    return f"{type_name(value.type)} {_text(value)}"
+    return f"{value.type.name} {_text(value)}"
+
+
+def _listed(values: Iterable[Value]) -> str:
+    return ", ".join(map(_typed, values))
 
 
 class Module(Callees):
@@ -172,15 +169,14 @@ class _Printer:
         self.function, self.module = function, module
         self.lines: list[str] = []
         self.names = 0
-        operations = (each.code for block in function.blocks for each in block.operations)
-        self.has_room = "local" in operations
+        self.has_room = any(each.code == "local" for block in function.blocks for each in block.operations)
 
     def text(self) -> str:
         """The function."""
         function = self.function
-        parameters = ", ".join(f"{type_name(each.type)} %{each.name}" for each in function.parameters)
+        parameters = ", ".join(f"{each.type.name} %{each.name}" for each in function.parameters)
         linkage = "" if function.public else "internal "
-        head = f"define {linkage}{type_name(function.result)} @{function.name}({parameters})"
+        head = f"define {linkage}{_type(function.result)} @{function.name}({parameters})"
         entering: dict[Block, list[tuple[str, list[Value]]]] = {}
         for block in function.blocks:
             for edge in block.end.edges if block.end is not None else ():
@@ -193,281 +189,195 @@ class _Printer:
         return f"{head}{attributes} {{\n{''.join(self.lines)}}}\n\n"
 
     def _block(self, block: Block, entering: Sequence[tuple[str, list[Value]]]) -> None:
-        self.lines.append(f"{block.name}:\n")
+        put = self.lines.append
+        put(f"{block.name}:\n")
         for k, parameter in enumerate(block.parameters):
-            given = ", ".join(f"[ {_text(arguments[k])}, %{name} ]" for name, arguments in entering)
-            self._put(f"%{parameter.name} = phi {type_name(parameter.type)} {given}")
+            given = ", ".join([f"[ {_text(arguments[k])}, %{name} ]" for name, arguments in entering])
+            put(f"  %{parameter.name} = phi {parameter.type.name} {given}\n")
+        last = self._last(block)
         for operation in block.operations:
-            result = "" if operation.result is None else f"%{operation.result.name} = "
             text = _OPERATIONS[operation.code](self, operation)
-            self._put(result + ("tail " if self._is_last(operation, block) else "") + text)
-        end = block.end
-        if end is None:
-            self._put("unreachable")
-        elif not end.edges:
-            result = "void" if self.function.result is None else _typed(end.result) if end.result else "unreachable"
-            self._put(f"ret {result}" if result != "unreachable" else result)
-        elif len(end.edges) == 1:
-            self._put(f"br label %{end.edges[0].block.name}")
-        else:
-            assert end.test is not None
-            labels = [f"label %{edge.block.name}" for edge in end.edges]
-            if end.cases:
-                cases = zip(end.cases, labels, strict=True)
-                listed = " ".join(f"{type_name(end.test.type)} {number}, {label}" for number, label in cases)
-                self._put(f"switch {_typed(end.test)}, label %nowhere [ {listed} ]")
-            else:
-                self._put(f"br {_typed(end.test)}, {', '.join(labels)}")
+            if operation is last:
+                text = f"tail {text}"
+            put(f"  {text}\n" if operation.result is None else f"  %{operation.result.name} = {text}\n")
+        put(f"  {self._end(block.end)}\n")
 
-    def _is_last(self, operation: Operation, block: Block) -> bool:
-        """Whether it is a call that may be a jump: nothing is done behind it, and nothing of this function's own is
-        read by it."""
-        if operation.code not in ("call", "call at") or self.has_room or operation is not block.operations[-1]:
-            return False
-        end = block.end
-        return end is not None and not end.edges and (self.function.result is None or end.result == operation.result)
+    def _end(self, end: End | None) -> str:
+        result = self.function.result
+        if end is None or (not end.edges and result is not None and end.result is None):
+            return "unreachable"
+        if not end.edges:
+            return "ret void" if result is None or end.result is None else f"ret {_typed(end.result)}"
+        labels = [f"label %{edge.block.name}" for edge in end.edges]
+        if end.test is None:
+            return f"br {labels[0]}"
+        if not end.cases:
+            return f"br {_typed(end.test)}, {', '.join(labels)}"
+        cases = zip(end.cases, labels, strict=True)
+        listed = " ".join(f"{end.test.type.name} {number}, {label}" for number, label in cases)
+        return f"switch {_typed(end.test)}, label %nowhere [ {listed} ]"
 
-    def _put(self, text: str) -> None:
-        self.lines.append(f"  {text}\n")
+    def _last(self, block: Block) -> Operation | None:
+        """The call that may be a jump: nothing is done behind it, and nothing of this function's own is read by it."""
+        end, last = block.end, block.operations[-1] if block.operations else None
+        if last is None or last.code not in ("call", "call at") or self.has_room or end is None or end.edges:
+            return None
+        return last if self.function.result is None or end.result == last.result else None
 
     def new(self, text: str) -> str:
         """The name of an intermediate result."""
         self.names += 1
-        self._put(f"%p{self.names} = {text}")
+        self.lines.append(f"  %p{self.names} = {text}\n")
         return f"%p{self.names}"
 
     def intrinsic(self, name: str, result: Number | None, given: Sequence[Value | str]) -> str:
         """A call of a function that LLVM has; constants are given as text."""
         words = [each if isinstance(each, str) else _typed(each) for each in given]
-        kinds = ", ".join(
-            word.rsplit(" ", 1)[0] if isinstance(each, str) else type_name(each.type)
-            for word, each in zip(words, given, strict=True)
-        )
-        self.module.declare(f"{type_name(result)} @llvm.{name}({kinds})")
-        return f"call {type_name(result)} @llvm.{name}({', '.join(words)})"
+        kinds = [each.rsplit(" ", 1)[0] if isinstance(each, str) else each.type.name for each in given]
+        self.module.declare(f"{_type(result)} @llvm.{name}({', '.join(kinds)})")
+        return f"call {_type(result)} @llvm.{name}({', '.join(words)})"
 
 
-def _binary(printer: _Printer, it: Operation) -> str:
+def _binary(printer: _Printer, it: Any) -> str:
     a, b = it.operands
-    assert isinstance(a.type, Number)
     code = f"f{it.code}" if a.type.real else _INTEGERS.get(it.code, it.code)
     return f"{code} {_typed(a)}, {_text(b)}"
 
 
-def _neg(printer: _Printer, it: Operation) -> str:
-    return f"fneg {_typed(it.operands[0])}"
-
-
-def _compare(printer: _Printer, it: Operation) -> str:
+def _compare(printer: _Printer, it: Any) -> str:
     a, b = it.operands
-    real = isinstance(a.type, Number) and a.type.real
-    how = str(it.facts["how"])
+    real, how = isinstance(a.type, Number) and a.type.real, it.facts["how"]
     return f"{'f' if real else 'i'}cmp {(_ORDERED if real else _SIGNED)[how]} {_typed(a)}, {_text(b)}"
 
 
-def _select(printer: _Printer, it: Operation) -> str:
-    return f"select {', '.join(map(_typed, it.operands))}"
+def _memory(it: Any, at: Any) -> tuple[str, str]:
+    """What a load or a store of an address says before its type, and at the end."""
+    order = it.facts.get("order")
+    return " atomic" if order else "", f"{f' {order}' if order else ''}, align {at.type.to.alignment}"
 
 
-def _memory(it: Operation, at: Value) -> str:
-    assert isinstance(at.type, Pointer) and isinstance(at.type.to, (Number, Pointer))
-    order = f" {it.facts['order']}" if "order" in it.facts else ""
-    return f"{order}, align {at.type.to.alignment}"
-
-
-def _load(printer: _Printer, it: Operation) -> str:
+def _load(printer: _Printer, it: Any) -> str:
     (at,) = it.operands
-    assert it.result is not None
-    atomic = " atomic" if "order" in it.facts else ""
-    return f"load{atomic} {type_name(it.result.type)}, {_typed(at)}{_memory(it, at)}"
+    atomic, end = _memory(it, at)
+    return f"load{atomic} {it.result.type.name}, {_typed(at)}{end}"
 
 
-def _store(printer: _Printer, it: Operation) -> str:
-    value, at = it.operands
-    atomic = " atomic" if "order" in it.facts else ""
+def _store(printer: _Printer, it: Any) -> str:
+    atomic, end = _memory(it, it.operands[1])
     past = printer.module.past_caches() if it.facts.get("nontemporal") else ""
-    return f"store{atomic} {_typed(value)}, {_typed(at)}{_memory(it, at)}{past}"
+    return f"store{atomic} {_listed(it.operands)}{end}{past}"
 
 
-def _move(printer: _Printer, it: Operation) -> str:
-    at, k = it.operands
-    assert isinstance(at.type, Pointer)
-    return f"getelementptr {_entry(at.type.to)}, {_typed(at)}, {_typed(k)}"
-
-
-def _local(printer: _Printer, it: Operation) -> str:
-    kind = _entry(it.facts["of"])  # type: ignore[arg-type]
+def _local(printer: _Printer, it: Any) -> str:
+    kind = _entry(it.facts["of"])
     if it.operands:
         return f"alloca {kind}, {_typed(it.operands[0])}, align 64"
     return f"alloca [{it.facts['count']} x {kind}], align 64"
 
 
-def _variable(printer: _Printer, it: Operation) -> str:
-    assert it.result is not None and isinstance(it.result.type, Pointer)
-    printer.module.variable(str(it.facts["name"]), _entry(it.result.type.to))
+def _variable(printer: _Printer, it: Any) -> str:
+    printer.module.variable(it.facts["name"], _entry(it.result.type.to))
     return f"getelementptr i8, ptr @{it.facts['name']}, i64 0"
 
 
-def _clear(printer: _Printer, it: Operation) -> str:
+def _clear(printer: _Printer, it: Any) -> str:
     at, size = it.operands
-    printer.module.declare(_MEMSET)
+    printer.module.declare("void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     where = f"ptr align {it.facts['align']} {_text(at)}"
     return f"call void @llvm.memset.p0.i64({where}, i8 0, {_typed(size)}, i1 false)"
 
 
-def _copy(printer: _Printer, it: Operation) -> str:
-    to, source, size = it.operands
-    printer.module.declare(_MEMCPY)
-    aligned = it.facts["align"]
-    assert isinstance(aligned, tuple)
-    pair = ", ".join(f"ptr align {n} {_text(each)}" for n, each in zip(aligned, (to, source), strict=True))
-    return f"call void @llvm.memcpy.p0.p0.i64({pair}, {_typed(size)}, i1 false)"
+def _copy(printer: _Printer, it: Any) -> str:
+    *pair, size = it.operands
+    printer.module.declare("void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+    where = ", ".join(f"ptr align {n} {_text(each)}" for n, each in zip(it.facts["align"], pair, strict=True))
+    return f"call void @llvm.memcpy.p0.p0.i64({where}, {_typed(size)}, i1 false)"
 
 
-def _fetch(printer: _Printer, it: Operation) -> str:
-    printer.module.declare(_PREFETCH)
+def _fetch(printer: _Printer, it: Any) -> str:
+    printer.module.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     return f"call void @llvm.prefetch.p0({_typed(it.operands[0])}, i32 0, i32 3, i32 1)"
 
 
-def _load_some(printer: _Printer, it: Operation) -> str:
-    at, mask = it.operands
-    assert it.result is not None and isinstance(it.result.type, Number)
-    kind = it.result.type
-    zero = f"{type_name(kind)} zeroinitializer"
-    return printer.intrinsic(f"masked.load.{_suffix(kind)}.p0", kind, (at, f"i32 {_place_align(at)}", mask, zero))
+def _load_some(printer: _Printer, it: Any) -> str:
+    (at, mask), kind = it.operands, it.result.type
+    given = at, f"i32 {_place_align(at)}", mask, f"{kind.name} zeroinitializer"
+    return printer.intrinsic(f"masked.load.{_suffix(kind)}.p0", kind, given)
 
 
-def _store_some(printer: _Printer, it: Operation) -> str:
+def _store_some(printer: _Printer, it: Any) -> str:
     value, at, mask = it.operands
-    assert isinstance(value.type, Number)
-    return printer.intrinsic(
-        f"masked.store.{_suffix(value.type)}.p0", None, (value, at, f"i32 {_place_align(at)}", mask)
-    )
+    given = value, at, f"i32 {_place_align(at)}", mask
+    return printer.intrinsic(f"masked.store.{_suffix(value.type)}.p0", None, given)
 
 
-def _place_align(at: Value) -> int:
+def _place_align(at: Any) -> int:
     """Of a vector whose first places may be missing: what its scalars are aligned to, or 1."""
-    assert isinstance(at.type, Pointer) and isinstance(at.type.to, Number)
-    kind = at.type.to
-    return min(kind.alignment, kind.size // kind.width)
+    return int(min(at.type.to.alignment, at.type.to.size // at.type.to.width))
 
 
-def _spread(printer: _Printer, it: Operation) -> str:
-    (value,) = it.operands
-    assert it.result is not None and isinstance(it.result.type, Number)
-    T, W = type_name(it.result.type), it.result.type.width
-    one = printer.new(f"insertelement {T} poison, {_typed(value)}, i32 0")
+def _spread(printer: _Printer, it: Any) -> str:
+    T, W = it.result.type.name, it.result.type.width
+    one = printer.new(f"insertelement {T} poison, {_typed(it.operands[0])}, i32 0")
     return f"shufflevector {T} {one}, {T} poison, <{W} x i32> zeroinitializer"
 
 
-def _places(printer: _Printer, it: Operation) -> str:
-    assert it.result is not None and isinstance(it.result.type, Number)
+def _places(printer: _Printer, it: Any) -> str:
     kind = it.result.type
     numbers = ", ".join(f"{kind.scalar} {k}" for k in range(kind.width))
-    return f"add {type_name(kind)} <{numbers}>, zeroinitializer"
+    return f"add {kind.name} <{numbers}>, zeroinitializer"
 
 
-def _convert(printer: _Printer, it: Operation) -> str:
-    (value,) = it.operands
-    assert it.result is not None and isinstance(value.type, Number) and isinstance(it.result.type, Number)
-    to, narrower = it.result.type, it.result.type.size < value.type.size
+def _convert(printer: _Printer, it: Any) -> str:
+    (value,), to = it.operands, it.result.type
+    narrower = to.size < value.type.size
     if value.type.real:
         code = ("fptrunc" if narrower else "fpext") if to.real else "fptosi"
     elif to.real:
         code = "sitofp"
     else:
         code = "zext" if value.type.scalar == "i1" else "trunc" if narrower else "sext"
-    return f"{code} {_typed(value)} to {type_name(to)}"
+    return f"{code} {_typed(value)} to {to.name}"
 
 
-def _word(printer: _Printer, it: Operation) -> str:
-    return f"ptrtoint {_typed(it.operands[0])} to i64"
-
-
-def _pointer(printer: _Printer, it: Operation) -> str:
-    return f"inttoptr {_typed(it.operands[0])} to ptr"
-
-
-def _shuffle(printer: _Printer, it: Operation) -> str:
-    a, b = it.operands
+def _shuffle(printer: _Printer, it: Any) -> str:
     numbers = it.facts["numbers"]
-    assert isinstance(numbers, tuple)
     listed = ", ".join("i32 " + ("poison" if k < 0 else str(k)) for k in numbers)
-    return f"shufflevector {_typed(a)}, {_typed(b)}, <{len(numbers)} x i32> <{listed}>"
+    return f"shufflevector {_listed(it.operands)}, <{len(numbers)} x i32> <{listed}>"
 
 
-def _extract(printer: _Printer, it: Operation) -> str:
-    return f"extractelement {_typed(it.operands[0])}, i32 {it.facts['number']}"
-
-
-def _insert(printer: _Printer, it: Operation) -> str:
-    vector, value = it.operands
-    return f"insertelement {_typed(vector)}, {_typed(value)}, i32 {it.facts['number']}"
-
-
-def _all(printer: _Printer, it: Operation) -> str:
+def _all(printer: _Printer, it: Any) -> str:
     (mask,) = it.operands
-    assert isinstance(mask.type, Number)
-    W = mask.type.width
-    bits = printer.new(f"bitcast {_typed(mask)} to i{W}")
-    return f"icmp eq i{W} {bits}, -1"
+    bits = printer.new(f"bitcast {_typed(mask)} to i{mask.type.width}")
+    return f"icmp eq i{mask.type.width} {bits}, -1"
 
 
-def _fma(printer: _Printer, it: Operation) -> str:
-    assert it.result is not None and isinstance(it.result.type, Number)
-    return printer.intrinsic(f"fmuladd.{_suffix(it.result.type)}", it.result.type, it.operands)
-
-
-def _intrinsic(printer: _Printer, it: Operation) -> str:
-    kind = None if it.result is None else it.result.type
-    assert kind is None or isinstance(kind, Number)
-    return printer.intrinsic(str(it.facts["name"]), kind, it.operands)
-
-
-def _call(printer: _Printer, it: Operation) -> str:
+def _call(printer: _Printer, it: Any) -> str:
     function = it.facts["function"]
-    assert isinstance(function, Function)
-    return f"call {type_name(function.result)} @{function.name}({', '.join(map(_typed, it.operands))})"
+    return f"call {_type(function.result)} @{function.name}({_listed(it.operands)})"
 
 
-def _call_at(printer: _Printer, it: Operation) -> str:
+def _call_at(printer: _Printer, it: Any) -> str:
     function, *given = it.operands
-    result, fixed = None if it.result is None else it.result.type, it.facts["fixed"]
-    kind = type_name(result)
-    if isinstance(fixed, int):
-        kind += f" ({', '.join([*(type_name(each.type) for each in given[:fixed]), '...'])})"
-    return f"call {kind} {_text(function)}({', '.join(map(_typed, given))})"
+    kind, fixed = _type(it.result and it.result.type), it.facts["fixed"]
+    if fixed is not None:
+        kind += f" ({', '.join([*(each.type.name for each in given[:fixed]), '...'])})"
+    return f"call {kind} {_text(function)}({_listed(given)})"
 
 
-def _lines(printer: _Printer, it: Operation) -> str:
-    return "\n".join(it.facts["lines"]).strip()  # type: ignore[arg-type]
+def _exchange(printer: _Printer, it: Any) -> str:
+    pair = printer.new(f"cmpxchg {_listed(it.operands)} {it.facts['order']} monotonic")
+    return f"extractvalue {{ {it.operands[1].type.name}, i1 }} {pair}, 1"
 
 
-def _code(printer: _Printer, it: Operation) -> str:
-    function = it.facts["function"]
-    assert isinstance(function, Function)
-    return f"bitcast ptr @{function.name} to ptr"
-
-
-def _exchange(printer: _Printer, it: Operation) -> str:
-    at, old, new = it.operands
-    pair = printer.new(f"cmpxchg {_typed(at)}, {_typed(old)}, {_typed(new)} {it.facts['order']} monotonic")
-    return f"extractvalue {{ {type_name(old.type)}, i1 }} {pair}, 1"
-
-
-def _update(printer: _Printer, it: Operation) -> str:
-    at, value = it.operands
-    return f"atomicrmw {it.facts['how']} {_typed(at)}, {_typed(value)} {it.facts['order']}"
-
-
-_OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
+_OPERATIONS: Mapping[str, Callable[[_Printer, Any], str]] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "rem", "and", "or", "xor", "shl", "ashr", "lshr"), _binary),
-    "neg": _neg,
+    "neg": lambda _, it: f"fneg {_typed(it.operands[0])}",
     "compare": _compare,
-    "select": _select,
+    "select": lambda _, it: f"select {_listed(it.operands)}",
     "load": _load,
     "store": _store,
-    "move": _move,
+    "move": lambda _, it: f"getelementptr {_entry(it.operands[0].type.to)}, {_listed(it.operands)}",
     "local": _local,
     "variable": _variable,
     "clear": _clear,
@@ -478,18 +388,18 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Operation], str]] = {
     "spread": _spread,
     "places": _places,
     "convert": _convert,
-    "word": _word,
-    "pointer": _pointer,
+    "word": lambda _, it: f"ptrtoint {_typed(it.operands[0])} to i64",
+    "pointer": lambda _, it: f"inttoptr {_typed(it.operands[0])} to ptr",
     "shuffle": _shuffle,
-    "extract": _extract,
-    "insert": _insert,
+    "extract": lambda _, it: f"extractelement {_typed(it.operands[0])}, i32 {it.facts['number']}",
+    "insert": lambda _, it: f"insertelement {_listed(it.operands)}, i32 {it.facts['number']}",
     "all": _all,
-    "fma": _fma,
-    "intrinsic": _intrinsic,
+    "fma": lambda printer, it: printer.intrinsic(f"fmuladd.{_suffix(it.result.type)}", it.result.type, it.operands),
+    "intrinsic": lambda printer, it: printer.intrinsic(it.facts["name"], it.result and it.result.type, it.operands),
     "call": _call,
     "call at": _call_at,
-    "code": _code,
-    "lines": _lines,
+    "code": lambda _, it: f"bitcast ptr @{it.facts['function'].name} to ptr",
+    "lines": lambda _, it: "\n".join(it.facts["lines"]).strip(),
     "exchange": _exchange,
-    "update": _update,
+    "update": lambda _, it: f"atomicrmw {it.facts['how']} {_listed(it.operands)} {it.facts['order']}",
 }

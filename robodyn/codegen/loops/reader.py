@@ -68,11 +68,12 @@ class Reader(Flow):
 
     def arithmetic(self, code: str, function: Computed, left: Any, right: Any) -> Any:
         """A sum, a product or the like, computed where enough is constant."""
-        a, b = _constant(left), _constant(right)
-        if a is not left or b is not right:
+        pair = [each.constant if isinstance(each, Value) and each.type is I64 else None for each in (left, right)]
+        if pair != [None, None]:
+            a, b = (each if one is None else one for one, each in zip(pair, (left, right), strict=True))
             if isinstance(a, int) and isinstance(b, int):
                 return self.typed(function(a, b), I64)
-            if code == "mul" and ((a is not left and a == 0) or (b is not right and b == 0)):
+            if code == "mul" and 0 in pair:
                 return self.typed(0, I64)
         of = left if isinstance(left, Value) else right
         kind = of.type
@@ -265,8 +266,3 @@ class Reader(Flow):
             if value is not None and not isinstance(value, (list, tuple)):
                 given[name] = self.typed(value, kind)
         return self.part(source, source.body, given, straight=source.straight)
-
-
-def _constant(value: Any) -> Any:
-    """The number that a word is, if it is constant."""
-    return value if not isinstance(value, Value) or value.constant is None or value.type is not I64 else value.constant

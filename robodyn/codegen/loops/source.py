@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import ctypes
 import inspect
 import linecache
@@ -15,6 +16,7 @@ from typing import Any
 from robodyn.cached import cached_property
 from robodyn.codegen.loops.blocks import Fixed, Number, Pointer, Struct, Type
 from robodyn.codegen.loops.language import OWN, struct_of
+from robodyn.codegen.loops.live import each_statement
 from robodyn.errors import UnavailableError
 
 
@@ -26,20 +28,6 @@ class _Missing:
 
 
 MISSING = _Missing()
-
-
-class _Names(dict[str, Any]):
-    """A function's own module, what is around it, and Python's built-in names."""
-
-    def __init__(self, function: FunctionType) -> None:
-        inner = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        super().__init__({name: cell.cell_contents for name, cell in inner.items()})
-        self._around = function.__globals__
-        builtins = function.__builtins__ if hasattr(function, "__builtins__") else {}
-        self._python = builtins if isinstance(builtins, dict) else vars(builtins)
-
-    def __missing__(self, name: str) -> Any:
-        return self._around[name] if name in self._around else self._python.get(name, MISSING)
 
 
 def function_text(function: FunctionType) -> str:
@@ -68,9 +56,16 @@ class Source:
         own = function.__defaults__ or ()
         defaults = zip(positional[len(positional) - len(own) :], own, strict=True)
         self.parameters = [(each.arg, each.annotation) for each in (*positional, *tree.args.kwonlyargs)]
-        self.returns, self.body, self.names = tree.returns, tuple(tree.body), _Names(function)
+        self.returns, self.body = tree.returns, tuple(tree.body)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        around = {name: cell.cell_contents for name, cell in cells}
+        self.scopes: tuple[Mapping[str, Any], ...] = around, function.__globals__, vars(builtins)
         self.defaults = {**{each.arg: value for each, value in defaults}, **(function.__kwdefaults__ or {})}
         self._kinds: tuple[object, list[tuple[str, Number | Pointer]]] = None, []
+
+    def meaning(self, name: str) -> Any:
+        """What a name stands for where the function is written."""
+        return next((scope[name] for scope in self.scopes if name in scope), MISSING)
 
     def kinds(self, types: Mapping[str, Type]) -> list[tuple[str, Number | Pointer]]:
         """Parameters that need not be known, and their types; kept, as calls of one module ask for the same."""
@@ -83,8 +78,7 @@ class Source:
     def straight(self) -> bool:
         """Whether the only `return` is the last statement."""
         *body, last = self.body
-        inner = (each for part in body for each in ast.walk(part))
-        return isinstance(last, ast.Return) and not any(isinstance(each, ast.Return) for each in inner)
+        return isinstance(last, ast.Return) and not any(isinstance(each, ast.Return) for each in each_statement(body))
 
 
 @cache
@@ -123,7 +117,7 @@ def each_part(
     match annotation:
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant()])):
             return tuple(each_part(f"{name}_{k}", inner, source, one, change) for k, one in enumerate(value))
-        case ast.Name(id=kind) if isinstance(group := source.names[kind], type) and issubclass(group, tuple):
+        case ast.Name(id=kind) if isinstance(group := source.meaning(kind), type) and issubclass(group, tuple):
             kinds = _field_kinds(group)
             values = value if isinstance(value, tuple) else [value] * len(kinds)
             pairs = zip(kinds.items(), values, strict=True)
@@ -144,8 +138,8 @@ def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Typ
             return types[name]
         case ast.Name(id=name) if name in OWN:
             return OWN[name]
-        case ast.Name(id=name) if _is_structure(source.names[name]):
-            return struct_of(source.names[name])
+        case ast.Name(id=name) if _is_structure(source.meaning(name)):
+            return struct_of(source.meaning(name))
         case ast.BinOp(left=inner, op=ast.BitOr(), right=ast.Constant(value=None)):
             return type_named(inner, source, types)
         case ast.Subscript(value=ast.Name(id="Array"), slice=inner):

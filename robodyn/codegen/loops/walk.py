@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, TypeAlias
 from robodyn.codegen.loops.blocks import Type, Unknown
 from robodyn.codegen.loops.gpu import rolled, unrolled
 from robodyn.codegen.loops.language import KNOWN, OWN, PRIMITIVES, Array, Operator, Routine, struct_of, switch
-from robodyn.codegen.loops.source import MISSING, Source, type_named, value_type
+from robodyn.codegen.loops.source import Source, type_named, value_type
 
 Variables: TypeAlias = dict[str, Any]
 Computed: TypeAlias = Callable[[Any, Any], Any]
@@ -222,10 +222,9 @@ class Walk:
 
     def evaluate(self, node: ast.expr) -> Any:
         """An unknown value, or what is known."""
-        handler = self.handlers.get(node.__class__)
-        if handler is None:
+        if node.__class__ not in self.handlers:
             self.refuse(f"no {node.__class__.__name__} here")
-        return handler(self, node)
+        return self.handlers[node.__class__](self, node)
 
     def known(self, node: ast.expr) -> Any:
         """What must be known."""
@@ -238,12 +237,13 @@ class Walk:
         return node.value
 
     def _name(self, node: ast.Name) -> Any:
-        found = self.variables.get(node.id, MISSING)
-        if found is MISSING:
-            found = self.source.names[node.id]
-            if found is MISSING:
-                self.refuse(f"{node.id} has no value on every way here")
-        return found
+        name = node.id
+        if name in self.variables:
+            return self.variables[name]
+        for scope in self.source.scopes:
+            if name in scope:
+                return scope[name]
+        return self.refuse(f"{name} has no value on every way here")
 
     def _tuple(self, node: ast.Tuple) -> Any:
         return tuple(self._entries(node.elts))
@@ -380,9 +380,8 @@ class Walk:
     def _call(self, node: ast.Call) -> Any:
         function = self.evaluate(node.func)
         plain = isinstance(function, FunctionType)
-        if plain and (name := PRIMITIVES.get(function)) is not None:
-            options = {each.arg: self.known(each.value) for each in node.keywords if each.arg is not None}
-            return self.primitives[name](self, *self._arguments(node.args), **options)
+        if plain and function in PRIMITIVES:
+            return self._primitive(PRIMITIVES[function], node)
         if (function is all or function is any) and isinstance(node.args[0], ast.GeneratorExp):
             return self.quantified(node.args[0], function is all)
         positional = self._entries(node.args)
@@ -405,16 +404,22 @@ class Walk:
                 return self.convert(kind, *positional)
         return self.refuse(f"{ast.unparse(node.func)} cannot be called with values")
 
-    def _arguments(self, nodes: Iterable[ast.expr]) -> Iterator[Any]:
-        """Arguments of a primitive, which may be types."""
-        for each in nodes:
+    def _primitive(self, name: str, node: ast.Call) -> Any:
+        """An operation with a name of its own, whose arguments may be types."""
+        arguments: list[Any] = []
+        for each in node.args:
             if isinstance(each, ast.Starred):
-                yield from self.evaluate(each.value)
-            elif isinstance(each, ast.Name) and (each.id in self.types or each.id in OWN):
-                yield type_named(each, self.source, self.types)
-            else:
+                arguments += self.evaluate(each.value)
+                continue
+            found = None
+            if isinstance(each, ast.Name):
+                found = self.types.get(each.id) or OWN.get(each.id)
+            if found is None:
                 found = self.evaluate(each)
-                yield struct_of(found) if isinstance(found, type) else found
+                found = struct_of(found) if isinstance(found, type) else found
+            arguments.append(found)
+        options = {each.arg: self.known(each.value) for each in node.keywords if each.arg is not None}
+        return self.primitives[name](self, *arguments, **options)
 
 
 def bound(source: Source, positional: Sequence[Any], named: Mapping[str, Any]) -> Variables:
