@@ -61,8 +61,7 @@ class Expressions(Walk):
 
     # Operations.
 
-    def arithmetic(self, code: str, function: Computed, left: Any, right: Any) -> Any:
-        """A sum, a product or the like."""
+    def _arithmetic(self, code: str, function: Computed, left: Any, right: Any) -> Any:
         sign, level = SIGNS[code]
         kind = self._common(left, right)
         if isinstance(kind, Pointer) and (sign not in "+-" or not isinstance(left, Term) or is_address(right)):
@@ -106,14 +105,12 @@ class Expressions(Walk):
         wide = any(isinstance(each, int) and not -(1 << 31) <= each < 1 << 31 for each in others)
         return widest if widest.real or widest == I64 else I64 if wide else I32
 
-    def unary(self, op: ast.unaryop, value: Term) -> Term:
-        """An operation on one number."""
+    def _unary(self, op: ast.unaryop, value: Term) -> Term:
         sign = "!" if isinstance(op, ast.Invert) and value.type == I1 else _UNARY[type(op)]
         kind = I1 if sign == "!" else value.number
         return Term(f"{sign}{value.at(PREFIX + (sign == '-'))}", kind, PREFIX)
 
-    def joined(self, conjunction: bool, values: Sequence[Term]) -> Term:
-        """Whether all tests hold, or one of them."""
+    def _joined(self, conjunction: bool, values: Sequence[Term]) -> Term:
         if len(values) == 1:
             return values[0]
         sign, level = ("&&", AND) if conjunction else ("||", OR)
@@ -136,8 +133,7 @@ class Expressions(Walk):
         text = f"{test.at(CHOICE + 1)} ? {first.at(CHOICE + 1)} : {second.at(CHOICE)}"
         return Term(text, kind, CHOICE, first.read or second.read)
 
-    def extreme(self, function: Callable[..., Any], values: Sequence[Any]) -> Any:
-        """The least of values, or the largest."""
+    def _extreme(self, function: Callable[..., Any], values: Sequence[Any]) -> Any:
         total, *others = values
         for each in others:
             test = self.compared(ast.Lt() if function is min else ast.Gt(), total, each)
@@ -146,8 +142,7 @@ class Expressions(Walk):
 
     # Memory.
 
-    def entry(self, of: Any, k: Any) -> Term:
-        """The k-th value from an address on, or where it is if that is a structure."""
+    def _entry(self, of: Any, k: Any) -> Term:
         assert isinstance(of, Term), f"{self.name}: {of} has no entries"
         to = of.pointed
         if isinstance(to, Struct):
@@ -191,8 +186,7 @@ class Expressions(Walk):
             return value  # C converts it
         return self.cast(value, kind)
 
-    def given(self, value: Any, kind: Number | Pointer) -> Term:
-        """A value that becomes a variable of a type."""
+    def _given(self, value: Any, kind: Number | Pointer) -> Term:
         term = self.typed(value, kind)
         return Term(term.text, kind, term.level, term.read)
 
@@ -223,12 +217,10 @@ class Expressions(Walk):
 
     # Calls.
 
-    def call_routine(self, routine: Routine[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Call a function of C for a set of known parameters and of types."""
+    def _call_routine(self, routine: Routine[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
         return self._called(routine.function, positional, named)
 
-    def call_function(self, function: FunctionType, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Call a function of Python where all is known, unless what it says depends on the thread."""
+    def _call_function(self, function: FunctionType, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if positional and not has_terms((positional, named)):
             try:
                 return function(*positional, **named)
@@ -263,4 +255,4 @@ class Expressions(Walk):
             small = not isinstance(value, Term) and -(1 << 31) <= value < 1 << 31
             return self.typed(value, I32 if small else value.number if isinstance(value, Term) else kind)
         assert isinstance(kind, (Number, Pointer))
-        return self.given(value, kind)
+        return self._given(value, kind)

@@ -99,8 +99,7 @@ class Writer(Expressions):
 
     # Statements.
 
-    def effect(self, value: Any) -> None:
-        """An expression that is a statement."""
+    def _effect(self, value: Any) -> None:
         if isinstance(value, Term):
             self.put(f"{value.text};")
 
@@ -125,23 +124,19 @@ class Writer(Expressions):
         else:
             self.store(node.target, self.binary(node.op, held, value))
 
-    def bind_entry(self, of: list[Any], k: Any, value: Any, name: ast.expr) -> None:
-        """Give a value to an entry of a list."""
+    def _bind_entry(self, of: list[Any], k: Any, value: Any, name: ast.expr) -> None:
         of[k] = self._assigned(f"{ast.unparse(name)}_{k}", of[k], value)
 
-    def store_entry(self, of: Any, k: Any, value: Any) -> None:
-        """Store the k-th value from an address on."""
-        self._store_at(self.entry(of, k), value)
+    def _store_entry(self, of: Any, k: Any, value: Any) -> None:
+        self._store_at(self._entry(of, k), value)
 
-    def store_field(self, of: Any, name: str, value: Any) -> None:
-        """Store a field of the structure at an address."""
+    def _store_field(self, of: Any, name: str, value: Any) -> None:
         self._store_at(self.field(of, name), value)
 
     def _store_at(self, place: Term, value: Any) -> None:
         self.put(f"{place.text} = {self.typed(value, place.type).text};")
 
-    def parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
-        """Values for several targets; those that change with the targets before are kept first."""
+    def _parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
         pairs = enumerate(values)
         return [self._variable("value", one) if self._changes(targets[:k], one) else one for k, one in pairs]
 
@@ -154,8 +149,7 @@ class Writer(Expressions):
         reads = not re.fullmatch(r"\w+", value.text)  # memory, perhaps
         return bool(changed & set(re.findall(r"\w+", value.text))) or (reads and len(names) < len(targets))
 
-    def bind(self, name: str, value: Any) -> None:
-        """Give a value to a variable."""
+    def _bind(self, name: str, value: Any) -> None:
         held = self.variables.get(name, MISSING)
         if isinstance(held, _Slot) and held.term is None:
             kind = value.type if isinstance(value, Term) else self.own_type(value)
@@ -258,17 +252,14 @@ class Writer(Expressions):
         for name in names:
             self.variables.pop(name)
 
-    def test(self, node: ast.expr) -> bool | None:
-        """What a test is; None if that is unknown."""
-        found = self.evaluate(node)
-        return None if isinstance(found, Term) else bool(found)
-
-    def loop(self, node: ast.While) -> None:
-        """A `while` whose test is unknown, or True."""
-        slots, test = self._settle(node), self.evaluate(node.test)
-        forever = not isinstance(test, Term)
-        self._round(node, "for (;;)" if forever else f"while ({test.text})")
+    def _loop(self, node: ast.While) -> bool | None:
+        forever = isinstance(node.test, ast.Constant)
+        if not forever and not isinstance(known := self.evaluate(node.test), Term):
+            return bool(known)
+        slots = self._settle(node)
+        self._round(node, "for (;;)" if forever else f"while ({self.evaluate(node.test).text})")
         self._forget(each.name for each in slots if not forever or each.term is None)
+        return None
 
     def _round(self, node: ast.For | ast.While, head: str) -> None:
         self._repeats.append(None)
@@ -276,8 +267,7 @@ class Writer(Expressions):
             self.statements(node.body)
         self._repeats.pop()
 
-    def repeated(self, node: ast.For, items: Iterable[Any]) -> None:
-        """A loop over what is known."""
+    def _repeated(self, node: ast.For, items: Iterable[Any]) -> None:
         self._repeats.append(self.depth)
         for item in list(items):
             self.store(node.target, item)
@@ -287,8 +277,10 @@ class Writer(Expressions):
                 break
         self._repeats.pop()
 
-    def counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
-        """A loop over a range."""
+    def _switch(self, node: ast.For, value: Any, numbers: Sequence[int]) -> None:
+        self.refuse("no switch in C")
+
+    def _counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
         assert isinstance(node.target, ast.Name)
         (first, end, step), name, changed = bounds, node.target.id, self.live.changed(node)
         if name in changed:

@@ -29,14 +29,10 @@ from robodyn.codegen.loops.blocks import (
 )
 from robodyn.codegen.loops.live import changed_names, set_names
 from robodyn.codegen.loops.source import MISSING, Source
-from robodyn.codegen.loops.walk import Variables, Walk, copied
+from robodyn.codegen.loops.walk import Variables, Walk, copied, rebuilt
 
 Paths: TypeAlias = list[tuple[Edge, Any]]
 """Jumps that have no arguments yet, and what variables, or a result, are there."""
-
-
-class _UnknownError(Exception):
-    """What was asked for takes operations."""
 
 
 class Flow(Walk):
@@ -58,8 +54,6 @@ class Flow(Walk):
         """Those that leave a function in whose place its statements are; None: the function itself."""
         self.count = 0
         self._once: dict[object, Value] = {}
-        self._silent = False
-        """Whether there are to be no operations, as what is asked for may be known."""
         self.block = self._new_block("entry")
         function.blocks.append(self.block)
 
@@ -74,8 +68,6 @@ class Flow(Walk):
         self.block, self.ended = block, ""
 
     def _end(self, end: End) -> None:
-        if self._silent:
-            raise _UnknownError
         self.block.end, self.ended = end, "left"
 
     def _jump(self, block: Block | None = None) -> Edge:
@@ -100,14 +92,10 @@ class Flow(Walk):
 
     def do(self, code: str, *operands: Value, **facts: Any) -> None:
         """An operation without a result."""
-        if self._silent:
-            raise _UnknownError
         self.block.operations.append(Operation(code, operands, None, facts))
 
     def make(self, type: Number | Pointer, code: str, *operands: Value, **facts: Any) -> Value:
         """An operation, and its result."""
-        if self._silent:
-            raise _UnknownError
         self.count += 1
         result = Value(type, f"v{self.count}")
         self.block.operations.append(Operation(code, operands, result, facts))
@@ -123,12 +111,10 @@ class Flow(Walk):
 
     # Statements.
 
-    def bind(self, name: str, value: Any) -> None:
-        """Give a value to a variable."""
+    def _bind(self, name: str, value: Any) -> None:
         self.variables[name] = copied(value) if value.__class__ is list else value
 
-    def bind_entry(self, of: list[Any], k: Any, value: Any, name: ast.expr) -> None:
-        """Give a value to an entry of a list."""
+    def _bind_entry(self, of: list[Any], k: Any, value: Any, name: ast.expr) -> None:
         of[k] = copied(value)
 
     def _return(self, node: ast.Return) -> None:
@@ -160,17 +146,16 @@ class Flow(Walk):
                 ends += self._onward()
         self._meet("next", ends)
 
-    def loop(self, node: ast.While) -> None:
-        """A loop with a test that is unknown, or True."""
+    def _loop(self, node: ast.While) -> bool | None:
+        """A `while`, unless its test is known: what it is then."""
 
-        def test(yes: Block, no: Block) -> list[Edge]:
-            entered, left = list[Edge](), list[Edge]()
-            known = self._condition(node.test, yes, no, entered, left)
-            if known is not None:
-                (entered if known else left).append(self._jump(yes if known else no))
-            return entered
+        def test(*jumps: Any) -> bool | None:
+            if not isinstance(node.test, ast.Constant):
+                return self._condition(node.test, *jumps)
+            self._jumps(True, *jumps)
+            return None
 
-        self._rounds_of(node.body, test)
+        return self._rounds_of(node.body, test)
 
     def _round(self, target: ast.expr | None, item: Any, body: Sequence[ast.stmt]) -> tuple[Paths, Paths]:
         """Statements of a loop, once: where they leave it, and where they go on with its next round."""
@@ -180,8 +165,7 @@ class Flow(Walk):
         self.statements(body)
         return self.loops.pop()
 
-    def repeated(self, node: ast.For, items: Iterable[Any]) -> None:
-        """A loop over what is known."""
+    def _repeated(self, node: ast.For, items: Iterable[Any]) -> None:
         targets = [name for name in set_names([node.target]) if name not in self.variables]
         breaks: Paths = []
         for item in list(items):
@@ -196,8 +180,7 @@ class Flow(Walk):
         for name in targets:
             self.variables.pop(name, None)
 
-    def switch(self, node: ast.For, value: Value, numbers: Sequence[int]) -> None:
-        """Jump to the body for the number that a value is."""
+    def _switch(self, node: ast.For, value: Value, numbers: Sequence[int]) -> None:
         blocks = [self._new_block("case") for _ in numbers]
         self._end(End(tuple(map(Edge, blocks)), test=value, cases=tuple(numbers)))
         before, ends = self.variables, list[tuple[Edge, Any]]()
@@ -208,8 +191,7 @@ class Flow(Walk):
             ends += [*onward, *left, *self._onward()]
         self._meet("next", ends)
 
-    def counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
-        """A loop over a range, forward or, of steps of one, backwards."""
+    def _counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
         first, end, step = self.typed(bounds[0], I64), self.typed(bounds[1], I64), bounds[2]
         known_one = not isinstance(step, Value) and step == 1
         assert isinstance(node.target, ast.Name) and (known_one or not backwards)
@@ -218,7 +200,7 @@ class Flow(Walk):
         self.variables[counter] = end if backwards else first
         rounds = 0
 
-        def test(yes: Block, no: Block) -> list[Edge]:
+        def test(yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> None:
             nonlocal rounds
             rounds += 1
             at = self.variables[counter]
@@ -226,9 +208,7 @@ class Flow(Walk):
                 at = self.variables[counter] = self.make(I64, "add", at, self.typed(step, I64))
             pair = (at, first) if backwards else (at, end)
             more = self.make(I1, "compare", *pair, how="gt" if backwards else "lt")
-            edges = Edge(yes), Edge(no)
-            self._end(End(edges, test=more))
-            return [edges[0]]
+            self._branch(more, yes, no, entered, left)
 
         def begin() -> None:
             if backwards:
@@ -242,23 +222,27 @@ class Flow(Walk):
 
     def _rounds_of(
         self,
-        body: list[ast.stmt],
-        test: Callable[[Block, Block], list[Edge]],
+        body: Sequence[ast.stmt],
+        test: Callable[[Block, Block, list[Edge], list[Edge]], bool | None],
         begin: Callable[[], None] | None = None,
         counter: str = "",
-    ) -> None:
-        """A loop: `test` ends a block with jumps to the next round, which it gives back, or out."""
-        inside, exits, variables = self._new_block("round"), list[tuple[Edge, Any]](), self.variables
+    ) -> bool | None:
+        """A loop whose `test` jumps to the next round, or out; unless it is known before the first round."""
+        inside, out, variables = self._new_block("round"), self._new_block("out"), self.variables
+        entered, left = list[Edge](), list[Edge]()
+        known = test(inside, out, entered, left)
+        if known is not None:
+            return known
         names = changed_names(tuple(body)).items()
         changed = [name for name, whole in names if whole or isinstance(variables.get(name), list)]
         changed = [name for name in (*changed, counter) if name in variables]
         before = {name: _mapped(self._as_value, variables[name]) for name in changed}
         carried = {name: _mapped(lambda value: self.value(value.type), each) for name, each in before.items()}
-        self.variables = {**variables, **before}
         inside.parameters = [value for each in carried.values() for value in _leaves(each)]
-        for edge in self._tested(test, inside, exits):
+        for edge in entered:
             edge.arguments = [value for name in changed for value in _leaves(before[name])]
-        unchanged = {name: each for name, each in self.variables.items() if name not in carried}
+        exits: Paths = [(edge, {**variables, **before}) for edge in left]
+        unchanged = {name: each for name, each in variables.items() if name not in carried}
         frozen = {name: _marks(each) for name, each in unchanged.items() if isinstance(each, list)}
         self.variables = {**copied(unchanged), **copied(carried)}
         self._begin(inside)
@@ -273,21 +257,19 @@ class Flow(Walk):
             for name, marks in frozen.items():
                 if _marks(self.variables.get(name)) != marks:
                     self.refuse(f"changes the list {name} through another name")
-            for edge in self._tested(test, inside, exits):
+            again, left = list[Edge](), list[Edge]()
+            known = test(inside, out, again, left)
+            if known is not None:
+                self._jumps(known, inside, out, again, left)
+            exits += [(edge, self.variables) for edge in left]
+            for edge in again:
                 edge.arguments = [
                     self._carried(value, parameter.type)
                     for name in changed
                     for value, parameter in zip(_leaves(self.variables[name]), _leaves(carried[name]), strict=True)
                 ]
         self._meet("next", [*exits, *breaks])
-
-    def _tested(self, test: Callable[[Block, Block], list[Edge]], inside: Block, exits: Paths) -> list[Edge]:
-        """Run a loop's test; jumps out of the loop are noted."""
-        out, known, last = self._new_block("out"), len(self.function.blocks), self.block
-        entered = test(inside, out)
-        for block in (last, *self.function.blocks[known:]):
-            exits += [(edge, self.variables) for edge in block.end.edges if edge.block is out] if block.end else []
-        return entered
+        return None
 
     def _carried(self, value: Any, type: Number | Pointer) -> Value:
         """A value for the next round."""
@@ -335,7 +317,7 @@ class Flow(Walk):
         if all(isinstance(other, (list, tuple)) for other in each):
             if len({len(other) for other in each}) > 1:
                 return MISSING
-            return type(first)(self._merged(block, ends, list(entries)) for entries in zip(*each, strict=True))
+            return rebuilt(first, (self._merged(block, ends, list(entries)) for entries in zip(*each, strict=True)))
         values = [other for other in each if isinstance(other, Value)]
         if not values:
             if all(_are_same(other, first) for other in each):
@@ -377,19 +359,6 @@ class Flow(Walk):
 
     # Tests.
 
-    def test(self, node: ast.expr) -> bool | None:
-        """What a test is where that is known without any operation."""
-        before = self.variables, self.loops, self.source, self.results, self.block, self.ended
-        silent, self._silent = self._silent, True
-        try:
-            found = self.evaluate(node)
-        except _UnknownError:
-            return None
-        finally:
-            self._silent = silent
-            self.variables, self.loops, self.source, self.results, self.block, self.ended = before
-        return None if isinstance(found, Value) else bool(found)
-
     def _condition(self, node: ast.expr, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> bool | None:
         """Jump to one block or the other, and note the jumps; or what a test is where that is known. `and` and `or`
         look no further than they need."""
@@ -400,10 +369,7 @@ class Flow(Walk):
             value = self.evaluate(node)
             if not isinstance(value, Value):
                 return bool(value)
-            edges = Edge(yes), Edge(no)
-            entered.append(edges[0])
-            left.append(edges[1])
-            self._end(End(edges, test=self.typed(value, I1)))
+            self._branch(value, yes, no, entered, left)
             return None
         conjunction, jumped = isinstance(node.op, ast.And), False
         for each in node.values:
@@ -423,8 +389,19 @@ class Flow(Walk):
                 break
         if not jumped:
             return known
-        (entered if known else left).append(self._jump(yes if known else no))
+        self._jumps(known, yes, no, entered, left)
         return None
+
+    def _branch(self, test: Value, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> None:
+        """Jump to one block or the other."""
+        edges = Edge(yes), Edge(no)
+        entered.append(edges[0])
+        left.append(edges[1])
+        self._end(End(edges, test=self.typed(test, I1)))
+
+    def _jumps(self, known: bool | None, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> None:
+        """The same by a test that is known."""
+        (entered if known else left).append(self._jump(yes if known else no))
 
 
 _NOWHERE = Block("nowhere")
@@ -440,7 +417,7 @@ def _leaves(variable: Any) -> Iterator[Any]:
 
 def _mapped(change: Callable[[Any], Any], variable: Any) -> Any:
     if isinstance(variable, (list, tuple)):
-        return type(variable)(_mapped(change, each) for each in variable)
+        return rebuilt(variable, (_mapped(change, each) for each in variable))
     return change(variable)
 
 

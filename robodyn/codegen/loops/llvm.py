@@ -21,7 +21,7 @@ from robodyn.codegen.loops.blocks import (
     simplify,
 )
 from robodyn.codegen.loops.language import Routine
-from robodyn.codegen.loops.reader import Callees, Reader
+from robodyn.codegen.loops.reader import Reader
 from robodyn.codegen.loops.source import Source, source_of, value_type
 
 _INTEGERS = {"div": "sdiv", "rem": "srem"}
@@ -68,7 +68,7 @@ def _listed(values: Iterable[Value]) -> str:
     return ", ".join(map(_typed, values))
 
 
-class Module(Callees):
+class Module:
     """Functions, each printed once.
 
     Args:
@@ -108,7 +108,7 @@ class Module(Callees):
                     assert annotation is not None
                     kind = value_type(annotation, source, self.types)
                     found.parameters.append(Value(kind, f"a.{parameter}"))
-            Reader(found, self.types, self).read(source, known, found.parameters)
+            Reader(found, self).read(source, known, found.parameters)
             simplify(found)
             self._texts.append(_Printer(found, self).text())
         return self._functions[key]

@@ -89,7 +89,7 @@ def _call(reader: Reader, of: Any, function: Any, *arguments: Any, fixed: int | 
 
 
 def _code_of(reader: Reader, routine: Routine[..., Any]) -> Value:
-    return reader.make(ADDRESS, "code", function=reader.callees.function(routine, {})[0])
+    return reader.make(ADDRESS, "code", function=reader.module.function(routine, {})[0])
 
 
 def _changed(reader: Reader, code: str, at: Value, *values: Any, result: Number | None = None, **facts: str) -> Value:

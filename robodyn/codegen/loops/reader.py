@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robodyn.codegen.loops.blocks import (
     ADDRESS,
@@ -17,7 +17,6 @@ from robodyn.codegen.loops.blocks import (
     Number,
     Pointer,
     Struct,
-    Type,
     Value,
     loaded_type,
 )
@@ -27,17 +26,12 @@ from robodyn.codegen.loops.primitives import PRIMITIVE_READERS
 from robodyn.codegen.loops.source import Source, is_static, source_of
 from robodyn.codegen.loops.walk import Computed, bound
 
+if TYPE_CHECKING:
+    from robodyn.codegen.loops.llvm import Module
+
 _BITWISE = frozenset(("and", "or", "xor", "shl", "ashr", "rem"))
 _NEUTRAL = {"add": 0, "sub": 0, "or": 0, "shl": 0, "ashr": 0, "mul": 1, "div": 1}
 """Integers on the right that change nothing."""
-
-
-class Callees:
-    """What finds the functions that a function calls."""
-
-    def function(self, routine: Routine[..., Any], known: Mapping[str, Any]) -> tuple[Function, Source]:
-        """The function of a routine with some parameters known."""
-        raise NotImplementedError
 
 
 class Reader(Flow):
@@ -45,15 +39,14 @@ class Reader(Flow):
 
     Args:
         function: what to fill.
-        types: what names of types stand for.
-        callees: finds functions that it calls.
+        module: knows what names of types stand for, and the functions that it calls.
     """
 
     primitives = PRIMITIVE_READERS
 
-    def __init__(self, function: Function, types: Mapping[str, Type], callees: Callees) -> None:
-        super().__init__(function, types)
-        self.callees = callees
+    def __init__(self, function: Function, module: Module) -> None:
+        super().__init__(function, module.types)
+        self.module = module
 
     def read(self, source: Source, known: Mapping[str, Any], values: Iterable[Value]) -> None:
         """Read the whole function; `values`: of the parameters that are not known."""
@@ -66,8 +59,7 @@ class Reader(Flow):
 
     # Operations.
 
-    def arithmetic(self, code: str, function: Computed, left: Any, right: Any) -> Any:
-        """A sum, a product or the like, computed where enough is constant."""
+    def _arithmetic(self, code: str, function: Computed, left: Any, right: Any) -> Any:
         pair = [each.constant if isinstance(each, Value) and each.type is I64 else None for each in (left, right)]
         if pair != [None, None]:
             a, b = (each if one is None else one for one, each in zip(pair, (left, right), strict=True))
@@ -96,8 +88,7 @@ class Reader(Flow):
     def _negative(self, value: Any) -> Any:
         return self.make(I64, "sub", self.typed(0, I64), value) if isinstance(value, Value) else -value
 
-    def unary(self, op: ast.unaryop, value: Value) -> Value:
-        """An operation on one number."""
+    def _unary(self, op: ast.unaryop, value: Value) -> Value:
         kind = value.type
         assert isinstance(kind, Number)
         if isinstance(op, ast.USub):
@@ -105,8 +96,7 @@ class Reader(Flow):
         assert isinstance(op, (ast.Not, ast.Invert))
         return self.make(kind, "xor", value, self.typed(True if kind.scalar == "i1" else -1, kind))
 
-    def joined(self, conjunction: bool, values: Sequence[Value]) -> Value:
-        """Whether all tests hold, or one of them."""
+    def _joined(self, conjunction: bool, values: Sequence[Value]) -> Value:
         total, *others = values
         for each in others:
             total = self.make(I1, "and" if conjunction else "or", total, each)
@@ -128,8 +118,7 @@ class Reader(Flow):
         a, b = self.typed(a, kind), self.typed(b, kind)
         return self.make(a.type, "select", test, a, b)
 
-    def extreme(self, function: Callable[..., Any], values: Sequence[Any]) -> Value:
-        """The least of words, or the largest."""
+    def _extreme(self, function: Callable[..., Any], values: Sequence[Any]) -> Value:
         total, *others = (self.typed(each, I64) for each in values)
         for each in others:
             total = self.make(I64, "intrinsic", total, each, name=f"s{function.__name__}.i64")
@@ -163,7 +152,7 @@ class Reader(Flow):
             raise TypeError(f"{self.name}: got {value!r}; wanted {kind}")
         return Value(kind, constant=value)
 
-    given = typed
+    _given = typed
 
     def word(self, value: Any) -> Value:
         """An address as a number."""
@@ -173,8 +162,7 @@ class Reader(Flow):
 
     # Memory.
 
-    def entry(self, of: Value, k: Any) -> Value:
-        """The k-th value from an address on, or where it is if that is a structure."""
+    def _entry(self, of: Value, k: Any) -> Value:
         at = self.moved(of, k)
         assert isinstance(at.type, Pointer)
         return at if isinstance(at.type.to, Struct) else self.load(at)
@@ -187,12 +175,10 @@ class Reader(Flow):
         """Store a value."""
         self.do("store", self.typed(value, loaded_type(at)), at, **facts)
 
-    def store_entry(self, of: Value, k: Any, value: Any) -> None:
-        """Store the k-th value from an address on."""
+    def _store_entry(self, of: Value, k: Any, value: Any) -> None:
         self.store_at(self.moved(of, k), value)
 
-    def store_field(self, of: Value, name: str, value: Any) -> None:
-        """Store a field of a structure."""
+    def _store_field(self, of: Value, name: str, value: Any) -> None:
         self.store_at(self.place(of, name), value)
 
     def moved(self, of: Value, k: Any) -> Value:
@@ -223,8 +209,8 @@ class Reader(Flow):
 
     # Calls.
 
-    def quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
-        """Whether a test holds in all rounds of a loop, or in one: there are no more rounds than it takes to know."""
+    def _quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
+        """There are no more rounds than it takes to know."""
         (loop,) = node.generators
         around = loop.iter
         bounds: list[Any] = []
@@ -232,20 +218,19 @@ class Reader(Flow):
             bounds = [self.evaluate(each) for each in around.args]
             around = ast.Call(around.func, [ast.Constant(each) for each in bounds], [])
         if not any(isinstance(each, Value) for each in bounds):
-            return super().quantified(node, conjunction)
+            return super()._quantified(node, conjunction)
         test = ast.UnaryOp(ast.Not(), node.elt) if conjunction else node.elt
         decided, otherwise = (ast.Return(ast.Constant(each)) for each in (not conjunction, conjunction))
         body = (ast.For(loop.target, around, [ast.If(test, [decided], [])], []), otherwise)
         return self.part(self.source, body, dict(self.variables), straight=False)
 
-    def call_routine(self, routine: Routine[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Call a function of the module."""
+    def _call_routine(self, routine: Routine[..., Any], positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
         source = source_of(routine.function)
         given = bound(source, positional, named)
         known = {
             name: given[name] for name, annotation in source.parameters if is_static(annotation) or given[name] is None
         }
-        function, _ = self.callees.function(routine, known)
+        function, _ = self.module.function(routine, known)
         own = [each for name, each in given.items() if name not in known]
         arguments = [self.typed(each, parameter.type) for each, parameter in zip(own, function.parameters, strict=True)]
         return self.called(function.result, "call", *arguments, function=function)
@@ -257,8 +242,8 @@ class Reader(Flow):
         self.do(code, *operands, **facts)
         return None
 
-    def call_function(self, function: FunctionType, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Put a function's statements in the place of its call."""
+    def _call_function(self, function: FunctionType, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Put its statements in the place of the call."""
         source = source_of(function)
         given = bound(source, positional, named)
         for name, kind in source.kinds(self.types):

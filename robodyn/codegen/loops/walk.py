@@ -60,45 +60,43 @@ class Walk:
     # What back ends say: of unknown values,
     primitives: ClassVar[Mapping[str, Callable[..., Any]]]
     """Operations with names of their own."""
-    arithmetic: Callable[[str, Computed, Any, Any], Any]
+    _arithmetic: Callable[[str, Computed, Any, Any], Any]
     """An operator by its code, and the function of Python's, of two values of which one is unknown."""
-    unary: Callable[[ast.unaryop, Any], Any]
+    _unary: Callable[[ast.unaryop, Any], Any]
     comparison: Callable[[str, Any, Any], Any]
-    joined: Callable[[bool, Sequence[Any]], Any]
+    _joined: Callable[[bool, Sequence[Any]], Any]
     """Whether all tests hold (True), or one of them."""
     choice: Callable[[Any, Any, Any], Any]
     """By a test, one of two values."""
-    extreme: Callable[[Callable[..., Any], Sequence[Any]], Any]
+    _extreme: Callable[[Callable[..., Any], Sequence[Any]], Any]
     """What `min` or `max` gives."""
     convert: Callable[[Any, Any], Any]
     """To a type of numbers, a value."""
-    given: Callable[[Any, Any], Any]
+    _given: Callable[[Any, Any], Any]
     """A value, or a number that is known, as a variable of a type."""
     # of memory,
-    entry: Callable[[Any, Any], Any]
+    _entry: Callable[[Any, Any], Any]
     """The k-th value from an address on, or where it is if that is a structure."""
     field: Callable[[Any, str], Any]
     """A field of the structure at an address, or where it is if that is a structure or an array."""
-    store_entry: Callable[[Any, Any, Any], None]
-    store_field: Callable[[Any, str, Any], None]
+    _store_entry: Callable[[Any, Any, Any], None]
+    _store_field: Callable[[Any, str, Any], None]
     # of variables and calls,
-    bind: Callable[[str, Any], None]
+    _bind: Callable[[str, Any], None]
     """Give a variable a value."""
-    bind_entry: Callable[[list[Any], Any, Any, ast.expr], None]
+    _bind_entry: Callable[[list[Any], Any, Any, ast.expr], None]
     """Give an entry of a list a value; and the list's name."""
-    call_routine: Callable[[Routine[..., Any], Sequence[Any], Mapping[str, Any]], Any]
-    call_function: Callable[[FunctionType, Sequence[Any], Mapping[str, Any]], Any]
+    _call_routine: Callable[[Routine[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+    _call_function: Callable[[FunctionType, Sequence[Any], Mapping[str, Any]], Any]
     """Call a function that is none of the module's."""
     # and of statements.
-    test: Callable[[ast.expr], bool | None]
-    """What a test is; None if that is unknown."""
-    loop: Callable[[ast.While], None]
-    """A `while` whose test is unknown, or True."""
-    counted: Callable[[ast.For, tuple[Any, Any, Any], bool, Any], None]
+    _loop: Callable[[ast.While], bool | None]
+    """A `while`, unless its test is known: what it is then."""
+    _counted: Callable[[ast.For, tuple[Any, Any, Any], bool, Any], None]
     """A loop over a range: its bounds and the step; whether it is backwards; `range`, `rolled` or `unrolled`."""
-    repeated: Callable[[ast.For, Iterable[Any]], None]
+    _repeated: Callable[[ast.For, Iterable[Any]], None]
     """A loop over what is known."""
-    switch: Callable[[ast.For, Any, Sequence[int]], None]
+    _switch: Callable[[ast.For, Any, Sequence[int]], None]
     """Go to the body for the number that a value is."""
     handlers: ClassVar[dict[type, Callable[[Any, Any], Any]]]
 
@@ -114,14 +112,14 @@ class Walk:
         """How the statements before have left for elsewhere, if they have."""
         self.statement: ast.stmt = ast.Pass()
 
-    def parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
+    def _parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
         """Values that are assigned to several targets at once."""
         return list(values)
 
-    def effect(self, value: Any) -> None:
+    def _effect(self, value: Any) -> None:
         """An expression that is a statement."""
 
-    def quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
+    def _quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
         """Whether a test holds in all rounds of a loop, or in one."""
         return self.all_or_any(conjunction, self._listcomp(node))
 
@@ -150,7 +148,7 @@ class Walk:
 
     def _expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):
-            self.effect(self.evaluate(node.value))
+            self._effect(self.evaluate(node.value))
 
     def _assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
@@ -161,7 +159,7 @@ class Walk:
         assert node.value is not None
         value, kind = self.evaluate(node.value), node.annotation
         if isinstance(kind, ast.Name) and (kind.id in self.types or kind.id in OWN):
-            value = self.given(value, value_type(kind, self.source, self.types))
+            value = self._given(value, value_type(kind, self.source, self.types))
         self.store(node.target, value)
 
     def _augassign(self, node: ast.AugAssign) -> None:
@@ -170,28 +168,24 @@ class Walk:
     def store(self, target: ast.expr, value: Any) -> None:
         """Give a value to a variable, to entries of lists, or to memory."""
         if isinstance(target, ast.Name):
-            self.bind(target.id, value)
+            self._bind(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            for each, one in zip(target.elts, self.parallel(target.elts, value), strict=True):
+            for each, one in zip(target.elts, self._parallel(target.elts, value), strict=True):
                 self.store(each, one)
         elif isinstance(target, ast.Subscript):
             of, k = self.evaluate(target.value), self.evaluate(target.slice)
             if isinstance(of, list):
-                self.bind_entry(of, k, value, target.value)
+                self._bind_entry(of, k, value, target.value)
             else:
-                self.store_entry(of, k, value)
+                self._store_entry(of, k, value)
         elif isinstance(target, ast.Attribute):
-            self.store_field(self.evaluate(target.value), target.attr, value)
+            self._store_field(self.evaluate(target.value), target.attr, value)
         else:
             self.refuse("no such target")
 
     def _while(self, node: ast.While) -> None:
-        if not (isinstance(node.test, ast.Constant) and node.test.value is True):
-            while (known := self.test(node.test)) is not None:
-                if not known:
-                    return
-                self.statements(node.body)  # a loop over what is known
-        self.loop(node)
+        while not self.ended and self._loop(node):
+            self.statements(node.body)  # a loop over what is known
 
     def _for(self, node: ast.For) -> None:
         inner, function = node.iter, self._function_of(node.iter)
@@ -199,20 +193,22 @@ class Walk:
             numbers = self.known(inner.args[1])
             value = self.evaluate(inner.args[0]) if len(numbers) > 1 else numbers[0]
             if isinstance(value, Unknown):
-                self.switch(node, value, numbers)
+                self._switch(node, value, numbers)
             else:
-                self.repeated(node, [value])
+                self._repeated(node, [value])
             return
         backwards = function is reversed
         if backwards and isinstance(inner, ast.Call):
             (inner,) = inner.args
             function = self._function_of(inner)
-        if isinstance(inner, ast.Call) and function in (range, rolled, unrolled):
-            bounds = [self.evaluate(each) for each in inner.args]
-            if function is not range or any(isinstance(each, Unknown) for each in bounds):
-                self.counted(node, (*([0] if len(bounds) == 1 else []), *bounds, 1)[:3], backwards, function)
-                return
-        self.repeated(node, self.evaluate(node.iter))
+        if function not in (range, rolled, unrolled) or not isinstance(inner, ast.Call):
+            self._repeated(node, self.evaluate(node.iter))
+            return
+        bounds = self._entries(inner.args)
+        if function is not range or any(isinstance(each, Unknown) for each in bounds):
+            self._counted(node, (*([0] if len(bounds) == 1 else []), *bounds, 1)[:3], backwards, function)
+        else:
+            self._repeated(node, reversed(range(*bounds)) if backwards else range(*bounds))
 
     def _function_of(self, node: ast.expr) -> Any:
         """The function that is called by its name, if it is."""
@@ -222,9 +218,11 @@ class Walk:
 
     def evaluate(self, node: ast.expr) -> Any:
         """An unknown value, or what is known."""
-        if node.__class__ not in self.handlers:
+        try:
+            handler = self.handlers[node.__class__]
+        except KeyError:
             self.refuse(f"no {node.__class__.__name__} here")
-        return self.handlers[node.__class__](self, node)
+        return handler(self, node)
 
     def known(self, node: ast.expr) -> Any:
         """What must be known."""
@@ -297,12 +295,12 @@ class Walk:
         """A sum, a product or the like."""
         code, function = BINARY[op.__class__]
         if isinstance(left, Unknown) or isinstance(right, Unknown):
-            return self.arithmetic(code, function, left, right)
+            return self._arithmetic(code, function, left, right)
         return function(left, right)
 
     def _unaryop(self, node: ast.UnaryOp) -> Any:
         value = self.evaluate(node.operand)
-        return self.unary(node.op, value) if isinstance(value, Unknown) else _UNARY[node.op.__class__](value)
+        return self._unary(node.op, value) if isinstance(value, Unknown) else _UNARY[node.op.__class__](value)
 
     def _boolop(self, node: ast.BoolOp) -> Any:
         """As a value, short of the jumps that `if` and `while` may make: what follows must be safe to compute."""
@@ -313,14 +311,14 @@ class Walk:
                 found.append(value)
             elif bool(value) is not conjunction:
                 return value
-        return self.joined(conjunction, found) if found else value
+        return self._joined(conjunction, found) if found else value
 
     def all_or_any(self, conjunction: bool, found: Sequence[Any]) -> Any:
         """Whether all tests hold, or one of them."""
         unknown = [each for each in found if isinstance(each, Unknown)]
         if any(bool(each) is not conjunction for each in found if not isinstance(each, Unknown)):
             return not conjunction
-        return self.joined(conjunction, unknown) if unknown else conjunction
+        return self._joined(conjunction, unknown) if unknown else conjunction
 
     def _compare(self, node: ast.Compare) -> Any:
         left, found = self.evaluate(node.left), []
@@ -332,7 +330,7 @@ class Walk:
             elif not one:
                 return one
             left = right
-        return self.joined(True, found) if found else True
+        return self._joined(True, found) if found else True
 
     def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
         """Whether a comparison holds."""
@@ -363,7 +361,7 @@ class Walk:
     def _subscript(self, node: ast.Subscript) -> Any:
         of = self.evaluate(node.value)
         if isinstance(of, Unknown):
-            return self.entry(of, self.evaluate(node.slice))
+            return self._entry(of, self.evaluate(node.slice))
         if of is Array:
             return type_named(node, self.source, self.types)
         if isinstance(node.slice, ast.Slice):
@@ -383,19 +381,19 @@ class Walk:
         if plain and function in PRIMITIVES:
             return self._primitive(PRIMITIVES[function], node)
         if (function is all or function is any) and isinstance(node.args[0], ast.GeneratorExp):
-            return self.quantified(node.args[0], function is all)
+            return self._quantified(node.args[0], function is all)
         positional = self._entries(node.args)
         named = {each.arg: self.evaluate(each.value) for each in node.keywords if each.arg is not None}
         if plain and function not in KNOWN:
-            return self.call_function(function, positional, named)
+            return self._call_function(function, positional, named)
         if isinstance(function, Routine):
-            return self.call_routine(function, positional, named)
+            return self._call_routine(function, positional, named)
         if isinstance(function, Operator):
             return function.read(self, *positional, **named)
         if not any(isinstance(each, Unknown) for each in (*positional, *named.values())):
             return function(*positional, **named)
         if function is min or function is max:
-            return self.extreme(function, positional)
+            return self._extreme(function, positional)
         if isinstance(function, type):
             if issubclass(function, tuple):
                 return function(*positional, **named)
