@@ -27,6 +27,7 @@ from robodyn.codegen.loops.language import (
     bound,
     local,
     routine,
+    switch,
     wrapped,
 )
 from robodyn.codegen.loops.source import MISSING
@@ -222,9 +223,17 @@ def counts_itself(w: Array[Word]) -> Word:
     return 0
 
 
+@routine
+def switches(w: Array[Word]) -> Word:
+    for k in switch(w[0], [1, 2]):
+        w[k] = 3
+    return w[0]
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (switches, "no switch in C"),
         (test_loops.undefined, "found"),
         (leaves_late, "loop that is repeated"),
         (counts_itself, "changes what it counts"),

@@ -46,6 +46,7 @@ class Expressions(Walk):
     """Reads the expressions of one function, whose variables others bind."""
 
     primitives = C_PRIMITIVES
+    module: Module
     put: Callable[[str], None]
     """A line."""
     new: Callable[[str], str]
@@ -56,8 +57,8 @@ class Expressions(Walk):
     """What a variable has."""
 
     def __init__(self, module: Module, source: Source, name: str) -> None:
-        super().__init__(module.types, name)
-        self.module, self.source = module, source
+        super().__init__(module, name)
+        self.source = source
 
     # Operations.
 

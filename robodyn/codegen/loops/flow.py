@@ -10,8 +10,8 @@ Loops test before their first round and at the end of each one.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from robodyn.codegen.loops.blocks import (
     ADDRESS,
@@ -24,12 +24,14 @@ from robodyn.codegen.loops.blocks import (
     Number,
     Operation,
     Pointer,
-    Type,
     Value,
 )
 from robodyn.codegen.loops.live import changed_names, set_names
 from robodyn.codegen.loops.source import MISSING, Source
 from robodyn.codegen.loops.walk import Variables, Walk, copied, rebuilt
+
+if TYPE_CHECKING:
+    from robodyn.codegen.loops.llvm import Module
 
 Paths: TypeAlias = list[tuple[Edge, Any]]
 """Jumps that have no arguments yet, and what variables, or a result, are there."""
@@ -40,13 +42,14 @@ class Flow(Walk):
 
     Args:
         function: what to fill.
-        types: what names of types stand for.
+        module: knows what names of types stand for, and the functions that it calls.
     """
 
+    module: Module
     typed: Callable[[Any, Any], Value]
 
-    def __init__(self, function: Function, types: Mapping[str, Type]) -> None:
-        super().__init__(types, function.name)
+    def __init__(self, function: Function, module: Module) -> None:
+        super().__init__(module, function.name)
         self.function = function
         self.loops: list[tuple[Paths, Paths]] = []
         """Of each loop around, those that leave it, and those to its next round."""

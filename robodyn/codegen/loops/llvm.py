@@ -111,6 +111,9 @@ class Module:
             Reader(found, self).read(source, known, found.parameters)
             simplify(found)
             self._texts.append(_Printer(found, self).text())
+            for block in found.blocks:
+                block.operations, block.end = [], None  # freed here, not looked through by the collector
+            found.blocks.clear()
         return self._functions[key]
 
     def declare(self, text: str) -> None:

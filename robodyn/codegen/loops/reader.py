@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from robodyn.codegen.loops.blocks import (
     ADDRESS,
@@ -13,7 +13,6 @@ from robodyn.codegen.loops.blocks import (
     I64,
     End,
     Fixed,
-    Function,
     Number,
     Pointer,
     Struct,
@@ -26,27 +25,15 @@ from robodyn.codegen.loops.primitives import PRIMITIVE_READERS
 from robodyn.codegen.loops.source import Source, is_static, source_of
 from robodyn.codegen.loops.walk import Computed, bound
 
-if TYPE_CHECKING:
-    from robodyn.codegen.loops.llvm import Module
-
 _BITWISE = frozenset(("and", "or", "xor", "shl", "ashr", "rem"))
 _NEUTRAL = {"add": 0, "sub": 0, "or": 0, "shl": 0, "ashr": 0, "mul": 1, "div": 1}
 """Integers on the right that change nothing."""
 
 
 class Reader(Flow):
-    """Reads one function.
-
-    Args:
-        function: what to fill.
-        module: knows what names of types stand for, and the functions that it calls.
-    """
+    """Reads one function."""
 
     primitives = PRIMITIVE_READERS
-
-    def __init__(self, function: Function, module: Module) -> None:
-        super().__init__(function, module.types)
-        self.module = module
 
     def read(self, source: Source, known: Mapping[str, Any], values: Iterable[Value]) -> None:
         """Read the whole function; `values`: of the parameters that are not known."""

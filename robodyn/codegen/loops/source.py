@@ -50,7 +50,8 @@ class Source:
     written."""
 
     def __init__(self, function: FunctionType) -> None:
-        (tree,) = ast.parse(textwrap.dedent(function_text(function))).body
+        text = function_text(function)
+        (tree,) = ast.parse(textwrap.dedent(text) if text[0].isspace() else text).body
         assert isinstance(tree, ast.FunctionDef)
         positional = [*tree.args.posonlyargs, *tree.args.args]
         own = function.__defaults__ or ()

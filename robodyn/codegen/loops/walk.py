@@ -53,7 +53,7 @@ class Walk:
     """Walks a function's syntax tree; a method `_KIND` handles nodes of a kind.
 
     Args:
-        types: what names of types stand for.
+        module: knows what names of types stand for, and the functions that are called.
         name: of the function, for errors.
     """
 
@@ -104,8 +104,9 @@ class Walk:
         methods = {kind: f"_{kind.__name__.lower()}" for base in (ast.stmt, ast.expr) for kind in base.__subclasses__()}
         cls.handlers = {kind: getattr(cls, method) for kind, method in methods.items() if hasattr(cls, method)}
 
-    def __init__(self, types: Mapping[str, Type], name: str) -> None:
-        self.types, self.name = types, name
+    def __init__(self, module: Any, name: str) -> None:
+        self.module, self.name = module, name
+        self.types: Mapping[str, Type] = module.types
         self.variables: Variables = {}
         self.source: Source
         self.ended = ""
