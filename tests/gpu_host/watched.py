@@ -43,12 +43,12 @@ def main(what: str, how: str, device: Device) -> None:
             sources = unrolled_kernels(model, task, dtype, fusion="split")
             long = rd.Dynamics(model, engine="reference").plain_task("regressor")
             windowed = unrolled_kernel(model, long, dtype, shared_bytes=2 * 32 * 35 * dtype.itemsize)
-            assert "robodyn_flush<" in windowed.text.partition("extern")[2]
+            assert "kernel_flush" in windowed.text.partition("extern")[2]
             check([windowed], model, long, batch=70, orders=("forward",), on=device)
             odd = rd.auto_tree(9, branching=3.0, skew=0.3)  # rows of 81, which are written by lines
             square = rd.Dynamics(odd, engine="reference").plain_task("inverse_dynamics_gradient")
             lines = unrolled_kernel(odd, square, dtype, shared_bytes=32 * 160 * dtype.itemsize)
-            assert "robodyn_flush_lines<" in lines.text.partition("extern")[2]
+            assert "kernel_flush_lines" in lines.text.partition("extern")[2]
             check([lines], odd, square, batch=70, orders=("forward",), on=device)
         else:
             sources = rolled_kernels(model, task, dtype, partition=how)
