@@ -171,6 +171,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r} before `import robodyn.{name}`")
     if name not in _HOME:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r}")
+    import_module("robodyn.forks")  # from here on a fork waits for imports in other threads
     value = getattr(import_module(f"robodyn.{_HOME[name]}"), name)
     globals()[name] = value
     model = sys.modules.get("robodyn.model")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import os
 import threading
 import weakref
 from collections.abc import Generator
@@ -16,7 +15,7 @@ import llvmlite.binding as llvm
 from robodyn.codegen.llvm.target import Target
 from robodyn.codegen.pages import require_executable
 from robodyn.errors import UnavailableError
-from robodyn.forks import await_imports
+from robodyn.forks import await_imports, guard
 
 OPT = 1
 """Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
@@ -59,9 +58,8 @@ def _after_fork() -> None:
         _FORKING.pop().close()
 
 
-if hasattr(os, "register_at_fork"):
-    # A fork waits for a compilation in another thread: the child would find LLVM half way through it, for ever.
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+# A fork waits for a compilation in another thread: the child would find LLVM half way through it, for ever.
+guard(_before_fork, _after_fork)
 
 
 def compile_object(text: str, target: Target, opt: int) -> bytes:
