@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  logging too: what they do around forks must not begin in one
 import importlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from typing import Any
 
 _ROOTS = ("robodyn", "llvmlite", "numpy", "platformdirs", "rich", "scipy")
 """Packages that queries import when they first need them."""
-_IMPORTING: dict[str, Any] = getattr(importlib, "_bootstrap")._module_locks  # noqa: B009
-"""Modules that some thread imports now: Python makes a lock for each, and drops it afterwards."""
+_IMPORTING: dict[str, Any] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", sys.modules)
+"""Modules that some thread imports now: Python makes a lock for each, and drops it afterwards. A Python that keeps them
+elsewhere is asked for all modules there are, which takes longer and misses those that are not found yet."""
 
 
 def lock() -> Any:

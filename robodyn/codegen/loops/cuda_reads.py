@@ -7,9 +7,8 @@ from typing import Any
 
 from robodyn.codegen.loops.c_terms import Printed
 
-COUNT = 4
-"""Scalars that `SharedRead` reads."""
-
+ALIGNMENT = 16
+"""Bytes at a multiple of which lies what `SharedRead` reads."""
 _READS = {
     "float": """\
     asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -23,8 +22,8 @@ _READS = {
 
 
 class SharedRead(Printed):
-    """Reads four scalars of shared memory, at a multiple of 16 bytes, into an array, at once and where it stands: left
-    to itself the compiler reads all that a thread will need first, and has no registers for it.
+    """Reads four scalars of shared memory, at a multiple of `ALIGNMENT`, into an array, at once and where it stands:
+    left to itself the compiler reads all that a thread will need first, and has no registers for it.
 
     Args:
         scalar: CUDA's name of their type.
@@ -38,7 +37,7 @@ class SharedRead(Printed):
     def __call__(self, *arguments: Any) -> None:
         """Read them."""
         to, source = arguments
-        for k in range(COUNT):
+        for k in range(4):
             to[k] = source[k]
 
     def definition(self, name: str, arguments: Sequence[Any]) -> str:
@@ -50,7 +49,7 @@ static __device__ __forceinline__ void {name}({self.scalar}* to, const {self.sca
     const unsigned at = (unsigned)__cvta_generic_to_shared(source);
 {_READS[self.scalar]}\
 #else
-    for (int k = 0; k < {COUNT}; k++)
+    for (int k = 0; k < 4; k++)
         to[k] = source[k];
 #endif
 }}

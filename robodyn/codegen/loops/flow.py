@@ -160,11 +160,9 @@ class Flow(Walk):
 
         return self._rounds_of(node.body, test)
 
-    def _round(self, target: ast.expr | None, item: Any, body: Sequence[ast.stmt]) -> tuple[Paths, Paths]:
+    def _round(self, body: Sequence[ast.stmt]) -> tuple[Paths, Paths]:
         """Statements of a loop, once: where they leave it, and where they go on with its next round."""
         self.loops.append(([], []))
-        if target is not None:
-            self.store(target, item)
         self.statements(body)
         return self.loops.pop()
 
@@ -174,7 +172,8 @@ class Flow(Walk):
         for item in list(items):
             if self.ended:
                 break
-            left, onward = self._round(node.target, item, node.body)
+            self.store(node.target, item)
+            left, onward = self._round(node.body)
             breaks += left
             if onward:
                 self._meet("round", [*onward, *self._onward()])
@@ -190,7 +189,8 @@ class Flow(Walk):
         for case, block in zip(numbers, blocks, strict=True):
             self.variables = copied(before)
             self._begin(block)
-            left, onward = self._round(node.target, case, node.body)
+            self.store(node.target, case)
+            left, onward = self._round(node.body)
             ends += [*onward, *left, *self._onward()]
         self._meet("next", ends)
 
@@ -249,11 +249,9 @@ class Flow(Walk):
         frozen = {name: _marks(each) for name, each in unchanged.items() if isinstance(each, list)}
         self.variables = {**copied(unchanged), **copied(carried)}
         self._begin(inside)
-        self.loops.append(([], []))
         if begin is not None:
             begin()
-        self.statements(body)
-        breaks, continues = self.loops.pop()
+        breaks, continues = self._round(body)
         ends = [*continues, *self._onward()]
         if ends:
             self._meet("latch", ends)

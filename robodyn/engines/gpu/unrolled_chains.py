@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.chains import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
-from robodyn.codegen.loops.cuda_reads import SharedRead
+from robodyn.codegen.loops.cuda_reads import ALIGNMENT, SharedRead
 from robodyn.codegen.loops.gpu import barrier, block, blocks, shared, thread
 from robodyn.codegen.loops.language import Array, Integer, Scalar, Static, Word, local, routine
 from robodyn.codegen.ordering import in_short_order
@@ -41,9 +41,6 @@ from robodyn.tracing.unrolled import input_shapes, output_shape, trace
 
 _THREADS, _MOST_THREADS = 128, 256
 """Threads in a block of solves, for as many states as they have columns for; and where one state has more columns."""
-
-_ALIGNMENT = 16
-"""Bytes of shared memory that a thread reads at once."""
 
 _Stages = tuple[Stage | Solve | Products, ...]
 
@@ -233,7 +230,7 @@ def solve_columns(
 ) -> None:
     """H^-1 times matrices from the packed factors of H: a thread has a column of every solution. Neighbouring threads
     have neighbouring columns, so that they read and write side by side, and the same factors."""
-    packs = shared(Scalar, how.states * how.size, _ALIGNMENT)
+    packs = shared(Scalar, how.states * how.size, ALIGNMENT)
     solutions, four = [local(Scalar, how.nv) for _ in how.sides], local(Scalar, PACK)
     for first in range(how.states * Word(block()), rows, how.states * Word(blocks())):
         count = Integer(min(rows - first, how.states))
