@@ -11,33 +11,26 @@ Names are imported when they are first used, so that importing the package costs
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from time import time as _now
 from typing import TYPE_CHECKING, Any
 
-from robodyn._version import __version__
+from robodyn.internals import package as _package  # noqa: F401 - notes the time
+from robodyn.internals.provided import provide as _provide
+from robodyn.internals.public_names import install as _install
+from robodyn.internals.version import __version__
 
 if TYPE_CHECKING:
-    from robodyn import conventions, hardware, inertial_parameters, plots
-    from robodyn.builders.assemble import build_model
-    from robodyn.builders.auto_tree import auto_tree
-    from robodyn.builders.every import load
-    from robodyn.builders.load import load_urdf
-    from robodyn.builders.mjcf import load_mjcf
-    from robodyn.builders.pinocchio import from_pinocchio
-    from robodyn.builders.random_tree import random_tree
-    from robodyn.builders.robot_descriptions import load_description
-    from robodyn.builders.sdf import load_sdf
-    from robodyn.builders.urdf import read_urdf
-    from robodyn.builders.xacro import load_xacro
-    from robodyn.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
-    from robodyn.conventions.converter import converter
-    from robodyn.conventions.order import JointOrder
-    from robodyn.description import RobotDescription
-    from robodyn.dynamics import Dynamics
-    from robodyn.engines.kept import release_memory
-    from robodyn.errors import (
+    from robodyn.api.dynamics import Dynamics
+    from robodyn.api.motion.result import Rollout
+    from robodyn.api.motion.simulation import simulate
+    from robodyn.api.queries.external import external_force
+    from robodyn.core import inertial_parameters
+    from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
+    from robodyn.core.description import RobotDescription
+    from robodyn.core.model import Model
+    from robodyn.core.tree import Tree
+    from robodyn.engines.buffer_pool import release_memory
+    from robodyn.internals.errors import (
         ArgumentError,
         AssemblyError,
         JointForcesWarning,
@@ -48,65 +41,105 @@ if TYPE_CHECKING:
         SingularError,
         UnavailableError,
     )
-    from robodyn.model import Model
-    from robodyn.motion.result import Rollout
-    from robodyn.motion.simulation import simulate
-    from robodyn.queries.external import external_force
-    from robodyn.solvers.inverse_kinematics import IKReport, InverseKinematics
-    from robodyn.solvers.tasks import CoMTask, DirectionTask, PoseTask, PositionTask, PostureTask, RelativePoseTask
-    from robodyn.tree import Tree
-    from robodyn.viewer.show import show
+    from robodyn.io import conventions
+    from robodyn.io.builders.assemble import build_model
+    from robodyn.io.builders.auto_tree import auto_tree
+    from robodyn.io.builders.load import load_urdf
+    from robodyn.io.builders.load_any import load
+    from robodyn.io.builders.mjcf import load_mjcf
+    from robodyn.io.builders.pinocchio import from_pinocchio
+    from robodyn.io.builders.random_tree import random_tree
+    from robodyn.io.builders.robot_descriptions import load_description
+    from robodyn.io.builders.sdf import load_sdf
+    from robodyn.io.builders.urdf import read_urdf
+    from robodyn.io.builders.xacro import load_xacro
+    from robodyn.io.conventions.converter import converter
+    from robodyn.io.conventions.order import JointOrder
+    from robodyn.solve.inverse_kinematics.solver import IKReport, InverseKinematics
+    from robodyn.solve.inverse_kinematics.tasks import (
+        CoMTask,
+        DirectionTask,
+        PoseTask,
+        PositionTask,
+        PostureTask,
+        RelativePoseTask,
+    )
+    from robodyn.tools import hardware, plots
+    from robodyn.tools.viewer.show import show
 
 _HOME = {
-    "Baumgarte": "constraints.kinds",
-    "CoMTask": "solvers.tasks",
-    "Coupling": "constraints.kinds",
-    "DirectionTask": "solvers.tasks",
-    "Dynamics": "dynamics",
-    "IKReport": "solvers.inverse_kinematics",
-    "InverseKinematics": "solvers.inverse_kinematics",
-    "JointOrder": "conventions.order",
-    "Lock": "constraints.kinds",
-    "Model": "model",
-    "Point": "constraints.kinds",
-    "PoseTask": "solvers.tasks",
-    "PositionTask": "solvers.tasks",
-    "PostureTask": "solvers.tasks",
-    "RelativePoseTask": "solvers.tasks",
-    "RobotDescription": "description",
-    "Rod": "constraints.kinds",
-    "Rollout": "motion.result",
-    "Tree": "tree",
-    "Weld": "constraints.kinds",
-    "auto_tree": "builders.auto_tree",
-    "build_model": "builders.assemble",
-    "converter": "conventions.converter",
-    "external_force": "queries.external",
-    "from_pinocchio": "builders.pinocchio",
-    "load": "builders.every",
-    "load_description": "builders.robot_descriptions",
-    "load_mjcf": "builders.mjcf",
-    "load_sdf": "builders.sdf",
-    "load_urdf": "builders.load",
-    "load_xacro": "builders.xacro",
-    "random_tree": "builders.random_tree",
-    "read_urdf": "builders.urdf",
-    "release_memory": "engines.kept",
-    "show": "viewer.show",
-    "simulate": "motion.simulation",
-    "ArgumentError": "errors",
-    "AssemblyError": "errors",
-    "JointForcesWarning": "errors",
-    "LoadError": "errors",
-    "NumericalError": "errors",
-    "RedundantWarning": "errors",
-    "RobodynError": "errors",
-    "SingularError": "errors",
-    "UnavailableError": "errors",
+    "Baumgarte": "core.constraints.kinds",
+    "CoMTask": "solve.inverse_kinematics.tasks",
+    "Coupling": "core.constraints.kinds",
+    "DirectionTask": "solve.inverse_kinematics.tasks",
+    "Dynamics": "api.dynamics",
+    "IKReport": "solve.inverse_kinematics.solver",
+    "InverseKinematics": "solve.inverse_kinematics.solver",
+    "JointOrder": "io.conventions.order",
+    "Lock": "core.constraints.kinds",
+    "Model": "core.model",
+    "Point": "core.constraints.kinds",
+    "PoseTask": "solve.inverse_kinematics.tasks",
+    "PositionTask": "solve.inverse_kinematics.tasks",
+    "PostureTask": "solve.inverse_kinematics.tasks",
+    "RelativePoseTask": "solve.inverse_kinematics.tasks",
+    "RobotDescription": "core.description",
+    "Rod": "core.constraints.kinds",
+    "Rollout": "api.motion.result",
+    "Tree": "core.tree",
+    "Weld": "core.constraints.kinds",
+    "auto_tree": "io.builders.auto_tree",
+    "build_model": "io.builders.assemble",
+    "converter": "io.conventions.converter",
+    "external_force": "api.queries.external",
+    "from_pinocchio": "io.builders.pinocchio",
+    "load": "io.builders.load_any",
+    "load_description": "io.builders.robot_descriptions",
+    "load_mjcf": "io.builders.mjcf",
+    "load_sdf": "io.builders.sdf",
+    "load_urdf": "io.builders.load",
+    "load_xacro": "io.builders.xacro",
+    "random_tree": "io.builders.random_tree",
+    "read_urdf": "io.builders.urdf",
+    "release_memory": "engines.buffer_pool",
+    "show": "tools.viewer.show",
+    "simulate": "api.motion.simulation",
+    "ArgumentError": "internals.errors",
+    "AssemblyError": "internals.errors",
+    "JointForcesWarning": "internals.errors",
+    "LoadError": "internals.errors",
+    "NumericalError": "internals.errors",
+    "RedundantWarning": "internals.errors",
+    "RobodynError": "internals.errors",
+    "SingularError": "internals.errors",
+    "UnavailableError": "internals.errors",
 }
 
-_imported_at = _now()
-"""Seconds since the epoch: files of the package that change later are not what this process runs."""
+_PROVIDED = {
+    "Dynamics": "api.dynamics",
+    "assemble": "algorithms.constraints.assembly",
+    "attach": "io.editing.attaching",
+    "graph": "io.editing.graphs",
+    "load": "io.editing.files",
+    "lock": "io.editing.locking",
+    "of_rollout": "tools.plots.trajectories",
+    "parse_xml": "io.builders.elements",
+    "passes": "compile.llvm.tree_passes",
+    "plot_tree": "tools.plots.trees",
+    "quicker": "api.queries.model_functions",
+    "reroot": "io.editing.rerooting",
+    "save": "io.editing.files",
+    "show": "tools.viewer.show",
+    "subtree": "io.editing.parts",
+    "to_mjcf": "io.editing.mjcf_writer",
+    "to_urdf": "io.editing.urdf_writer",
+    "with_frames": "io.editing.frames",
+    "with_inertia": "io.editing.inertias",
+}
+"""Functions that lower rooms call, and where they are."""
+
+_provide({name: f"robodyn.{home}" for name, home in _PROVIDED.items()})
+_install()
 
 _MODULES = ("conventions", "distributed", "hardware", "inertial_parameters", "plots")
 
@@ -171,18 +204,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r} before `import robodyn.{name}`")
     if name not in _HOME:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r}")
-    import_module("robodyn.forks")  # from here on a fork waits for imports in other threads
+    import_module("robodyn.internals.forks")  # from here on a fork waits for imports in other threads
     value = getattr(import_module(f"robodyn.{_HOME[name]}"), name)
     globals()[name] = value
-    model = sys.modules.get("robodyn.model")
-    if model is not None and not model.QUICKER:
-        model.QUICKER.append(_quicker)
     return value
-
-
-def _quicker(*given: Any) -> Any:
-    """What stands in for functions of models; models know nothing of engines."""
-    return import_module("robodyn.queries.model_functions").quicker(*given)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,5 @@
 """`python -m robodyn` is the `robodyn` command."""
 
-from robodyn.cli import main
+from robodyn.tools.cli import main
 
 main()

@@ -19,7 +19,7 @@ from oracles.quantities import CANCELLED, Array, States, inertia, random_states,
 from pages import publish
 
 import robodyn as rd
-from robodyn.codegen.llvm.target import host_target
+from robodyn.compile.llvm.target import host_target
 
 N_STATES = 100
 CODES = ("unrolled", "rolled")

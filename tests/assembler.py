@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import llvmlite.binding as llvm
 
-from robodyn.codegen.llvm.jit import compile_object
-from robodyn.codegen.llvm.target import host_target
+from robodyn.compile.llvm.jit import compile_object
+from robodyn.compile.llvm.target import host_target
 
 
 def assemble(lines: Iterable[str]) -> bytes:

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 import robodyn as rd
-from robodyn.cli import app as cli
+from robodyn.tools.cli import app as cli
 
 QUERIES = {
     "id": ("inverse_dynamics", ("q", "qd", "qdd"), ("tau",)),

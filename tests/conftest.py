@@ -21,10 +21,10 @@ import pytest
 from samples import thin_out
 
 import robodyn as rd
-from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.api.queries.fast_path import query as declared
+from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.protocol import DTYPES
-from robodyn.queries.quick import query as declared
-from robodyn.questions import QUESTIONS
+from robodyn.engines.query_table import QUESTIONS
 
 TESTS = Path(__file__).parent
 # What tests share lies beside the rooms, and some rooms share with others.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.codegen import tuning
-from robodyn.questions import FRAMES
+from robodyn.engines.query_table import FRAMES
+from robodyn.internals import tuning
 
 
 def limit_programs(monkeypatch: pytest.MonkeyPatch, **most: int) -> None:

@@ -8,9 +8,8 @@ parents first.
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial.transform import Rotation
-
 from robodyn.description import Joint, Link, RobotDescription
+from scipy.spatial.transform import Rotation
 
 
 def hat(a):

@@ -20,9 +20,9 @@ from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.chains import cheapest
+from robodyn.algorithms.tasks import cheapest
+from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.cpu.chains.solves import solve_operations
-from robodyn.tracing.unrolled import trace
 
 PAGE = ROOT / "docs" / "gradients.md"
 SHARED = ("iiwa14", "universalUR5", "panda_arm")

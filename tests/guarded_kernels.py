@@ -22,15 +22,15 @@ import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient, inverse_by_mass_matrix
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.regressor import FORWARD_GRAVITY_GRADIENT, forward_regressor
-from robodyn.chains import Chain, Task, at_units
-from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu import halves, route
+from robodyn.algorithms.tasks import Chain, Task, at_units
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.cpu import hoisting, route
 from robodyn.engines.cpu.chains.build import in_double_kernel
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.native.answers import JointForce
-from robodyn.tracing.unrolled import input_shapes, output_shape
 
 PAGE = mmap.PAGESIZE
 NOTHING, READ, WRITE = 0, 1, 3  # PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE
@@ -181,7 +181,7 @@ def in_stages() -> None:
     def most(asked: route.Request, mode: str) -> float | None:
         return None if isinstance(asked.algorithm, Chain) else plain(asked, mode)
 
-    route.most_operations = halves.most_operations = most
+    route.most_operations = hoisting.most_operations = most
 
 
 def drawn(seed: int) -> tuple[tuple[rd.Model, ...], list[str]]:

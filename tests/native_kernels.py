@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.codegen.llvm.jit import Code
+from robodyn.compile.llvm.jit import Code
 from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, answers_can_be
 from robodyn.engines.cpu.native.entry import Argument, Entry
 from robodyn.engines.cpu.threads.pool import compile_text

@@ -7,9 +7,9 @@ from collections import Counter
 
 import numpy as np
 
-from robodyn.codegen.lowering import lower, stored_nodes
-from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, SUB, Graph
-from robodyn.tracing.program import Program
+from robodyn.compile.lowering import lower, stored_nodes
+from robodyn.compile.tracing.expression import ADD, CONSTANT, INPUT, MUL, SUB, Graph
+from robodyn.compile.tracing.program import Program
 
 
 def program(function, n):

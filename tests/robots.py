@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES
-from robodyn.description import JOINT_TYPES
+from robodyn.io.builders.random_tree import SHAPES
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [str(ROOT / "tests"), str(ROOT / "tests" / "cpu")]

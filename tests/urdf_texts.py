@@ -2,8 +2,8 @@
 
 import pytest
 
-from robodyn.builders.urdf import read_urdf
-from robodyn.errors import LoadError
+from robodyn.internals.errors import LoadError
+from robodyn.io.builders.urdf import read_urdf
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 ENDS = '<parent link="base"/><child link="tip"/>'

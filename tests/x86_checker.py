@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robodyn.codegen.x86 import instructions as I
-from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Block, Step
-from robodyn.codegen.x86.instructions import COMMUTES
+from robodyn.compile.x86 import instructions as I
+from robodyn.compile.x86.allocation import BINARY, FUSED, UNARY, Block, Step
+from robodyn.compile.x86.instructions import COMMUTES
 
 Lanes = tuple[Any, ...]
 CONSTANTS = I.POOL // I.SPACE

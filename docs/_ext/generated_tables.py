@@ -10,12 +10,19 @@ from typing import Any
 
 import numpy as np
 from docutils import nodes
+from robodyn.joints import KINDS, JointKind
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import robodyn
-from robodyn import archives, errors, sweeps
-from robodyn.builders import (
+from robodyn import sweeps
+from robodyn.core.findings import FINDINGS, SEVERITIES
+from robodyn.engines.options import ENGINE_NAMES
+from robodyn.engines.protocol import DTYPES
+from robodyn.engines.query_table import every_question, short_names
+from robodyn.engines.scan import HeavyPaths, VectorTree
+from robodyn.internals import archives, errors
+from robodyn.io.builders import (
     elements,
     loops,
     mjcf_compiler,
@@ -26,13 +33,7 @@ from robodyn.builders import (
     sources,
     urdf,
 )
-from robodyn.builders.findings import FINDINGS, SEVERITIES
-from robodyn.cli import state_files as cli_state_files
-from robodyn.engines.options import ENGINE_NAMES
-from robodyn.engines.protocol import DTYPES
-from robodyn.engines.scan import HeavyPaths, VectorTree
-from robodyn.joints import KINDS, JointKind
-from robodyn.questions import every_question, short_names
+from robodyn.tools.cli import state_files as cli_state_files
 
 Row = tuple[str, ...]
 

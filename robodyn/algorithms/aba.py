@@ -17,9 +17,9 @@ from robodyn.algorithms.kinematics import (
     joint_motion,
     parent_transform,
 )
-from robodyn.joints import Scalars
-from robodyn.spatial import ZERO_MOTION, Force, Motion, Scalar, articulated
-from robodyn.sweeps import (
+from robodyn.core.joints import Scalars
+from robodyn.core.spatial import ZERO_MOTION, Force, Motion, Scalar, articulated
+from robodyn.core.sweeps import (
     ARTICULATED,
     DOF_FORCES,
     DOF_TRIANGLE,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from robodyn.algorithms.crba import composite
 from robodyn.algorithms.kinematics import base_velocity, velocity
-from robodyn.spatial import (
+from robodyn.core.spatial import (
     ZERO3,
     Force,
     Inertia,
@@ -31,7 +31,7 @@ from robodyn.spatial import (
     sub,
     transpose,
 )
-from robodyn.sweeps import (
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_PAIRS,
     INERTIA,

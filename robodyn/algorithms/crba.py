@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from robodyn.algorithms.kinematics import parent_transform
-from robodyn.sweeps import (
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_PAIRS,
     INERTIA,

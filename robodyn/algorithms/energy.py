@@ -10,8 +10,8 @@ from functools import cache
 
 from robodyn.algorithms.crba import COMPOSITES, composite, place
 from robodyn.algorithms.kinematics import FROM_ROOT, base_velocity, for_trees, velocity
-from robodyn.spatial import IDENTITY, Transform, dot, rotate_back, scale
-from robodyn.sweeps import (
+from robodyn.core.spatial import IDENTITY, Transform, dot, rotate_back, scale
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_VECTORS,
     DOFS,

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from robodyn.algorithms.kinematics import Frame, forward_kinematics
-from robodyn.chains import Direct, Sized
-from robodyn.model import Model
-from robodyn.spatial import add, cross, dot
+from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.core.model import Model
+from robodyn.core.spatial import add, cross, dot
 
 _OF_LINK = forward_kinematics(True)
 

@@ -12,9 +12,9 @@ from functools import cache
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.idsva import idsva, outside_sweeps
 from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.tasks import Chain, Solution, Solve, Stage
 from robodyn.algorithms.tree_frame import BASE, MOTION, MOTION_FIELDS
-from robodyn.chains import Chain, Solution, Solve, Stage
-from robodyn.sweeps import (
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_PAIRS,
     DOFS,

@@ -20,8 +20,8 @@ from functools import cache
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
-from robodyn.chains import Chain, Product, Products, Solution, Solve, Stage
-from robodyn.sweeps import INPUTS, DofOutput
+from robodyn.algorithms.tasks import Chain, Product, Products, Solution, Solve, Stage
+from robodyn.core.sweeps import INPUTS, DofOutput
 
 
 @cache

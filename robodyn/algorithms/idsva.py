@@ -26,8 +26,8 @@ from functools import cache
 from robodyn.algorithms.coriolis import CORIOLIS, body_coriolis
 from robodyn.algorithms.kinematics import parent_transform
 from robodyn.algorithms.tree_frame import BASE, MOTION, MOTION_FIELDS, weighed
-from robodyn.spatial import IDENTITY, Motion, Scalar, Transform, dot
-from robodyn.sweeps import (
+from robodyn.core.spatial import IDENTITY, Motion, Scalar, Transform, dot
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_PAIRS,
     FORCE,

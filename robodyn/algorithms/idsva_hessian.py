@@ -49,7 +49,7 @@ from typing import NamedTuple
 from robodyn.algorithms.coriolis import CORIOLIS
 from robodyn.algorithms.idsva import body_forces, external_composites, outside_sweeps
 from robodyn.algorithms.tree_frame import BASE, MOTION, MOTION_FIELDS
-from robodyn.spatial import (
+from robodyn.core.spatial import (
     ZERO3,
     ZERO_SYM3,
     Force,
@@ -69,7 +69,7 @@ from robodyn.spatial import (
     sub,
     symmetric_times,
 )
-from robodyn.sweeps import (
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_MOTIONS,
     DOF_PAIRS,
@@ -91,9 +91,7 @@ from robodyn.sweeps import (
     Sweep,
     Written,
 )
-from robodyn.sweeps import (
-    MOTION as MOTION_FIELD,
-)
+from robodyn.core.sweeps import MOTION as MOTION_FIELD
 
 SYM3 = FieldType(ZERO_SYM3)
 

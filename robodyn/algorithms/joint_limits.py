@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.integrators import Limits
-from robodyn.joints import KINDS
-from robodyn.model import Model
-from robodyn.spatial import Inertia, Transform
+from robodyn.core.integrators import Limits
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.core.spatial import Inertia, Transform
+from robodyn.internals.arguments import Array
 
 
 def limits_of(model: Model, asked: Iterable[str]) -> dict[str, Limits]:

@@ -20,8 +20,8 @@ from robodyn.algorithms.kinematics import (
     nothing_carried,
     to_frame,
 )
-from robodyn.spatial import ZERO3, ZERO_MOTION, Motion, Transform, add, cross
-from robodyn.sweeps import (
+from robodyn.core.spatial import ZERO3, ZERO_MOTION, Motion, Transform, add, cross
+from robodyn.core.sweeps import (
     DOF_MOTIONS,
     DOF_PAIR_MOTIONS,
     MOTION,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal, TypeAlias
 
-from robodyn.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, combined, cross, scale
-from robodyn.sweeps import (
+from robodyn.core.spatial import IDENTITY, ZERO3, Motion, Scalar, Transform, add, combined, cross, scale
+from robodyn.core.sweeps import (
     DOF_MOTIONS,
     DOF_ROWS,
     MOTION,

@@ -28,10 +28,10 @@ import numpy as np
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.manifold import scalars
-from robodyn.arguments import Array
-from robodyn.chains import Direct, Elimination, Placed, RunAlgorithm, Sized
-from robodyn.model import Model
-from robodyn.sweeps import Algorithm, with_given
+from robodyn.algorithms.tasks import Direct, Elimination, Placed, RunAlgorithm, Sized
+from robodyn.core.model import Model
+from robodyn.core.sweeps import Algorithm, with_given
+from robodyn.internals.arguments import Array
 
 _Given: TypeAlias = Mapping[str, Any]
 _Ask: TypeAlias = Callable[..., Mapping[str, Any]]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Direct, Sized
-from robodyn.joints import JointKind, unit_quaternion
-from robodyn.model import Model
+from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.core.joints import JointKind, unit_quaternion
+from robodyn.core.model import Model
 
 _Given = Mapping[str, Sequence[Any]]
 _Q, _V = Sized(("nq",)), Sized(("nv",))

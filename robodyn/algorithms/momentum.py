@@ -25,9 +25,9 @@ from robodyn.algorithms.kinematics import (
     for_trees,
     velocity,
 )
-from robodyn.joints import is_positive
-from robodyn.spatial import IDENTITY, Force, Motion, Transform, add, cross, rotate_back, scale, sub
-from robodyn.sweeps import (
+from robodyn.core.joints import is_positive
+from robodyn.core.spatial import IDENTITY, Force, Motion, Transform, add, cross, rotate_back, scale, sub
+from robodyn.core.sweeps import (
     DOF_FORCES,
     FORCE,
     INERTIA,

@@ -28,8 +28,8 @@ from robodyn.algorithms.kinematics import (
     to_frame,
     velocity,
 )
-from robodyn.spatial import Motion, add, cross
-from robodyn.sweeps import (
+from robodyn.core.spatial import Motion, add, cross
+from robodyn.core.sweeps import (
     DOF_MOTIONS,
     MOTION,
     TRANSFORM,

@@ -14,8 +14,8 @@ from __future__ import annotations
 from robodyn.algorithms.crba import COMPOSITES
 from robodyn.algorithms.crba import place as place_composite
 from robodyn.algorithms.kinematics import parent_transform
-from robodyn.spatial import ZERO_FORCE, ArticulatedInertia, Force, Motion, Scalar, articulated
-from robodyn.sweeps import (
+from robodyn.core.spatial import ZERO_FORCE, ArticulatedInertia, Force, Motion, Scalar, articulated
+from robodyn.core.sweeps import (
     ARTICULATED,
     DOF_FORCES,
     DOF_PAIRS,

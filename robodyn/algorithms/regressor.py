@@ -22,8 +22,8 @@ from robodyn.algorithms.kinematics import (
     pose,
     velocity,
 )
-from robodyn.chains import Chain, Solution, Solve, Stage
-from robodyn.spatial import (
+from robodyn.algorithms.tasks import Chain, Solution, Solve, Stage
+from robodyn.core.spatial import (
     IDENTITY,
     ZERO3,
     ZERO_FORCE,
@@ -41,7 +41,7 @@ from robodyn.spatial import (
     scale,
     symmetric_times,
 )
-from robodyn.sweeps import (
+from robodyn.core.sweeps import (
     DOF_MOTIONS,
     DOF_ROWS,
     DOF_VECTORS,

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from robodyn.algorithms.kinematics import base_motion_against_gravity
 from robodyn.algorithms.tree_frame import placed
-from robodyn.spatial import IDENTITY, ZERO_MOTION, combined
-from robodyn.sweeps import (
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, combined
+from robodyn.core.sweeps import (
     DOF_FORCES,
     DOF_MOTIONS,
     DOF_PAIRS,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from robodyn.algorithms.kinematics import POSES_OF_KNOWN, acceleration, base_motion_against_gravity
-from robodyn.sweeps import (
+from robodyn.core.sweeps import (
     DOFS,
     FORCE,
     MOTION,

@@ -11,8 +11,8 @@ from functools import cache
 
 from robodyn.algorithms.kinematics import POSES_OF_KNOWN, base_motion_against_gravity, joint_motion
 from robodyn.algorithms.rnea import external_force, force
-from robodyn.spatial import ZERO_MOTION, Force, Motion
-from robodyn.sweeps import (
+from robodyn.core.spatial import ZERO_MOTION, Force, Motion
+from robodyn.core.sweeps import (
     DOFS,
     FORCE,
     MOTION,

@@ -20,8 +20,8 @@ from functools import cache
 
 from robodyn.algorithms.coriolis import body_coriolis
 from robodyn.algorithms.kinematics import POSES_OF_KNOWN, base_motion_against_gravity, joint_motion, parent_transform
-from robodyn.spatial import ZERO3, Force, rotate_back
-from robodyn.sweeps import (
+from robodyn.core.spatial import ZERO3, Force, rotate_back
+from robodyn.core.sweeps import (
     DOFS,
     FORCE,
     MOTION,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from robodyn.algorithms.kinematics import base_motion_against_gravity, parent_transform
-from robodyn.spatial import IDENTITY, Motion, Scalar, Transform, combined
-from robodyn.sweeps import (
+from robodyn.core.spatial import IDENTITY, Motion, Scalar, Transform, combined
+from robodyn.core.sweeps import (
     DOF_MOTIONS,
     SCALAR,
     TRANSFORM,
@@ -26,9 +26,7 @@ from robodyn.sweeps import (
     WorldInputs,
     Written,
 )
-from robodyn.sweeps import (
-    MOTION as MOTION_FIELD,
-)
+from robodyn.core.sweeps import MOTION as MOTION_FIELD
 
 
 def weighed(below: Scalar, parents: Any, first: Any) -> Any:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn.core.model import Model
 from robodyn.engines.options import AUTO, REFERENCE, Options
 from robodyn.engines.protocol import Engine
 from robodyn.engines.recursions import recursive_engine
-from robodyn.model import Model
 
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine

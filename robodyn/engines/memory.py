@@ -8,7 +8,7 @@ import sys
 from math import prod
 from pathlib import Path
 
-from robodyn.errors import ArgumentError
+from robodyn.internals.errors import ArgumentError
 
 _MEMINFO = Path("/proc/meminfo")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.scan.options import ScanOptions
-from robodyn.records import dataclass
+from robodyn.internals.records import dataclass
 
 ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
 """What `engine=` can be."""

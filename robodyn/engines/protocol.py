@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from robodyn.algorithms.kinematics import Frame
-from robodyn.algorithms.places import OnArrays, scalars_of
-from robodyn.arguments import Array
-from robodyn.chains import ArrayText, Direct, Step, StepGradient, StraightLine, Task
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
-from robodyn.questions import BASE, Asked, Places, Question
-from robodyn.records import dataclass
-from robodyn.sweeps import INPUTS, Algorithm
-from robodyn.tracing.unrolled import output_shape
+from robodyn.algorithms.relative_motion import OnArrays, scalars_of
+from robodyn.algorithms.tasks import ArrayText, Direct, Step, StepGradient, StraightLine, Task
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
+from robodyn.core.sweeps import INPUTS, Algorithm
+from robodyn.engines.query_table import BASE, Asked, Places, Question
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 if TYPE_CHECKING:
-    from robodyn.array_library import Library
     from robodyn.engines.cpu.generated import GeneratedCode
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Entry
     from robodyn.engines.gpu.generated import GeneratedKernels
+    from robodyn.internals.array_library import Library
 
 DTYPES = ("float64", "float32")
 
@@ -133,7 +133,7 @@ class Engine(ABC):
             inputs: (B, ...) arrays; which are there says what the question is asked about.
             outputs: (B, ...) arrays.
             link: index of the link, where the question is about one.
-            choices: `frame`, `classical`, `damping` and `places` of `robodyn.questions.Asked`.
+            choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.Asked`.
         """
         task = question.made(Asked(self.model, _names(inputs), method, **choices))
         results = dict(zip(task.outputs, outputs.values(), strict=True))

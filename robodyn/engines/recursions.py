@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.core.model import Model
 from robodyn.engines.options import REFERENCE, Options
 from robodyn.engines.protocol import Engine
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
+from robodyn.internals.errors import UnavailableError
 
 
 def recursive_engine(model: Model, dtype: np.dtype[Any], options: Options) -> Engine:

@@ -13,20 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.chains import Products, Solve, Stage, Task
-from robodyn.codegen.tuning import CHUNK_SCALARS, MATRICES_FOR_SCALARS, MAX_TRACED_BODIES
-from robodyn.engines.dense import solve
-from robodyn.engines.evaluated import Evaluated
-from robodyn.engines.protocol import Engine, Explanation
-from robodyn.engines.reference_groups import Constants, Group, Schedule, Where, scalars
-from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
-from robodyn.joints import KINDS, JointKind
-from robodyn.model import Model
-from robodyn.questions import Question
-from robodyn.spatial import ZERO_MOTION, Motion
-from robodyn.sweeps import (
+from robodyn.algorithms.dense import solve
+from robodyn.algorithms.tasks import Products, Solve, Stage, Task
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.joints import KINDS, JointKind
+from robodyn.core.model import Model
+from robodyn.core.spatial import ZERO_MOTION, Motion
+from robodyn.core.sweeps import (
     PER_VELOCITY,
     Algorithm,
     Ancestors,
@@ -47,7 +40,14 @@ from robodyn.sweeps import (
     Written,
     flatten,
 )
-from robodyn.tracing.unrolled import output_shape
+from robodyn.engines.interpreted import Evaluated
+from robodyn.engines.protocol import Engine, Explanation
+from robodyn.engines.query_table import Question
+from robodyn.engines.reference_groups import Constants, Group, Schedule, Where, scalars
+from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.tuning import CHUNK_SCALARS, MATRICES_FOR_SCALARS, MAX_TRACED_BODIES
 
 _BASE_MOTION = ("V0", "dV0")
 

@@ -6,13 +6,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.codegen.tuning import MAX_KEPT_BODIES
-from robodyn.joints import KINDS, JointKind
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.spatial import Inertia, Motion, Transform
+from robodyn.core.joints import KINDS, JointKind
+from robodyn.core.model import Model
+from robodyn.core.spatial import Inertia, Motion, Transform
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import MAX_KEPT_BODIES
 
 Where: TypeAlias = slice | Array
 """Rows of fields: a slice, read and written without copying, where they lie side by side as those of a group do."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
+from robodyn.core.joints import JointKind
+from robodyn.core.spatial import IDENTITY, ZERO_FORCE, Force, Inertia, Motion, Transform
 from robodyn.engines.reference_groups import Constants, Where, columns, scalars
-from robodyn.joints import JointKind
-from robodyn.spatial import IDENTITY, ZERO_FORCE, Force, Inertia, Motion, Transform
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
 
 if TYPE_CHECKING:
     from robodyn.engines.reference import Run

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bridges import ROADS, asked, close, jax, scale, torch
-
-import robodyn as rd
 import robodyn.jax
 import robodyn.torch
-from robodyn.autodiff.functions import WITH_RULES
+from bridges import ROADS, asked, close, jax, scale, torch
 from robodyn.description import JOINT_TYPES
-from robodyn.questions import QUESTIONS
+
+import robodyn as rd
+from robodyn.api.autodiff.functions import WITH_RULES
+from robodyn.engines.query_table import QUESTIONS
 
 jnp, forward_ad = jax.numpy, torch.autograd.forward_ad
 pytestmark = pytest.mark.extras

@@ -12,7 +12,7 @@ from driven import everything
 from robots import own
 
 import robodyn as rd
-from robodyn.autodiff.coordinates import Coordinates
+from robodyn.api.autodiff.coordinates import Coordinates
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 

@@ -42,11 +42,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from robodyn.benchmark.compare import Settings, threads_from
-from robodyn.benchmark.tables import Cells
-from robodyn.errors import ArgumentError
-from robodyn.messages import brief
-from robodyn.tables import console
+from robodyn.core.tables import console
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
+from robodyn.tools.benchmark.compare import Settings, threads_from
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench import (
     backend,
     batches,

@@ -28,20 +28,20 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.timing import settle
-from robodyn.builders.load import load_urdf
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.target import host_target
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.core.model import Model
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, rows_bytes, workspace
 from robodyn.engines.cpu.route import Whole
-from robodyn.errors import RobodynError
-from robodyn.model import Model
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.internals.errors import RobodynError
+from robodyn.io.builders.load import load_urdf
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.timing import settle
 from tests.bench.first_answer import answer_in_new_process
 from tests.bench.shared import MODELS, facts, show
 

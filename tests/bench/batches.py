@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.contenders import draw, plain_call, repeated
-from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.timing import settle
 from robodyn.engines.cpu.threads.pool import compile_text, shared_pool
-from robodyn.questions import QUESTIONS, Question
+from robodyn.engines.query_table import QUESTIONS, Question
+from robodyn.tools.benchmark.contenders import draw, plain_call, repeated
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.timing import settle
 from tests.bench.shared import MODELS, page_of
 
 ROBOT = "arm7"

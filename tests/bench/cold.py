@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from robodyn.benchmark.tables import Cells
-from robodyn.questions import QUESTIONS
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.cold_child import Case
 from tests.bench.first_answer import First, measure_case
 from tests.bench.shared import MODELS, ROOT, page_of, show

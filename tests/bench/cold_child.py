@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.questions import QUESTIONS
+from robodyn.engines.query_table import QUESTIONS
 
 IMPORTED = (rd.Dynamics, rd.load_urdf)
 """What a child would import otherwise."""

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.tables import Cells
 from robodyn.engines.cpu.engine import CpuEngine
-from robodyn.errors import UnavailableError
-from robodyn.questions import find
+from robodyn.engines.query_table import find
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench import large_loops
 from tests.bench.large_loops import Large
 from tests.bench.shared import MODELS, page_of

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.tables import Cells
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, facts, show
 
 

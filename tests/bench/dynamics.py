@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import robodyn as rd
-from robodyn.benchmark.compare import Report, Settings, compare
-from robodyn.benchmark.contenders import USUAL
-from robodyn.benchmark.tables import HEADLINE, Cells, footnotes, tables
+from robodyn.tools.benchmark.compare import Report, Settings, compare
+from robodyn.tools.benchmark.contenders import USUAL
+from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes, tables
 from tests.bench import first_answer, huge
 from tests.bench.peers import all_peers
 from tests.bench.shared import MODELS, facts

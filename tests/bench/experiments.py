@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from robodyn.benchmark.tables import Cells
 from robodyn.engines.scan.elementwise import operators
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks
 from tests.bench.shared import show
 

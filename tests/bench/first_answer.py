@@ -25,7 +25,7 @@ start = time.perf_counter()
 import numpy as np
 from robodyn import *
 base, query, engine, imported, *paths = sys.argv[1:]
-for name in ("robodyn.dynamics", "robodyn.builders.urdf", *filter(None, imported.split())):
+for name in ("robodyn.api.dynamics", "robodyn.io.builders.urdf", *filter(None, imported.split())):
     importlib.import_module(name)
 imports = time.perf_counter() - start
 for path in paths:

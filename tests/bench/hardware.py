@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import robodyn as rd
-from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.benchmark.tables import Cells
-from robodyn.errors import UnavailableError
 from robodyn.hardware import Box, Datapath, datapath
 from robodyn.hardware.passes import balanced
 from robodyn.hardware.program import FORMULATIONS, with_sines_given
 from robodyn.hardware.schedule import products, scheduled, shortest
 from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
 from robodyn.sweeps import Outward, flatten
-from robodyn.tracing.expression import Expression
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import Trace
+
+import robodyn as rd
+from robodyn.algorithms.rnea_gradient import rnea_gradient
+from robodyn.compile.tracing.expression import Expression
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import Trace
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 
 ROOT = Path(__file__).resolve().parents[2]

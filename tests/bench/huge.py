@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.timing import measure as timed
+from robodyn.tools.benchmark.timing import measure as timed
 
 BODIES = 1_000_000
 _CHECKED_BODIES = 1000

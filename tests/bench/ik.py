@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.tables import Cells
+from robodyn.internals.arguments import Array
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, ROOT, page_of
 
 TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500

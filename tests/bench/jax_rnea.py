@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from robodyn.joints import KINDS
-from robodyn.model import Model
+
+from robodyn.core.model import Model
 
 jax.config.update("jax_enable_x64", True)
 

@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.timing import measure as timed
+from robodyn.internals.arguments import Array
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.shared import show
 from tests.ladders import ladder
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 import robodyn as rd
-from robodyn.benchmark.tables import Cells
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import page_of, show
 from tests.robots import SHARED
 

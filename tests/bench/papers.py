@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from robodyn.benchmark.contenders import available_threads
-from robodyn.benchmark.tables import Cells
 from robodyn.engines.scan.methods import methods_of
+from robodyn.tools.benchmark.contenders import available_threads
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
 from tests.bench.drawing import curve, finish, legend, look, pyplot, save
 from tests.bench.experiments import Case, Contender, Curves, Experiment

@@ -15,19 +15,19 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from robodyn.sweeps import Algorithm
 
 import robodyn as rd
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.rnea import rnea
-from robodyn.arguments import Array
-from robodyn.benchmark.tables import Cells
-from robodyn.codegen.llvm.target import host_target
+from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.threads.pool import default_threads
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.semigroups import AFFINE_FORCES, TWIST_PAIRS, Semigroup
 from robodyn.engines.scan.systems.riccati import AFFINE, RICCATI
-from robodyn.sweeps import Algorithm
+from robodyn.internals.arguments import Array
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import page_of
 
 BODIES = 1_000_000

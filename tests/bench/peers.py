@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-
-from robodyn.benchmark.compare import find_peers
-from robodyn.benchmark.contenders import Answers, Contender, Peer, Prepared, RefusedError, States, available_threads
 from robodyn.joints import KINDS
-from robodyn.model import Model
+
+from robodyn.core.model import Model
+from robodyn.tools.benchmark.compare import find_peers
+from robodyn.tools.benchmark.contenders import (
+    Answers,
+    Contender,
+    Peer,
+    Prepared,
+    RefusedError,
+    States,
+    available_threads,
+)
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
 """How far from ours the text in jax_rnea.py may be."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from robodyn.benchmark.compare import Report, Result
 from robodyn.plots.style import COLORS
+
+from robodyn.tools.benchmark.compare import Report, Result
 from tests.bench.drawing import pyplot, save
 
 BLUE, RED, GREEN, YELLOW, _, PURPLE, *_ = COLORS

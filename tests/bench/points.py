@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.benchmark.timing import measure as timed
-from robodyn.benchmark.timing import seconds_of
 from robodyn.engines.memory import available
+from robodyn.tools.benchmark.timing import measure as timed
+from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench.shared import show
 
 NOT_MEASURED = "not measured"

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from robodyn.benchmark.tables import Cells
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
 from tests.bench.drawing import curve, finish, look, published_times, pyplot, save
 from tests.bench.experiments import Case, Contender, Curves, Experiment, over

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from robodyn.benchmark.tables import Cells
-from robodyn.engines.scan.methods import methods_of
 from robodyn.plots.style import COLORS
+
+from robodyn.engines.scan.methods import methods_of
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.drawing import pyplot, save
 from tests.bench.experiments import Case, Contender, Experiment
 from tests.bench.experiments import measure as run

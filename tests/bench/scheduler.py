@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from robodyn.benchmark import tune
-from robodyn.benchmark.compare import Settings
-from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.tune import Grid, Judged, judged
-from robodyn.builders.load import load_urdf
-from robodyn.measured import Row, Table
-from robodyn.model import Model
-from robodyn.queries.scheduler import SECTION, USUAL
+from robodyn.api.queries.engine_selector import SECTION, USUAL
+from robodyn.core.model import Model
+from robodyn.engines.tuning_store import Row, Table
+from robodyn.io.builders.load import load_urdf
+from robodyn.tools.benchmark import tune
+from robodyn.tools.benchmark.compare import Settings
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.tune import Grid, Judged, judged
 from tests.bench.points import NOT_MEASURED
 from tests.bench.shared import MODELS, facts, show
 

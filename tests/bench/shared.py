@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.tables import Cells
+from robodyn.tools.benchmark.tables import Cells
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "benchmarks"

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from robodyn.testing.pinocchio_model import pinocchio_model
 
 import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.tables import Cells
-from robodyn.integrators import INTEGRATORS
-from robodyn.testing.pinocchio_model import pinocchio_model
+from robodyn.core.integrators import INTEGRATORS
+from robodyn.internals.arguments import Array
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 
 _ROBOTS = (("arm7", "fixed"), ("quadruped", "floating"), ("humanoid", "floating"))

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-
-import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.tables import Cells
-from robodyn.integrators import INTEGRATORS
 from robodyn.joints import KINDS
 from robodyn.testing.mujoco_model import mujoco_model, places
+
+import robodyn as rd
+from robodyn.core.integrators import INTEGRATORS
+from robodyn.internals.arguments import Array
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 from tests.robots import SHARED, example_robot_data
 

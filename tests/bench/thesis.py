@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from robodyn.benchmark.tables import Cells
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
 from tests.bench.experiments import Curves, Experiment, over, remarks_by_tree
 from tests.bench.points import Budget, Point, worst_difference

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
+from robodyn.core.model import Model
 from robodyn.engines.scan import AFFINE_MOTIONS, KERNELS, POSES, HeavyPaths, ScanOptions, VectorTree, sums
 from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
 from robodyn.engines.scan.states import Layout, State, motion_in, motion_out
-from robodyn.model import Model
+from robodyn.internals.arguments import Array
 from tests.bench.experiments import Call, Contender
 from tests.bench.points import difference
 from tests.bench.six_by_six import SixBySix, matmul_rootfix, rootfix

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
+from robodyn.core.model import Model
 from robodyn.engines.scan import ScanOptions
-from robodyn.model import Model
+from robodyn.internals.arguments import Array
 from tests.bench.experiments import Call, Contender
 from tests.bench.gpu.machine import Machine
 from tests.bench.points import difference

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from robodyn.benchmark.contenders import Prepared
+from robodyn.tools.benchmark.contenders import Prepared
 from tests.bench.compare import suite, worker
 from tests.bench.compare.work import Job, Robot
 

@@ -21,13 +21,13 @@ from robots import own
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import robodyn as rd
-from robodyn.benchmark.compare import Settings
-from robodyn.benchmark.timing import seconds_of
-from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.gpu import choice, compiler, engine
 from robodyn.engines.gpu.choice import SECTION
-from robodyn.errors import UnavailableError
-from robodyn.measured import Row, Table, forget, keep, table
+from robodyn.engines.tuning_store import Row, Table, forget, keep, table
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.compare import Settings
+from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
 from tests.bench import published
 from tests.bench.first_answer import First

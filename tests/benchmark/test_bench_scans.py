@@ -20,14 +20,14 @@ from gpu_host.scan_functions import add_functions
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import robodyn as rd
-from robodyn.benchmark.timing import seconds_of
+from robodyn.api.queries.engine_selector import SECTION
 from robodyn.engines.gpu import choice
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
-from robodyn.errors import UnavailableError
-from robodyn.measured import Row, Table
-from robodyn.queries.scheduler import SECTION
+from robodyn.engines.tuning_store import Row, Table
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
 from tests.bench import papers, published, scan_gpu, scheduler, trees
 from tests.bench.gpu import machine

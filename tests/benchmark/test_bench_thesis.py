@@ -22,7 +22,7 @@ import scan_accuracy
 
 from robodyn.engines.scan import AFFINE_MOTIONS
 from robodyn.engines.scan.methods import methods_of
-from robodyn.errors import ArgumentError
+from robodyn.internals.errors import ArgumentError
 from tests.bench import __main__ as runner
 from tests.bench import published, scan_map, thesis, thesis_cases
 from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks

@@ -15,9 +15,10 @@ from cli_runner import chain, refused, run
 from robots import own
 
 import robodyn as rd
-from robodyn.benchmark import compare as module
-from robodyn.benchmark.compare import Report, Result, Settings, compare, find_peers, threads_from
-from robodyn.benchmark.contenders import (
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.tools.benchmark import compare as module
+from robodyn.tools.benchmark.compare import Report, Result, Settings, compare, find_peers, threads_from
+from robodyn.tools.benchmark.contenders import (
     USUAL,
     Contender,
     Prepared,
@@ -26,11 +27,10 @@ from robodyn.benchmark.contenders import (
     draw,
     repeated,
 )
-from robodyn.benchmark.mujoco_peer import MuJoCo
-from robodyn.benchmark.pinocchio_peer import Pinocchio
-from robodyn.benchmark.tables import footnotes, number, tables
-from robodyn.benchmark.timing import measure, seconds_of
-from robodyn.questions import QUESTIONS
+from robodyn.tools.benchmark.mujoco_peer import MuJoCo
+from robodyn.tools.benchmark.pinocchio_peer import Pinocchio
+from robodyn.tools.benchmark.tables import footnotes, number, tables
+from robodyn.tools.benchmark.timing import measure, seconds_of
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Settings(engine="reference", batches=(1, 3), seconds=0.0)
@@ -109,7 +109,7 @@ def test_a_library_that_cannot_be_imported_is_left_out_and_named(library, error,
     def fail(name):
         raise error
 
-    monkeypatch.setattr(f"robodyn.benchmark.{library}_peer.import_module", fail)
+    monkeypatch.setattr(f"robodyn.tools.benchmark.{library}_peer.import_module", fail)
     peers, reasons = find_peers(rd.load_urdf(own("arm6")))
     assert all(library not in peer.name.lower() for peer in peers)
     assert any(library in reason.lower() and str(error) in reason for reason in reasons)

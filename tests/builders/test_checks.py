@@ -6,9 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-
-from robodyn.builders.check_bodies import _is_surely_possible
-from robodyn.builders.checks import check
 from robodyn.description import (
     JOINT_TYPES,
     Finding,
@@ -21,7 +18,10 @@ from robodyn.description import (
     RobotDescription,
     rotation_from_rpy,
 )
-from robodyn.errors import ArgumentError, LoadError
+
+from robodyn.internals.errors import ArgumentError, LoadError
+from robodyn.io.builders.check_bodies import _is_surely_possible
+from robodyn.io.builders.checks import check
 
 SOLID = Inertial(1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
 LIMITED = Limits(-1.0, 1.0, 2.0, 3.0)

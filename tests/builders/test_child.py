@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from robodyn.builders import child
+from robodyn.io.builders import child
 
 PROGRAM = """
 import os, time
@@ -94,7 +94,7 @@ def test_a_program_that_cannot_be_imported(program):
 
 
 def test_it_ends_when_it_has_nothing_to_do(program, monkeypatch):
-    start = child._START.replace("import serve", "import serve; import robodyn.builders.child as child")
+    start = child._START.replace("import serve", "import serve; import robodyn.io.builders.child as child")
     monkeypatch.setattr(child, "_START", start.replace("serve(*", "child._IDLE_SECONDS = 0.2; serve(*"))
     assert program.ask([b"count"]) == [b"1"]
     (kept,) = program.idle

@@ -206,7 +206,7 @@ def test_permissions(way, umask):
 
 @needs_posix
 def test_nobody_reads_a_private_file_while_it_is_written(tmp_path):
-    from robodyn.files import whole_file
+    from robodyn.internals.files import whole_file
 
     path = tmp_path / "x"
     path.touch(0o600)
@@ -267,7 +267,7 @@ def test_where_there_is_no_room_what_was_there_stays(tmp_path, old):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_a_failure_leaves_nothing(tmp_path, error):
-    from robodyn.files import whole_file
+    from robodyn.internals.files import whole_file
 
     (tmp_path / "x").write_text("mine")
     with pytest.raises(error), whole_file(tmp_path / "x") as file:

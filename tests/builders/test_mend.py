@@ -11,7 +11,7 @@ from robots import own
 from urdf_texts import refused
 
 import robodyn as rd
-from robodyn.builders.urdf import read_urdf
+from robodyn.io.builders.urdf import read_urdf
 
 CODE = "xml-not-well-formed"
 BODY = """
@@ -212,7 +212,7 @@ def test_hostile_texts_take_linear_time():
 
 
 def test_elements_are_bounded_behind_errors(monkeypatch):
-    monkeypatch.setattr("robodyn.builders.elements.MAX_ELEMENTS", 5)
+    monkeypatch.setattr("robodyn.io.builders.elements.MAX_ELEMENTS", 5)
     refused(document("<!-- -- -->"), "more than 5 elements")
 
 
@@ -224,7 +224,7 @@ def test_other_readers_mend_as_well(tmp_path):
     assert [each.element for each in found] == ["sdf", "sdf"]
     assert rd.load(sdf).link_names == model.link_names
     pytest.importorskip("trimesh", reason="the viewer's looks need trimesh")
-    from robodyn.viewer.looks import looks_of
+    from robodyn.tools.viewer.visuals import looks_of
 
     visual = '<visual><geometry><box size="1 1 1"/></geometry></visual>'
     looks = looks_of(document("<!-- a -- b -->", body=f'<link name="a & b">{visual}</link>'), ())

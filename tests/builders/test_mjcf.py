@@ -15,7 +15,7 @@ from conftest import relative
 from robots import ROOT
 
 import robodyn as rd
-from robodyn.builders.findings import FINDINGS
+from robodyn.core.findings import FINDINGS
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -13,7 +13,7 @@ from conftest import relative
 from test_mjcf import ROBOT, same_as_mujoco
 
 import robodyn as rd
-from robodyn.builders import mjmodel
+from robodyn.io.builders import mjmodel
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -221,7 +221,7 @@ def other(monkeypatch):
     module = types.SimpleNamespace(**{name: getattr(mujoco, name) for name in dir(mujoco) if name[0] != "_"})
     module.__version__, module.MjModel = "9.8.7", Changed
     module.mj_id2name = lambda m, *rest: mujoco.mj_id2name(m.given, *rest)
-    monkeypatch.setattr("robodyn.builders.mjcf.mujoco_module", lambda asked: module)
+    monkeypatch.setattr("robodyn.io.builders.mjcf.mujoco_module", lambda asked: module)
     return module
 
 

@@ -18,8 +18,8 @@ from test_mjcf_files import stl
 from test_mjcf_sites import ARM as SITES
 
 import robodyn as rd
-from robodyn.builders import child, mjcf_compiler
-from robodyn.builders.mjcf_compiler import compiled
+from robodyn.io.builders import child, mjcf_compiler
+from robodyn.io.builders.mjcf_compiler import compiled
 
 mujoco = pytest.importorskip("mujoco")
 VERSION = tuple(map(int, mujoco.__version__.split(".")[:3]))
@@ -219,7 +219,7 @@ ALONE = """
 import multiprocessing, os, signal, sys, threading, time
 sys.path.insert(0, {root!r})
 import robodyn as rd
-from robodyn.builders import mjcf_compiler
+from robodyn.io.builders import mjcf_compiler
 GOOD, SLOW = {good!r}, {slow!r}
 pids = lambda: [each.process.pid for each in mjcf_compiler._PROGRAM.idle]
 def in_child(queue):

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.builders import mjcf_files
-from robodyn.builders.findings import Notes
-from robodyn.builders.mjcf_files import contents, self_contained
+from robodyn.core.findings import Notes
+from robodyn.io.builders import mjcf_files
+from robodyn.io.builders.mjcf_files import contents, self_contained
 
 mujoco = pytest.importorskip("mujoco")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.model_fields import Configurations
-from robodyn.tables import model_summary, to_text
+from robodyn.core.model_fields import Configurations
+from robodyn.core.tables import model_summary, to_text
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -134,7 +134,7 @@ def test_keyframes_that_are_none(monkeypatch):
     assert tuple(model.configurations) == ("key_1",) and findings(model)[0][:2] == ("warning", 'key "home"')
     theirs.key_qpos[1, 0] = np.nan
     assert not rd.load_mjcf(theirs).configurations
-    monkeypatch.setattr("robodyn.builders.mjcf.MOST_KEYFRAMES", 1)
+    monkeypatch.setattr("robodyn.io.builders.mjcf.MOST_KEYFRAMES", 1)
     model = rd.load_mjcf(ROBOT)
     assert tuple(model.configurations) == ("home",) and "2 of them; the first 1 are read" in str(findings(model))
 

@@ -14,8 +14,8 @@ from robots import own
 from sdf_texts import POSE, axis, chain, joint, link, sdf
 
 import robodyn as rd
-from robodyn.builders.findings import FINDINGS
-from robodyn.builders.urdf import read_urdf
+from robodyn.core.findings import FINDINGS
+from robodyn.io.builders.urdf import read_urdf
 
 SMALL = 1e-12
 """Rounding of poses that are composed in another order."""
@@ -413,7 +413,7 @@ def test_loops_are_cut_in_the_files_order(order):
     assert [f'joint "{each.name}"' for each in model.constraints] == list(cut.elements)
 
 
-@pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+@pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 def test_loops_of_floating_robots_move_alike_wherever_they_are_cut():
     """A ring that tumbles: accelerations of its links, its momentum, and a rollout that stays closed."""
     found, cuts = [], set()

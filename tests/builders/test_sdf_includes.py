@@ -10,7 +10,7 @@ import pytest
 from sdf_texts import POSE, axis, joint, link, sdf
 
 import robodyn as rd
-from robodyn.builders import sdf_files
+from robodyn.io.builders import sdf_files
 
 SMALL = 1e-12
 """Rounding of poses that are composed in another order."""

@@ -7,7 +7,7 @@ import pytest
 from sdf_texts import INERTIAL, POSE, axis, joint, link, sdf
 
 import robodyn as rd
-from robodyn.builders import sdf_params
+from robodyn.io.builders import sdf_params
 
 SMALL = 1e-12
 """Rounding of poses that are composed in another order."""

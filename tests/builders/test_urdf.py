@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robodyn.description import IDENTITY, JOINT_TYPES, Limits, Mimic, Pose
 from urdf_texts import ENDS, INERTIAL, LIMIT, codes, finding, refused, robot
 
 import robodyn as rd
-from robodyn.builders.checks import check
-from robodyn.builders.urdf import read_urdf
-from robodyn.description import IDENTITY, JOINT_TYPES, Limits, Mimic, Pose
-from robodyn.errors import LoadError, RobodynError
+from robodyn.internals.errors import LoadError, RobodynError
+from robodyn.io.builders.checks import check
+from robodyn.io.builders.urdf import read_urdf
 
 ROBOTS = Path(__file__).resolve().parents[3] / "shared" / "robots"
 EXAMPLE_ROBOTS = Path(sysconfig.get_path("purelib"), "cmeel.prefix", "share", "example-robot-data", "robots")

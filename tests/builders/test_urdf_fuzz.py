@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from mutations import Node, as_bytes, mutate
-
-from robodyn.builders.assemble import build_model
-from robodyn.builders.checks import check
-from robodyn.builders.urdf import read_urdf
 from robodyn.description import JOINT_TYPES, RobotDescription
-from robodyn.errors import LoadError, RobodynError
+
+from robodyn.internals.errors import LoadError, RobodynError
+from robodyn.io.builders.assemble import build_model
+from robodyn.io.builders.checks import check
+from robodyn.io.builders.urdf import read_urdf
 
 EXAMPLES = 250
 """Robots in one ordinary run: about 3 seconds."""

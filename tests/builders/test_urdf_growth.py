@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from cli_runner import chain, run
+from robodyn.description import Joint, Limits, Link, Mimic, RobotDescription
 
 import robodyn as rd
-from robodyn.description import Joint, Limits, Link, Mimic, RobotDescription
-from robodyn.errors import RobodynError
+from robodyn.internals.errors import RobodynError
 
 SMALL, LARGE = 150, 600
 SLACK = 1.25

@@ -14,9 +14,9 @@ from lxml import etree
 from robots import own
 from urdf_texts import INERTIAL, LIMIT, codes, finding, robot
 
-from robodyn.builders.checks import check
-from robodyn.builders.urdf import read_urdf
-from robodyn.errors import ArgumentError, LoadError
+from robodyn.internals.errors import ArgumentError, LoadError
+from robodyn.io.builders.checks import check
+from robodyn.io.builders.urdf import read_urdf
 
 ROBOTS = Path(__file__).resolve().parents[3] / "shared" / "robots"
 NAMES = ("iiwa14", "cassie_v4", "baxter", "FTP_left_hand", "kinovaGen3V12", "cartpole", "double_pendulum_continuous")

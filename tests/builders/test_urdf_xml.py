@@ -7,9 +7,9 @@ import threading
 import pytest
 from urdf_texts import INERTIAL, codes, finding, refused, robot
 
-from robodyn.builders import elements, sources, urdf
-from robodyn.builders.urdf import read_urdf
-from robodyn.errors import ArgumentError, LoadError
+from robodyn.internals.errors import ArgumentError, LoadError
+from robodyn.io.builders import elements, sources, urdf
+from robodyn.io.builders.urdf import read_urdf
 
 
 def test_all_kinds_of_source_give_the_same_robot(tmp_path):

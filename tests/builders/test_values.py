@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from robodyn.builders.values import number, numbers
+from robodyn.io.builders.values import number, numbers
 
 _DECIMAL = re.compile(r"[ \t\r\n]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[ \t\r\n]*")
 _PIECES = (

@@ -18,8 +18,8 @@ from npz_attacks import DEFLATED, STORED, archive, header, member, npy, with_hea
 from robots import own
 
 import robodyn as rd
-from robodyn.cli import state_files as cli_state_files
-from robodyn.cli.state_files import read_state_file
+from robodyn.tools.cli import state_files as cli_state_files
+from robodyn.tools.cli.state_files import read_state_file
 
 MODEL = rd.load_urdf(own("arm6"))
 INPUTS = ("q", "qd", "tau")

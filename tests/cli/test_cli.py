@@ -15,10 +15,10 @@ from cli_runner import QUERIES, answer, chain, library, refused, run, same, valu
 from robots import OWN, own
 
 import robodyn as rd
-from robodyn import tables
-from robodyn.builders.findings import FINDINGS
-from robodyn.cli import app as cli
-from robodyn.cli import results as cli_results
+from robodyn.core import tables
+from robodyn.core.findings import FINDINGS
+from robodyn.tools.cli import app as cli
+from robodyn.tools.cli import results as cli_results
 
 ROBODYN = [sys.executable, "-m", "robodyn"]
 ARM = own("arm6")
@@ -342,7 +342,7 @@ def test_help_names_the_commands_and_examples():
 def test_version_and_help_do_not_import_numpy():
     code = (
         "import sys; from robodyn import cli; status = cli.run(sys.argv[1:]); "
-        "sys.exit(9 if {'numpy', 'robodyn.model'} & set(sys.modules) else status)"
+        "sys.exit(9 if {'numpy', 'robodyn.core.model'} & set(sys.modules) else status)"
     )
     for option in ("--version", "--help"):
         done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, timeout=60)

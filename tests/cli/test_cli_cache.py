@@ -11,7 +11,7 @@ import sys
 import pytest
 from cli_runner import refused, run
 
-from robodyn.codegen.cache import FOLDER_VARIABLE, SIZE_VARIABLE, ObjectCache
+from robodyn.compile.cache import FOLDER_VARIABLE, SIZE_VARIABLE, ObjectCache
 
 CODE = bytes(range(256)) * 400
 
@@ -86,8 +86,8 @@ def test_the_command_says_what_could_not_be_removed(environment):
 
 def test_llvm_is_not_imported_where_it_is_not_needed():
     code = (
-        "import sys, robodyn, robodyn.cli.app, robodyn.cli.cache\n"
-        "from robodyn.codegen.cache import ObjectCache\n"
+        "import sys, robodyn, robodyn.tools.cli.app, robodyn.tools.cli.cache\n"
+        "from robodyn.compile.cache import ObjectCache\n"
         "ObjectCache.from_environment().entries()\n"
         "assert not [name for name in sys.modules if name.startswith('llvmlite')]"
     )

@@ -16,9 +16,9 @@ from cli_runner import answer, chain, library, refused, run, same, values
 from robots import own
 
 import robodyn as rd
-from robodyn import archives
-from robodyn.cli import state_files as cli_state_files
-from robodyn.questions import CONSTRAINED, QUESTIONS
+from robodyn.engines.query_table import CONSTRAINED, QUESTIONS
+from robodyn.internals import archives
+from robodyn.tools.cli import state_files as cli_state_files
 
 ARM = own("arm6")
 

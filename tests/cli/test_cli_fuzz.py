@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from robots import own
 
-from robodyn.questions import named
+from robodyn.engines.query_table import named
 
 HUGE = "9" * 5000
 FILES = {

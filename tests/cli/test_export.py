@@ -18,10 +18,10 @@ from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.rnea import rnea
-from robodyn.cli import export as cli_export
-from robodyn.codegen.c_code import Function, c_source, comment, identifier
-from robodyn.questions import CONSTRAINED, Asked, short_names
-from robodyn.tracing.unrolled import trace
+from robodyn.compile.c.code import Function, c_source, comment, identifier
+from robodyn.compile.tracing.unrolled import trace
+from robodyn.engines.query_table import CONSTRAINED, Asked, short_names
+from robodyn.tools.cli import export as cli_export
 
 # float32: some hundred roundings of 6e-8, and what quotients by small pivots make of them. Accelerations and inverses
 # are judged by the forces that they need.

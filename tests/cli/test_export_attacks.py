@@ -18,8 +18,8 @@ from robots import own
 from test_export import TOLERANCE, check_functions, compile_library, compiler, expected, possible, state
 
 import robodyn as rd
-from robodyn.codegen.c_code import identifier
-from robodyn.questions import short_names
+from robodyn.compile.c.code import identifier
+from robodyn.engines.query_table import short_names
 
 WATCH = ["-fsanitize=address,undefined,float-cast-overflow,bounds-strict", "-fno-sanitize-recover=all", "-ftrapv"]
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O0"]

@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 import pytest
 
-from robodyn.codegen import keys
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.keys import begin, compiled
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.loops.llvm import Module
-from robodyn.engines.cpu.around import Around, Descriptor, export_kernels
-from robodyn.engines.cpu.hurry import HURRIED
+from robodyn.compile import keys
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.keys import begin, compiled
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loops.llvm import Module
 from robodyn.engines.cpu.kernels import Maker
-from robodyn.errors import UnavailableError
+from robodyn.engines.cpu.tiered_compilation import HURRIED
+from robodyn.engines.cpu.wrapper import Around, Descriptor, export_kernels
+from robodyn.internals.errors import UnavailableError
 
 TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
 BROKEN = "define i64 @answer() {\n  ret i32 42\n}\n"

@@ -15,8 +15,8 @@ import pytest
 from conftest import objects_folder
 from other_users import CODE, KEY, OTHER, POISON
 
-from robodyn.codegen import cache_folder
-from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.compile import cache_folder
+from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
 
 grp, pwd = (pytest.importorskip(name, reason="owners and modes are those of POSIX") for name in ("grp", "pwd"))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cpu_queries import difference, states_of
+from robodyn.sweeps import DofOutput
 from robots import own
 
 import robodyn as rd
@@ -28,21 +29,20 @@ from robodyn.algorithms import kinematics
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.energy import KINETIC_ENERGY, POTENTIAL_ENERGY
 from robodyn.algorithms.rnea import rnea
-from robodyn.chains import Chain, Solution, Solve, Stage
-from robodyn.codegen import keys
-from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
-from robodyn.codegen.collector import no_collection
-from robodyn.codegen.keys import Linked, compiled, link_key, object_key, source_digests
-from robodyn.codegen.llvm.jit import Code
-from robodyn.codegen.llvm.target import host_target
+from robodyn.algorithms.tasks import Chain, Solution, Solve, Stage
+from robodyn.compile import keys
+from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.compile.gc_pause import no_collection
+from robodyn.compile.keys import Linked, compiled, link_key, object_key, source_digests
+from robodyn.compile.llvm.jit import Code
+from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, LLVM, X86, backend_of
-from robodyn.engines.cpu.structure import structure
-from robodyn.questions import QUESTIONS
-from robodyn.sweeps import DofOutput
+from robodyn.engines.cpu.fingerprint import structure
+from robodyn.engines.query_table import QUESTIONS
 
 PACKAGE = Path(rd.__file__).parent
 PATIENCE = 300.0
-COMPILER = "codegen/llvm/jit.py"
+COMPILER = "compile/llvm/jit.py"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def package(tmp_path):
 @pytest.fixture
 def fresh(monkeypatch):
     """Forgets what keys know of the package, as a new process does; called with a folder, it is the package's."""
-    monkeypatch.setattr(rd, "_imported_at", math.inf)
+    monkeypatch.setattr("robodyn.internals.package.IMPORTED_AT", math.inf)
     known = (keys._stamps, keys._sources, keys._generator, keys._compiler)
 
     def forget(folder=None):
@@ -97,13 +97,23 @@ def imported(module, package):
 
 def test_all_that_turns_models_into_code_is_in_the_first_key(package, fresh, monkeypatch):
     starts = ("cpu/engine", "scan/engine", "scan/elementwise", "gpu/engine")
-    reached, left = set(), [f"engines/{name}.py" for name in starts] + ["jax/handler.py", "jax/cuda_handler.py"]
+    reached, left = (
+        set(),
+        [f"engines/{name}.py" for name in starts] + ["bridges/jax/handler.py", "bridges/jax/cuda_handler.py"],
+    )
     while left:
         module = left.pop()
         if module not in reached:
             reached.add(module)
             left += imported(module, package)
-    assert {"integrators.py", "chains.py", "joints.py", "tracing/steps.py", "__init__.py", COMPILER} < reached
+    assert {
+        "core/integrators.py",
+        "algorithms/tasks.py",
+        "core/joints.py",
+        "compile/tracing/steps.py",
+        "__init__.py",
+        COMPILER,
+    } < reached
     assert len(reached) > 100
     before = source_digests(package)
     assert reached <= set(before)
@@ -152,13 +162,13 @@ def test_sources_that_the_cache_knows_are_not_read_again(package, fresh, monkeyp
 
     settled(3)
     before = settled(3)
-    file = package / "joints.py"
+    file = package / "core/joints.py"
     then = file.stat()
     file.write_bytes(file.read_bytes().replace(b"a", b"b"))
     os.utime(file, ns=(then.st_atime_ns, then.st_mtime_ns))
     assert file.stat().st_size == then.st_size and file.stat().st_mtime_ns == then.st_mtime_ns
     after = settled(4)
-    assert [name for name in before if before[name] != after[name]] == ["joints.py"]
+    assert [name for name in before if before[name] != after[name]] == ["core/joints.py"]
     assert settled(4) == after
     file.rename(package / "elsewhere.py")
     assert set(settled(5)) - set(after) == {"elsewhere.py"}
@@ -173,12 +183,12 @@ def test_sources_that_change_while_they_are_read_are_not_kept(package, fresh, mo
     def reading(folder):
         if edits:
             edits.pop()
-            (package / "joints.py").write_text("changed")
+            (package / "core/joints.py").write_text("changed")
         return source_digests(folder)
 
     monkeypatch.setattr(keys, "source_digests", reading)
     monkeypatch.setattr(keys.time, "time_ns", lambda: now + 10 * keys._SETTLED_NS)
-    monkeypatch.setattr(rd, "_imported_at", now / 1e9)
+    monkeypatch.setattr("robodyn.internals.package.IMPORTED_AT", now / 1e9)
     fresh(package)
     mine = keys._generator()
     assert not edits and not list((tmp_path / "objects").glob("*"))
@@ -208,7 +218,7 @@ def test_keys_depend_on_everything_that_determines_the_code(monkeypatch, fresh):
     llvm = [(keys.llvmlite, "__version__", "other"), (keys, "llvm_version_info", (1, 2, 3))]
     compiler = (keys, "_sources", lambda: {**sources, COMPILER: "other"})
     own = (keys, "_digest_of", lambda path: "other" if str(path).endswith(COMPILER) else "the same")
-    elsewhere = (keys, "_sources", lambda: {**sources, "joints.py": "other"})
+    elsewhere = (keys, "_sources", lambda: {**sources, "core/joints.py": "other"})
     version = (keys, "__version__", "other")
 
     found = all_keys(monkeypatch, lambda: object_key("text", target, 2), [*llvm, own])
@@ -383,7 +393,7 @@ _ROLLOUT = """
 import sys
 import threading
 import robodyn as rd
-from robodyn.codegen import keys
+from robodyn.compile import keys
 from robodyn.engines.cpu import engine
 if "nothing to compile" in sys.argv:
     def fail(*_):
@@ -394,7 +404,7 @@ dyn = rd.Dynamics(model, engine="cpu", threads=1)
 if "edit" in sys.argv:
     import pathlib, time
     time.sleep(0.1)
-    path = pathlib.Path(rd.__file__).parent / "integrators.py"
+    path = pathlib.Path(rd.__file__).parent / "core/integrators.py"
     path.write_text(path.read_text().replace("half = 0.5 * dt", "half = 0.7 * dt"))
 state = [0.3, -0.4], [0.5, 0.6], [0.7, -0.8]
 run = dyn.rollout(*state, 1e-2, 2, integrator="midpoint")
@@ -431,19 +441,19 @@ def answer(package, tmp_path):
 def test_edited_sources_give_new_answers_and_comments_compile_nothing(package, answer):
     first = answer()
     assert np.array_equal(answer("nothing to compile"), first)
-    with (package / "joints.py").open("a") as file:
+    with (package / "core/joints.py").open("a") as file:
         file.write("# A comment.\n")
     assert np.array_equal(answer("nothing to compile"), first)
 
-    edit(package / "integrators.py", "half = 0.5 * dt", "half = 0.7 * dt")
+    edit(package / "core/integrators.py", "half = 0.5 * dt", "half = 0.7 * dt")
     later = answer()
     assert 1e-9 < np.abs(later[0] - first[0]).max() < 1e-1 and np.array_equal(later[1], first[1])
-    edit(package / "joints.py", "rotation_z(q[0])", "rotation_z(0.5 * q[0])")
+    edit(package / "core/joints.py", "rotation_z(q[0])", "rotation_z(0.5 * q[0])")
     turned = answer()
     assert min(np.abs(new - old).max() for new, old in zip(turned, later, strict=True)) > 1e-9
 
-    edit(package / "joints.py", "rotation_z(0.5 * q[0])", "rotation_z(q[0])")
-    edit(package / "integrators.py", "half = 0.7 * dt", "half = 0.5 * dt")
+    edit(package / "core/joints.py", "rotation_z(0.5 * q[0])", "rotation_z(q[0])")
+    edit(package / "core/integrators.py", "half = 0.7 * dt", "half = 0.5 * dt")
     assert np.array_equal(answer("nothing to compile"), first)
 
 

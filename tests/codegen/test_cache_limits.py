@@ -24,7 +24,7 @@ import errno, os, resource, sys
 from pathlib import Path
 import numpy as np
 import robodyn as rd
-from robodyn.codegen.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
 
 kind, folder = sys.argv[1], Path(sys.argv[2])
 os.environ[FOLDER_VARIABLE] = str(folder)
@@ -82,7 +82,7 @@ def test_answers_come_where_no_file_can_be_opened_or_written(tmp_path, kind):
 _FUZZ = """
 import os, random, shutil, sys, time
 from pathlib import Path
-from robodyn.codegen.cache import ObjectCache
+from robodyn.compile.cache import ObjectCache
 
 folder, seed, end = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic() + float(sys.argv[3])
 chosen = random.Random(seed)

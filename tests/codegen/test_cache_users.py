@@ -9,8 +9,8 @@ import sys
 import pytest
 from other_users import CODE, KEY, OTHER, POISON
 
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.cache_folder import make
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.cache_folder import make
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can act as another user"
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(
 _BECOME = """
 import os, sys
 from pathlib import Path
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.cache_folder import make
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.cache_folder import make
 import grp, pwd, shutil  # before this user has no right to read them
 os.chdir("/")
 os.umask(0)

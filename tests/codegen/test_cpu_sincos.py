@@ -11,11 +11,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from robodyn.codegen.llvm import sincos
-from robodyn.codegen.llvm.jit import Code, assembly, compile_object
-from robodyn.codegen.llvm.target import LEVELS, Target, host_target
-from robodyn.codegen.llvm.vectors import Lines, VectorType, declarations
-from robodyn.errors import UnavailableError
+from robodyn.compile.llvm import sincos
+from robodyn.compile.llvm.jit import Code, assembly, compile_object
+from robodyn.compile.llvm.target import LEVELS, Target, host_target
+from robodyn.compile.llvm.vectors import Lines, VectorType, declarations
+from robodyn.internals.errors import UnavailableError
 
 Pair = tuple[np.ndarray, np.ndarray]
 

@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 from assembler import assemble
 from conftest import random_states, relative
+from robodyn.description import JOINT_TYPES
 from robots import own
 from test_x86 import run
 
 import robodyn as rd
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
-from robodyn.chains import at_units
-from robodyn.codegen import tuning
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.llvm.jit import Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.llvm.unrolled_code import unrolled_module
-from robodyn.codegen.x86 import memory
-from robodyn.codegen.x86.program import assembled
-from robodyn.description import JOINT_TYPES
-from robodyn.engines.cpu import backends, halves
-from robodyn.engines.cpu.halves import Images, find_halves
-from robodyn.tracing.expression import Graph
-from robodyn.tracing.program import SHARED, Program
-from robodyn.tracing.unrolled import trace
+from robodyn.algorithms.tasks import at_units
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.llvm.jit import Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.llvm.unrolled_code import unrolled_module
+from robodyn.compile.tracing.expression import Graph
+from robodyn.compile.tracing.program import SHARED, Program
+from robodyn.compile.tracing.unrolled import trace
+from robodyn.compile.x86 import memory
+from robodyn.compile.x86.program import assembled
+from robodyn.engines.cpu import backends, hoisting
+from robodyn.engines.cpu.hoisting import Images, find_halves
+from robodyn.internals import tuning
 
 OUTSIDE = ("q", "qd", "qdd", "vector", "f_ext")
 TASKS = {"inverse": idsva_hessian(), "with forces": idsva_hessian(OUTSIDE), "forward": forward_hessian()}
@@ -211,7 +211,7 @@ def test_halves_come_from_the_cache(folder, monkeypatch):
     good = cache.get(entry.key)
     assert Images.unpacked(good).packed() == good
     with monkeypatch.context() as patched:
-        patched.setattr(halves, "assembled", lambda *_, **__: pytest.fail("made again"))
+        patched.setattr(hoisting, "assembled", lambda *_, **__: pytest.fail("made again"))
         np.testing.assert_array_equal(answer(), wanted)
     size = int.from_bytes(good[16:24], "little")
     for bad in (

@@ -11,11 +11,11 @@ import time
 import numpy as np
 import pytest
 
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.loops import language
-from robodyn.codegen.loops.blocks import I64, Number, Value
-from robodyn.codegen.loops.language import (
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loops import language
+from robodyn.compile.loops.blocks import I64, Number, Value
+from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
@@ -64,9 +64,9 @@ from robodyn.codegen.loops.language import (
     variable,
     wrapped,
 )
-from robodyn.codegen.loops.llvm import Module
-from robodyn.codegen.loops.source import function_text
-from robodyn.errors import UnavailableError
+from robodyn.compile.loops.llvm import Module
+from robodyn.compile.loops.source import function_text
+from robodyn.internals.errors import UnavailableError
 
 # Two vectors of 16 bytes, whatever the processor.
 TYPES = {"Vector": Number("double", 2), "Scalar": Number("double"), "Words": Number("i64", 2)}

@@ -12,10 +12,10 @@ import pytest
 import test_loops
 from test_loops import TYPES, both
 
-from robodyn.codegen.loops import language
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.cuda import Module
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops import language
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.cuda import Module
+from robodyn.compile.loops.language import (
     Array,
     Flag,
     Index,
@@ -30,7 +30,7 @@ from robodyn.codegen.loops.language import (
     switch,
     wrapped,
 )
-from robodyn.codegen.loops.source import MISSING
+from robodyn.compile.loops.source import MISSING
 
 C_TYPES = {"Scalar": Number("double")}
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")

@@ -7,9 +7,9 @@ from itertools import groupby
 
 import pytest
 
-from robodyn.codegen.lowering import Operation
-from robodyn.codegen.tuning import ANGLES_TOGETHER
-from robodyn.codegen.x86.order import ordered
+from robodyn.compile.lowering import Operation
+from robodyn.compile.x86.order import ordered
+from robodyn.internals.tuning import ANGLES_TOGETHER
 
 
 def operations_of(rng, count):

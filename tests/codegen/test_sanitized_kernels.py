@@ -13,11 +13,11 @@ from gpu_host import SANITIZERS, missing, run_sanitized
 from gpu_host.cases import states, wanted
 
 import robodyn as rd
+from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.unrolled_chains import left
-from robodyn.errors import UnavailableError
-from robodyn.questions import plain_questions
-from robodyn.tracing.unrolled import output_shape
+from robodyn.engines.query_table import plain_questions
+from robodyn.internals.errors import UnavailableError
 
 KINDS = ("revolute", "prismatic", "planar", "spherical", "helical", "universal", "continuous")
 BATCH = 3

@@ -19,20 +19,20 @@ from robots import own
 from x86_checker import Checker
 
 import robodyn as rd
-from robodyn.codegen import pages
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.x86 import instructions as I
-from robodyn.codegen.x86 import memory
-from robodyn.codegen.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
-from robodyn.codegen.x86.encoding import Encoder
-from robodyn.codegen.x86.forms import forms
-from robodyn.codegen.x86.general import shared_out
-from robodyn.codegen.x86.image import Image
-from robodyn.codegen.x86.listing import Listing
-from robodyn.codegen.x86.pointers import ARRAY_POINTERS, GENERAL, SAVED, Base, load_pointer, point, pop, push
-from robodyn.codegen.x86.program import assembled
-from robodyn.codegen.x86.staging import Staging
+from robodyn.compile import pages
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.x86 import instructions as I
+from robodyn.compile.x86 import memory
+from robodyn.compile.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
+from robodyn.compile.x86.encoding import Encoder
+from robodyn.compile.x86.forms import forms
+from robodyn.compile.x86.general import shared_out
+from robodyn.compile.x86.image import Image
+from robodyn.compile.x86.listing import Listing
+from robodyn.compile.x86.pointers import ARRAY_POINTERS, GENERAL, SAVED, Base, load_pointer, point, pop, push
+from robodyn.compile.x86.program import assembled
+from robodyn.compile.x86.staging import Staging
 from robodyn.engines.cpu import backends
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
@@ -367,8 +367,8 @@ _MADE = (
 
 def random_program(seed, count):
     """A program of all operations on random expressions, whose results are of ordinary size."""
-    from robodyn.tracing.expression import Graph
-    from robodyn.tracing.program import Program
+    from robodyn.compile.tracing.expression import Graph
+    from robodyn.compile.tracing.program import Program
 
     rng = random.Random(seed)
     graph = Graph()
@@ -408,8 +408,8 @@ def test_many_random_programs_have_llvms_bits(seed, level, dtype):
 
 def compare(seed, count, level, dtype, plain=False):
     """Bits of random programs; `plain`: roundings and ranges let results be compared with plain arithmetic, too."""
-    from robodyn.codegen.llvm.jit import Code, compile_object
-    from robodyn.codegen.llvm.unrolled_code import unrolled_module
+    from robodyn.compile.llvm.jit import Code, compile_object
+    from robodyn.compile.llvm.unrolled_code import unrolled_module
 
     program, target = random_program(seed, count), target_of(level)
     wanted_dtype = np.dtype(dtype)
@@ -460,7 +460,7 @@ def require_advances(body, addresses):
 def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, dtype):
     model = rd.random_tree(6, seed=2, base="floating")
     engine_model = rd.Dynamics(model, engine="cpu", dtype=dtype).engine
-    from robodyn.questions import QUESTIONS
+    from robodyn.engines.query_table import QUESTIONS
 
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
         program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
@@ -502,8 +502,8 @@ def test_nothing_else_knows_the_register_of_copies(level, dtype):
 
 def long_rows(size):
     """A program with two arrays of that many scalars, and their products."""
-    from robodyn.tracing.expression import Graph
-    from robodyn.tracing.program import Program
+    from robodyn.compile.tracing.expression import Graph
+    from robodyn.compile.tracing.program import Program
 
     graph = Graph()
     inputs = {name: ((size,), graph.inputs(size)) for name in ("a", "b")}
@@ -534,10 +534,10 @@ def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
 
 @kinds
 def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
-    from robodyn.codegen.llvm.jit import Code, compile_object
-    from robodyn.codegen.llvm.unrolled_code import unrolled_module
-    from robodyn.tracing.expression import Graph
-    from robodyn.tracing.program import Program
+    from robodyn.compile.llvm.jit import Code, compile_object
+    from robodyn.compile.llvm.unrolled_code import unrolled_module
+    from robodyn.compile.tracing.expression import Graph
+    from robodyn.compile.tracing.program import Program
 
     rng, graph = random.Random(5), Graph()
     inputs = {f"in{k}": ((5,), graph.inputs(5)) for k in range(8)}
@@ -660,7 +660,7 @@ def test_the_reference_engine_serves_where_nothing_that_was_written_may_be_execu
 
 
 def _task(model):
-    from robodyn.questions import QUESTIONS
+    from robodyn.engines.query_table import QUESTIONS
 
     return QUESTIONS["inverse_dynamics"].plain_task(model)
 

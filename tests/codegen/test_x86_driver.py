@@ -7,12 +7,12 @@ import ctypes
 import numpy as np
 import pytest
 
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.language import Array, bound, struct_of
-from robodyn.codegen.loops.table import Argument
-from robodyn.codegen.x86.driver import Program, Used, drive, driver_module
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.language import Array, bound, struct_of
+from robodyn.compile.loops.table import Argument
+from robodyn.compile.x86.driver import Program, Used, drive, driver_module
 from robodyn.engines.cpu import backends
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")

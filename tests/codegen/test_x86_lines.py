@@ -9,9 +9,11 @@ import pytest
 from assembler import assemble
 
 import robodyn as rd
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.x86 import instructions as I
-from robodyn.codegen.x86.lines import (
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.x86 import instructions as I
+from robodyn.compile.x86.pointers import RETURN
+from robodyn.compile.x86.program import assembled
+from robodyn.compile.x86.row_writer import (
     ARRAYS_WORD,
     Layout,
     crowded,
@@ -22,8 +24,6 @@ from robodyn.codegen.x86.lines import (
     left,
     left_text,
 )
-from robodyn.codegen.x86.pointers import RETURN
-from robodyn.codegen.x86.program import assembled
 
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 levels = pytest.mark.parametrize("level", ["avx512", "avx2"])
@@ -207,7 +207,7 @@ def test_programs_leave_the_functions_registers_alone(dtype: str, level: str) ->
 @levels
 @dtypes
 def test_images_say_where_lines_are(dtype: str, level: str) -> None:
-    from robodyn.codegen.x86.image import Image
+    from robodyn.compile.x86.image import Image
 
     code, layout = made(dtype, level)
     image = code.image()

@@ -10,13 +10,13 @@ import pytest
 from robots import OWN, SHARED
 
 import robodyn as rd
-from robodyn.codegen.llvm.target import host_target
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.engines.cpu import backends
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.route import Whole
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.query_table import QUESTIONS
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
 MOST = 6000

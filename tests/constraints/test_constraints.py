@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
+from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 from robots import of_every_kind, tree
 
 import robodyn as rd
-from robodyn.constraints.held import row_names
-from robodyn.questions import CONSTRAINED
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+from robodyn.core.constraints.resolved import row_names
+from robodyn.engines.query_table import CONSTRAINED
 
-pytestmark = pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 
 
 def pose(rng):

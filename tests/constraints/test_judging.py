@@ -12,9 +12,9 @@ from robots import tree
 from test_constraints import some
 
 import robodyn as rd
-from robodyn.constraints import judging
-from robodyn.constraints.held import held_by
-from robodyn.constraints.judging import Numbers, redundant_rows
+from robodyn.algorithms.constraints import redundancy
+from robodyn.algorithms.constraints.redundancy import Numbers, redundant_rows
+from robodyn.core.constraints.resolved import held_by
 from robodyn.engines.cpu import compiler
 
 
@@ -81,7 +81,7 @@ def test_loops_along_a_chain_are_judged_each_for_itself():
     names = model.link_names
     loops = [rd.Point(names[6 * k + 5], names[6 * k + 1], at=(0.1, 0.0, 0.0), name=f"loop{k}") for k in range(40)]
     model = holding(model, *loops, loops[7])
-    found = judging._groups(Numbers(model, held_by(model)).constraint_jacobian(model.neutral()))
+    found = redundancy._groups(Numbers(model, held_by(model)).constraint_jacobian(model.neutral()))
     assert len(found) == 40 and sorted(map(len, found)) == [3] * 39 + [6]
     assert redundant_rows(model) == ("loop7_2.x", "loop7_2.y", "loop7_2.z")
 

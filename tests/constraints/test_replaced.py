@@ -15,7 +15,7 @@ from test_constraints import pose, some
 
 import robodyn as rd
 
-pytestmark = pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 
 
 def one_of_each():

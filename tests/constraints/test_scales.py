@@ -17,7 +17,7 @@ from test_constraints import some
 
 import robodyn as rd
 
-pytestmark = pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 EXACT = {"float64": 1e-9, "float32": 2e-3}
 """Of accelerations: rounding times what constraints of an arm amplify it by, some thousands."""
 

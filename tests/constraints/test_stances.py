@@ -17,10 +17,10 @@ from robots import own
 from robots_with_loops import COUPLER, CRANK, GROUND, ROCKER, four_bar
 
 import robodyn as rd
-from robodyn.autodiff.steps import STEPS
-from robodyn.cli.app import app
-from robodyn.motion.robot import dynamics_of
-from robodyn.questions import QUESTIONS, every_question
+from robodyn.api.autodiff.steps import STEPS
+from robodyn.api.motion.robot import dynamics_of
+from robodyn.engines.query_table import QUESTIONS, every_question
+from robodyn.tools.cli.app import app
 
 PACKAGE = Path(rd.__file__).parent
 
@@ -448,25 +448,25 @@ def test_a_new_integrator_refuses_unless_it_says_what_it_does(case):
 
 MAKE_THEIR_OWN = {
     "benchmark": "of queries about the tree",
-    "cli/app.py": "of whatever is asked",
-    "cli/export.py": "of whatever is asked",
-    "motion/robot.py": "the place for all others",
-    "queries/external.py": "poses alone",
-    "simulators/environments.py": "of robots without constraints",
-    "solvers/inverse_kinematics.py": "obeys",
-    "testing/asserts.py": "of queries about the tree",
-    "viewer/show.py": "poses alone",
+    "tools/cli/app.py": "of whatever is asked",
+    "tools/cli/export.py": "of whatever is asked",
+    "api/motion/robot.py": "the place for all others",
+    "api/queries/external.py": "poses alone",
+    "bridges/simulators/environments.py": "of robots without constraints",
+    "solve/inverse_kinematics/solver.py": "obeys",
+    "tools/testing/asserts.py": "of queries about the tree",
+    "tools/viewer/show.py": "poses alone",
 }
 TAKE_THEIR_OWN = {
-    "distributed/mapping.py": "of whatever is asked",
-    "motion/robot.py": "the place for all others",
-    "plots/trajectories.py": "its model",
-    "viewer/show.py": "poses alone",
+    "bridges/distributed/mapping.py": "of whatever is asked",
+    "api/motion/robot.py": "the place for all others",
+    "tools/plots/trajectories.py": "its model",
+    "tools/viewer/show.py": "poses alone",
 }
 ACCELERATE = {
-    "motion/equations.py": "beside constrained_forward_dynamics",
-    "testing/identities.py": "of the tree",
-    "testing/pinocchio_model.py": "of the tree",
+    "api/motion/equations.py": "beside constrained_forward_dynamics",
+    "tools/testing/identities.py": "of the tree",
+    "tools/testing/pinocchio_model.py": "of the tree",
 }
 
 

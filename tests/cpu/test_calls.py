@@ -7,10 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.loops.language import Array, bound, struct_of
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loops.language import Array, bound, struct_of
+from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.calls import (
     BATCH,
     ROW,

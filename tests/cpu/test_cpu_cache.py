@@ -14,8 +14,8 @@ import time
 
 import pytest
 
-from robodyn.codegen import cache as module
-from robodyn.codegen.cache import FOLDER_VARIABLE, SIZE_VARIABLE, ObjectCache
+from robodyn.compile import cache as module
+from robodyn.compile.cache import FOLDER_VARIABLE, SIZE_VARIABLE, ObjectCache
 
 CODE = bytes(range(256)) * 400
 POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
@@ -352,7 +352,7 @@ def test_a_folder_that_vanishes(cache):
 _WORK = """
 import hashlib, random, sys
 from pathlib import Path
-from robodyn.codegen.cache import ObjectCache
+from robodyn.compile.cache import ObjectCache
 cache = ObjectCache(Path(sys.argv[1]), max_bytes=60_000)
 chosen = random.Random(int(sys.argv[2]))
 hits = 0

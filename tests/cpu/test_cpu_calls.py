@@ -12,7 +12,7 @@ from cpu_queries import limit_programs
 
 import robodyn as rd
 from robodyn.engines.cpu import engine as engines
-from robodyn.questions import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUESTIONS, plain_questions
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from cpu_queries import answers, beyond, difference, regular, states_of
 from robots import own
 
 import robodyn as rd
-from robodyn.codegen.llvm import target as targets
-from robodyn.codegen.llvm.target import host_target
+from robodyn.compile.llvm import target as targets
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.tracing.unrolled import output_shape
 
 CODES = ["unrolled", "rolled"]
 DTYPES = ["float64", "float32"]

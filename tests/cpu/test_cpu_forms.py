@@ -23,7 +23,7 @@ from robodyn.engines.cpu.native import entry as entries
 from robodyn.engines.cpu.native.answers import Answers, Input
 from robodyn.engines.cpu.native.entry import Argument, Forms
 from robodyn.engines.cpu.native.layout import layout_is_known
-from robodyn.questions import FRAMES, QUESTIONS
+from robodyn.engines.query_table import FRAMES, QUESTIONS
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from robodyn.codegen.llvm.target import LEVELS, host_target
-from robodyn.errors import UnavailableError
+from robodyn.compile.llvm.target import LEVELS, host_target
+from robodyn.internals.errors import UnavailableError
 
 
 def cases() -> Iterator[Any]:

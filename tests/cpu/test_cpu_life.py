@@ -16,14 +16,15 @@ from conftest import nothing_compiles
 from cpu_queries import answers, beyond, difference, states_of
 
 import robodyn as rd
-from robodyn.codegen import keys, tuning
-from robodyn.codegen.cache import FOLDER_VARIABLE
-from robodyn.codegen.llvm import jit
+from robodyn.compile import keys
+from robodyn.compile.cache import FOLDER_VARIABLE
+from robodyn.compile.llvm import jit
 from robodyn.engines.cpu import backends
 from robodyn.engines.cpu import engine as engines
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.threads import pool
-from robodyn.questions import QUESTIONS
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.internals import tuning
 
 PATIENCE = 300.0  # seconds that nothing here comes near unless something hangs
 CODES = ["unrolled", "rolled"]
@@ -470,7 +471,7 @@ _EXIT = """
 import threading, time
 import numpy as np
 import robodyn as rd
-from robodyn.questions import QUESTIONS
+from robodyn.engines.query_table import QUESTIONS
 model = rd.random_tree(4, seed=1, joints=("spherical", "revolute"), base="floating")
 q, qd = model.random_configuration(0, (20000,)), np.ones((20000, model.nv))
 dyn = rd.Dynamics(model, engine="cpu", threads=2, compile=COMPILE)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from native_kernels import DTYPES, Recorder, build, wanted
 
-from robodyn.codegen.llvm.jit import Code, compile_object
-from robodyn.codegen.llvm.target import LEVELS, host_target
+from robodyn.compile.llvm.jit import Code, compile_object
+from robodyn.compile.llvm.target import LEVELS, host_target
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.pool import Pool
-from robodyn.errors import UnavailableError
+from robodyn.internals.errors import UnavailableError
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 

@@ -23,7 +23,7 @@ from conftest import nothing_compiles
 from native_kernels import DTYPES, PATIENCE, Recorder, build, kernel, make_entry, special, until, wanted
 from robots import FOLDERS
 
-from robodyn.codegen.llvm.jit import Code
+from robodyn.compile.llvm.jit import Code
 from robodyn.engines.cpu.native import answers, layout
 from robodyn.engines.cpu.native.answers import EntryKernel
 from robodyn.engines.cpu.native.context import MAX_CONSTANTS, MAX_INPUTS, MAX_OUTPUTS, MAX_TRAILING
@@ -33,7 +33,7 @@ from robodyn.engines.cpu.native.objects import PyArray, PyBytes, PyDescr, PyFloa
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.code import native_sleep
 from robodyn.engines.cpu.threads.pool import Pool, compile_text
-from robodyn.errors import UnavailableError
+from robodyn.internals.errors import UnavailableError
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 

@@ -15,10 +15,10 @@ import pytest
 from conftest import nothing_compiles
 from native_kernels import DTYPES, PATIENCE, Recorder, build, make_entry, special, until, wanted
 
-from robodyn.codegen.tuning import CROWD, STREAMED_BYTES
 from robodyn.engines.cpu.native.answers import EntryKernel, Scratch
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool
+from robodyn.internals.tuning import CROWD, STREAMED_BYTES
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 

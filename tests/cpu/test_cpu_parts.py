@@ -11,19 +11,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cpu_queries import answers, states_of
+from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
-from robodyn.codegen.llvm.target import host_target
-from robodyn.description import JOINT_TYPES
+from robodyn.compile.llvm.target import host_target
+from robodyn.core.tree import Tree
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.parts import plan as plans
 from robodyn.engines.cpu.parts import program, tasks
 from robodyn.engines.cpu.parts.partition import WORLD, parts_of
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.threads.pool import Pool
-from robodyn.tree import Tree
 
 SHAPES = ("random", "binary", "star", "caterpillar", "chain")
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from robots import FOLDERS
 
-from robodyn.codegen.llvm.jit import Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.loops.language import (
+from robodyn.compile.llvm.jit import Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
@@ -32,12 +32,12 @@ from robodyn.codegen.loops.language import (
     struct_of,
     update,
 )
-from robodyn.codegen.loops.llvm import Module
-from robodyn.engines.cpu.hurry import HURRIED
+from robodyn.compile.loops.llvm import Module
 from robodyn.engines.cpu.threads import pool as pool_module
 from robodyn.engines.cpu.threads.code import SLEEPING, State, native_sleep, parallel, pool_text, worker
 from robodyn.engines.cpu.threads.pool import Pool, compile_text, default_threads, shared_pool
-from robodyn.errors import UnavailableError
+from robodyn.engines.cpu.tiered_compilation import HURRIED
+from robodyn.internals.errors import UnavailableError
 
 PATIENCE = 60.0  # seconds that nothing here comes near unless something hangs
 KINDS = [kind for kind in ("futex", "pthread", "") if not kind or native_sleep() in ("futex", kind)]

@@ -9,12 +9,12 @@ import pytest
 from cpu_queries import limit_programs
 
 import robodyn as rd
-from robodyn import questions
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.codegen import tuning
+from robodyn.compile.tracing.unrolled import trace
+from robodyn.engines import query_table
 from robodyn.engines.cpu import request
-from robodyn.tracing.unrolled import trace
+from robodyn.internals import tuning
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_chains_that_their_stages_show_to_be_too_large_are_not_traced(traced, mo
     limit_programs(monkeypatch, chain=1500)
     dyn, reference = (rd.Dynamics(model, engine=engine) for engine in ("cpu", "reference"))
     found = ask(dyn, "forward_dynamics_gradient", 3)
-    chain = questions.QUESTIONS["forward_dynamics_gradient"].plain_task(model)
+    chain = query_table.QUESTIONS["forward_dynamics_gradient"].plain_task(model)
     assert (chain.name in traced) == slides and (dyn.engine.generated(chain).mode == "unrolled") == slides
     for a, b in zip(found, ask(reference, "forward_dynamics_gradient", 3), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
 
 
 def _task(model):
-    from robodyn.questions import QUESTIONS
+    from robodyn.engines.query_table import QUESTIONS
 
     return QUESTIONS["mass_matrix_inverse"].plain_task(model)
 
@@ -86,7 +86,7 @@ def test_composites_take_fewest_operations_where_nothing_slides(joints, monkeypa
         model = rd.random_tree(n, seed=n, joints=joints)
         composites, columns = (trace(model, each(given)).operations for each in (idsva, rnea_gradient))
         assert composites <= columns, n
-    monkeypatch.setattr(questions, "trace", lambda *_: pytest.fail("traced to be counted"))
+    monkeypatch.setattr(query_table, "trace", lambda *_: pytest.fail("traced to be counted"))
     assert rd.Dynamics(model, engine="cpu").plain_task("inverse_dynamics_gradient").name == idsva(given).name
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from robots import own
 
-from robodyn.codegen.cache import FOLDER_VARIABLE
+from robodyn.compile.cache import FOLDER_VARIABLE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -47,7 +47,7 @@ def answers(seed, bodies=1):
 """
 
 _PROPERTY = """
-from robodyn.queries import core
+from robodyn.api.queries import core
 
 inside, go_on, real = threading.Event(), threading.Event(), core.singularity
 
@@ -120,7 +120,7 @@ with mine:
 
 _INTERRUPTED = """
 import signal
-from robodyn.codegen.llvm import jit
+from robodyn.compile.llvm import jit
 
 os.environ["ROBODYN_CPU_BACKEND"] = "llvm"  # which holds locks while it compiles
 
@@ -225,7 +225,7 @@ def test_a_property_that_another_thread_computes_does_not_hold_up_the_child():
 
 @pytest.mark.parametrize(
     ("module", "what"),
-    [("engines.cpu.chains.build", "chained"), ("engines.recursions", "first"), ("codegen.llvm.jit", "first")],
+    [("engines.cpu.chains.build", "chained"), ("engines.recursions", "first"), ("compile.llvm.jit", "first")],
 )
 def test_a_module_that_another_thread_imports_does_not_hold_up_the_child(module, what):
     """Also where nothing was asked before."""

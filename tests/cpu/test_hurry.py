@@ -16,15 +16,15 @@ from conftest import nothing_compiles
 from robots import ROOT, own
 
 import robodyn as rd
-from robodyn.benchmark import timing
-from robodyn.codegen import keys
-from robodyn.codegen.llvm.jit import OPT, compile_object
-from robodyn.engines.cpu import hurry, kernels
+from robodyn.compile import keys
+from robodyn.compile.llvm.jit import OPT, compile_object
+from robodyn.engines.cpu import kernels, tiered_compilation
 from robodyn.engines.cpu.compiler import Compiler
-from robodyn.engines.cpu.hurry import HURRIED, Relay
 from robodyn.engines.cpu.native.entry import entry_text
-from robodyn.engines.cpu.past_caches_code import module_text
-from robodyn.questions import QUESTIONS
+from robodyn.engines.cpu.streaming_stores_code import module_text
+from robodyn.engines.cpu.tiered_compilation import HURRIED, Relay
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.tools.benchmark import timing
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_what_a_process_left_unfinished_the_next_one_takes_and_finishes(levels, 
 def test_eager_code_is_never_replaced(levels):
     dyn = rd.Dynamics(tree(), engine="cpu", code="rolled", compile="eager")
     ask(dyn, "mass_matrix", 5)
-    assert HURRIED not in levels and not relays(dyn) and not hurry._WAITING
+    assert HURRIED not in levels and not relays(dyn) and not tiered_compilation._WAITING
 
 
 def test_small_modules_and_limited_memory_know_no_hurry(levels, monkeypatch):
@@ -139,7 +139,7 @@ def test_small_modules_and_limited_memory_know_no_hurry(levels, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(keys, "compile_object", lambda *given: levels.append(given[2]) or compile_object(*given))
     ask(rd.Dynamics(tree(4), engine="cpu", code="unrolled"), "inverse_dynamics", 5)
-    assert HURRIED not in levels and not hurry._WAITING
+    assert HURRIED not in levels and not tiered_compilation._WAITING
 
 
 def test_an_error_in_the_background_is_told_and_the_answer_stays(levels, monkeypatch):
@@ -152,7 +152,7 @@ def test_an_error_in_the_background_is_told_and_the_answer_stays(levels, monkeyp
 
     told = []
     monkeypatch.setattr(keys, "compile_object", failing)
-    monkeypatch.setattr(hurry.warnings, "warn", lambda message, *_, **__: told.append(message))
+    monkeypatch.setattr(tiered_compilation.warnings, "warn", lambda message, *_, **__: told.append(message))
     wanted = ask(dyn, "inverse_dynamics", 5)
     nothing_compiles()
     assert told and "there is a test; what was compiled in a hurry goes on" in told[0]
@@ -166,7 +166,7 @@ def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
     """A warning is an error where the user wants it so."""
     ended, made = [], []
     monkeypatch.setattr(threading, "excepthook", ended.append)
-    monkeypatch.setattr(hurry, "HURRY_PAUSE_S", 0.05)
+    monkeypatch.setattr(tiered_compilation, "HURRY_PAUSE_S", 0.05)
 
     class Taking:
         def replace(self, code):
@@ -177,14 +177,14 @@ def test_what_waits_behind_an_error_is_made_all_the_same(monkeypatch, error):
 
     waiting = [Taking(), Taking()]
     for each, make in zip(waiting, (broken, lambda: "better"), strict=True):
-        hurry.later(each, make)
+        tiered_compilation.later(each, make)
     nothing_compiles()
     assert len(ended) == 1 and made == ["better"]
 
 
 @pytest.mark.parametrize("error", [None, rd.UnavailableError])
 def test_kernels_that_somebody_waits_for_go_first(monkeypatch, error):
-    monkeypatch.setattr(hurry, "HURRY_PAUSE_S", 0.01)
+    monkeypatch.setattr(tiered_compilation, "HURRY_PAUSE_S", 0.01)
     began, made = threading.Event(), []
 
     class Taking:
@@ -192,14 +192,14 @@ def test_kernels_that_somebody_waits_for_go_first(monkeypatch, error):
             made.append(code)
 
     taking = Taking()
-    with contextlib.suppress(rd.UnavailableError), hurry.going_first():
-        with hurry.going_first():  # of another thread
-            hurry.later(taking, lambda: began.set() or "better")
+    with contextlib.suppress(rd.UnavailableError), tiered_compilation.going_first():
+        with tiered_compilation.going_first():  # of another thread
+            tiered_compilation.later(taking, lambda: began.set() or "better")
         assert not began.wait(0.3)
         if error is not None:
             raise error("there is a test")
     nothing_compiles()
-    assert made == ["better"] and not hurry._ANSWERS
+    assert made == ["better"] and not tiered_compilation._ANSWERS
 
 
 @pytest.mark.parametrize("what", ["kernel", "step"])
@@ -208,7 +208,7 @@ def test_kernels_go_first_while_they_are_made(levels, monkeypatch, what):
     found = Compiler._cache  # asked for on the way of all of them
 
     def noting(self, request):
-        meanwhile.append(len(hurry._ANSWERS))
+        meanwhile.append(len(tiered_compilation._ANSWERS))
         return found(self, request)
 
     monkeypatch.setattr(Compiler, "_cache", noting)
@@ -218,13 +218,13 @@ def test_kernels_go_first_while_they_are_made(levels, monkeypatch, what):
     else:
         v = np.zeros(dyn.model.nv)
         dyn.rollout(dyn.model.neutral(), v, v, dt=1e-3, steps=2)
-    assert meanwhile and 0 not in meanwhile and not hurry._ANSWERS
+    assert meanwhile and 0 not in meanwhile and not tiered_compilation._ANSWERS
 
 
 def test_nothing_is_compiled_for_an_engine_that_is_gone(levels, monkeypatch):
-    monkeypatch.setattr(hurry, "HURRY_PAUSE_S", 0.5)
+    monkeypatch.setattr(tiered_compilation, "HURRY_PAUSE_S", 0.5)
     ask(rd.Dynamics(tree(), engine="cpu", code="rolled"), "inverse_dynamics", 5)
-    assert HURRIED in levels and hurry._WAITING
+    assert HURRIED in levels and tiered_compilation._WAITING
     levels.clear()
     gc.collect()
     nothing_compiles()
@@ -296,8 +296,8 @@ BUILT_INS = """
 import time
 import numpy as np
 import robodyn as rd
-from robodyn.benchmark import timing
-from robodyn.codegen import keys
+from robodyn.tools.benchmark import timing
+from robodyn.compile import keys
 from robodyn.engines.cpu import hurry
 from robodyn.engines.cpu.native import entry
 

@@ -8,8 +8,8 @@ from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX
-from robodyn.chains import in_double, on_inertia
-from robodyn.tracing.unrolled import trace
+from robodyn.algorithms.tasks import in_double, on_inertia
+from robodyn.compile.tracing.unrolled import trace
 
 ROBOTS = ("arm7", "humanoid", "quadruped", "massless_chain", "ball_joint_arm")
 

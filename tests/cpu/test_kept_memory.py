@@ -16,7 +16,7 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn.engines import kept
+from robodyn.engines import buffer_pool
 
 FLOATS = np.dtype(np.float64)
 MEGABYTE = 1 << 17  # of float64
@@ -27,7 +27,7 @@ ROLLUP = Path("/proc/self/smaps_rollup")
 def dyn() -> rd.Dynamics:
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu")
     dyn.forward_kinematics(np.zeros((2, 7)))
-    if not kept.handler():
+    if not buffer_pool.handler():
         pytest.skip("no allocator of its own on this system")
     return dyn
 
@@ -38,7 +38,7 @@ def _nothing_waits() -> None:
 
 
 def new(size: int) -> np.ndarray:
-    return kept.empty((size,), FLOATS)
+    return buffer_pool.empty((size,), FLOATS)
 
 
 def address(array: np.ndarray) -> int:
@@ -55,9 +55,9 @@ def test_an_array_gets_what_another_one_left(dyn: rd.Dynamics, megabytes: float)
     assert (first == 1.0).all()
     place = address(first)
     del first
-    assert kept.held_bytes() > 8 * size
+    assert buffer_pool.held_bytes() > 8 * size
     again = new(size)
-    assert address(again) == place and kept.held_bytes() == 0
+    assert address(again) == place and buffer_pool.held_bytes() == 0
     again[:] = 3.0
     assert (other == 2.0).all()
 
@@ -78,12 +78,12 @@ def test_queries_use_it(dyn: rd.Dynamics) -> None:
 
 def test_small_results_and_sizes_that_differ_do_not(dyn: rd.Dynamics) -> None:
     del (small := [new(MEGABYTE // 8 - 1)])[:]
-    assert kept.held_bytes() == 0 and not small
+    assert buffer_pool.held_bytes() == 0 and not small
     new(40 * MEGABYTE)
-    held = kept.held_bytes()
+    held = buffer_pool.held_bytes()
     assert held
     smaller, larger = new(20 * MEGABYTE), new(60 * MEGABYTE)
-    assert kept.held_bytes() == held and smaller.size + larger.size == 80 * MEGABYTE
+    assert buffer_pool.held_bytes() == held and smaller.size + larger.size == 80 * MEGABYTE
 
 
 def test_release(dyn: rd.Dynamics) -> None:
@@ -91,9 +91,9 @@ def test_release(dyn: rd.Dynamics) -> None:
     alive[:] = 4.0
     new(6 * MEGABYTE)
     new(2 * MEGABYTE)
-    held = kept.held_bytes()
+    held = buffer_pool.held_bytes()
     assert held >= 8 << 20 and rd.release_memory() == held
-    assert kept.held_bytes() == rd.release_memory() == 0 and (alive == 4.0).all()
+    assert buffer_pool.held_bytes() == rd.release_memory() == 0 and (alive == 4.0).all()
 
 
 def test_arrays_are_numpys_own_in_all_else(dyn: rd.Dynamics) -> None:
@@ -169,10 +169,10 @@ def test_switched_off() -> None:
 
 @pytest.mark.parametrize("word", ["", "much", "nan", "inf", "-1"])
 def test_words_that_are_no_limit(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
-    monkeypatch.delenv(kept.LIMIT_VARIABLE, raising=False)
-    usual = kept.memory_limit()
-    monkeypatch.setenv(kept.LIMIT_VARIABLE, word)
-    assert kept.memory_limit() == usual
+    monkeypatch.delenv(buffer_pool.LIMIT_VARIABLE, raising=False)
+    usual = buffer_pool.memory_limit()
+    monkeypatch.setenv(buffer_pool.LIMIT_VARIABLE, word)
+    assert buffer_pool.memory_limit() == usual
 
 
 def test_what_waits_is_given_back_before_there_is_no_memory() -> None:

@@ -104,12 +104,12 @@ def test_a_small_file_takes_little_memory() -> None:
 
 def test_measurements_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the compiler's library does not load, as in short memory, nothing was measured."""
-    from robodyn import measured
+    from robodyn.engines import tuning_store
 
     def fail() -> Any:
         raise OSError("libllvmlite.so does not load")
 
-    monkeypatch.setattr("robodyn.codegen.llvm.target.host_target", fail)
-    measured.forget()
-    assert isinstance(measured._file(), dict)
-    measured.forget()
+    monkeypatch.setattr("robodyn.compile.llvm.target.host_target", fail)
+    tuning_store.forget()
+    assert isinstance(tuning_store._file(), dict)
+    tuning_store.forget()

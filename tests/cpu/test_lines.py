@@ -11,21 +11,21 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn.benchmark.contenders import draw, plain_call
-from robodyn.codegen.llvm.streaming import streamed_bytes
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops.language import Array as LoopArray
-from robodyn.codegen.loops.language import bound, struct_of
-from robodyn.codegen.loops.table import Argument
-from robodyn.codegen.tuning import STREAMED_BYTES
+from robodyn.compile.llvm.streaming import streamed_bytes
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops.language import Array as LoopArray
+from robodyn.compile.loops.language import bound, struct_of
+from robodyn.compile.loops.table import Argument
+from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.engines.cpu import backends, caches
-from robodyn.engines.cpu.chains import lines_code
+from robodyn.engines.cpu.chains import row_writer_code
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.route import Whole
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.unrolled import output_shape
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.internals.tuning import STREAMED_BYTES
+from robodyn.tools.benchmark.contenders import draw, plain_call
 
 pytestmark = pytest.mark.skipif(
     not backends._runs(host_target().level), reason="this processor or system runs no code of ours"
@@ -67,8 +67,8 @@ def run_as_python(kernel: Kernel, arrays: list[np.ndarray], first: int, last: in
     kind = VectorType.of(kernel.request.dtype, kernel.request.target)
 
     def around(table: int, first: int, last: int, scratch: int) -> None:
-        with bound(**lines_code.types_of(kind)):
-            lines_code.run(LoopArray(table, struct_of(Argument)), len(arrays), first, last, scratch, kind)
+        with bound(**row_writer_code.types_of(kind)):
+            row_writer_code.run(LoopArray(table, struct_of(Argument)), len(arrays), first, last, scratch, kind)
 
     run(kernel, arrays, first, last, batch, around)
 
@@ -198,8 +198,8 @@ def test_rows_with_gaps_and_odd_addresses_are_brought_at_once(dtype: str) -> Non
 @pytest.mark.some(of=2, rest="matrix")
 def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the caches' size what is many bytes of a vector of states, or of little arithmetic."""
-    monkeypatch.setattr("robodyn.engines.cpu.chains.lines.streamed_bytes", lambda target: large)
-    monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda: 0)
+    monkeypatch.setattr("robodyn.engines.cpu.chains.row_writer.streamed_bytes", lambda target: large)
+    monkeypatch.setattr("robodyn.engines.cpu.chains.row_writer.last_cache_bytes", lambda: 0)
     kernel = kernel_of(query, dtype, small=True)
     target, row = kernel.request.target, kernel.keep.descriptor.row_bytes
     width, limit = target.width(kernel.request.dtype), kernel.keep.descriptor.small_bytes
@@ -254,7 +254,7 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     assert crowd.nv == 64
     least = streamed_bytes(host_target())
     for held, limit in ((0, least), (1 << 20, least), (90 << 26, 10 << 26)):
-        monkeypatch.setattr("robodyn.engines.cpu.chains.lines.last_cache_bytes", lambda held=held: held)
+        monkeypatch.setattr("robodyn.engines.cpu.chains.row_writer.last_cache_bytes", lambda held=held: held)
         for query, model, left in (
             ("body_regressor", None, wide),
             ("mass_matrix", crowd, not wide),

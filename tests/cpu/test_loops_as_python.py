@@ -11,20 +11,20 @@ import pytest
 from conftest import relative
 
 import robodyn as rd
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.straight_line import attributes
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops import language
-from robodyn.codegen.loops.language import Array, bound, struct_of
-from robodyn.codegen.loops.llvm import Module
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.straight_line import attributes
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops import language
+from robodyn.compile.loops.language import Array, bound, struct_of
+from robodyn.compile.loops.llvm import Module
+from robodyn.compile.loops.table import Argument
+from robodyn.compile.tracing.expression import CONSTANT
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.loops import runtime, steps
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts import plan, program
 from robodyn.engines.cpu.parts.code import CALL_WORDS
-from robodyn.tracing.expression import CONSTANT
 
 
 class Value(np.ndarray):

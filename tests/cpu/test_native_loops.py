@@ -10,21 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.language import Address, Array, Routine, Word, address, array, bound, routine
-from robodyn.codegen.loops.llvm import Module
-from robodyn.codegen.loops.table import Argument
-from robodyn.engines import kept
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.language import Address, Array, Routine, Word, address, array, bound, routine
+from robodyn.compile.loops.llvm import Module
+from robodyn.compile.loops.table import Argument
+from robodyn.engines import buffer_pool
 from robodyn.engines.cpu.native import entry
 from robodyn.engines.cpu.native.answers import Answers, Input, JointForce
+from robodyn.engines.cpu.native.buffer_pool_code import (
+    kept_calloc,
+    kept_free,
+    kept_malloc,
+    kept_realloc,
+    kept_release,
+)
 from robodyn.engines.cpu.native.checks import DOUBLES, SINGLES, checked, finite
 from robodyn.engines.cpu.native.code import read_inputs
 from robodyn.engines.cpu.native.context import AnswerTable, Context, Force, Job
 from robodyn.engines.cpu.native.forms import context_of
 from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, force
-from robodyn.engines.cpu.native.kept_code import kept_calloc, kept_free, kept_malloc, kept_realloc, kept_release
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.native.objects import PyArray
 from robodyn.engines.cpu.native.results import ONE_STATE, adoptable
@@ -196,18 +202,18 @@ def test_keys_are_found():
 
 
 @pytest.fixture
-def allocators() -> Iterator[list[tuple[kept.Kept, list[Any]]]]:
+def allocators() -> Iterator[list[tuple[buffer_pool.Kept, list[Any]]]]:
     """What waits, and the functions, once as Python and once as machine code."""
     if not sys.platform.startswith("linux"):
         pytest.skip("no allocator of its own on this system")
     library = ctypes.CDLL(None)
     calls = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in ("mmap", "munmap", "madvise")}
     functions = kept_release, kept_malloc, kept_calloc, kept_free, kept_realloc
-    found = [(kept.Kept(limit=10 << 20, **calls), list(each)) for each in (functions, compiled(*functions))]
+    found = [(buffer_pool.Kept(limit=10 << 20, **calls), list(each)) for each in (functions, compiled(*functions))]
     with bound(**TYPES):
         yield found
     for waiting, (release, *_) in found:
-        release(at(waiting, kept.Kept))
+        release(at(waiting, buffer_pool.Kept))
 
 
 def test_memory_of_results(allocators):
@@ -217,7 +223,7 @@ def test_memory_of_results(allocators):
     steps = list(zip(rng.integers(4, size=100), sizes.tolist(), rng.random(100), strict=True))
     seen = []
     for waiting, (release, malloc, calloc, free, realloc) in allocators:
-        me, alive, told = at(waiting, kept.Kept), [], []
+        me, alive, told = at(waiting, buffer_pool.Kept), [], []
         for what, size, which in steps:
             if what == 0 or not alive:
                 alive.append((malloc(me, size), size))

@@ -9,10 +9,10 @@ from robots import own
 import robodyn as rd
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.idsva import idsva
-from robodyn.benchmark.contenders import draw
-from robodyn.codegen.llvm.target import host_target
-from robodyn.engines.cpu.packing import packing
+from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.request import Request
+from robodyn.engines.cpu.sparse_results import packing
+from robodyn.tools.benchmark.contenders import draw
 
 ROBOTS = ("humanoid", "quadruped", "gripper", "hand", "arm7")
 

@@ -11,17 +11,17 @@ from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.rnea import rnea
-from robodyn.benchmark.contenders import draw, plain_call
-from robodyn.codegen.llvm.streaming import streamed_bytes
-from robodyn.codegen.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
-from robodyn.codegen.loops.language import Array, bound, struct_of
-from robodyn.codegen.loops.table import Argument
-from robodyn.engines.cpu import past_caches_code
+from robodyn.compile.llvm.streaming import streamed_bytes
+from robodyn.compile.llvm.target import LEVEL_VARIABLE, LEVELS, host_target
+from robodyn.compile.loops.language import Array, bound, struct_of
+from robodyn.compile.loops.table import Argument
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.engines.cpu import streaming_stores_code
 from robodyn.engines.cpu.backends import backend_of
 from robodyn.engines.cpu.kernels import Kernel, workspace
-from robodyn.engines.cpu.past_caches import _shifts
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.unrolled import output_shape
+from robodyn.engines.cpu.streaming_stores import _shifts
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.tools.benchmark.contenders import draw, plain_call
 
 QUERIES = ("forward_kinematics", "inverse_dynamics", "mass_matrix", "inverse_dynamics_gradient", "kinetic_energy")
 
@@ -186,8 +186,8 @@ def run_as_python(kernel: Kernel, arrays: list[np.ndarray], first: int, last: in
 
     def around(table: int, first: int, last: int, scratch: int) -> None:
         entries = Array(table, struct_of(Argument))
-        with bound(**past_caches_code.TYPES):
-            past_caches_code.run(entries, len(arrays), first, last, scratch, streamed=1 << 30, fence="")
+        with bound(**streaming_stores_code.TYPES):
+            streaming_stores_code.run(entries, len(arrays), first, last, scratch, streamed=1 << 30, fence="")
 
     run(kernel, arrays, first, last, around)
 

@@ -8,25 +8,25 @@ from functools import cache
 
 import numpy as np
 import pytest
+from robodyn.sweeps import BodyOutput, DofOutput, PairOutput
 
 import robodyn as rd
-from robodyn.chains import Elimination, Product, Products, Solution, Solve, coupled, on_paths
-from robodyn.codegen.llvm.jit import OPT, Code, compile_object
-from robodyn.codegen.llvm.streaming import FLUSHED
-from robodyn.codegen.llvm.target import LEVELS, Target, host_target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops.blocks import Type
-from robodyn.codegen.loops.language import Array, Routine, bound, struct_of
-from robodyn.codegen.loops.table import Argument
+from robodyn.algorithms.tasks import Elimination, Product, Products, Solution, Solve, coupled, on_paths
+from robodyn.compile.llvm.jit import OPT, Code, compile_object
+from robodyn.compile.llvm.streaming import FLUSHED
+from robodyn.compile.llvm.target import LEVELS, Target, host_target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops.blocks import Type
+from robodyn.compile.loops.language import Array, Routine, bound, struct_of
+from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.chains import products_code
+from robodyn.engines.cpu.chains.column_lanes import vectors_of_columns
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_module
-from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, kernel, solve_code, solve_module, solve_types
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.kernels import workspace
-from robodyn.errors import UnavailableError
-from robodyn.sweeps import BodyOutput, DofOutput, PairOutput
+from robodyn.internals.errors import UnavailableError
 
 OF_DOFS, OF_BODIES = PairOutput(()), BodyOutput("Y", 10, flat=True)
 SOLVE = Solve(

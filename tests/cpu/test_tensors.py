@@ -12,11 +12,11 @@ from test_unread import in_stages, run_in_dirt
 import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.forward_hessian import forward_hessian
-from robodyn.chains import Products, Solution, Solve, Stage, at_units, on_inertia
-from robodyn.codegen.llvm.target import LEVELS, host_target
+from robodyn.algorithms.tasks import Products, Solution, Solve, Stage, at_units, on_inertia
+from robodyn.compile.llvm.target import LEVELS, host_target
 from robodyn.engines.cpu.chains.tensors import parts_at_units
 from robodyn.engines.cpu.engine import CpuEngine
-from robodyn.errors import UnavailableError
+from robodyn.internals.errors import UnavailableError
 
 NAMES = ("qq", "q_qd", "qd_qd", "q_tau")
 MODELS = {

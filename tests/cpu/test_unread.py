@@ -9,17 +9,17 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn.benchmark.contenders import draw
-from robodyn.chains import Chain, Stage
-from robodyn.codegen.llvm.target import LEVELS, host_target
-from robodyn.engines.cpu import halves, route
+from robodyn.algorithms.tasks import Chain, Stage
+from robodyn.compile.llvm.target import LEVELS, host_target
+from robodyn.compile.tracing.program import is_unread
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.engines.cpu import hoisting, route
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE
-from robodyn.engines.cpu.chains.unread import unread
+from robodyn.engines.cpu.chains.dead_outputs import unread
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import workspace
-from robodyn.errors import UnavailableError
-from robodyn.tracing.program import is_unread
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.contenders import draw
 
 QUERIES = ("forward_dynamics_gradient", "forward_dynamics_hessian", "mass_matrix_inverse", "forward_dynamics")
 KINDS = ("revolute", "prismatic", "spherical", "planar", "helical")
@@ -39,7 +39,7 @@ def in_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     def limit(asked, mode):
         return None if isinstance(asked.algorithm, Chain) else plain(asked, mode)
 
-    for module in (route, halves):
+    for module in (route, hoisting):
         monkeypatch.setattr(module, "most_operations", limit)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edited import EVERY, loaded, name
+from robodyn.description import Extension, Geometry, Pose
 from robots import example_robot_data, own
 
 import robodyn as rd
-from robodyn.description import Extension, Geometry, Pose
-from robodyn.editing.written import RobotText
+from robodyn.io.editing.writer_common import RobotText
 
 CLOSE = 1e-12
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"

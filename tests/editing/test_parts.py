@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edited import EVERY, fixed, loaded, name, prefixed, reference, require_alike, require_same
+from robodyn.description import JOINT_TYPES, Pose, RobotDescription, rotation_from_rpy
 from robots import own, shared
 
 import robodyn as rd
-from robodyn.builders.random_tree import random_description
-from robodyn.description import JOINT_TYPES, Pose, RobotDescription, rotation_from_rpy
-from robodyn.model_fields import FIRST_AXES, REFERENCES
+from robodyn.core.model_fields import FIRST_AXES, REFERENCES
+from robodyn.io.builders.random_tree import random_description
 
 AT = Pose((0.1, -0.2, 0.3), rotation_from_rpy(0.4, -0.5, 0.6))
 
@@ -208,7 +208,7 @@ def test_every_field_is_carried():
     """A new field of a model stands in the table that edits go by, or is one of those that a robot has once: `joined`
     takes the first robot's of these, and `attach` puts reports together. The joints of a file are of use as long as the
     model has them (`robodyn.conventions.file_order`). Configurations have a module of their own
-    (`robodyn.editing.configured`), and what is found by names too (`carried`)."""
+    (`robodyn.io.editing.configured`), and what is found by names too (`carried`)."""
     names = {each.name for each in dataclass_fields(rd.Model)} - {"configurations"}
     of_names = {"constraints", "geometries", "extensions"}
     assert names - FIRST_AXES.keys() == {"name", "gravity", "report", "file_tree", "source", "proximal", *of_names}

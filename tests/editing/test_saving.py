@@ -13,7 +13,7 @@ from edited import EVERY, loaded, name, tree
 from robots import own
 
 import robodyn as rd
-from robodyn.model_fields import OPTIONAL
+from robodyn.core.model_fields import OPTIONAL
 
 
 def require_bits(model, again):

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edited import CLOSE, EVERY, loaded, name, reference, require_same, tree, velocities_of
+from robodyn.description import IDENTITY, rotation_from_rpy
 from robots import own, shared
 
 import robodyn as rd
-from robodyn.description import IDENTITY, rotation_from_rpy
-from robodyn.editing.written import quaternion_of, rpy_of
+from robodyn.io.editing.writer_common import quaternion_of, rpy_of
 
 READ_BY_FEW = {"ball_joint_arm", "screw_press"}
 """Robots of ours with joints that URDF does not have."""

@@ -16,8 +16,8 @@ from robots import own
 from test_gpu_engine import compare, there
 
 import robodyn as rd
-from robodyn.array_library import on_device
 from robodyn.engines.gpu import GpuOptions
+from robodyn.internals.array_library import on_device
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robodyn.codegen.cache import ObjectCache
+from robodyn.compile.cache import ObjectCache
 from robodyn.engines.gpu import compiler
 from robodyn.engines.gpu.compiler import Cubin, CupyNvrtc, Report, compile_cubin, compile_reported, cubin_key
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.errors import UnavailableError
+from robodyn.internals.errors import UnavailableError
 
 
 def _missing() -> str:

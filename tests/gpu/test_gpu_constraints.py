@@ -14,7 +14,7 @@ from gpu_host.device import HostDevice
 
 import robodyn as rd
 from robodyn.engines.gpu import GpuOptions
-from robodyn.questions import CONSTRAINED
+from robodyn.engines.query_table import CONSTRAINED
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 

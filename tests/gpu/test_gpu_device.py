@@ -24,21 +24,21 @@ from conftest import TOLERANCE, random_states, relative
 from gpu_host import missing
 from gpu_host.cases import check
 from gpu_host.device import HostDevice
+from robodyn.description import JOINT_TYPES
 from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_gradient
-from robodyn.chains import Task, at_units
-from robodyn.description import JOINT_TYPES
+from robodyn.algorithms.tasks import Task, at_units
 from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.rolled_kernels import rolled_kernel, rolled_kernels
 from robodyn.engines.gpu.unrolled_chains import unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import print_program
-from robodyn.questions import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUESTIONS, plain_questions
 
 DTYPES = ("float64", "float32")
 PARTITIONS = ("thread", "warp", "block")

@@ -25,14 +25,14 @@ from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
-from robodyn.chains import along
+from robodyn.algorithms.tasks import along
 from robodyn.engines.gpu import GpuOptions, compiler, device, engine, staging
 from robodyn.engines.gpu.best_kernels import MEASURED_ON
 from robodyn.engines.gpu.choice import SECTION, Chooser, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
-from robodyn.measured import Row, Table, forget, keep
-from robodyn.questions import QUESTIONS
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.tuning_store import Row, Table, forget, keep
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 

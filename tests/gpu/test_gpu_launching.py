@@ -17,11 +17,11 @@ from robots import own
 from test_dynamics import as_tuple, queries
 
 import robodyn as rd
+from robodyn.api.queries import replay
+from robodyn.api.queries.replay import Launching
 from robodyn.engines.gpu.engine import GpuEngine
+from robodyn.engines.query_table import QUESTIONS
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.queries import launching
-from robodyn.queries.launching import Launching
-from robodyn.questions import QUESTIONS
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 ROWS = 5
@@ -241,7 +241,7 @@ def test_kinds_of_calls_are_forgotten(
     small: rd.Model, host: HostDevice, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than are kept."""
-    monkeypatch.setattr(launching, "_MOST", 3)
+    monkeypatch.setattr(replay, "_MOST", 3)
     dyn, q = rd.Dynamics(small, engine="gpu"), random_states(small, (9,))[0]
     for rows in (*range(1, 9), 8):
         (some,) = there(q[:rows])

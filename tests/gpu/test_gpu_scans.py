@@ -12,10 +12,12 @@ import pytest
 from conftest import relative
 from gpu_host import ORDERS, missing, run_sanitized
 from gpu_host.device import HostDevice, _device, _plain
+from robodyn.joints import KINDS
+from robodyn.spatial import rotation_from_quaternion
 from test_gpu_compile import compiles
 
-from robodyn.codegen.lowering import lower
-from robodyn.codegen.ordering import in_short_order, values_alive
+from robodyn.compile.lowering import lower
+from robodyn.compile.ordering import in_short_order, values_alive
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
@@ -29,8 +31,6 @@ from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in
 from robodyn.engines.scan.systems.riccati import AFFINE, CORRECTIONS, riccati
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.joints import KINDS
-from robodyn.spatial import rotation_from_quaternion
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 DTYPES = ("float64", "float32")

@@ -18,10 +18,12 @@ from robodyn.algorithms import energy, kinematic_gradients, kinematics
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.rnea import rnea
-from robodyn.chains import Chain, Task, Units, at_units, on_inertia
-from robodyn.codegen import c_sincos
-from robodyn.codegen.lowering import lower
-from robodyn.codegen.ordering import in_short_order, values_alive
+from robodyn.algorithms.tasks import Chain, Task, Units, at_units, on_inertia
+from robodyn.compile.c import sincos
+from robodyn.compile.lowering import lower
+from robodyn.compile.ordering import in_short_order, values_alive
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import output_shape, trace
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import (
     MAX_OPERATIONS,
@@ -31,11 +33,9 @@ from robodyn.engines.gpu.unrolled_kernels import (
     unrollable,
     unrolled_kernel,
 )
+from robodyn.engines.query_table import QUESTIONS, plain_questions
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.errors import UnavailableError
-from robodyn.questions import QUESTIONS, plain_questions
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import output_shape, trace
+from robodyn.internals.errors import UnavailableError
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
 
@@ -178,7 +178,7 @@ SINES = f"""
 extern "C" __global__ void sines(const T* x, T* sine, T* cosine, T* workspace, long long rows)
 {{
     for (long long r = blockIdx.x * (long long)blockDim.x + threadIdx.x; r < rows; r += gridDim.x * blockDim.x)
-        {c_sincos.NAME}(x[r], sine + r, cosine + r);
+        {sincos.NAME}(x[r], sine + r, cosine + r);
 }}
 """
 
@@ -385,7 +385,7 @@ def test_gpu_sines(dtype):
     huge = np.array([np.inf, -np.inf, np.nan, 3e6 if dtype == "float32" else 2e15], dtype)
     given = np.concatenate([x, huge])
     scalar = SCALARS[dtype]
-    text = c_sincos.text(scalar) + SINES.replace("T*", f"{scalar}*")
+    text = sincos.text(scalar) + SINES.replace("T*", f"{scalar}*")
     kernels = Bundle([KernelSource("sines", text, np.dtype(dtype), ("x",), ("sine", "cosine"))], dtype)
     left = kernels.run("sines", {"x": given}, {"sine": (), "cosine": ()}, len(given))
     for name, function in (("sine", np.sin), ("cosine", np.cos)):

@@ -15,14 +15,14 @@ from test_gpu_compile import compiles
 
 import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
-from robodyn.chains import Chain, Elimination, Task, at_units, on_inertia
+from robodyn.algorithms.tasks import Chain, Elimination, Task, at_units, on_inertia
+from robodyn.compile.tracing.solves import PACK, Factors, packed_size
 from robodyn.engines.gpu.choice import Variant, variants
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.unrolled_chains import _solve_kernel, divisible, printable, unrolled_kernels
-from robodyn.errors import UnavailableError
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.solves import PACK, Factors, packed_size
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.internals.errors import UnavailableError
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
 

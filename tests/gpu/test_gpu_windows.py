@@ -10,15 +10,15 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn.codegen.c_body import BEGINNING
-from robodyn.codegen.lowering import lower
+from robodyn.compile.c.body import BEGINNING
+from robodyn.compile.lowering import lower
+from robodyn.compile.tracing.expression import Graph
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.gpu.dialect import CudaDialect
-from robodyn.engines.gpu.windows import Window
-from robodyn.engines.gpu.written import Functions
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.expression import Graph
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import trace
+from robodyn.engines.gpu.functions import Functions
+from robodyn.engines.gpu.staged_stores import Window
+from robodyn.engines.query_table import QUESTIONS
 
 SMALL = 4
 """Bytes of scalars of which 32 are a line."""

@@ -12,9 +12,9 @@ from gpu_host.device import HostDevice
 from robots import own
 
 import robodyn as rd
-from robodyn.chains import Elimination, Solution, Solve
-from robodyn.codegen.loops.blocks import I64, Number
-from robodyn.codegen.loops.gpu import (
+from robodyn.algorithms.tasks import Elimination, Solution, Solve
+from robodyn.compile.loops.blocks import I64, Number
+from robodyn.compile.loops.gpu import (
     WARP,
     OutsideError,
     barrier,
@@ -29,13 +29,13 @@ from robodyn.codegen.loops.gpu import (
     unrolled,
     warp_barrier,
 )
-from robodyn.codegen.loops.language import Array, Index, Routine, Scalar, Static, Word, bound, local, routine
-from robodyn.codegen.loops.source import MISSING, each_part, is_static, source_of
-from robodyn.engines.gpu import tiles, windows
+from robodyn.compile.loops.language import Array, Index, Routine, Scalar, Static, Word, bound, local, routine
+from robodyn.compile.loops.source import MISSING, each_part, is_static, source_of
+from robodyn.engines.gpu import staged_stores, tiles
+from robodyn.engines.gpu.functions import kernel_source, several
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
 from robodyn.engines.gpu.unrolled_chains import _solve_kernel, columns_of, solve_columns
-from robodyn.engines.gpu.written import kernel_source, several
 from robodyn.engines.scan.cuda.branch_elimination import branch_kernel, eliminate_level, solve_level
 from robodyn.engines.scan.cuda.pairs import pair_kernel, pair_list, pair_matrix
 from robodyn.engines.scan.cuda.steps import move_kernel, scan_move, scan_step, step_kernel
@@ -297,14 +297,16 @@ def test_windows_are_flushed(width: int, size: int, start: int) -> None:
     slots = rng.permutation(max(width, 3))[:width]
     row = tiles.padded(max(width, 3))
     window = rng.normal(size=(WARP, row))
-    words = [word for first in range(0, width, WARP) for word in windows._packed(slots[first : first + WARP].tolist())]
+    words = [
+        word for first in range(0, width, WARP) for word in staged_stores._packed(slots[first : first + WARP].tolist())
+    ]
     wanted = np.full((COUNT + 1, size), np.nan)
     wanted[:COUNT, start : start + width] = window[:COUNT, slots]
     out = np.full((2, COUNT + 1, size), np.nan)
 
     def kernel(pieces: Any, lines: Any, source: Any) -> None:
         for first in range(0, width, WARP):
-            windows.flush(
+            staged_stores.flush(
                 pieces + start + first,
                 source,
                 COUNT,
@@ -314,7 +316,7 @@ def test_windows_are_flushed(width: int, size: int, start: int) -> None:
                 size=size,
                 row=row,
             )
-        windows.flush_lines(
+        staged_stores.flush_lines(
             lines + start, source, COUNT, lane(), width=width, size=size, row=row, start=start, line=16, words=words
         )
 

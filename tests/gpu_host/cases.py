@@ -9,12 +9,12 @@ import numpy as np
 from conftest import TOLERANCE, relative
 
 import robodyn as rd
-from robodyn.chains import Task
+from robodyn.algorithms.tasks import Task
+from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.unrolled_chains import left
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.tracing.unrolled import output_shape
 
 from . import ORDERS, run_on_host
 

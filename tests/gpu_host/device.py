@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
-from robodyn.errors import UnavailableError
+from robodyn.internals.errors import UnavailableError
 
 from . import ORDERS, _library, set_numbers
 from .arrays import CURRENT, DeviceArray, _device, _plain, library

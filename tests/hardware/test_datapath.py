@@ -7,15 +7,15 @@ from math import floor
 
 import numpy as np
 import pytest
-from robots import own, shared
-
-import robodyn as rd
-from robodyn.errors import ArgumentError, NumericalError, SingularError
 from robodyn.hardware import Box, datapath
 from robodyn.hardware import model as exact
 from robodyn.hardware.program import FORMULATIONS, input_nodes, output_scalars
 from robodyn.hardware.ranges import host_inputs, intervals, rotations, values
-from robodyn.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG, OPERATION_NAMES
+from robots import own, shared
+
+import robodyn as rd
+from robodyn.compile.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG, OPERATION_NAMES
+from robodyn.internals.errors import ArgumentError, NumericalError, SingularError
 
 ASKED = ("q", "qd", "qdd", "Minv")
 ROUNDING = 1e-9

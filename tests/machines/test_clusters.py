@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from robodyn.distributed import Statistics
+from robodyn.distributed import map as map_states
 from robots import own
 
 import robodyn as rd
-from robodyn.codegen.cache import FOLDER_VARIABLE
-from robodyn.distributed import Statistics
-from robodyn.distributed import map as map_states
+from robodyn.compile.cache import FOLDER_VARIABLE
 
 distributed = pytest.importorskip("distributed", reason="no Dask")
 zarr = pytest.importorskip("zarr", reason="no zarr")
@@ -250,7 +250,7 @@ def test_a_machine_compiles_a_robot_once(dyn, tmp_path, monkeypatch):
         """Note every module that is compiled for a robot, and take some time over it."""
         import time
 
-        from robodyn.codegen.cache import ObjectCache
+        from robodyn.compile.cache import ObjectCache
 
         put = ObjectCache.put
 

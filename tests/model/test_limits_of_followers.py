@@ -13,7 +13,7 @@ from sdf_texts import link as sdf_link
 from urdf_texts import INERTIAL, codes, finding
 
 import robodyn as rd
-from robodyn.viewer.knobs import knobs
+from robodyn.tools.viewer.sliders import knobs
 
 LEADER = '<limit lower="-3" upper="3" effort="7" velocity="5"/>'
 

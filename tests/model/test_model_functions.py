@@ -12,8 +12,8 @@ import pytest
 from robots import own
 
 import robodyn as rd
+from robodyn.api.queries.model_functions import engine_of
 from robodyn.engines.cpu.native.layout import layout_is_known
-from robodyn.queries.model_functions import engine_of
 
 compiled = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 KINDS = ("revolute", "prismatic", "continuous", "helical", "planar", "spherical")

@@ -11,7 +11,7 @@ import pytest
 from robots import OWN, own
 
 import robodyn as rd
-from robodyn.builders.findings import Report
+from robodyn.core.findings import Report
 
 
 @pytest.fixture(scope="module")

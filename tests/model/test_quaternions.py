@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from conftest import relative
 from gpu_host import missing, run_on_host
+from robodyn.joints import unit_quaternion
 from test_export import call, compile_library
 
 import robodyn as rd
 from robodyn.algorithms.rnea import rnea
-from robodyn.codegen.c_code import Function, c_source
+from robodyn.compile.c.code import Function, c_source
+from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.gpu.kernel_text import PARTITIONS
 from robodyn.engines.gpu.rolled_kernels import rolled_kernel
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
-from robodyn.joints import unit_quaternion
-from robodyn.tracing.unrolled import trace
 
 DTYPES = ["float64", "float32"]
 # Powers of two leave every digit in its place: from where all entries are subnormal to where their sum overflows.

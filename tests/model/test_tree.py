@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import robodyn as rd
-from robodyn.codegen.llvm import tree_passes
-from robodyn.codegen.loops.blocks import I64
-from robodyn.codegen.loops.language import Array
+from robodyn.compile.llvm import tree_passes
+from robodyn.compile.loops.blocks import I64
+from robodyn.compile.loops.language import Array
 
 parents = st.integers(0, 40).flatmap(lambda n: st.tuples(*[st.integers(-1, i - 1) for i in range(n)])).map(list)
 
@@ -142,7 +142,7 @@ def test_passes_as_machine_code_are_the_passes(shape, monkeypatch):
     parent[0] = -1
     names = ("depth", "subtree_size", "preorder_rank", "heavy_child", "heavy_head", "heavy_level")
     compiled = {name: getattr(rd.Tree(parent), name) for name in names}
-    monkeypatch.setattr("robodyn.tree._COMPILED_FROM", n + 1)
+    monkeypatch.setattr("robodyn.core.tree._COMPILED_FROM", n + 1)
     plain = rd.Tree(parent)
     for name, found in compiled.items():
         np.testing.assert_array_equal(found, getattr(plain, name), err_msg=name)

@@ -13,7 +13,7 @@ from driven import MATCHED, ROBOTS, every_kind, everything
 from robots import own
 
 import robodyn as rd
-from robodyn.motion import adjoint
+from robodyn.api.motion import adjoint
 
 STEPS, EVERY, KEPT, DT = 7, 3, 4, 2e-3
 SMALL = 1e-6

@@ -14,7 +14,7 @@ from driven import EVERY_INTEGRATOR, every_kind, far
 from robots import own
 
 import robodyn as rd
-from robodyn.integrators import IMPLICIT, STICTION
+from robodyn.core.integrators import IMPLICIT, STICTION
 
 BOTH = ("damping", "friction")
 

@@ -12,15 +12,15 @@ import pytest
 from conftest import random_states
 from cpu_queries import limit_programs
 from driven import EVERY_INTEGRATOR
+from robodyn.joints import KINDS
 from robots import own
 
 import robodyn as rd
-from robodyn.chains import step_of
-from robodyn.integrators import INTEGRATORS, evaluations
-from robodyn.joints import KINDS
-from robodyn.motion.rollout import _Trajectory
-from robodyn.motion.simulation import METHODS
-from robodyn.queries.call import Call
+from robodyn.algorithms.tasks import step_of
+from robodyn.api.motion.rollout import _Trajectory
+from robodyn.api.motion.simulation import METHODS
+from robodyn.api.queries.call import Call
+from robodyn.core.integrators import INTEGRATORS, evaluations
 
 KINDS_OF_JOINTS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
 
@@ -207,7 +207,7 @@ def test_rollouts_agree_with_error_controlled_integration(awkward):
 @pytest.mark.parametrize("leading", [(), (1,), (2, 3), (0,)], ids=str)
 @pytest.mark.parametrize("every", [1, 3, 7, 50, None])
 def test_states_that_are_kept(leading, every, awkward, monkeypatch):
-    monkeypatch.setattr("robodyn.motion.rollout._LONGEST_WINDOW", 5)
+    monkeypatch.setattr("robodyn.api.motion.rollout._LONGEST_WINDOW", 5)
     q, qd, tau = random_states(awkward, leading)
     dyn = rd.Dynamics(awkward, check=False)
     whole = dyn.rollout(q, qd, tau, 1e-3, 17)
@@ -381,7 +381,7 @@ def test_policies_see_what_is_frozen(engine):
 
 
 def test_an_interruption_returns_what_was_computed(awkward, tmp_path, monkeypatch):
-    monkeypatch.setattr("robodyn.motion.rollout._LONGEST_WINDOW", 4)
+    monkeypatch.setattr("robodyn.api.motion.rollout._LONGEST_WINDOW", 4)
     q, qd, _ = random_states(awkward, (2,))
 
     def policy(t: float, *state: Any) -> np.ndarray:
@@ -421,9 +421,9 @@ def test_ctrl_c_between_freezing_and_keeping_leaves_a_sound_result(tmp_path, mon
 
 def test_a_slow_policy_loses_no_step(tmp_path, monkeypatch):
     """Steps that Python makes are kept, shown and written soon after they are made."""
-    monkeypatch.setattr("robodyn.motion.run._WINDOW_S", 0.0)
-    monkeypatch.setattr("robodyn.motion.rollout._CHECKPOINT_S", 0.0)
-    monkeypatch.setattr("robodyn.motion.rollout._CHECKPOINT_SHARE", 0)
+    monkeypatch.setattr("robodyn.api.motion.run._WINDOW_S", 0.0)
+    monkeypatch.setattr("robodyn.api.motion.rollout._CHECKPOINT_S", 0.0)
+    monkeypatch.setattr("robodyn.api.motion.rollout._CHECKPOINT_SHARE", 0)
     path, written = tmp_path / "run", []
 
     def policy(t: float, *state: Any) -> np.ndarray:
@@ -442,7 +442,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     model = rd.load_urdf(own("arm6"))
     saved: list[int] = []
     monkeypatch.setattr(rd.Rollout, "save", lambda self, path: saved.append(self.steps))
-    monkeypatch.setattr("robodyn.motion.rollout._LONGEST_WINDOW", 1)
+    monkeypatch.setattr("robodyn.api.motion.rollout._LONGEST_WINDOW", 1)
     rd.Dynamics(model).rollout(np.zeros(6), np.zeros(6), None, 1e-3, 100, checkpoint=tmp_path / "run.npz")
     assert saved[0] == 0 and saved[-1] == 100 and len(saved) < 20
 

@@ -10,8 +10,8 @@ from robots import own
 from robots_with_loops import four_bar
 
 import robodyn as rd
-from robodyn.motion import simulation
-from robodyn.motion.simulation import METHODS
+from robodyn.api.motion import simulation
+from robodyn.api.motion.simulation import METHODS
 
 REST = np.zeros(3)
 LOOSE = {"rtol": 1e-5, "atol": 1e-7}

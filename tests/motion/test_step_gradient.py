@@ -13,7 +13,7 @@ from driven import EVERY_INTEGRATOR, MATCHED, ROBOTS, every_kind, everything
 from robots import own
 
 import robodyn as rd
-from robodyn.integrators import IMPLICIT
+from robodyn.core.integrators import IMPLICIT
 
 SMALL = 1e-5
 

@@ -11,7 +11,7 @@ import pytest
 import robots
 
 import robodyn as rd
-from robodyn.motion import unused
+from robodyn.api.motion import unused
 
 STILL = np.zeros(2)
 

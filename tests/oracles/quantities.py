@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import robodyn as rd
 from robodyn.algorithms.kinematics import Frame
-from robodyn.questions import FRAMES
+from robodyn.engines.query_table import FRAMES
 
 Array = NDArray[np.float64]
 Oracle = Any

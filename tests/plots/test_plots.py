@@ -43,7 +43,7 @@ def test_there_is_one_style():
             r"rcParams\.update\((?!\S*STYLE\))|rcParams\[.*\] =|#4477aa|#ee6677", path.read_text(), re.IGNORECASE
         )
     ]
-    assert sorted(map(str, of_its_own)) == ["robodyn/plots/style.py", "tests/plots/test_plots.py"]
+    assert sorted(map(str, of_its_own)) == ["robodyn/tools/plots/style.py", "tests/plots/test_plots.py"]
 
 
 @pytest.fixture

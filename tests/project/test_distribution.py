@@ -59,7 +59,7 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     info = {name for name in names if name.startswith(f"{NAME}.dist-info/")}
     assert set(names) - info == package
     assert {f"{NAME}.dist-info/licenses/LICENSE", f"{NAME}.dist-info/METADATA"} <= info
-    assert "robodyn = robodyn.cli:main" in entries
+    assert "robodyn = robodyn.tools.cli:main" in entries
     assert f"\nVersion: {robodyn.__version__}\n" in said and "\nRequires-Python: >=3.11\n" in said
     simulators = ("drake", "gymnasium", "mujoco", "pybullet", "ros")
     for extra in ("bench", "docs", "gpu", "jax", "lint", "test", "torch", *simulators):

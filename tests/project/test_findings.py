@@ -9,13 +9,13 @@ import pytest
 from urdf_texts import INERTIAL, LIMIT, robot
 
 import robodyn
-from robodyn.builders import checks
-from robodyn.builders.assemble import build_model
-from robodyn.builders.checks import FINDINGS
-from robodyn.builders.findings import SEVERITIES
-from robodyn.builders.load import load_urdf
-from robodyn.builders.urdf import read_urdf
-from robodyn.errors import LoadError
+from robodyn.core.findings import SEVERITIES
+from robodyn.internals.errors import LoadError
+from robodyn.io.builders import checks
+from robodyn.io.builders.assemble import build_model
+from robodyn.io.builders.checks import FINDINGS
+from robodyn.io.builders.load import load_urdf
+from robodyn.io.builders.urdf import read_urdf
 
 BEHIND = f'<link name="m">{INERTIAL}</link><joint name="k" type="continuous"><parent link="tip"/><child link="m"/>'
 BEHIND += "{}</joint>"

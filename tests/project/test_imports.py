@@ -1,18 +1,26 @@
-"""No file of the package imports another one that imports it, directly or through others, at once or lazily."""
+"""Rooms of the package import what is below them alone; no file imports itself through others. Lazy imports count."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import robodyn
+from robodyn.internals.public_names import RETIRED
 
 PACKAGE = Path(robodyn.__file__).parent
+ROOMS = ("internals", "core", "algorithms", "compile", "engines", "io", "api", "solve", "bridges", "tools")
+"""Folders of the package: each imports from itself and from those before it."""
+MOST_ENTRIES = 14
+"""Files and folders at the top of the package."""
 
 
 def modules():
@@ -25,7 +33,8 @@ def modules():
 
 
 def imports(text, known, name=""):
-    """Modules that the statements of a text import, wherever these are, but for those that only types need."""
+    """Modules that a text imports, wherever it does, by statements or by `import_module`, but for those that only types
+    need."""
     tree = ast.parse(text)
     typing = {
         id(inside)
@@ -45,6 +54,8 @@ def imports(text, known, name=""):
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in known else node.module)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
     return (found & known) - {name}
 
 
@@ -88,9 +99,75 @@ def test_circles_are_found():
     assert circle({name: graph[name] for name in ("d", "e")}) == []
 
 
-def test_few_files_are_outside_rooms():
-    outside = [path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("_")]
-    assert len(outside) <= 25, outside
+def above(name, others):
+    """Those of some modules that a module must not import: of rooms above its own, or the package itself."""
+    room = name.split(".")[1]
+    allowed = ROOMS[: ROOMS.index(room) + 1]
+    return sorted(each for each in others if each == "robodyn" or each.split(".")[1] not in allowed)
+
+
+def test_rooms_import_nothing_above_them():
+    known = modules()
+    inside = {name: path for name, path in known.items() if name.count(".") and name != "robodyn.__main__"}
+    wrong = {name: above(name, imports(path.read_text(), set(known), name)) for name, path in inside.items()}
+    assert {name: others for name, others in wrong.items() if others} == {}
+
+
+def test_imports_from_above_are_found():
+    known = {
+        "robodyn",
+        "robodyn.core.model",
+        "robodyn.io.editing.files",
+        "robodyn.tools.cli",
+        "robodyn.internals.errors",
+    }
+    lazy = (
+        "def f():\n    from robodyn.io.editing import files\n    import_module('robodyn.tools.cli')\n    import robodyn"
+    )
+    fine = "from robodyn.internals.errors import ArgumentError\nfrom robodyn.core import model"
+    wrong = ["robodyn", "robodyn.io.editing.files", "robodyn.tools.cli"]
+    assert above("robodyn.core.model", imports(lazy + "\n" + fine, known)) == wrong
+
+
+def test_the_package_has_few_entries():
+    entries = {path.name for path in PACKAGE.iterdir()} - {"__pycache__"}
+    assert len(entries) <= MOST_ENTRIES
+    assert {name for name in entries if "." not in name} == set(ROOMS)
+
+
+def test_all_that_the_package_provides_is_there():
+    """Names are texts, which nothing else checks."""
+    for home, names in ((robodyn._HOME, robodyn._HOME), (robodyn._PROVIDED, robodyn._PROVIDED)):
+        for name in names:
+            assert hasattr(importlib.import_module(f"robodyn.{home[name]}"), name), name
+
+
+def test_public_names_are_the_modules_themselves():
+    script = """
+        import importlib, sys
+        from robodyn.internals.public_names import HOMES
+        for name, home in HOMES.items():
+            try:
+                module = importlib.import_module("robodyn." + name)
+            except ImportError as error:  # of an extra that is not installed
+                assert name in ("jax", "torch", "distributed"), error
+                continue
+            assert module is sys.modules["robodyn." + home] is getattr(sys.modules["robodyn"], name)
+            assert module.__name__ == module.__spec__.name == "robodyn." + home
+        import robodyn.simulators.mujoco, robodyn.bridges.simulators.mujoco as same
+        assert robodyn.simulators.mujoco is same
+        import robodyn
+        assert robodyn.plots is sys.modules["robodyn.tools.plots"]
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_retired_names_warn(name):
+    script = f"import warnings; warnings.simplefilter('error'); import robodyn.{name}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert f"DeprecationWarning: robodyn.{name} is now robodyn.{RETIRED[name]}" in done.stderr
+    subprocess.run([sys.executable, "-W", "ignore", "-c", f"import robodyn.{name} as old; old.__doc__"], check=True)
 
 
 def test_types_are_checked_alike_without_optional_packages():

@@ -13,16 +13,16 @@ HOLDING = {"Queue", "LifoQueue", "PriorityQueue", "SimpleQueue", "ThreadPoolExec
 """What has locks of its own."""
 
 ALLOWED = {
-    ("forks.py", "lock", "RLock"): "the lock that is free after forks",
-    ("codegen/llvm/jit.py", "", "RLock"): "a fork waits for it, and gives it back in parent and child",
+    ("internals/forks.py", "lock", "RLock"): "the lock that is free after forks",
+    ("compile/llvm/jit.py", "", "RLock"): "a fork waits for it, and gives it back in parent and child",
     ("engines/cpu/threads/pool.py", "reset", "RLock"): "made anew in the child",
     ("engines/cpu/threads/pool.py", "reset", "Lock"): "made anew in the child",
     ("engines/cpu/threads/pool.py", "_run_futures", "ThreadPoolExecutor"): "made anew in the child",
     ("engines/scan/algorithms/hybrid_abia.py", "*", "ThreadPoolExecutor"): "lives as long as a call",
     ("engines/gpu/device.py", "*", "ThreadPoolExecutor"): "lives as long as a call",
-    ("codegen/loops/gpu.py", "run_blocks", "Barrier"): "lives as long as a call",
-    ("codegen/loops/gpu.py", "run_blocks", "Lock"): "lives as long as a call",
-    ("viewer/view.py", "__init__", "Event"): "of a view, whose server and threads are not in the child either",
+    ("compile/loops/gpu.py", "run_blocks", "Barrier"): "lives as long as a call",
+    ("compile/loops/gpu.py", "run_blocks", "Lock"): "lives as long as a call",
+    ("tools/viewer/view.py", "__init__", "Event"): "of a view, whose server and threads are not in the child either",
 }
 """By file, the function that makes it ("" for module and class level, "*" for any), and kind: why it may."""
 
@@ -76,7 +76,9 @@ def unknown(text, file):
         plainly = kind in ours or re.search(rf"\b(threading|queue|multiprocessing|futures)\.{kind}\b", text)
         known = {(file, function, kind), (file, "*", kind)} & set(ALLOWED)
         if plainly and not known:
-            found.append(f"robodyn/{file}:{line}: {kind}; robodyn.forks.lock() is free in the child of a fork")
+            found.append(
+                f"robodyn/{file}:{line}: {kind}; robodyn.internals.forks.lock() is free in the child of a fork"
+            )
     return found
 
 
@@ -117,7 +119,7 @@ def test_locks_are_found(text):
     [
         "from robodyn import forks\nL = forks.lock()",
         "import threading\ndef f(guard: threading.Lock) -> None: pass\nt = threading.local()",
-        "from robodyn.constraints.kinds import Lock\nfound = [Lock('a')]",
+        "from robodyn.core.constraints.kinds import Lock\nfound = [Lock('a')]",
     ],
 )
 def test_what_is_no_lock_is_not(text):

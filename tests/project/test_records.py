@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from robots import ROOT
 
-from robodyn import records
+from robodyn.internals import records
 
 OPTIONS = [
     {"frozen": True},

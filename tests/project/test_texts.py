@@ -12,7 +12,14 @@ import robodyn
 PACKAGE = Path(robodyn.__file__).parent
 LINES = 5
 """Of such a string, at most."""
-PRINTERS = ("codegen/llvm/", "codegen/loops/", "codegen/x86/", "codegen/c_", "hardware/", "engines/gpu/kernel_text.py")
+PRINTERS = (
+    "compile/llvm/",
+    "compile/loops/",
+    "compile/x86/",
+    "compile/c/",
+    "tools/hardware/",
+    "engines/gpu/kernel_text.py",
+)
 """What prints other languages, and so holds pieces of them."""
 LLVM = re.compile(
     r"^\s*(define |%\S+ = (load|add|mul|getelementptr|phi|icmp|select|call)|br (i1|label)|ret void)", re.M

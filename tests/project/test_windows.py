@@ -9,7 +9,7 @@ import sys
 import pytest
 from robots import ROOT
 
-from robodyn.codegen.cache import FOLDER_VARIABLE
+from robodyn.compile.cache import FOLDER_VARIABLE
 
 
 @pytest.mark.parametrize("asked", ["little", pytest.param("all", marks=pytest.mark.matrix)])

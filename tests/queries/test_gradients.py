@@ -15,9 +15,9 @@ import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.chains import Elimination, cheapest
+from robodyn.algorithms.tasks import Elimination, cheapest
+from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.tracing.unrolled import trace
 
 EVERY_KIND = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
 TREES = {
@@ -210,8 +210,8 @@ def test_elimination_knows_where_the_mass_matrix_is_zero(seed):
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 11, 12, 13, 33])
 @pytest.mark.some(of=6, rest="matrix")
 def test_looped_solves_of_every_size(n, level, monkeypatch):
-    from robodyn.codegen.llvm import target
-    from robodyn.codegen.llvm.target import LEVELS, host_target
+    from robodyn.compile.llvm import target
+    from robodyn.compile.llvm.target import LEVELS, host_target
 
     host = host_target()
     if LEVELS[level] > host.vector_bytes or (level != "sse2" and host.level == "neon"):
@@ -247,7 +247,7 @@ def test_looped_solves_with_fill_in(seed):
 @pytest.mark.some(of=3, rest="matrix")
 def test_results_past_the_caches(n, dtype, monkeypatch):
     """To the bit, wherever an array begins within a line, and nothing beside it."""
-    from robodyn.codegen.llvm import streaming
+    from robodyn.compile.llvm import streaming
 
     model = rd.random_tree(n, seed=n, joints=("revolute",), armature=True)
     s = states_of(model, (67,), dtype=dtype)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
+from robodyn.description import JOINT_TYPES
 from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.algorithms.kinematic_gradients import jacobian_derivative, pose_hessian
-from robodyn.builders.random_tree import random_description
-from robodyn.codegen import tuning
-from robodyn.description import JOINT_TYPES
-from robodyn.questions import FRAMES
+from robodyn.engines.query_table import FRAMES
+from robodyn.internals import tuning
+from robodyn.io.builders.random_tree import random_description
 
 # Central differences of functions of order 1 to 100: h^2 truncation, and rounding over h, are of order 1e-9. Where all
 # is zero, some roundings over twice the step are relative to 1e-3.

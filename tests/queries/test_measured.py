@@ -15,14 +15,14 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn import measured
-from robodyn.codegen.cache import ObjectCache
+from robodyn.api.queries import engine_selector
+from robodyn.compile.cache import ObjectCache
+from robodyn.engines import tuning_store
 from robodyn.engines.gpu import choice
 from robodyn.engines.gpu.best_kernels import BEST, MEASURED_ON
 from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.scan import costs
-from robodyn.measured import Row, Table, forget, keep, table
-from robodyn.queries import scheduler
+from robodyn.engines.tuning_store import Row, Table, forget, keep, table
 
 ENGINE = Row("engines", "mass_matrix", "float64", 3, 3, 1, "cpu", 1.0)
 KERNEL = Row("kernels", "rnea", "float64", 3, 3, 1, "warp", 1.0)
@@ -40,7 +40,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def engines(*rows: Row) -> Table:
-    return Table(scheduler.SECTION, rows)
+    return Table(engine_selector.SECTION, rows)
 
 
 def kernels(*rows: Row) -> Table:
@@ -48,13 +48,13 @@ def kernels(*rows: Row) -> Table:
 
 
 def known(device: str = "") -> tuple[Row, ...]:
-    return table(choice.SECTION if device else scheduler.SECTION, device).rows
+    return table(choice.SECTION if device else engine_selector.SECTION, device).rows
 
 
 def put(file: Any) -> None:
     """Place a file in the store, bytes as they are."""
     data = file if isinstance(file, bytes) else json.dumps(file).encode()
-    ObjectCache.from_environment().put(measured._key(), data, "placed")
+    ObjectCache.from_environment().put(tuning_store._key(), data, "placed")
     forget()
 
 
@@ -79,7 +79,7 @@ def test_sections_and_devices_are_kept_beside_each_other() -> None:
 
 _KEEPS = """
 from robodyn import measured
-from robodyn.queries import scheduler
+from robodyn.api.queries import scheduler
 from robodyn.engines.gpu import choice
 from robodyn.engines.scan import costs
 
@@ -115,11 +115,11 @@ def test_what_is_measured_again_takes_the_place_of_what_was() -> None:
 
 
 def test_the_oldest_rows_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "_MOST_ROWS", 3)
+    monkeypatch.setattr(tuning_store, "_MOST_ROWS", 3)
     for batch in range(1, 6):
         assert keep(engines(replace(ENGINE, batch=batch)))
     assert [row.batch for row in known()] == [3, 4, 5]
-    monkeypatch.setattr(measured, "_MOST_BYTES", 10)
+    monkeypatch.setattr(tuning_store, "_MOST_BYTES", 10)
     assert not keep(engines(ENGINE))  # it would not be read again
 
 
@@ -129,7 +129,10 @@ def test_rows_of_other_choosers_are_left_out() -> None:
 
 def test_another_version_or_processor_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert keep(engines(ENGINE))
-    for name, value in (("robodyn.measured.__version__", "0.0.0"), ("robodyn.codegen.llvm.target.host_target", None)):
+    for name, value in (
+        ("robodyn.engines.tuning_store.__version__", "0.0.0"),
+        ("robodyn.compile.llvm.target.host_target", None),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(name, value or _unavailable)
             forget()
@@ -245,7 +248,7 @@ def test_what_is_near_differs_by_chooser() -> None:
 
 def test_another_table_holds_where_nothing_was_measured() -> None:
     other = engines(replace(ENGINE, asked="aba", seconds=3.0), replace(ENGINE, seconds=3.0))
-    found = Table(scheduler.SECTION, [ENGINE], other)
+    found = Table(engine_selector.SECTION, [ENGINE], other)
     assert found.nearest("mass_matrix", "float64", 3, 3, 1) == {"cpu": 1.0}
     assert found.nearest("aba", "float64", 3, 3, 1) == {"cpu": 3.0}
 
@@ -292,12 +295,12 @@ def test_processes_that_keep_at_the_same_time_lose_nothing() -> None:
     """Each reads the file and writes it anew, one after the other."""
     code = """
 import sys
-from robodyn.measured import Row, Table, keep
-from robodyn.queries.scheduler import SECTION
+from robodyn.engines.tuning_store import Row, Table, keep
+from robodyn.api.queries.engine_selector import SECTION
 for k in range(8):
     assert keep(Table(SECTION, [Row("engines", sys.argv[1], "float64", 5, 5, k + 1, "cpu", 1.0)]))
 """
     processes = [subprocess.Popen([sys.executable, "-c", code, f"query_{n}"]) for n in range(4)]
     assert [process.wait(timeout=120) for process in processes] == [0] * 4
     forget()
-    assert len(table(scheduler.SECTION).rows) == 32
+    assert len(table(engine_selector.SECTION).rows) == 32

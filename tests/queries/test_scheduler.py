@@ -17,21 +17,21 @@ from gpu_host import missing
 from gpu_host.device import HostDevice
 
 import robodyn as rd
-from robodyn import measured
-from robodyn.benchmark import tune
+from robodyn.api.queries import engine_selector
+from robodyn.api.queries.engine_selector import SECTION, Scheduled
+from robodyn.engines import tuning_store
 from robodyn.engines.gpu import engine
-from robodyn.measured import Row, Table, keep
-from robodyn.queries import scheduler
-from robodyn.queries.scheduler import SECTION, Scheduled
+from robodyn.engines.tuning_store import Row, Table, keep
+from robodyn.tools.benchmark import tune
 
 
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of its own, in which nothing is known of this machine."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path / "cache"))
-    measured.forget()
+    tuning_store.forget()
     yield tmp_path
-    measured.forget()
+    tuning_store.forget()
 
 
 def rows(query: str, bodies: int, times: dict[int, dict[str, float]], dtype: str = "float64") -> list[Row]:
@@ -56,13 +56,13 @@ def test_deep_trees_may_have_their_dense_mass_matrix_from_scans(fresh):
     deep, wide, small = rd.auto_tree(10_000), rd.auto_tree(10_000, branching=2.0), rd.auto_tree(10)
     for model in (deep, wide, small):
         assert rd.Dynamics(model).explain("mass_matrix", 1).engine == "cpu"
-        assert not scheduler.current_table().unusual("mass_matrix", "float64", model)
+        assert not engine_selector.current_table().unusual("mass_matrix", "float64", model)
     found = rows("mass_matrix", 9000, {1: {"cpu": 3.0, "scan": 2.0}})
     keep(Table(SECTION, [*found, *(replace(row, depth=13, seconds=1.0) for row in found)]))
     for model, wanted in ((deep, "scan"), (wide, "cpu"), (small, "cpu")):
         assert rd.Dynamics(model).explain("mass_matrix", 1).engine == wanted
-        assert scheduler.current_table().unusual("mass_matrix", "float64", model) == (wanted == "scan")
-    assert [row.bodies for row in scheduler.current_table().rows] == [9000] * 4
+        assert engine_selector.current_table().unusual("mass_matrix", "float64", model) == (wanted == "scan")
+    assert [row.bodies for row in engine_selector.current_table().rows] == [9000] * 4
 
 
 def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
@@ -211,7 +211,7 @@ def test_kernels_of_a_gpu_are_measured(fresh, monkeypatch):
 
 
 def test_the_command_tunes_and_prints(fresh, monkeypatch):
-    from robodyn.cli import tune as cli_tune
+    from robodyn.tools.cli import tune as cli_tune
 
     small = tune.Grid(bodies=(3,), batches=(1,), dtypes=("float64",), queries=("inverse_dynamics",))
     monkeypatch.setattr(cli_tune, "QUICK", small)
@@ -221,7 +221,7 @@ def test_the_command_tunes_and_prints(fresh, monkeypatch):
     assert "engines on NumPy arrays" in shown and "kept in the cache" in shown
     found = json.loads(run("tune", "--quick", "--seconds", "0.0001", "--json")[1])
     assert {row["engine"] for row in found["engines"]} >= {"cpu", "scan"} and found["worst"] >= 1.0 and found["kept"]
-    assert scheduler.current_table().rows
+    assert engine_selector.current_table().rows
     refused(["tune", "--seconds", "-1"], "--seconds: got -1.0")
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")
     assert not json.loads(run("tune", "--quick", "--seconds", "0.0001", "--json")[1])["kept"]

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from conftest import random_states, relative
+from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robots import OWN, own
 
 import robodyn as rd
@@ -17,15 +18,14 @@ from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.idsva_hessian import idsva_hessian
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.builders.random_tree import SHAPES
-from robodyn.chains import at_units
-from robodyn.codegen.llvm.target import LEVELS
-from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
+from robodyn.algorithms.tasks import at_units
+from robodyn.api.queries import second_order
+from robodyn.api.queries.precision import worst_loss
+from robodyn.compile.llvm.target import LEVELS
+from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.cpu import route
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.queries import second_order
-from robodyn.queries.precision import worst_loss
-from robodyn.tracing.unrolled import trace
+from robodyn.io.builders.random_tree import SHAPES
 
 ONE_DOF = ("revolute", "prismatic", "helical")
 # Central differences of functions with entries of order one to a hundred: truncation h^2 and rounding 1e-16 / h are

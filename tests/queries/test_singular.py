@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import random_states, relative
+from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX
 from robodyn.algorithms.forward_gradient import inverse_by_mass_matrix
-from robodyn.builders.urdf import read_urdf
-from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
-from robodyn.questions import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUESTIONS, plain_questions
+from robodyn.io.builders.urdf import read_urdf
 
 BODY = Inertial(1.0, Pose((0.1, 0.05, 0.2)), (0.02, 0.0, 0.0, 0.03, 0.0, 0.04))
 POINT_ON_AXIS = Inertial(1.0, Pose((0.0, 0.0, 0.3)), (0.0,) * 6)

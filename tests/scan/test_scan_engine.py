@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from cli_runner import run
 from conftest import random_states, relative
+from robodyn.spatial import Transform
+from robodyn.sweeps import MOTION, TRANSFORM
 from robots import OWN, own
 
 import robodyn as rd
-from robodyn.benchmark import scan_costs
+from robodyn.engines.query_table import QUESTIONS
 from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan import costs as cost_model
 from robodyn.engines.scan.algorithms import inverse
 from robodyn.engines.scan.algorithms.forward import FORWARD
 from robodyn.engines.scan.elementwise import Elementwise, operators
 from robodyn.engines.scan.methods import ANSWERS, methods_of
-from robodyn.errors import ArgumentError, NumericalError, UnavailableError
-from robodyn.measured import forget
-from robodyn.questions import QUESTIONS
-from robodyn.spatial import Transform
-from robodyn.sweeps import MOTION, TRANSFORM
+from robodyn.engines.tuning_store import forget
+from robodyn.internals.errors import ArgumentError, NumericalError, UnavailableError
+from robodyn.tools.benchmark import scan_costs
 
 ALL_KINDS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
 ID_METHODS = methods_of("inverse_dynamics")

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES, random_description
-from robodyn.description import JOINT_TYPES
+from robodyn.engines.query_table import QUESTIONS
 from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.engines.scan.options import BASES, BLOCK_SOLVERS
-from robodyn.questions import QUESTIONS
+from robodyn.io.builders.random_tree import SHAPES, random_description
 
 CASES = 12
 """Of each kind in an ordinary run."""

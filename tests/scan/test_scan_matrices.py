@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
 from cpu_queries import regular, states_of
+from robodyn.description import JOINT_TYPES
 from robots import OWN
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES
-from robodyn.description import JOINT_TYPES
 from robodyn.engines import memory
 from robodyn.engines.scan import ScanOptions, states
 from robodyn.engines.scan.algorithms import forward_crba
@@ -19,6 +18,7 @@ from robodyn.engines.scan.states import State
 from robodyn.engines.scan.systems.branch_factor import BranchFactor
 from robodyn.engines.scan.trees import pairs
 from robodyn.engines.scan.trees.branches import Branches, branches_of
+from robodyn.io.builders.random_tree import SHAPES
 
 OPTIONS = {
     "heavy": ScanOptions(),

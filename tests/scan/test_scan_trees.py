@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import robodyn as rd
 from robodyn.engines.scan import KERNELS, POSES, HeavyPaths, ScanOptions, VectorTree, sums
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.errors import ArgumentError
+from robodyn.internals.errors import ArgumentError
 
 GENERAL = [name for name in KERNELS if name not in ("native", "mapped")]
 

@@ -11,12 +11,12 @@ import robots
 from conftest import relative
 from gpu_host import missing
 from gpu_host.arrays import DeviceArray, _device, _plain
+from robodyn.description import JOINT_TYPES
 from scipy.optimize import least_squares
 
 import robodyn as rd
-from robodyn.builders.random_tree import SHAPES
-from robodyn.description import JOINT_TYPES
-from robodyn.solvers.levenberg import bounds
+from robodyn.io.builders.random_tree import SHAPES
+from robodyn.solve.inverse_kinematics.levenberg import bounds
 
 ENGINES = ("cpu", "reference", "gpu")
 TOLERANCE = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
@@ -386,7 +386,7 @@ def test_a_humanoid_on_two_feet_reaches_with_a_hand():
     assert (q >= model.lower).all() and (q <= model.upper).all()
 
 
-@pytest.mark.filterwarnings("ignore::robodyn.errors.RedundantWarning")
+@pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 @pytest.mark.parametrize(
     ("name", "link"), [("four_bar", "coupler"), ("delta", "platform_corner"), ("bird_legs", "right_foot")]
 )

@@ -7,14 +7,14 @@ import pytest
 from conftest import random_states, relative
 
 import robodyn as rd
-from robodyn.chains import against, along
+from robodyn.algorithms.tasks import against, along
+from robodyn.compile.tracing.derivatives import against as backwards
+from robodyn.compile.tracing.derivatives import along as forwards
+from robodyn.compile.tracing.expression import Expression, Graph
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.engines.gpu.unrolled_kernels import traced
-from robodyn.questions import QUESTIONS, Asked
-from robodyn.tracing.derivatives import against as backwards
-from robodyn.tracing.derivatives import along as forwards
-from robodyn.tracing.expression import Expression, Graph
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.query_table import QUESTIONS, Asked
 
 # What robodyn computes with: every operation, constants, signs, and scalars that are used more than once.
 FUNCTIONS = [

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_runner import check_lowering, check_nesting, program, run_lowered, run_text
 
-from robodyn.tracing.expression import (
+from robodyn.compile.tracing.expression import (
     ABS,
     ADD,
     CONSTANT,

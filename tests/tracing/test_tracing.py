@@ -15,6 +15,7 @@ import pytest
 from algorithm_table import ALGORITHMS, EVERYTHING, needs_own_coordinates
 from conftest import random_states, relative
 from program_runner import check_lowering, check_nesting, program, run_lowered, run_text
+from robodyn.description import JOINT_TYPES
 from robots import OWN, own
 
 import robodyn as rd
@@ -22,11 +23,9 @@ from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
 from robodyn.algorithms.rnea import rnea
-from robodyn.codegen.lowering import lower
-from robodyn.description import JOINT_TYPES
-from robodyn.engines.reference import ReferenceEngine
-from robodyn.tracing.constants import Constants
-from robodyn.tracing.expression import (
+from robodyn.compile.lowering import lower
+from robodyn.compile.tracing.constants import Constants
+from robodyn.compile.tracing.expression import (
     ABS,
     ADD,
     CONSTANT,
@@ -42,8 +41,9 @@ from robodyn.tracing.expression import (
     Graph,
     live_nodes,
 )
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import trace
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import trace
+from robodyn.engines.reference import ReferenceEngine
 
 # The same operations in another order on trees of some ten bodies. What comes from the inverse of the mass matrix has
 # its conditioning besides: accelerations are judged by the forces they need.
@@ -285,7 +285,7 @@ sys.path.insert(0, {tests!r})
 import robodyn as rd
 from algorithm_table import ALGORITHMS
 from robodyn.description import JOINT_TYPES
-from robodyn.tracing.unrolled import trace
+from robodyn.compile.tracing.unrolled import trace
 model = rd.random_tree(7, seed=3, joints=JOINT_TYPES, base="floating")
 for algorithm in ALGORITHMS.values():
     print(trace(model, algorithm, link=2, base=("V0", "dV0")).digest)

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from algorithm_table import ALGORITHMS, needs_own_coordinates
 from conftest import relative
+from robodyn.description import JOINT_TYPES
+from robodyn.sweeps import Ancestors, Inward, Outward, World
 from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.aba import aba
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.x86.program import assembled
-from robodyn.description import JOINT_TYPES
-from robodyn.questions import QUESTIONS
-from robodyn.sweeps import Ancestors, Inward, Outward, World
-from robodyn.tracing import unrolled
-from robodyn.tracing.unrolled import trace
-from robodyn.tracing.walks import branch_by_branch, comes_back, walks
-from robodyn.tree import Tree
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.tracing import unrolled
+from robodyn.compile.tracing.unrolled import trace
+from robodyn.compile.tracing.walks import branch_by_branch, comes_back, walks
+from robodyn.compile.x86.program import assembled
+from robodyn.core.tree import Tree
+from robodyn.engines.query_table import QUESTIONS
 
 
 def _nothing(*_):

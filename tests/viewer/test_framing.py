@@ -9,7 +9,7 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
+from robodyn.tools.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
 
 SEED = 12
 

@@ -13,7 +13,7 @@ import pytest
 from robots import own
 
 import robodyn as rd
-from robodyn.viewer.origins import origins_of, refusal
+from robodyn.tools.viewer.origins import origins_of, refusal
 
 SEED = 71
 HUB = "https://hub.example.org"
@@ -140,7 +140,7 @@ def test_a_viser_that_cannot_be_guarded_is_refused(model, monkeypatch):
         patch.setattr(infra.WebsockServer, "__init__", without)
         with pytest.raises(rd.UnavailableError, match=r"viser .* cannot be guarded"):
             rd.show(model)
-    from robodyn.viewer import guard
+    from robodyn.tools.viewer import guard
 
     with monkeypatch.context() as patch:
         patch.setattr(guard.Server, "_guard", lambda self, inner: None)

@@ -8,12 +8,12 @@ import re
 
 import numpy as np
 import pytest
+from robodyn.description import Geometry, Pose
 from robots import OWN, example_robot_data, own
 
 import robodyn as rd
-from robodyn.builders.mesh_files import MeshFiles
-from robodyn.description import Geometry, Pose
-from robodyn.viewer.looks import GROUND, drawn, looks_of
+from robodyn.io.builders.mesh_files import MeshFiles
+from robodyn.tools.viewer.visuals import GROUND, drawn, looks_of
 
 trimesh = pytest.importorskip("trimesh")
 

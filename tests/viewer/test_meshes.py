@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.viewer import meshes
-from robodyn.viewer.meshes import read_mesh
+from robodyn.tools.viewer import meshes
+from robodyn.tools.viewer.meshes import read_mesh
 
 trimesh = pytest.importorskip("trimesh")
 pytest.importorskip("PIL")

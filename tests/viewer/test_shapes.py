@@ -6,13 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+from robodyn.inertial_parameters import in_frame
+from robodyn.joints import KINDS
 from robots import OWN, own
 
 import robodyn as rd
-from robodyn.inertial_parameters import in_frame
-from robodyn.joints import KINDS
-from robodyn.viewer.knobs import first, knobs, readings, turned
-from robodyn.viewer.shapes import (
+from robodyn.tools.viewer.shapes import (
     attitudes,
     ellipsoids,
     first_links,
@@ -23,6 +22,7 @@ from robodyn.viewer.shapes import (
     sensible,
     visible,
 )
+from robodyn.tools.viewer.sliders import first, knobs, readings, turned
 
 ROBOTS = [*OWN, *sorted((own("arm6").parent / "loops").glob("*.urdf"))]
 SEED = 30

@@ -394,7 +394,7 @@ def test_a_handle_stays_when_a_page_is_not_written(view, tmp_path, monkeypatch):
     def full(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("robodyn.viewer.view.write_page", full)
+    monkeypatch.setattr("robodyn.tools.viewer.view.write_page", full)
     with pytest.raises(OSError, match="no space"):
         view.save_html(tmp_path / "page.html")
     assert view._target._handle.visible

@@ -10,21 +10,21 @@ import os
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.collector import no_collection
-from robodyn.codegen.keys import Linked, begin, compiled
-from robodyn.codegen.llvm.jit import OPT, Code, assembly
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.tuning import MAX_LINED_BYTES
-from robodyn.codegen.x86.driver import driver_module
-from robodyn.codegen.x86.image import Image
-from robodyn.codegen.x86.lines import LINE, MAX_ARRAYS, Layout
-from robodyn.codegen.x86.memory import LoadedImage, executable
-from robodyn.codegen.x86.program import Assembled, assembled
-from robodyn.engines.cpu.packing import unpacked_program
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.gc_pause import no_collection
+from robodyn.compile.keys import Linked, begin, compiled
+from robodyn.compile.llvm.jit import OPT, Code, assembly
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.x86.driver import driver_module
+from robodyn.compile.x86.image import Image
+from robodyn.compile.x86.memory import LoadedImage, executable
+from robodyn.compile.x86.program import Assembled, assembled
+from robodyn.compile.x86.row_writer import LINE, MAX_ARRAYS, Layout
 from robodyn.engines.cpu.request import Request
-from robodyn.errors import UnavailableError
-from robodyn.tracing.program import Program
+from robodyn.engines.cpu.sparse_results import unpacked_program
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.tuning import MAX_LINED_BYTES
 
 BACKEND_VARIABLE = "ROBODYN_CPU_BACKEND"
 """Environment variable that forces a code generator: "x86" or "llvm"; "auto" chooses."""

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn import arguments
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Routine,
@@ -30,10 +29,11 @@ from robodyn.codegen.loops.language import (
     processor,
     routine,
 )
-from robodyn.codegen.loops.llvm import printed_module
-from robodyn.codegen.loops.table import Argument
-from robodyn.codegen.tuning import MAX_FETCHED_ROWS
-from robodyn.records import dataclass
+from robodyn.compile.loops.llvm import printed_module
+from robodyn.compile.loops.table import Argument
+from robodyn.internals import arguments
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import MAX_FETCHED_ROWS
 
 LINE = 64
 USER, ROW, WORKSPACE, WORDS, BATCH = range(5)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from robodyn.codegen.llvm.jit import OPT
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loop_plan import traits_of
+from robodyn.compile.llvm.jit import OPT
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loop_plan import traits_of
 from robodyn.engines.cpu.backends import begin_driver
-from robodyn.engines.cpu.hurry import HURRIED, going_first
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.parts.plan import Plan
-from robodyn.engines.cpu.past_caches import begin_past_caches, past_caches
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
-from robodyn.errors import UnavailableError
+from robodyn.engines.cpu.streaming_stores import begin_past_caches, past_caches
+from robodyn.engines.cpu.tiered_compilation import HURRIED, going_first
+from robodyn.internals.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from robodyn.engines.cpu.halves import Halves
+    from robodyn.engines.cpu.hoisting import Halves
 
 
 class Compiler(Maker):
@@ -102,7 +102,7 @@ class Compiler(Maker):
         return parted_kernel(self, request, parts, once, contraction)
 
     def _halves(self, request: Request, *, trace: bool = True) -> Halves | None:
-        from robodyn.engines.cpu.halves import find_halves
+        from robodyn.engines.cpu.hoisting import find_halves
 
         return find_halves(request, self.mode, self._cache(request), trace=trace)
 

@@ -12,14 +12,32 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest, in_double
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.llvm.jit import Code
-from robodyn.codegen.llvm.streaming import crowd
-from robodyn.codegen.llvm.target import Target, host_target
-from robodyn.codegen.tuning import (
+from robodyn.algorithms.tasks import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest, in_double
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.llvm.jit import Code
+from robodyn.compile.llvm.streaming import crowd
+from robodyn.compile.llvm.target import Target, host_target
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.core.model import Model
+from robodyn.core.sweeps import Algorithm, PairOutput
+from robodyn.engines.cpu.compiler import Compiler
+from robodyn.engines.cpu.generated import GeneratedCode
+from robodyn.engines.cpu.kernels import Kernel, workspace
+from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
+from robodyn.engines.cpu.native.entry import BETTER, Entry
+from robodyn.engines.cpu.native.layout import layout_is_known
+from robodyn.engines.cpu.parts.code import CALL_WORDS
+from robodyn.engines.cpu.parts.plan import Plan, Planner
+from robodyn.engines.cpu.request import Request
+from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
+from robodyn.engines.cpu.time_loop import Call, March, step_in_parts, whole_step
+from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
+from robodyn.engines.query_table import BASE, Question
+from robodyn.engines.reference import ReferenceEngine
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import RobodynError, UnavailableError
+from robodyn.internals.tuning import (
     FEW_PAIRS,
     FEW_STATES,
     KEPT_WORKSPACES,
@@ -30,24 +48,6 @@ from robodyn.codegen.tuning import (
     RELEASE_ROWS,
     SHARE_NS,
 )
-from robodyn.engines.cpu.compiler import Compiler
-from robodyn.engines.cpu.generated import GeneratedCode
-from robodyn.engines.cpu.kernels import Kernel, workspace
-from robodyn.engines.cpu.march import Call, March, step_in_parts, whole_step
-from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
-from robodyn.engines.cpu.native.entry import BETTER, Entry
-from robodyn.engines.cpu.native.layout import layout_is_known
-from robodyn.engines.cpu.parts.code import CALL_WORDS
-from robodyn.engines.cpu.parts.plan import Plan, Planner
-from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
-from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
-from robodyn.engines.reference import ReferenceEngine
-from robodyn.errors import RobodynError, UnavailableError
-from robodyn.model import Model
-from robodyn.questions import BASE, Question
-from robodyn.sweeps import Algorithm, PairOutput
-from robodyn.tracing.unrolled import input_shapes, output_shape
 
 _RUNTIME = "robodyn runtime"
 

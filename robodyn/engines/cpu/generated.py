@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from robodyn.cached import cached_property
+from robodyn.compile.tracing.program import Program
 from robodyn.engines.cpu.kernels import Kernel
-from robodyn.errors import UnavailableError
-from robodyn.tracing.program import Program
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import UnavailableError
 
 
 class GeneratedCode:

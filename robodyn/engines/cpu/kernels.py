@@ -10,29 +10,29 @@ from typing import Protocol
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.codegen import tuning
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited
-from robodyn.codegen.llvm.jit import OPT, Code, assembly
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loop_plan import Traits
-from robodyn.codegen.tuning import HURRY_CHARACTERS, OPERATION_NS, ROW_BYTES_A_NS, STEP_NS
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.keys import Linked, begin, begun, compiled, compiling, kept, memory_is_limited
+from robodyn.compile.llvm.jit import OPT, Code, assembly
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loop_plan import Traits
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.core.sweeps import Algorithm
 from robodyn.engines.cpu.backends import Loaded
-from robodyn.engines.cpu.hurry import HURRIED, Relay, Replaced, later, relay_text
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Route, Whole, find_route
-from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
-from robodyn.sweeps import Algorithm
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.cpu.tiered_compilation import HURRIED, Relay, Replaced, later, relay_text
+from robodyn.internals import tuning
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import HURRY_CHARACTERS, OPERATION_NS, ROW_BYTES_A_NS, STEP_NS
 
 _RELAY = "robodyn relay"
 
@@ -125,7 +125,8 @@ class Maker:
     Args:
         cache: where machine code is kept between processes.
         mode: "unrolled", "rolled", or "auto", which unrolls what is small enough.
-        hurried: whether large modules of LLVM's may be made in a hurry first (`robodyn.engines.cpu.hurry`).
+        hurried: whether large modules of LLVM's may be made in a hurry first
+        (`robodyn.engines.cpu.tiered_compilation`).
     """
 
     def __init__(self, cache: ObjectCache, mode: str = "auto", *, hurried: bool = False) -> None:

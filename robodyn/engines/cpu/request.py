@@ -10,17 +10,17 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from robodyn.chains import Traceable
-from robodyn.codegen.collector import no_collection
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.unrolled_code import unrolled_module
-from robodyn.engines.cpu.packing import packed_program
-from robodyn.engines.cpu.structure import structure
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.sweeps import Ancestors
-from robodyn.tracing.program import Program
-from robodyn.tracing.unrolled import input_shapes, output_shape, trace
+from robodyn.algorithms.tasks import Traceable
+from robodyn.compile.gc_pause import no_collection
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.unrolled_code import unrolled_module
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape, trace
+from robodyn.core.model import Model
+from robodyn.core.sweeps import Ancestors
+from robodyn.engines.cpu.fingerprint import structure
+from robodyn.engines.cpu.sparse_results import packed_program
+from robodyn.internals.records import dataclass
 
 _Key: TypeAlias = tuple[Model, Traceable, int | None, tuple[str, ...], bool, tuple[tuple[str, bytes], ...]]
 

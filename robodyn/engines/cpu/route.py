@@ -10,23 +10,23 @@ from typing import Literal, cast
 
 import numpy as np
 
-from robodyn.chains import Chain, Derivative, Elimination, Step, Units
-from robodyn.codegen import tuning
-from robodyn.codegen.cache import ObjectCache
-from robodyn.codegen.keys import Linked
-from robodyn.codegen.llvm.jit import OPT
-from robodyn.codegen.llvm.target import LEVELS
-from robodyn.codegen.x86.lines import crowded
+from robodyn.algorithms.tasks import Chain, Derivative, Elimination, Step, Units
+from robodyn.compile.cache import ObjectCache
+from robodyn.compile.keys import Linked
+from robodyn.compile.llvm.jit import OPT
+from robodyn.compile.llvm.target import LEVELS
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.x86.row_writer import crowded
+from robodyn.core.joints import CODE
+from robodyn.core.sweeps import Algorithm, PairOutput
 from robodyn.engines.cpu.backends import Backend, backend_of, writes_lines
+from robodyn.engines.cpu.chains.dead_outputs import unread_of
 from robodyn.engines.cpu.chains.solves import solve_operations
-from robodyn.engines.cpu.chains.unread import unread_of
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
-from robodyn.errors import UnavailableError
-from robodyn.joints import CODE
-from robodyn.records import dataclass
-from robodyn.sweeps import Algorithm, PairOutput
-from robodyn.tracing.program import Program
+from robodyn.internals import tuning
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import one_of
-from robodyn.array_library import on_device
-from robodyn.errors import ArgumentError
-from robodyn.messages import brief
-from robodyn.questions import asked_of
+from robodyn.engines.query_table import asked_of
+from robodyn.internals.arguments import one_of
+from robodyn.internals.array_library import on_device
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
 
 if TYPE_CHECKING:
-    from robodyn.dynamics import Dynamics
+    from robodyn.api.dynamics import Dynamics
     from robodyn.engines.gpu.device import Graph
 
 

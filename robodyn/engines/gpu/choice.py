@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Chain, Task
+from robodyn.algorithms.tasks import Chain, Task
+from robodyn.compile.tracing.program import Program
+from robodyn.core.model import Model
 from robodyn.engines.gpu.best_kernels import BEST, MEASURED_ON
 from robodyn.engines.gpu.options import FUSIONS, KERNELS, GpuOptions
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.unrolled_chains import divisible, printable
 from robodyn.engines.gpu.unrolled_kernels import fits_registers, traced, unrollable
-from robodyn.errors import UnavailableError
-from robodyn.measured import Row, Section, Table, table
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.tracing.program import Program
+from robodyn.engines.tuning_store import Row, Section, Table, table
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from functools import cache as remembered
 from pathlib import Path
 from typing import Any, Protocol
 
-from robodyn import forks
-from robodyn._version import __version__
-from robodyn.codegen.cache import ObjectCache
+from robodyn.compile.cache import ObjectCache
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
+from robodyn.internals import forks
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
+from robodyn.internals.version import __version__
 
 OPTIONS = ("-std=c++17", "--fmad=true", "--ptxas-options=-v")
 """Besides the processor: products flow into sums without a rounding between them; no other liberty is taken, so

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.engines.gpu.compiler import INSTALL, compile_cubin
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
-from robodyn.errors import UnavailableError
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 
 T = TypeVar("T")
 _MAJOR = 13

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robodyn.codegen import c_sincos
-from robodyn.codegen.c_body import Dialect
-from robodyn.codegen.lowering import Operation
+from robodyn.compile.c import sincos
+from robodyn.compile.c.body import Dialect
+from robodyn.compile.lowering import Operation
 
 FUSED = """\
 #define MULADD(x, y, z) ((x) * (y) + (z))
@@ -23,5 +23,5 @@ class CudaDialect(Dialect):
         """Statements that define `results`, in the order of the operation's own, from `operands`."""
         if operation.kind == "sincos":
             sine, cosine = (name or f"other{operation.operands[0]}" for name in results)
-            return [f"{self.scalar} {sine}, {cosine};", f"{c_sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]
+            return [f"{self.scalar} {sine}, {cosine};", f"{sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]
         return super().statements(operation, operands, results)

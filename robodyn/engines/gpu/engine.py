@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array, instead
-from robodyn.array_library import Library
-from robodyn.chains import Direct, Step, StepGradient, StraightLine, Task
+from robodyn.algorithms.tasks import Direct, Step, StepGradient, StraightLine, Task
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
@@ -25,13 +25,13 @@ from robodyn.engines.gpu.staging import Staging
 from robodyn.engines.gpu.unrolled_chains import left, unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
 from robodyn.engines.protocol import BY_PARTS, Engine, Explanation
+from robodyn.engines.query_table import BASE, Question
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.errors import ArgumentError, UnavailableError
-from robodyn.messages import brief
-from robodyn.model import Model
-from robodyn.questions import BASE, Question
-from robodyn.records import dataclass
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.arguments import Array, instead
+from robodyn.internals.array_library import Library
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import brief
+from robodyn.internals.records import dataclass
 
 _ROOM = 4
 """Of free memory, this fraction for scratch memory and for what one kernel leaves to the next."""
@@ -41,7 +41,7 @@ that (on an H200 calls that asked took 0.88 ms for gradients of 65,536 quadruped
 
 
 class DeviceArrays:
-    """The library of a device's arrays (`robodyn.array_library.Library`)."""
+    """The library of a device's arrays (`robodyn.internals.array_library.Library`)."""
 
     on_device = True
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robodyn.cached import cached_property
 from robodyn.engines.gpu.choice import Variant
 from robodyn.engines.gpu.compiler import Report, compile_reported
 from robodyn.engines.gpu.occupancy import resident_blocks
 from robodyn.engines.gpu.source import KernelSource
+from robodyn.internals.cached import cached_property
 
 
 class GeneratedKernels:

@@ -14,15 +14,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen import c_sincos
+from robodyn.compile.c import sincos
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
+from robodyn.engines.gpu.functions import Functions
 from robodyn.engines.gpu.loops import by_states, by_tiles
 from robodyn.engines.gpu.placement import MOST_SCALARS, Placement, Row, Scratch, cooperative, tiled
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
-from robodyn.engines.gpu.written import Functions
-from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 PARTITIONS = ("thread", "warp", "block")
 _MOST_THREADS = 256
@@ -201,7 +201,7 @@ class KernelText:
         places = {each: k for k, each in enumerate(self.integers)}
         outside = {**self._numbers, **{each: places[each] for each in (*offsets, "held", "left")}}
         numbers = [f"    const int n_{each} = (int)layout[{k}];" for each, k in outside.items()]
-        prelude = _PRELUDE.format(sincos=c_sincos.text(self.scalar), scalar=self.scalar, fused=FUSED)
+        prelude = _PRELUDE.format(sincos=sincos.text(self.scalar), scalar=self.scalar, fused=FUSED)
         head = [prelude, functions.text(), *self._head(name, place.threads)]
         return KernelSource(
             name=name,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robodyn.engines.gpu.functions import Functions
 from robodyn.engines.gpu.placement import Placement, Row
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.tiles import draining, loading, storing
-from robodyn.engines.gpu.written import Functions
 
 
 def _pool(at: str) -> list[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from robodyn.engines.gpu.compiler import Report
 from robodyn.engines.gpu.source import WARP, KernelSource
-from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 _QUARTERS = 4
 """Parts of a multiprocessor, each with registers and warps of its own."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any, cast
 
-from robodyn import exact
-from robodyn.arguments import count, one_of
 from robodyn.engines.gpu.source import WARP
-from robodyn.errors import ArgumentError
-from robodyn.messages import brief
-from robodyn.records import dataclass
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import count, one_of
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
+from robodyn.internals.records import dataclass
 
 KERNELS = ("unrolled", "thread", "warp", "block")
 FUSIONS = ("complete", "fused", "split")
@@ -42,7 +42,7 @@ class GpuOptions:
 
     def __post_init__(self) -> None:
         kernel: Any = self.kernel
-        if exact.text_or_none(kernel) == _FORMERLY:
+        if strict_types.text_or_none(kernel) == _FORMERLY:
             text = f"kernel={_FORMERLY!r} is called 'unrolled', as on the CPU; the old word goes in version 0.3"
             warnings.warn(text, DeprecationWarning, stacklevel=3)
             kernel = "unrolled"
@@ -70,6 +70,6 @@ def gpu_options(given: Any) -> GpuOptions:
     """
     if given is None:
         return GpuOptions()
-    if not exact.is_a(given, GpuOptions):
+    if not strict_types.is_a(given, GpuOptions):
         raise ArgumentError(f"gpu: got {brief(given)}; wanted a robodyn.engines.gpu.GpuOptions")
     return cast(GpuOptions, given)

@@ -12,8 +12,8 @@ from dataclasses import field
 
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.gpu.tiles import BAND, padded
-from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 MOST_SCALARS = (1 << 31) - 1
 THREADS = 128

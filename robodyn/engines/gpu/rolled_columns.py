@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from robodyn.joints import KINDS
-from robodyn.model import Model
-from robodyn.tracing.expression import INPUT
-from robodyn.tracing.rolled import Step
+from robodyn.compile.tracing.expression import INPUT
+from robodyn.compile.tracing.rolled import Step
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
 
 
 def kinds_above(model: Model) -> dict[int, tuple[int, ...]]:

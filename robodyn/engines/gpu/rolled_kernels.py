@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import one_of
-from robodyn.chains import Products, Solution, Solve, Stage, Task
+from robodyn.algorithms.tasks import Products, Solution, Solve, Stage, Task
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
+from robodyn.core.sweeps import INPUTS, PER_BODY, POINT, BodyOutput, LinkColumnOutput, PairOutput
 from robodyn.engines.gpu.kernel_text import PARTITIONS, KernelText, Ref
 from robodyn.engines.gpu.options import FUSIONS
 from robodyn.engines.gpu.placement import Row
 from robodyn.engines.gpu.rolled_solves import MatrixWriter
 from robodyn.engines.gpu.rolled_sweeps import SweepWriter
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
-from robodyn.sweeps import INPUTS, PER_BODY, POINT, BodyOutput, LinkColumnOutput, PairOutput
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.arguments import one_of
+from robodyn.internals.errors import UnavailableError
 
 _Part = tuple[Stage | Solve | Products, ...]
 _IN_PLACE = PairOutput | BodyOutput | LinkColumnOutput | Solution

@@ -10,9 +10,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from robodyn.chains import Elimination, Product, Products, Solution, Solve, coupled
+from robodyn.algorithms.tasks import Elimination, Product, Products, Solution, Solve, coupled
+from robodyn.core.model import Model
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
-from robodyn.model import Model
 
 
 class MatrixWriter:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.loop_plan import (
+from robodyn.compile.c.body import Body
+from robodyn.compile.loop_plan import (
     CONSTANT_ROWS,
     SPARE_SLOT,
     RolledPlan,
@@ -22,13 +21,13 @@ from robodyn.codegen.loop_plan import (
     per_velocity,
     traits_of,
 )
-from robodyn.codegen.lowering import lower
-from robodyn.codegen.ordering import in_short_order, values_alive
-from robodyn.engines.gpu.kernel_text import KernelText, Ref
-from robodyn.engines.gpu.source import WARP
-from robodyn.joints import KINDS
-from robodyn.model import Model
-from robodyn.sweeps import (
+from robodyn.compile.lowering import lower
+from robodyn.compile.ordering import in_short_order, values_alive
+from robodyn.compile.tracing.program import Port
+from robodyn.compile.tracing.rolled import Source, Step, StepTracer, Target
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.core.sweeps import (
     PER_BODY,
     PER_VELOCITY,
     Algorithm,
@@ -39,8 +38,9 @@ from robodyn.sweeps import (
     World,
     WorldOutput,
 )
-from robodyn.tracing.program import Port
-from robodyn.tracing.rolled import Source, Step, StepTracer, Target
+from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.engines.gpu.source import WARP
+from robodyn.internals.arguments import Array
 
 _WHOLE = 1 << 30
 """Operations in a part of a step: steps are in one piece."""

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from robodyn.codegen.loop_plan import Scope, is_block, must_be_zeroed
-from robodyn.engines.gpu.kernel_text import KernelText, Ref
-from robodyn.engines.gpu.rolled_columns import carried_for, kinds_above, of_column
-from robodyn.engines.gpu.rolled_steps import AlgorithmCode, StepWriter
-from robodyn.engines.gpu.schedules import (
-    Rounds,
-    column_rounds,
-    inward_rounds,
-    lane_rounds,
-    outward_rounds,
-    summed,
-)
-from robodyn.joints import KINDS, JointKind
-from robodyn.model import Model
-from robodyn.sweeps import (
+from robodyn.compile.loop_plan import Scope, is_block, must_be_zeroed
+from robodyn.compile.tracing.rolled import Step
+from robodyn.core.joints import KINDS, JointKind
+from robodyn.core.model import Model
+from robodyn.core.sweeps import (
     PER_VELOCITY,
     Algorithm,
     Ancestors,
@@ -34,7 +24,17 @@ from robodyn.sweeps import (
     World,
     WorldOutput,
 )
-from robodyn.tracing.rolled import Step
+from robodyn.engines.gpu.kernel_text import KernelText, Ref
+from robodyn.engines.gpu.rolled_columns import carried_for, kinds_above, of_column
+from robodyn.engines.gpu.rolled_steps import AlgorithmCode, StepWriter
+from robodyn.engines.gpu.schedules import (
+    Rounds,
+    column_rounds,
+    inward_rounds,
+    lane_rounds,
+    outward_rounds,
+    summed,
+)
 
 
 def _used_fields(algorithm: Algorithm) -> set[str]:

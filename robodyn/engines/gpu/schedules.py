@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.tree import Tree
+from robodyn.core.model import Model
+from robodyn.core.tree import Tree
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.records import dataclass
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 WARP = 32
 SHARED_BYTES = 48 << 10

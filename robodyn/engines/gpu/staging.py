@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.engines.gpu.device import Device
+from robodyn.internals.arguments import Array
 
 PIECE_BYTES = 32 << 20
 """Of a piece, in or out: transfers of that size run at full speed, and its parts are kept."""

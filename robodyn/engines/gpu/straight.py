@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.codegen import c_sincos
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.c_terms import Printed, Term, c_type
-from robodyn.codegen.ordering import in_short_order
+from robodyn.compile.c import sincos
+from robodyn.compile.c.body import Body
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.c_terms import Printed, Term, c_type
+from robodyn.compile.ordering import in_short_order
+from robodyn.compile.tracing.program import Port, Program
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS
-from robodyn.tracing.program import Port, Program
 
 
 class Straight(Printed):
@@ -47,7 +47,7 @@ class Straight(Printed):
         self.result = Number(self.scalar) if value else None
         self._ports = [port.name for port in program.inputs] + ["out"] * (not value)
         turning = program.counts.get("sin") or program.counts.get("cos")
-        self.needs = FUSED + (c_sincos.text(self.scalar) if turning else "")
+        self.needs = FUSED + (sincos.text(self.scalar) if turning else "")
 
     def _apart(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """How far scalars of arrays lie apart."""

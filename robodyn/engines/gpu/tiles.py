@@ -7,10 +7,10 @@ results back side by side.
 
 from __future__ import annotations
 
-from robodyn.codegen.loops.gpu import warp_barrier
-from robodyn.codegen.loops.language import Array, Integer, Scalar, Word, routine
+from robodyn.compile.loops.gpu import warp_barrier
+from robodyn.compile.loops.language import Array, Integer, Scalar, Word, routine
+from robodyn.engines.gpu.functions import Functions
 from robodyn.engines.gpu.source import WARP
-from robodyn.engines.gpu.written import Functions
 
 BAND = WARP * (WARP + 1)
 """Scalars of the tile through which `drain` takes long rows."""

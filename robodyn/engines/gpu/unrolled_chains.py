@@ -17,11 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
-from robodyn.codegen.loops.cuda_reads import ALIGNMENT, SharedRead
-from robodyn.codegen.loops.gpu import barrier, block, blocks, shared, thread
-from robodyn.codegen.loops.language import Array, Integer, Scalar, Static, Word, local, routine
-from robodyn.codegen.ordering import in_short_order
+from robodyn.algorithms.tasks import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
+from robodyn.compile.loops.cuda_reads import ALIGNMENT, SharedRead
+from robodyn.compile.loops.gpu import barrier, block, blocks, shared, thread
+from robodyn.compile.loops.language import Array, Integer, Scalar, Static, Word, local, routine
+from robodyn.compile.ordering import in_short_order
+from robodyn.compile.tracing.expression import Value
+from robodyn.compile.tracing.program import Program
+from robodyn.compile.tracing.solves import PACK, Factors, packed_size, solved
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape, trace
+from robodyn.core.model import Model
+from robodyn.engines.gpu.functions import kernel_source, several
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import (
     MAX_OPERATIONS,
@@ -30,14 +36,8 @@ from robodyn.engines.gpu.unrolled_kernels import (
     unrollable,
     unrolled_kernel,
 )
-from robodyn.engines.gpu.written import kernel_source, several
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.tracing.expression import Value
-from robodyn.tracing.program import Program
-from robodyn.tracing.solves import PACK, Factors, packed_size, solved
-from robodyn.tracing.unrolled import input_shapes, output_shape, trace
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 _THREADS, _MOST_THREADS = 128, 256
 """Threads in a block of solves, for as many states as they have columns for; and where one state has more columns."""

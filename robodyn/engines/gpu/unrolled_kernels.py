@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.chains import Derivative, Step, Traceable
-from robodyn.codegen import c_sincos
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.lowering import lower
-from robodyn.codegen.ordering import in_short_order, values_alive
+from robodyn.algorithms.tasks import Derivative, Step, Traceable
+from robodyn.compile.c import sincos
+from robodyn.compile.c.body import Body
+from robodyn.compile.lowering import lower
+from robodyn.compile.ordering import in_short_order, values_alive
+from robodyn.compile.tracing.program import Port, Program
+from robodyn.compile.tracing.unrolled import output_shape, trace
+from robodyn.core.model import Model
+from robodyn.core.sweeps import Ancestors
 from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
+from robodyn.engines.gpu.functions import Functions
 from robodyn.engines.gpu.source import SCALARS, SHARED_BYTES, WARP, KernelSource
+from robodyn.engines.gpu.staged_stores import MAX_SLOTS, Window
 from robodyn.engines.gpu.tiles import loading, padded, storing
-from robodyn.engines.gpu.windows import MAX_SLOTS, Window
-from robodyn.engines.gpu.written import Functions
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.sweeps import Ancestors
-from robodyn.tracing.program import Port, Program
-from robodyn.tracing.unrolled import output_shape, trace
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
 
 MAX_OPERATIONS = 32_000
 """Operations of the longest program that is printed: NVRTC takes some twenty seconds for it."""
@@ -53,7 +53,7 @@ _PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
 #define ROBODYN_PRINTED
 {FUSED}\
-{c_sincos.text("float")}{c_sincos.text("double")}#endif
+{sincos.text("float")}{sincos.text("double")}#endif
 """
 
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from robodyn.codegen.tuning import BRANCHES_FOR_DENSE, SMALL_MATRIX
+from robodyn.core.model import Model
 from robodyn.engines.memory import available
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.branches import branches_of
-from robodyn.measured import coefficients, keep_coefficients
-from robodyn.model import Model
-from robodyn.records import dataclass
+from robodyn.engines.tuning_store import coefficients, keep_coefficients
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import BRANCHES_FOR_DENSE, SMALL_MATRIX
 
 TERMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("rnea", "rnea_world", "twist_pair"), ("call", "rounds", "bodies")),

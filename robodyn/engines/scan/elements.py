@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.tuning import ELEMENTS_PIECE
-from robodyn.sweeps import flatten
+from robodyn.core.sweeps import flatten
+from robodyn.internals.arguments import Array
+from robodyn.internals.tuning import ELEMENTS_PIECE
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.core.sweeps import FieldType, flatten
 from robodyn.engines.scan.elements import device_of, mapped
-from robodyn.errors import UnavailableError
-from robodyn.sweeps import FieldType, flatten
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 
 if TYPE_CHECKING:
+    from robodyn.compile.tracing.program import Program
     from robodyn.engines.scan.cuda.device import ScanDevice
-    from robodyn.tracing.program import Program
 
 OPERATORS = ("compiled", "library")
 """How steps run: as machine code, or as operations of the array library."""
@@ -114,8 +114,8 @@ class _Kernel:
     """A step as machine code."""
 
     def __init__(self, of: Elementwise, dtype: np.dtype[Any]) -> None:
-        from robodyn.codegen.llvm.jit import Code
-        from robodyn.codegen.llvm.target import host_target
+        from robodyn.compile.llvm.jit import Code
+        from robodyn.compile.llvm.target import host_target
 
         self._code = Code(_machine_code(of, dtype), host_target())
         self._width = host_target().width(dtype)
@@ -142,8 +142,8 @@ class _Kernel:
 
 def traced(of: Elementwise) -> Program:
     """A step with symbols for scalars: arrays in0, in1, ... and out, each with one axis."""
-    from robodyn.tracing.expression import Graph
-    from robodyn.tracing.program import Program
+    from robodyn.compile.tracing.expression import Graph
+    from robodyn.compile.tracing.program import Program
 
     graph = Graph()
     given = {f"in{k}": ((field.size(0),), graph.inputs(field.size(0))) for k, field in enumerate(of.arguments)}
@@ -155,11 +155,11 @@ def traced(of: Elementwise) -> Program:
 
 
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:
-    from robodyn.codegen.cache import ObjectCache
-    from robodyn.codegen.keys import Linked
-    from robodyn.codegen.llvm.jit import OPT
-    from robodyn.codegen.llvm.target import host_target
-    from robodyn.codegen.llvm.unrolled_code import unrolled_module
+    from robodyn.compile.cache import ObjectCache
+    from robodyn.compile.keys import Linked
+    from robodyn.compile.llvm.jit import OPT
+    from robodyn.compile.llvm.target import host_target
+    from robodyn.compile.llvm.unrolled_code import unrolled_module
 
     program = traced(of)
     target = host_target()

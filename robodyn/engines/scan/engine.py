@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.array_library import Library
+from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.scans import Scans
-from robodyn.model import Model
+from robodyn.internals.array_library import Library
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.engine import GpuScanEngine

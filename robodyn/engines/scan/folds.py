@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from robodyn.arguments import Array
+from robodyn.core.joints import KINDS
+from robodyn.core.sweeps import FieldType
 from robodyn.engines.scan.elements import put, taken
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
 from robodyn.engines.scan.order import Order, Paths, Stretches
 from robodyn.engines.scan.semigroups import Semigroup, sums
 from robodyn.engines.scan.states import State
-from robodyn.joints import KINDS
-from robodyn.sweeps import FieldType
+from robodyn.internals.arguments import Array
 
 
 class Fold:

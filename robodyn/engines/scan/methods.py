@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from robodyn.arguments import Array
+from robodyn.core.model import Model
+from robodyn.engines.query_table import QUESTIONS
 from robodyn.engines.scan.algorithms.forward import FORWARD
 from robodyn.engines.scan.algorithms.gradient import inverse_dynamics_gradient
 from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
 from robodyn.engines.scan.algorithms.mass_matrix import mass_matrix
 from robodyn.engines.scan.states import State
-from robodyn.model import Model
-from robodyn.questions import QUESTIONS
+from robodyn.internals.arguments import Array
 
 Answer: TypeAlias = Callable[[State, str, Sequence[Array]], None]
 """Fills results (B, ...) of one question, in order, by the method named."""

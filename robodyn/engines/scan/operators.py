@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array, as_array
 from robodyn.engines.scan.elements import library
 from robodyn.engines.scan.semigroups import Semigroup
-from robodyn.errors import ArgumentError, RobodynError
-from robodyn.messages import brief
+from robodyn.internals.arguments import Array, as_array
+from robodyn.internals.errors import ArgumentError, RobodynError
+from robodyn.internals.messages import brief
 
 
 class Callables:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from robodyn import exact
-from robodyn.arguments import Array, count, one_of
 from robodyn.engines.scan.elementwise import OPERATORS
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS
-from robodyn.errors import ArgumentError
-from robodyn.messages import brief
-from robodyn.records import dataclass
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, count, one_of
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
+from robodyn.internals.records import dataclass
 
 LAYOUTS = ("heavy", "euler")
 BASES = ("unit", "balanced")
@@ -83,6 +83,6 @@ def scan_options(given: Any) -> ScanOptions:
     """
     if given is None:
         return ScanOptions()
-    if not exact.is_a(given, ScanOptions):
+    if not strict_types.is_a(given, ScanOptions):
         raise ArgumentError(f"scan: got {brief(given)}; wanted a robodyn.engines.scan.ScanOptions")
     return cast(ScanOptions, given)

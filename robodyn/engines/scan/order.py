@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
+from robodyn.core.joints import KINDS
+from robodyn.core.tree import Indices
 from robodyn.engines.scan.elements import put, taken
 from robodyn.engines.scan.elementwise import kernels_for
 from robodyn.engines.scan.states import Joints, Layout, Rows, State
 from robodyn.engines.scan.trees.heavy_paths import Level
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.joints import KINDS
-from robodyn.records import dataclass
-from robodyn.tree import Indices
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
 
 SHORTEST = 16
 """Bodies of a stretch, where a path has several."""

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.chains import Task
+from robodyn.algorithms.tasks import Task
+from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine, Explanation
+from robodyn.engines.query_table import Question
 from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_mass_matrix
 from robodyn.engines.scan.costs import choices_of, current_costs, estimates
 from robodyn.engines.scan.elementwise import operators
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.states import Layout, State
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
-from robodyn.questions import Question
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice

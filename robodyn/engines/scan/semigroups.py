@@ -19,13 +19,13 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from robodyn.arguments import Array, count
-from robodyn.cached import cached_property
+from robodyn.core.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add
+from robodyn.core.sweeps import FieldType
 from robodyn.engines.scan.elements import library, stored
 from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.records import dataclass
-from robodyn.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Transform, add
-from robodyn.sweeps import FieldType
+from robodyn.internals.arguments import Array, count
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
 
 _MOST_SCALARS = 1 << 16
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.codegen.tuning import STATES_PIECE
+from robodyn.core.joints import KINDS, JointKind
+from robodyn.core.model import Model
+from robodyn.core.spatial import Force, Inertia, Motion, Scalar, Transform
+from robodyn.core.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType, flatten
+from robodyn.core.tree import Indices, read_only
 from robodyn.engines.scan.elements import put
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.trees.heavy_paths import HeavyPaths
 from robodyn.engines.scan.trees.prefix_scans import Segments
 from robodyn.engines.scan.trees.vector_tree import VectorTree
-from robodyn.joints import KINDS, JointKind
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.spatial import Force, Inertia, Motion, Scalar, Transform
-from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType, flatten
-from robodyn.tree import Indices, read_only
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import STATES_PIECE
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice

@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
-import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark import contenders, mujoco_peer, pinocchio_peer
-from robodyn.benchmark.contenders import Answers, Prepared, one_by_one
-from robodyn.benchmark.timing import seconds_of
 from robodyn.testing.mujoco_model import mujoco_model
 from robodyn.testing.pinocchio_model import Places, pinocchio_model
+
+import robodyn as rd
+from robodyn.internals.arguments import Array
+from robodyn.tools.benchmark import contenders, mujoco_peer, pinocchio_peer
+from robodyn.tools.benchmark.contenders import Answers, Prepared, one_by_one
+from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench.compare.work import DT, QUERIES, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links
 
 ONE_BY_ONE = "one by one"

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robodyn.benchmark.tables import Cells
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.compare.work import BATCHES, QUERIES, ROBOTS, STEPS, TOLERANCE, USUAL_TOLERANCE
 from tests.bench.compare.worker import LIBRARIES
 from tests.bench.shared import ROOT, load, page_of, show

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.contenders import Answers, Prepared, States, draw, repeated
-from robodyn.cached import cached_property
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.tools.benchmark.contenders import Answers, Prepared, States, draw, repeated
 from tests.bench.shared import MODELS
 
 ROBOTS = {"arm7": "fixed", "humanoid": "floating"}

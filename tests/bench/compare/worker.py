@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.benchmark.timing import Timing, measure
+from robodyn.tools.benchmark.timing import Timing, measure
 from tests.bench.compare.compiled import Drake, MuJoCo, Ours, Pinocchio
 from tests.bench.compare.in_jax import Adam, Frax, Mjx
 from tests.bench.compare.work import TOLERANCE, USUAL_TOLERANCE, Job, RefusedError, Robot

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.source import SCALARS, KernelSource
+from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.machine import Machine
 
 COPIED_BYTES = 1 << 30

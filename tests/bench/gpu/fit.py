@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import robodyn as rd
-from robodyn.benchmark.tables import Cells
 from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
 from robodyn.engines.gpu.options import GpuOptions
-from robodyn.measured import Row, Table
-from robodyn.measured import keep as keep_table
+from robodyn.engines.tuning_store import Row, Table
+from robodyn.engines.tuning_store import keep as keep_table
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import Case, Plan, reason, room_on, sources, wrong
 from tests.bench.points import NOT_MEASURED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robodyn.benchmark.tables import Cells, number
+from robodyn.tools.benchmark.tables import Cells, number
 from tests.bench import published
 from tests.bench.first_answer import First
 from tests.bench.gpu import fit

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from robodyn.benchmark.contenders import available_threads
-from robodyn.benchmark.timing import Clock, Timing, measure, seconds_of
 from robodyn.engines.gpu.compiler import compile_cubin, nvrtc
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.errors import UnavailableError
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.contenders import available_threads
+from robodyn.tools.benchmark.timing import Clock, Timing, measure, seconds_of
 
 _RECORDED = 20
 """Calls in one graph: what starting a graph costs is a small part of them."""

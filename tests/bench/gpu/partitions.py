@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import robodyn as rd
-from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.choice import Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, GpuOptions
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, sources, wrong
 from tests.bench.points import NOT_MEASURED

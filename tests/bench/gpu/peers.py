@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-import robodyn as rd
-from robodyn.benchmark.contenders import RefusedError
-from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.timing import measure as timed
 from robodyn.joints import KINDS
 from robodyn.testing.mujoco_model import mujoco_model
+
+import robodyn as rd
+from robodyn.tools.benchmark.contenders import RefusedError
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.compare.compiled import mujoco_joints
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.tables import Cells, number
-from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.source import KernelSource
+from robodyn.tools.benchmark.tables import Cells, number
+from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.benchmark.contenders import draw
-from robodyn.benchmark.tables import Cells, number
-from robodyn.benchmark.timing import measure as timed
+from robodyn.tools.benchmark.contenders import draw
+from robodyn.tools.benchmark.tables import Cells, number
+from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import DISTINCT, Plan, off_by, reason, repeated, wrong
 from tests.bench.points import NOT_MEASURED

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from robodyn.benchmark.compare import Settings
-from robodyn.benchmark.tables import Cells
+from robodyn.tools.benchmark.compare import Settings
+from robodyn.tools.benchmark.tables import Cells
 from tests.bench import first_answer, published
 from tests.bench.first_answer import First
 from tests.bench.gpu import ceilings, fit, goals, partitions, peers, queries, rollouts

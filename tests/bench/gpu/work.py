@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.arguments import Array
-from robodyn.benchmark.compare import TOLERANCE
-from robodyn.benchmark.contenders import USUAL, draw, numbers_of
-from robodyn.chains import Task
+from robodyn.algorithms.tasks import Task
+from robodyn.compile.tracing.unrolled import trace
+from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import Variant
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.errors import UnavailableError
-from robodyn.model import Model
-from robodyn.questions import QUESTIONS
-from robodyn.tracing.unrolled import trace
+from robodyn.engines.query_table import QUESTIONS
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.compare import TOLERANCE
+from robodyn.tools.benchmark.contenders import USUAL, draw, numbers_of
 from tests.bench.shared import MODELS
 
 DISTINCT = 64

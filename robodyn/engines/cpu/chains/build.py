@@ -8,33 +8,33 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.chains import Chain, Products, Solve, Stage
-from robodyn.codegen import tuning
-from robodyn.codegen.llvm.streaming import FLUSHED, streams
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.tuning import FLUSH_NS
-from robodyn.codegen.x86.memory import LoadedImage
+from robodyn.algorithms.tasks import Chain, Products, Solve, Stage
+from robodyn.compile.llvm.streaming import FLUSHED, streams
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.compile.x86.memory import LoadedImage
 from robodyn.engines.cpu.backends import X86, backend_of, writes_lines
 from robodyn.engines.cpu.calls import by_vectors, calls_module
-from robodyn.engines.cpu.chains.flush_code import flush_module
-from robodyn.engines.cpu.chains.in_double import InDoublePlan, in_double_module
-from robodyn.engines.cpu.chains.lines import begin_lines, lined_kernel, takes_dense_rows
+from robodyn.engines.cpu.chains.column_lanes import vectors_of_columns
+from robodyn.engines.cpu.chains.dead_outputs import unread
+from robodyn.engines.cpu.chains.mixed_precision import InDoublePlan, in_double_module
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_for
-from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
+from robodyn.engines.cpu.chains.row_writer import begin_lines, lined_kernel, takes_dense_rows
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
-from robodyn.engines.cpu.chains.unread import unread
+from robodyn.engines.cpu.chains.store_rows_code import flush_module
 from robodyn.engines.cpu.kernels import Kernel, Maker
 from robodyn.engines.cpu.native.answers import JointForce
-from robodyn.engines.cpu.packing import packing
-from robodyn.engines.cpu.past_caches import past_caches
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import Whole, parts_of
-from robodyn.records import dataclass
-from robodyn.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.cpu.sparse_results import packing
+from robodyn.engines.cpu.streaming_stores import past_caches
+from robodyn.internals import tuning
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import FLUSH_NS
 
 _CHAIN = "robodyn chain"
 

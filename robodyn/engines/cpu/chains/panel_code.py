@@ -12,8 +12,8 @@ place of V[j, first row]. V holds the nonzero entries alone, row after row.
 
 from __future__ import annotations
 
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.loops.language import Array, Entry, Static, Vector, Word, fma, routine, spread, switch
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.loops.language import Array, Entry, Static, Vector, Word, fma, routine, spread, switch
 
 WIDTH = 6
 """Columns of a tile, at most, or vectors of columns that are side by side."""

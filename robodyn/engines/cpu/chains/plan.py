@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from robodyn.chains import Chain, Elimination
-from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.algorithms.tasks import Chain, Elimination
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
 from robodyn.engines.cpu.calls import BATCH, USER, WORDS, WORKSPACE, Called, CallsPlan, constants_of, lines
 from robodyn.engines.cpu.chains.solve_code import FACTORS
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)

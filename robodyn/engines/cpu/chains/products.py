@@ -6,15 +6,15 @@ from itertools import accumulate
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.chains import Products, coupled
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.tuning import LOOP_OPERATION_NS
+from robodyn.algorithms.tasks import Products, coupled
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.core.model import Model
+from robodyn.engines.cpu.chains.column_lanes import vectors_of_columns
 from robodyn.engines.cpu.chains.products_code import CONSTANTS, WIDTHS, joined, products_module
-from robodyn.engines.cpu.chains.side_by_side import vectors_of_columns
 from robodyn.engines.cpu.chains.solves import pieces
-from robodyn.model import Model
+from robodyn.internals.arguments import Array
+from robodyn.internals.tuning import LOOP_OPERATION_NS
 
 
 class ProductsPlan:

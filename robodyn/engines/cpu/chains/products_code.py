@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from robodyn.chains import Product, Products
-from robodyn.codegen.llvm.straight_line import attributes
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops.blocks import Number, Type
-from robodyn.codegen.loops.language import (
+from robodyn.algorithms.tasks import Product, Products
+from robodyn.compile.llvm.straight_line import attributes
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops.blocks import Number, Type
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Entry,
@@ -40,9 +40,9 @@ from robodyn.codegen.loops.language import (
     store_some,
     switch,
 )
-from robodyn.codegen.loops.llvm import Module, printed_module
-from robodyn.codegen.loops.table import Argument, words_of
-from robodyn.engines.cpu.chains.side_by_side import first_columns
+from robodyn.compile.loops.llvm import Module, printed_module
+from robodyn.compile.loops.table import Argument, words_of
+from robodyn.engines.cpu.chains.column_lanes import first_columns
 from robodyn.engines.cpu.loops.runtime import transposed, types_of
 
 CONSTANTS = ("n", "tiles", "starts", "index")

@@ -15,13 +15,13 @@ from __future__ import annotations
 import ctypes
 from dataclasses import replace
 
-from robodyn.chains import Solution, Solve
-from robodyn.codegen.llvm.straight_line import attributes
-from robodyn.codegen.llvm.streaming import FLUSHED
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops.blocks import Number, Type
-from robodyn.codegen.loops.language import (
+from robodyn.algorithms.tasks import Solution, Solve
+from robodyn.compile.llvm.straight_line import attributes
+from robodyn.compile.llvm.streaming import FLUSHED
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops.blocks import Number, Type
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Loose,
@@ -38,14 +38,14 @@ from robodyn.codegen.loops.language import (
     spread,
     switch,
 )
-from robodyn.codegen.loops.llvm import printed_module
-from robodyn.codegen.loops.table import Argument, words_of
-from robodyn.engines.cpu.chains.flush_code import flush, large_bytes
+from robodyn.compile.loops.llvm import printed_module
+from robodyn.compile.loops.table import Argument, words_of
+from robodyn.core.sweeps import DofOutput
+from robodyn.engines.cpu.chains.column_lanes import load_tile, mirror_tile, store_tile, unit_tile
 from robodyn.engines.cpu.chains.panel_code import WIDTH, down, panel_rows, up
-from robodyn.engines.cpu.chains.side_by_side import load_tile, mirror_tile, store_tile, unit_tile
+from robodyn.engines.cpu.chains.store_rows_code import flush, large_bytes
 from robodyn.engines.cpu.loops.runtime import stage_in, subtract, types_of
-from robodyn.records import dataclass
-from robodyn.sweeps import DofOutput
+from robodyn.internals.records import dataclass
 
 CONSTANTS = ("n", "lower starts", "lower index")
 """Arrays of 64-bit integers: the matrix's size; columns below the diagonal by row."""

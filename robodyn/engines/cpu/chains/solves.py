@@ -10,16 +10,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from robodyn.arguments import Array
-from robodyn.chains import Elimination, Solution, Solve, Traceable, on_paths
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.tuning import LOOP_OPERATION_NS, TILE_COLUMNS
+from robodyn.algorithms.tasks import Elimination, Solution, Solve, Traceable, on_paths
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
+from robodyn.core.sweeps import BodyOutput, PairOutput
 from robodyn.engines.cpu.chains.panel_code import WIDTH
 from robodyn.engines.cpu.chains.solve_code import CONSTANTS, OF_SOLUTION, SolveKind
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.sweeps import BodyOutput, PairOutput
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import LOOP_OPERATION_NS, TILE_COLUMNS
 
 
 def pieces(count: int, most: int) -> list[int]:

@@ -14,20 +14,20 @@ import math
 from collections.abc import Sequence
 from functools import cache, partial
 
-from robodyn.chains import Chain, Product, Products, Solution, Solve, Stage, Units, at_units
-from robodyn.codegen.llvm.vectors import VectorType
+from robodyn.algorithms.tasks import Chain, Product, Products, Solution, Solve, Stage, Units, at_units
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.tracing.program import SHARED
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.sweeps import Output
 from robodyn.engines.cpu.backends import X86
 from robodyn.engines.cpu.calls import by_states, calls_module
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.chains.products import products_for
 from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within
-from robodyn.engines.cpu.halves import Halves
+from robodyn.engines.cpu.hoisting import Halves
 from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.records import dataclass
-from robodyn.sweeps import Output
-from robodyn.tracing.program import SHARED
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.records import dataclass
 
 _ROWS = "rows of "
 """Before the name of a matrix of which a kernel takes a row for each unit vector."""

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.chains import Traceable
+from robodyn.algorithms.tasks import Traceable
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
 from robodyn.engines.cpu.calls import ROW, WORDS, WORKSPACE, Called, CallsPlan, constants_of, lines
 from robodyn.engines.cpu.chains.plan import StageCall
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.tracing.unrolled import output_shape
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any, ClassVar, TypeAlias
 
-from robodyn.codegen.llvm import sincos
-from robodyn.codegen.llvm.straight_line import attributes
-from robodyn.codegen.llvm.vectors import declarations
-from robodyn.codegen.loop_plan import is_block, lane_size, must_be_zeroed
-from robodyn.codegen.loops.language import (
+from robodyn.compile.llvm import sincos
+from robodyn.compile.llvm.straight_line import attributes
+from robodyn.compile.llvm.vectors import declarations
+from robodyn.compile.loop_plan import is_block, lane_size, must_be_zeroed
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Routine,
@@ -37,14 +37,24 @@ from robodyn.codegen.loops.language import (
     routine,
     switch,
 )
-from robodyn.codegen.loops.llvm import Module
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.loops.llvm import Module
+from robodyn.compile.loops.table import Argument
+from robodyn.core.joints import KINDS
+from robodyn.core.sweeps import (
+    Ancestors,
+    DofOutput,
+    Inward,
+    LinkOutput,
+    Links,
+    Outward,
+    PairOutput,
+    World,
+    WorldOutput,
+)
 from robodyn.engines.cpu.loops import runtime
 from robodyn.engines.cpu.loops.layout import RolledLayout
 from robodyn.engines.cpu.loops.runtime import Pair
 from robodyn.engines.cpu.loops.steps import Steps
-from robodyn.joints import KINDS
-from robodyn.sweeps import Ancestors, DofOutput, Inward, LinkOutput, Links, Outward, PairOutput, World, WorldOutput
 
 _KINDS = len(KINDS)
 Group: TypeAlias = tuple[int, ...]

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loop_plan import Traits, is_block, lane_fields, link_fields, must_be_zeroed
-from robodyn.codegen.loops.blocks import Number
-from robodyn.engines.cpu.loops.runtime import types_of
-from robodyn.joints import KINDS
-from robodyn.sweeps import (
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loop_plan import Traits, is_block, lane_fields, link_fields, must_be_zeroed
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.tracing.rolled import StepTracer
+from robodyn.core.joints import KINDS
+from robodyn.core.sweeps import (
     INPUTS,
     PER_VELOCITY,
     Algorithm,
@@ -25,7 +25,7 @@ from robodyn.sweeps import (
     LinkOutput,
     PairOutput,
 )
-from robodyn.tracing.rolled import StepTracer
+from robodyn.engines.cpu.loops.runtime import types_of
 
 
 class RolledLayout:

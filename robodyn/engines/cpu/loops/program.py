@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.loop_plan import RolledPlan, lane_size, traits_of
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.loop_plan import RolledPlan, lane_size, traits_of
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.core.sweeps import PER_BODY, PER_VELOCITY, POINT, Algorithm, Ancestors, Inward, Links, Outward
 from robodyn.engines.cpu.loops.code import RolledModule
-from robodyn.joints import KINDS
-from robodyn.model import Model
-from robodyn.sweeps import PER_BODY, PER_VELOCITY, POINT, Algorithm, Ancestors, Inward, Links, Outward
+from robodyn.internals.arguments import Array
 
 
 class RolledProgram:

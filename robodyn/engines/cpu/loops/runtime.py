@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from robodyn.codegen.llvm.vectors import VectorType
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.language import (
+from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Loose,

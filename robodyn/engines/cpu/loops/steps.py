@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from robodyn.codegen.llvm.straight_line import StraightLine
-from robodyn.codegen.llvm.vectors import Lines
-from robodyn.codegen.loop_plan import CONSTANT_ROWS, lane_size, per_velocity
-from robodyn.codegen.loops.blocks import I64, Number, Pointer, Value
-from robodyn.codegen.loops.language import Operator
-from robodyn.codegen.loops.reader import Reader
-from robodyn.codegen.lowering import lower
+from robodyn.compile.llvm.straight_line import StraightLine
+from robodyn.compile.llvm.vectors import Lines
+from robodyn.compile.loop_plan import CONSTANT_ROWS, lane_size, per_velocity
+from robodyn.compile.loops.blocks import I64, Number, Pointer, Value
+from robodyn.compile.loops.language import Operator
+from robodyn.compile.loops.reader import Reader
+from robodyn.compile.lowering import lower
+from robodyn.compile.tracing.expression import CONSTANT, INPUT
+from robodyn.compile.tracing.rolled import Source, Step, Target
+from robodyn.core.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, LinkColumnOutput, PairOutput
 from robodyn.engines.cpu.loops.layout import RolledLayout
-from robodyn.sweeps import PER_BODY, PER_VELOCITY, BodyOutput, LinkColumnOutput, PairOutput
-from robodyn.tracing.expression import CONSTANT, INPUT
-from robodyn.tracing.rolled import Source, Step, Target
 
 _ADD, _MULTIPLY, _EQUAL = ast.Add(), ast.Mult(), ast.Eq()
 

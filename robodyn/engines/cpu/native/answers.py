@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.engines.buffer_pool import handler
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.native.context import (
     MAX_CONSTANTS,
@@ -24,8 +24,8 @@ from robodyn.engines.cpu.native.context import (
 )
 from robodyn.engines.cpu.native.layout import api, layout_is_known
 from robodyn.engines.cpu.threads.pool import Pool
-from robodyn.engines.kept import handler
-from robodyn.records import dataclass
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 _NEVER = 2**63 - 1
 _LINE = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Flag,
@@ -21,7 +21,7 @@ from robodyn.codegen.loops.language import (
     spread,
     store_atomic,
 )
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.context import Context, Job
 from robodyn.engines.cpu.native.joint_forces import row, worked
 

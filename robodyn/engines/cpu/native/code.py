@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
@@ -20,8 +20,7 @@ from robodyn.codegen.loops.language import (
     routine,
     store_atomic,
 )
-from robodyn.codegen.loops.table import Argument
-from robodyn.codegen.tuning import CROWD, STREAMED_BYTES
+from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.checks import checked
 from robodyn.engines.cpu.native.context import (
     MAX_CONSTANTS,
@@ -36,6 +35,7 @@ from robodyn.engines.cpu.native.joint_forces import worked
 from robodyn.engines.cpu.native.objects import PyArray, PyFloat, PyTuple
 from robodyn.engines.cpu.native.results import ONE_STATE, adoptable, create, handed
 from robodyn.engines.cpu.threads.code import State as Pool
+from robodyn.internals.tuning import CROWD, STREAMED_BYTES
 
 LEFT: Address = -1
 """Instead of an answer: the call is left to the checked function."""

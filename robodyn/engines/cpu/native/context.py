@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.loops.table import Argument
 
 MAX_INPUTS = 8
 MAX_OUTPUTS = 4

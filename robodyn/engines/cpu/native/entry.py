@@ -14,11 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from robodyn.codegen.llvm.jit import Code
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.llvm import Module, printed_module
-from robodyn.engines import kept
+from robodyn.compile.llvm.jit import Code
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.llvm import Module, printed_module
+from robodyn.engines import buffer_pool
 from robodyn.engines.cpu.native.answers import Answers
+from robodyn.engines.cpu.native.buffer_pool_code import (
+    kept_calloc,
+    kept_free,
+    kept_malloc,
+    kept_realloc,
+    kept_release,
+)
 from robodyn.engines.cpu.native.context import (
     ARRAY,
     CHOICE,
@@ -35,12 +42,11 @@ from robodyn.engines.cpu.native.context import (
     State,
 )
 from robodyn.engines.cpu.native.forms import entry
-from robodyn.engines.cpu.native.kept_code import kept_calloc, kept_free, kept_malloc, kept_realloc, kept_release
 from robodyn.engines.cpu.native.layout import api
 from robodyn.engines.cpu.native.objects import PyBytes
 from robodyn.engines.cpu.threads.pool import load_once
-from robodyn.forks import lock
-from robodyn.records import dataclass
+from robodyn.internals.forks import lock
+from robodyn.internals.records import dataclass
 
 _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
 _METHOD, _FALLBACK = 1, 3  # places of the description and of the checked function in what a built-in owns
@@ -287,7 +293,7 @@ class Entry:
         self._every, first.shown = {ctypes.addressof(first.state): first}, True
         self._cell = ctypes.c_void_p(ctypes.addressof(first.state))
         module = load_once(entry_text(), load)
-        kept.start(module.address, api()["PyDataMem_SetHandler"])
+        buffer_pool.start(module.address, api()["PyDataMem_SetHandler"])
         self.missed = object()
         with _REPLACING:
             code = (_LATEST or [module])[-1].address("entry")

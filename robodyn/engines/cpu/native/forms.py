@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from robodyn.codegen.loops.blocks import Number
-from robodyn.codegen.loops.language import Address, Array, Flag, Static, Word, array, call, chosen, convert, routine
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.language import Address, Array, Flag, Static, Word, array, call, chosen, convert, routine
+from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.context import Force, Job
 
 DOUBLE, SINGLE = Number("double", align=1), Number("float", align=1)

@@ -10,9 +10,9 @@ from functools import cache
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.engines.cpu.native.context import Context
 from robodyn.engines.cpu.native.objects import PyArray, PyBytes, PyDescr, PyFloat, PyObject, PyTuple
+from robodyn.internals.arguments import Array
 
 _NUMPY_ABI = 0x02000000
 _API = {"PyArray_New": 93, "PyArray_Scalar": 60, "PyDataMem_SetHandler": 304}  # places in NumPy's table of functions

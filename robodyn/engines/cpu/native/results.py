@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
@@ -15,10 +15,10 @@ from robodyn.codegen.loops.language import (
     routine,
     unsigned_less,
 )
-from robodyn.codegen.loops.table import Argument
-from robodyn.codegen.tuning import KEPT_FROM_BYTES
+from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.context import MAX_TRAILING, Context
 from robodyn.engines.cpu.native.objects import PyArray
+from robodyn.internals.tuning import KEPT_FROM_BYTES
 
 ONE_STATE = -1
 """Rows of a call whose inputs have no axis of rows."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any, ClassVar
 
-from robodyn.codegen.loop_plan import lane_fields
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loop_plan import lane_fields
+from robodyn.compile.loops.language import (
     Address,
     Array,
     Integer,
@@ -28,7 +28,20 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     switch,
 )
-from robodyn.codegen.loops.table import Argument
+from robodyn.compile.loops.table import Argument
+from robodyn.core.sweeps import (
+    Algorithm,
+    Ancestors,
+    BodyOutput,
+    ColumnOutput,
+    FieldOutput,
+    Inward,
+    LinkColumnOutput,
+    Links,
+    Outward,
+    PairOutput,
+    World,
+)
 from robodyn.engines.cpu.loops.code import (
     Group,
     RolledModule,
@@ -42,19 +55,6 @@ from robodyn.engines.cpu.loops.code import (
     stage_outputs,
     vectors,
     words,
-)
-from robodyn.sweeps import (
-    Algorithm,
-    Ancestors,
-    BodyOutput,
-    ColumnOutput,
-    FieldOutput,
-    Inward,
-    LinkColumnOutput,
-    Links,
-    Outward,
-    PairOutput,
-    World,
 )
 
 CALL_WORDS = 4

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from robodyn.cached import cached_property
-from robodyn.records import dataclass
-from robodyn.tree import Indices, Tree, read_only
+from robodyn.core.tree import Indices, Tree, read_only
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
 
 WORLD = 0
 """The part that has no bodies, in which what trees hand to the world is summed."""

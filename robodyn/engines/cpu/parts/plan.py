@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.loop_plan import traits_of
-from robodyn.codegen.tuning import HAND_OUT_NS, LEAST_BODIES, LEAST_GAIN
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.loop_plan import traits_of
+from robodyn.core.model import Model
+from robodyn.core.sweeps import Algorithm
 from robodyn.engines.cpu.parts.code import PartedModule, works_in_parts
 from robodyn.engines.cpu.parts.partition import Parts, parts_of
 from robodyn.engines.cpu.parts.program import grain_of, groups_of
 from robodyn.engines.cpu.parts.tasks import Tasks, tasks_of
-from robodyn.model import Model
-from robodyn.records import dataclass
-from robodyn.sweeps import Algorithm
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import HAND_OUT_NS, LEAST_BODIES, LEAST_GAIN
 
 
 @dataclass(frozen=True, eq=False)

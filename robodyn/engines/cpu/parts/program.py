@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.codegen.llvm.target import Target
-from robodyn.codegen.loop_plan import Gather, RolledPlan
-from robodyn.codegen.tuning import COPY_NS, GATHER_NS, GRAINS, LEAST_GRAIN, MOST_GRAIN, NUMBER_NS, ROLLED_OPERATION_NS
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.loop_plan import Gather, RolledPlan
+from robodyn.compile.tracing.rolled import Step
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.core.sweeps import Algorithm, ColumnOutput, FieldOutput, Inward, Links, World
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import PartedModule
 from robodyn.engines.cpu.parts.partition import Parts
 from robodyn.engines.cpu.parts.tasks import Group, Tasks, Work
-from robodyn.joints import KINDS
-from robodyn.model import Model
-from robodyn.sweeps import Algorithm, ColumnOutput, FieldOutput, Inward, Links, World
-from robodyn.tracing.rolled import Step
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.tuning import COPY_NS, GATHER_NS, GRAINS, LEAST_GRAIN, MOST_GRAIN, NUMBER_NS, ROLLED_OPERATION_NS
 
 
 class PartedPlan(RolledPlan):

@@ -20,10 +20,10 @@ from typing import Literal
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.tuning import MAX_VISITS, PIECES_OF_A_THREAD, TASK_NS
 from robodyn.engines.cpu.parts.partition import Parts
-from robodyn.records import dataclass
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import MAX_VISITS, PIECES_OF_A_THREAD, TASK_NS
 
 Work = Literal["alone", "outward", "inward", "pieces"]
 

@@ -8,7 +8,7 @@ import platform
 import sys
 from functools import cache
 
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
@@ -26,7 +26,7 @@ from robodyn.codegen.loops.language import (
     store_atomic,
     update,
 )
-from robodyn.codegen.loops.llvm import Module, printed_module
+from robodyn.compile.loops.llvm import Module, printed_module
 
 LINE = 128  # bytes; processors fetch cache lines of 64 in pairs
 SLEEPING = {

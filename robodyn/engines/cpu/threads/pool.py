@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from robodyn import forks
-from robodyn.codegen.llvm.jit import Code, compile_object
-from robodyn.codegen.llvm.target import host_target
-from robodyn.codegen.tuning import PAUSE_SECONDS, YIELDS
+from robodyn.compile.llvm.jit import Code, compile_object
+from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.threads.code import AHEAD, LINE, MOST, SLEEPING, State, native_sleep, pool_text
-from robodyn.errors import UnavailableError
-from robodyn.records import dataclass
+from robodyn.internals import forks
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import PAUSE_SECONDS, YIELDS
 
 EXIT_SECONDS = 1.0
 """How long the end of the interpreter waits for workers that are in the middle of a kernel."""

@@ -38,7 +38,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from robodyn.arguments import Array
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Scalar
+from robodyn.core.sweeps import SCALAR
 from robodyn.engines.scan.algorithms.inverse import Outward
 from robodyn.engines.scan.elements import put, stored, taken
 from robodyn.engines.scan.elementwise import Elementwise
@@ -63,8 +64,7 @@ from robodyn.engines.scan.systems.stretches import (
     growing,
 )
 from robodyn.engines.scan.trees.heavy_paths import Level
-from robodyn.spatial import IDENTITY, ZERO_MOTION, Scalar
-from robodyn.sweeps import SCALAR
+from robodyn.internals.arguments import Array
 
 Flags: TypeAlias = NDArray[np.bool_]
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
+from robodyn.core.joints import Scalars
+from robodyn.core.spatial import IDENTITY, ZERO_FORCE, Force, Motion, Scalar, Transform, add, dot
 from robodyn.engines.scan.semigroups import Semigroup
-from robodyn.joints import Scalars
-from robodyn.spatial import IDENTITY, ZERO_FORCE, Force, Motion, Scalar, Transform, add, dot
 
 Matrix6: TypeAlias = tuple[Scalar, ...]
 """36 scalars, row-major."""

@@ -40,7 +40,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.core.joints import JointKind
+from robodyn.core.spatial import (
+    ZERO_ARTICULATED,
+    ZERO_FORCE,
+    ArticulatedInertia,
+    Force,
+    Motion,
+    Scalar,
+    Transform,
+    articulated,
+    full,
+)
+from robodyn.core.sweeps import ARTICULATED, FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
 from robodyn.engines.scan.elementwise import Elementwise
 from robodyn.engines.scan.semigroups import sums
@@ -60,21 +72,9 @@ from robodyn.engines.scan.systems.odd_even import (
 )
 from robodyn.engines.scan.trees.heavy_paths import HeavyPaths, Level
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.errors import SingularError
-from robodyn.joints import JointKind
-from robodyn.records import dataclass
-from robodyn.spatial import (
-    ZERO_ARTICULATED,
-    ZERO_FORCE,
-    ArticulatedInertia,
-    Force,
-    Motion,
-    Scalar,
-    Transform,
-    articulated,
-    full,
-)
-from robodyn.sweeps import ARTICULATED, FORCE, INERTIA, MOTION, TRANSFORM, FieldType
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import SingularError
+from robodyn.internals.records import dataclass
 
 _ROUNDINGS = 1000.0
 """A pivot of an inertia that is no larger than that many roundings of the largest of its kind counts as zero."""

@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.tuning import (
+from robodyn.algorithms.dense import solve
+from robodyn.engines.memory import require_memory
+from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
+from robodyn.engines.scan.algorithms.mass_matrix import entries, mass_matrix, rows_up_to_the_diagonal
+from robodyn.engines.scan.states import State
+from robodyn.engines.scan.systems.branch_factor import BranchFactor
+from robodyn.engines.scan.trees.branches import Branches, branches_of
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.tuning import (
     BRANCH_FLOP,
     BRANCH_STEP,
     DENSE_ENTRY,
@@ -23,14 +31,6 @@ from robodyn.codegen.tuning import (
     SEVERAL_STATES,
     SMALL_STATES_MATRIX,
 )
-from robodyn.engines.dense import solve
-from robodyn.engines.memory import require_memory
-from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
-from robodyn.engines.scan.algorithms.mass_matrix import entries, mass_matrix, rows_up_to_the_diagonal
-from robodyn.engines.scan.states import State
-from robodyn.engines.scan.systems.branch_factor import BranchFactor
-from robodyn.engines.scan.trees.branches import Branches, branches_of
-from robodyn.errors import UnavailableError
 
 REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
 """What an error offers where a matrix has no room."""

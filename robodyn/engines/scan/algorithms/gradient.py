@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from robodyn.arguments import Array
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Inertia, Mat3, Motion, Transform
+from robodyn.core.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
 from robodyn.engines.scan.algorithms.inverse import METHODS, Motions, Outward, external_forces, inward
 from robodyn.engines.scan.elements import library, stored, taken
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
@@ -44,9 +45,8 @@ from robodyn.engines.scan.trees.aligned import (
 )
 from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.engines.scan.trees.pairs import Pairs, coupled_into
-from robodyn.records import dataclass
-from robodyn.spatial import IDENTITY, ZERO_MOTION, Inertia, Mat3, Motion, Transform
-from robodyn.sweeps import FORCE, INERTIA, MOTION, TRANSFORM, FieldType
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 _F, _OUT = 22, 28
 """Where f and external forces start among the scalars of a composite."""

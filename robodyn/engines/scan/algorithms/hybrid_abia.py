@@ -25,19 +25,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from robodyn.algorithms.aba import articulated_inertia, ldl, ldl_solve, place
-from robodyn.arguments import Array
-from robodyn.engines.options import Options
-from robodyn.engines.protocol import Engine
-from robodyn.engines.recursions import recursive_engine
-from robodyn.engines.scan.algorithms.backward import IDENTITY6, applied6, backward, forward, fused
-from robodyn.engines.scan.algorithms.inverse import METHODS, Motions, external_forces, summed_inward
-from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.semigroups import sums
-from robodyn.engines.scan.states import Layout, State, body_force, force_out, motion_in
-from robodyn.joints import JointKind, Scalars
-from robodyn.records import dataclass
-from robodyn.spatial import ZERO_FORCE, Force, Transform, scale, sub
-from robodyn.sweeps import (
+from robodyn.core.joints import JointKind, Scalars
+from robodyn.core.spatial import ZERO_FORCE, Force, Transform, scale, sub
+from robodyn.core.sweeps import (
     ARTICULATED,
     DOF_FORCES,
     TRANSFORM,
@@ -52,6 +42,16 @@ from robodyn.sweeps import (
     flatten,
     with_given,
 )
+from robodyn.engines.options import Options
+from robodyn.engines.protocol import Engine
+from robodyn.engines.recursions import recursive_engine
+from robodyn.engines.scan.algorithms.backward import IDENTITY6, applied6, backward, forward, fused
+from robodyn.engines.scan.algorithms.inverse import METHODS, Motions, external_forces, summed_inward
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.semigroups import sums
+from robodyn.engines.scan.states import Layout, State, body_force, force_out, motion_in
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 # The recursion.
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from robodyn.arguments import Array
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion
+from robodyn.core.sweeps import flatten
 from robodyn.engines.scan.elements import put, stored, taken
 from robodyn.engines.scan.elementwise import kernels_for
 from robodyn.engines.scan.folds import Fold, Handed, entered, scanned
@@ -38,9 +39,8 @@ from robodyn.engines.scan.states import (
     motion_out,
 )
 from robodyn.engines.scan.systems.motions import EXERTING, EXERTING_PUSHED, PULLING, SUMMING, TWISTING
-from robodyn.records import dataclass
-from robodyn.spatial import IDENTITY, ZERO_MOTION, Motion
-from robodyn.sweeps import flatten
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 
 @dataclass

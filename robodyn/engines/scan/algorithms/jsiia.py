@@ -7,7 +7,6 @@ logarithm.
 
 from __future__ import annotations
 
-from robodyn.arguments import Array
 from robodyn.engines.memory import require_memory
 from robodyn.engines.scan.algorithms.forward_crba import (
     REMEDY,
@@ -18,6 +17,7 @@ from robodyn.engines.scan.algorithms.forward_crba import (
 )
 from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
 from robodyn.engines.scan.states import State
+from robodyn.internals.arguments import Array
 
 
 def forward_by_columns(state: State, out: Array) -> None:

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.core.spatial import IDENTITY, Inertia
+from robodyn.core.sweeps import FORCE, INERTIA, MOTION
 from robodyn.engines.memory import require_memory
 from robodyn.engines.scan.algorithms.inverse import Outward, inward
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
@@ -23,9 +24,8 @@ from robodyn.engines.scan.trees.aligned import columns, composite_of, composites
 from robodyn.engines.scan.trees.branches import branches_of
 from robodyn.engines.scan.trees.pairs import Pairs, coupled_into
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.records import dataclass
-from robodyn.spatial import IDENTITY, Inertia
-from robodyn.sweeps import FORCE, INERTIA, MOTION
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 _force = Elementwise(Inertia.times, FORCE, INERTIA, MOTION)
 _CSR_BYTES = 16

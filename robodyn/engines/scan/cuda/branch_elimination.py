@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.codegen.loops.gpu import WARP, block, blocks, first_work, from_behind, lane, thread
-from robodyn.codegen.loops.language import Array, Scalar, Word, routine
+from robodyn.compile.loops.gpu import WARP, block, blocks, first_work, from_behind, lane, thread
+from robodyn.compile.loops.language import Array, Scalar, Word, routine
+from robodyn.engines.gpu.functions import kernel_source
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.engines.gpu.written import kernel_source
 
 BLOCK_THREADS = 128
 WARPS = BLOCK_THREADS // WARP

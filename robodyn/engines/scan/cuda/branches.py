@@ -7,11 +7,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.engines.gpu.device import LoadedKernel
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.cuda.branch_elimination import BLOCK_THREADS, branch_kernel
 from robodyn.engines.scan.trees.branches import Branches
+from robodyn.internals.arguments import Array
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.core.tree import Indices
 from robodyn.engines.gpu.device import Device, LoadedKernel
 from robodyn.engines.gpu.source import WARP
 from robodyn.engines.scan.cuda.branches import BranchSolver
@@ -27,8 +27,8 @@ from robodyn.engines.scan.folds import Fold, Handed
 from robodyn.engines.scan.order import Stretches
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.errors import UnavailableError
-from robodyn.tree import Indices
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 
 Kernels: TypeAlias = tuple[LoadedKernel, LoadedKernel]
 """Those of a scan, see `scan_kernels`."""

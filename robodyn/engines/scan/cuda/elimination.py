@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.codegen.loops.gpu import (
+from robodyn.compile.loops.gpu import (
     WARP,
     all_threads,
     barrier,
@@ -35,7 +35,7 @@ from robodyn.codegen.loops.gpu import (
     thread,
     unrolled,
 )
-from robodyn.codegen.loops.language import (
+from robodyn.compile.loops.language import (
     Array,
     Flag,
     Index,
@@ -48,11 +48,11 @@ from robodyn.codegen.loops.language import (
     local,
     routine,
 )
+from robodyn.compile.tracing.program import Program
+from robodyn.engines.gpu.functions import kernel_source
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
-from robodyn.engines.gpu.written import kernel_source
-from robodyn.records import dataclass
-from robodyn.tracing.program import Program
+from robodyn.internals.records import dataclass
 
 TILE = WARP
 """Blocks that a block of threads holds."""

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
+from robodyn.core.joints import unit_quaternion
+from robodyn.core.model import Model
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
+from robodyn.engines.query_table import Question
 from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
@@ -22,9 +23,8 @@ from robodyn.engines.scan.options import ScanOptions
 from robodyn.engines.scan.order import DEVICE_STRETCH, has_several
 from robodyn.engines.scan.scans import Scans
 from robodyn.engines.scan.states import State
-from robodyn.joints import unit_quaternion
-from robodyn.model import Model
-from robodyn.questions import Question
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
 
 _FIRST = ("twist_pair", "crba")
 """What "auto" is where there is a choice: twist pairs need one scan where others need two. Forward dynamics takes

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from robodyn.codegen.c_body import Body
-from robodyn.codegen.ordering import in_short_order
+from robodyn.compile.c.body import Body
+from robodyn.compile.ordering import in_short_order
+from robodyn.compile.tracing.program import Port, Program
+from robodyn.core.joints import KINDS
 from robodyn.engines.gpu.dialect import FUSED, CudaDialect
 from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
 from robodyn.engines.scan.cuda.steps import BEGIN
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.folds import Fold
-from robodyn.joints import KINDS
-from robodyn.tracing.program import Port, Program
 
 _INDICES = ("sources", "bodies", "starts", "lengths", "kinds", "dofs")
 """Which of `before` stretches have at first; bodies along paths; where stretches start among them, and their lengths;

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn import arguments
-from robodyn.codegen.loops.gpu import all_threads, block, blocks, first_work, thread, unrolled
-from robodyn.codegen.loops.language import Array, Scalar, Static, Word, local, routine
+from robodyn.compile.loops.gpu import all_threads, block, blocks, first_work, thread, unrolled
+from robodyn.compile.loops.language import Array, Scalar, Static, Word, local, routine
 from robodyn.engines.gpu.device import LoadedKernel
+from robodyn.engines.gpu.functions import kernel_source
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
-from robodyn.engines.gpu.written import kernel_source
 from robodyn.engines.scan.cuda.steps import Strides, at_row, strides_in
 from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.pairs import Pairs, entry_of
+from robodyn.internals import arguments
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.codegen.loops.gpu import (
+from robodyn.compile.loops.gpu import (
     WARP,
     block,
     blocks,
@@ -36,13 +36,13 @@ from robodyn.codegen.loops.gpu import (
     unrolled,
     warp_barrier,
 )
-from robodyn.codegen.loops.language import Array, Flag, Integer, Scalar, Static, Word, convert, local, routine
+from robodyn.compile.loops.language import Array, Flag, Integer, Scalar, Static, Word, convert, local, routine
+from robodyn.compile.tracing.program import Program
+from robodyn.engines.gpu.functions import kernel_source, several
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.straight import Straight
-from robodyn.engines.gpu.written import kernel_source, several
 from robodyn.engines.scan.cuda.steps import BLOCK_THREADS
-from robodyn.records import dataclass
-from robodyn.tracing.program import Program
+from robodyn.internals.records import dataclass
 
 _INLINE, _REGISTER_BYTES = 600, 400
 """Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn import arguments
-from robodyn.codegen.loops.gpu import all_threads, first_work
-from robodyn.codegen.loops.language import Array, Scalar, Static, Word, routine
+from robodyn.compile.loops.gpu import all_threads, first_work
+from robodyn.compile.loops.language import Array, Scalar, Static, Word, routine
+from robodyn.compile.tracing.program import Program
+from robodyn.engines.gpu.functions import kernel_source, several
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.straight import Straight
-from robodyn.engines.gpu.written import kernel_source, several
-from robodyn.tracing.program import Program
+from robodyn.internals import arguments
 
 BLOCK_THREADS = 128
 BEGIN = np.zeros(1, np.int64)

@@ -8,16 +8,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.compile.tracing.program import Program
+from robodyn.core.spatial import Scalar
+from robodyn.core.sweeps import FieldType
 from robodyn.engines.gpu.device import LoadedKernel
 from robodyn.engines.scan.cuda.elimination import BLOCK_THREADS, TILE, elimination_kernel
 from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.systems.odd_even import below, block, factor, forward_substituted, less, lower, solved, taken
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.records import dataclass
-from robodyn.spatial import Scalar
-from robodyn.sweeps import FieldType
-from robodyn.tracing.program import Program
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice

@@ -11,10 +11,10 @@ from itertools import chain
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.core.tree import Indices
 from robodyn.engines.scan.trees.branches import Branches, Level
 from robodyn.engines.scan.trees.pairs import Pairs
-from robodyn.tree import Indices
+from robodyn.internals.arguments import Array
 
 
 class BranchFactor:

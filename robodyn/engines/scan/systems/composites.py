@@ -10,11 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from robodyn.engines.scan.folds import Fold
-from robodyn.engines.scan.semigroups import POSES
-from robodyn.engines.scan.trees.aligned import Stretch, composite_of, shifted, summed, turned, turned_inertia
-from robodyn.joints import KINDS
-from robodyn.spatial import (
+from robodyn.core.joints import KINDS
+from robodyn.core.spatial import (
     IDENTITY,
     ZERO3,
     ZERO_INERTIA,
@@ -27,7 +24,10 @@ from robodyn.spatial import (
     add,
     rotate_back,
 )
-from robodyn.sweeps import FORCE, INERTIA, MOTION, SCALAR, TRANSFORM, VECTOR3, FieldType
+from robodyn.core.sweeps import FORCE, INERTIA, MOTION, SCALAR, TRANSFORM, VECTOR3, FieldType
+from robodyn.engines.scan.folds import Fold
+from robodyn.engines.scan.semigroups import POSES
+from robodyn.engines.scan.trees.aligned import Stretch, composite_of, shifted, summed, turned, turned_inertia
 
 
 def _posing(code: int) -> Callable[..., Any]:

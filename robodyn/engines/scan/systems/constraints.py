@@ -6,13 +6,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
+from robodyn.core.joints import KINDS
 from robodyn.engines.scan.options import Basis
 from robodyn.engines.scan.states import Layout
-from robodyn.errors import ArgumentError, RobodynError
-from robodyn.joints import KINDS
-from robodyn.messages import brief
-from robodyn.records import dataclass
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import ArgumentError, RobodynError
+from robodyn.internals.messages import brief
+from robodyn.internals.records import dataclass
 
 _ORTHOGONAL, _INDEPENDENT = 1e-9, 1e-9
 """Of a user's W: the largest cosine to a column of S, and the smallest singular value relative to the largest."""

@@ -11,11 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from robodyn.algorithms.coriolis import CORIOLIS, CoriolisInertia, body_coriolis
-from robodyn.engines.scan.folds import Fold
-from robodyn.engines.scan.semigroups import TWIST_PAIRS, TwistPair
-from robodyn.engines.scan.systems.motions import across
-from robodyn.engines.scan.trees.aligned import turned, turned_inertia
-from robodyn.spatial import (
+from robodyn.core.spatial import (
     ZERO3,
     ZERO_FORCE,
     ZERO_INERTIA,
@@ -29,7 +25,11 @@ from robodyn.spatial import (
     Vec3,
     rotate_back,
 )
-from robodyn.sweeps import FORCE, INERTIA, SCALAR, TRANSFORM, FieldType
+from robodyn.core.sweeps import FORCE, INERTIA, SCALAR, TRANSFORM, FieldType
+from robodyn.engines.scan.folds import Fold
+from robodyn.engines.scan.semigroups import TWIST_PAIRS, TwistPair
+from robodyn.engines.scan.systems.motions import across
+from robodyn.engines.scan.trees.aligned import turned, turned_inertia
 
 Scalars = tuple[Scalar, ...]
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from robodyn.core.joints import KINDS
+from robodyn.core.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Scalar, Transform, articulated
+from robodyn.core.sweeps import FORCE, INERTIA, MOTION, SCALAR, TRANSFORM, FieldType
 from robodyn.engines.scan.folds import Fold
 from robodyn.engines.scan.semigroups import (
     AFFINE_FORCES,
@@ -19,9 +22,6 @@ from robodyn.engines.scan.semigroups import (
     TwistPair,
 )
 from robodyn.engines.scan.systems.riccati import ZERO_SYM6, Sym6, symmetric
-from robodyn.joints import KINDS
-from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Inertia, Motion, Scalar, Transform, articulated
-from robodyn.sweeps import FORCE, INERTIA, MOTION, SCALAR, TRANSFORM, FieldType
 
 Scalars = tuple[Scalar, ...]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.arguments import Array
 from robodyn.engines.scan.elements import device_of
 from robodyn.engines.scan.trees.prefix_scans import Segments
-from robodyn.errors import UnavailableError
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 
 
 def block(scalars: Iterable[Any], columns: int) -> Array:

@@ -20,18 +20,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from robodyn.core.spatial import ArticulatedInertia, Force, Motion, Scalar, Sym3, add, dot, sub
+from robodyn.core.sweeps import FieldType
 from robodyn.engines.scan.semigroups import Semigroup
-from robodyn.spatial import (
-    ArticulatedInertia,
-    Force,
-    Motion,
-    Scalar,
-    Sym3,
-    add,
-    dot,
-    sub,
-)
-from robodyn.sweeps import FieldType
 
 Vec6: TypeAlias = tuple[Scalar, ...]
 """Six scalars, angular first."""

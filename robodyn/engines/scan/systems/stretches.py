@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robodyn.algorithms.aba import ldl, ldl_solve
+from robodyn.core.joints import KINDS
+from robodyn.core.spatial import ZERO_MOTION, Force, Motion, Scalar, Transform, add, cross, dot, scale, sub
+from robodyn.core.sweeps import FORCE, MOTION, SCALAR, TRANSFORM, FieldType
 from robodyn.engines.scan.folds import Fold
 from robodyn.engines.scan.systems.riccati import (
     ONE,
@@ -35,9 +38,6 @@ from robodyn.engines.scan.systems.riccati import (
     times,
     vector,
 )
-from robodyn.joints import KINDS
-from robodyn.spatial import ZERO_MOTION, Force, Motion, Scalar, Transform, add, cross, dot, scale, sub
-from robodyn.sweeps import FORCE, MOTION, SCALAR, TRANSFORM, FieldType
 
 
 class Member(NamedTuple):

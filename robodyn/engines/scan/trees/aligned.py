@@ -16,14 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robodyn.algorithms.coriolis import CoriolisInertia
-from robodyn.arguments import Array
-from robodyn.engines.scan.elementwise import Elementwise
-from robodyn.engines.scan.semigroups import POSES, Semigroup, sums
-from robodyn.engines.scan.states import Layout, State
-from robodyn.engines.scan.trees.branches import branches_of
-from robodyn.joints import KINDS
-from robodyn.records import dataclass
-from robodyn.spatial import (
+from robodyn.core.joints import KINDS
+from robodyn.core.spatial import (
     ZERO3,
     Force,
     Inertia,
@@ -37,7 +31,13 @@ from robodyn.spatial import (
     rotate_back,
     scale,
 )
-from robodyn.sweeps import INERTIA, MOTION, VECTOR3, FieldType, flatten
+from robodyn.core.sweeps import INERTIA, MOTION, VECTOR3, FieldType, flatten
+from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.engines.scan.semigroups import POSES, Semigroup, sums
+from robodyn.engines.scan.states import Layout, State
+from robodyn.engines.scan.trees.branches import branches_of
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
 
 
 @dataclass

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
-from robodyn.codegen.tuning import FEW_ROWS, FEWER_ENTRIES
+from robodyn.core.model import Model
+from robodyn.core.tree import Indices, Tree
 from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.trees.heavy_paths import Placing
-from robodyn.model import Model
-from robodyn.tree import Indices, Tree
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.tuning import FEW_ROWS, FEWER_ENTRIES
 
 
 class Level(NamedTuple):

@@ -16,15 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.arguments import Array, count, flag, one_of
-from robodyn.cached import cached_property
+from robodyn.core.tree import Indices, Tree, read_only
 from robodyn.engines.scan.elements import library, put, taken
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
-from robodyn.errors import ArgumentError
-from robodyn.records import dataclass
-from robodyn.tree import Indices, Tree, read_only
+from robodyn.internals.arguments import Array, count, flag, one_of
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.records import dataclass
 
 Placing: TypeAlias = Callable[[Array], Array]
 """Puts a NumPy array where the arrays of a call are."""

@@ -15,15 +15,15 @@ from functools import cache
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.codegen.tuning import DEVICE_PIECE, ONE_THREAD, PAIRS_PIECE, SHORTEST_TILE, TILES_PIECE
+from robodyn.core.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
+from robodyn.core.sweeps import VECTOR3, FieldType
+from robodyn.core.tree import Indices
 from robodyn.engines.scan.elements import device_of, library, taken
 from robodyn.engines.scan.elementwise import Elementwise, kernels_for
 from robodyn.engines.scan.states import Layout, Rows
 from robodyn.engines.scan.trees.branches import Branches, Level
-from robodyn.spatial import ZERO_FORCE, ZERO_MOTION, Force, Motion, Scalar, Vec3, add, cross, sub
-from robodyn.sweeps import VECTOR3, FieldType
-from robodyn.tree import Indices
+from robodyn.internals.arguments import Array
+from robodyn.internals.tuning import DEVICE_PIECE, ONE_THREAD, PAIRS_PIECE, SHORTEST_TILE, TILES_PIECE
 
 
 def cross3(a: Array, b: Array) -> Array:

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from robodyn.arguments import Array
-from robodyn.cached import cached_property
+from robodyn.core.tree import Indices
 from robodyn.engines.scan.elements import device_of, library
 from robodyn.engines.scan.semigroups import Semigroup
-from robodyn.tree import Indices
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
 
 KERNELS = ("hillis_steele", "blelloch", "blocked", "native", "mapped")
 PLAIN_KERNELS = ("native", "mapped")

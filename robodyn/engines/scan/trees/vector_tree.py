@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.arguments import Array, count, flag, one_of
-from robodyn.cached import cached_property
+from robodyn.core.tree import Indices, Tree, read_only
 from robodyn.engines.scan.elements import library, put, taken
 from robodyn.engines.scan.operators import Callables, elements_of, operator_of, values_of
 from robodyn.engines.scan.semigroups import Semigroup
 from robodyn.engines.scan.trees.prefix_scans import BLOCK, KERNELS, LONGEST_BLOCK, PLAIN_KERNELS, Segments
-from robodyn.errors import ArgumentError
-from robodyn.tree import Indices, Tree, read_only
+from robodyn.internals.arguments import Array, count, flag, one_of
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import ArgumentError
 
 
 class VectorTree:
@@ -31,7 +31,7 @@ class VectorTree:
     Args:
         parent: (n,) integers, -1 for children of the world and parent[i] < i elsewhere. Several children of the world
             make a forest, whose trees hang on one more root, the world, that holds the identity and that no result
-            shows. Or a `robodyn.tree.Tree`.
+            shows. Or a `robodyn.core.tree.Tree`.
         where: puts indices where arrays are, if that is not NumPy.
 
     Raises:

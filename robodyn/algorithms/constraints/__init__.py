@@ -1,0 +1,1 @@
+"""Algorithms of constraints: their rows, forces, assembly, redundancy and wrenches."""

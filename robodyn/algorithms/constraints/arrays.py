@@ -1,0 +1,471 @@
+"""Constraint forces and what they do, on arrays of states (B, ...): for robots too large for one program.
+
+The equations are those of `robodyn.algorithms.constraints.terms` and `robodyn.algorithms.constraints.scalars`.
+Constraints of a kind are taken together: a scalar of the formulas is an array (B, K) of K constraints, and for entries
+of the Jacobian (B, P) of P pairs of a constraint and a degree of freedom that moves it. H^-1 J' takes a forward
+dynamics for each row, O(n m), forces a dense solve, O(m^3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from robodyn.algorithms import dense
+from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.terms import (
+    Terms,
+    exactly,
+    frame_entries,
+    frame_rows,
+    moves,
+    orthonormal,
+    rod_entry,
+    rod_row,
+    with_inputs,
+)
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
+from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
+from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
+from robodyn.core.constraints.kinds import Constraint, Rod
+from robodyn.core.constraints.resolved import Held, held_by, row_sizes
+from robodyn.core.joints import KINDS, is_positive
+from robodyn.core.model import Model
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
+from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
+
+_PLACES = Algorithm(
+    name="poses_of_bodies",
+    inputs=("q",),
+    fields={"X0": TRANSFORM},
+    sweeps=POSES,
+    outputs={"X0": FieldOutput("X0", (12,))},
+)
+_MOTIONS = Algorithm(
+    name="motions_of_bodies",
+    inputs=("q", "qd"),
+    fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "a": MOTION},
+    sweeps=(
+        World(base_motion, writes=("v", "a")),
+        Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
+        *POSES_OF_KNOWN,
+    ),
+    outputs={"X0": FieldOutput("X0", (12,)), "v": FieldOutput("v", (6,)), "a": FieldOutput("a", (6,))},
+)
+"""Of all bodies transforms from the world, velocities, and accelerations at qdd = 0 without gravity, in their axes."""
+
+
+_MOST_SCALARS, _OF_A_PAIR, _OF_AN_ENTRY = 1 << 24, 60, 16
+"""About how many intermediate numbers may be kept, and how many there are for each pair and each entry of J."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Constraints of one kind between frames, with the same rows; all of them to the world or none.
+
+    `numbers`, `first`: their places among the model's, and of their first rows; `bodies`, `holders`: those that carry
+    frames b and a, -1 for what does not move; `X`, `X_to`: (K, 12) transforms from these to the frames; `lengths` (K,).
+    Of pairs of a constraint and a degree of freedom of the tree: `owners`, constraints of the group, `dofs`, and their
+    `places` among those that are looked at, `signs`: 1 where b is moved, -1 where a is, `shares`: the squares of what
+    the tree's velocities are multiplied by.
+    """
+
+    kind: type[Constraint]
+    rows: tuple[str, ...]
+    to_world: bool
+    numbers: Array
+    first: Array
+    bodies: Array
+    holders: Array
+    X: Array
+    X_to: Array
+    lengths: Array
+    owners: Array
+    dofs: Array
+    places: Array
+    signs: Array
+    shares: Array
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What of a model's constraints does not depend on the state.
+
+    `groups`; `simple`: couplings and locks with their first rows; `dofs` (U,): degrees of freedom of the tree that move
+    some frame, `carriers` (U,) their bodies, `S` (U, 6) their motions in the bodies' frames; `numbers` (m,): the
+    constraint of each row, `sizes` (m,) of rows; `mimic` (nv_tree, nv): how velocities of the tree follow, None where
+    they are velocities; `leaders` (nv,): where those stand that others follow.
+    """
+
+    groups: tuple[_Group, ...]
+    simple: tuple[tuple[int, Held], ...]
+    dofs: Array
+    carriers: Array
+    S: Array
+    numbers: Array
+    sizes: Array
+    mimic: Array | None
+    leaders: Array
+
+
+@lru_cache(maxsize=16)
+def _layout(model: Model) -> _Layout:
+    held, starts = held_by(model), [*model.v_start.tolist(), model.nv_tree]
+    first = np.cumsum([0, *(len(each.rows) for each in held)])
+    keys: dict[Any, list[Held]] = {}
+    for each in held:
+        if each.framed:
+            keys.setdefault((each.kind, each.rows, each.to < 0), []).append(each)
+    pairs = {each.number: list(_moving(model, each, starts)) for each in held if each.framed}
+    dofs = np.unique([v for each in pairs.values() for v, _ in each]).astype(np.intp)
+    carriers = np.searchsorted(model.v_start, dofs, side="right") - 1
+    S = np.zeros((len(dofs), 6))
+    for k, (v, i) in enumerate(zip(dofs.tolist(), carriers.tolist(), strict=True)):
+        column = KINDS[model.joint_kind[i]].subspace(float(model.pitch[i]))[v - starts[i]]
+        S[k] = (*column.ang, *column.lin)
+    mimic = None
+    if model.has_mimic:
+        mimic = np.zeros((model.nv_tree, model.nv))
+        mimic[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
+    groups = tuple(_group(model, key, members, first, pairs, dofs) for key, members in keys.items())
+    simple = tuple((int(first[each.number]), each) for each in held if not each.framed)
+    numbers = np.repeat(np.arange(len(held)), np.diff(first))
+    leaders = np.empty(model.nv, np.intp)
+    free = np.flatnonzero(np.repeat(model.mimics < 0, np.diff(starts)))
+    leaders[model.v_source[free]] = free
+    return _Layout(groups, simple, dofs, carriers, S, numbers, row_sizes(model, held), mimic, leaders)
+
+
+def _moving(model: Model, held: Held, starts: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """Degrees of freedom of the tree that move one frame relative to the other, with signs."""
+    body, holder = (int(model.link_body[link]) if link >= 0 else -1 for link in (held.link, held.to))
+    while body != holder:  # parents come first
+        last, sign = (body, 1.0) if body > holder else (holder, -1.0)
+        yield from ((v, sign) for v in range(starts[last], starts[last + 1]))
+        above = int(model.parent[last])
+        body, holder = (above, holder) if sign > 0.0 else (body, above)
+
+
+def _group(model: Model, key: Any, members: list[Held], first: Array, pairs: Mapping[int, Any], dofs: Array) -> _Group:
+    kind, rows, to_world = key
+    links = np.array([each.link for each in members])
+    holders = np.array([each.to for each in members])
+    every = [(k, v, sign) for k, each in enumerate(members) for v, sign in pairs[each.number]]
+    owners, moved, signs = (np.array(column) for column in zip(*every, strict=True))
+    # Frames are relative to bodies: links do not move on them.
+    X = [each.X.after(_transform(model.link_X[each.link])) for each in members]
+    X_to = [each.X_to if each.to < 0 else each.X_to.after(_transform(model.link_X[each.to])) for each in members]
+    numbers = np.array([each.number for each in members])
+    return _Group(
+        kind,
+        rows,
+        to_world,
+        numbers,
+        first[numbers],
+        model.link_body[links],
+        np.where(holders < 0, -1, model.link_body[holders]),
+        np.array([(*x.E, *x.r) for x in X], float),
+        np.array([(*x.E, *x.r) for x in X_to], float),
+        np.array([each.length for each in members]),
+        owners,
+        moved,
+        np.searchsorted(dofs, moved),
+        signs.astype(float),
+        model.v_multiplier[moved] ** 2,
+    )
+
+
+def _transform(numbers: Any) -> Transform:
+    """The transform of 12 numbers along the last axis, whose scalars have the other axes."""
+    scalars = tuple(np.moveaxis(numbers, -1, 0))
+    return Transform(scalars[:9], scalars[9:])
+
+
+def _motion(numbers: Any) -> Motion:
+    """The motion of 6 numbers along the last axis."""
+    scalars = tuple(np.moveaxis(numbers, -1, 0))
+    return Motion(scalars[:3], scalars[3:])
+
+
+class BatchResponse:
+    """H^-1 J' and A = J H^-1 J'.
+
+    Args:
+        J: (B, m, nv).
+        responses: (B, m, nv), H^-1 J' row by row.
+    """
+
+    def __init__(self, J: Array, responses: Array) -> None:
+        self._J, self._responses = J, responses
+        self.A: Array = J @ np.swapaxes(responses, 1, 2)
+
+    def rates(self, accelerations: Array) -> Array:
+        """J qdd (B, m)."""
+        rates: Array = (self._J @ accelerations[:, :, None])[:, :, 0]
+        return rates
+
+    def accelerations(self, free: Array, forces: Array) -> Array:
+        """(B, nv): what there is without constraints, and H^-1 J' lambda."""
+        total: Array = free + (forces[:, None, :] @ self._responses)[:, 0]
+        return total
+
+
+class ProximalSolver:
+    """Solves A lambda = b by proximal iterations: see `robodyn.algorithms.constraints.scalars.ProximalSolver`. Rows are
+    scaled to A_kk = 1, as a library chooses pivots by their size.
+
+    Args:
+        A: (B, m, m).
+        moving: (B, m) 1 for rows that move, 0 for others.
+        proximal: mu, and how many iterations.
+    """
+
+    def __init__(self, A: Array, moving: Array, proximal: tuple[float, int]) -> None:
+        self._mu, self._iterations = proximal
+        every = np.arange(A.shape[1], like=A)
+        self._scale: Array = moving / np.sqrt(A[:, every, every] * moving + (1.0 - moving))
+        self._scaled: Array = self._scale[:, :, None] * A * self._scale[:, None, :]
+        self._scaled[:, every, every] = 1.0 + self._mu
+
+    def forces(self, rhs: Array) -> Array:
+        """lambda (B, m) with A lambda = rhs."""
+        b = (self._scale * rhs)[:, :, None]
+        found = np.linalg.solve(self._scaled, b)
+        for _ in range(self._iterations - 1):
+            found = np.linalg.solve(self._scaled, b + self._mu * found)
+        forces: Array = self._scale * found[:, :, 0]
+        return forces
+
+
+class ConstraintState:
+    """Constraints of a robot in B states.
+
+    `phi`, `phidot`, `gamma` (B, m): residuals, rates, and what velocities leave of accelerations; `jacobian`
+    (B, m, nv).
+
+    Args:
+        model: the robot.
+        given: inputs (B, ...), with unit quaternions in q.
+        run: runs an algorithm on inputs.
+        placed: gives constants of NumPy as arrays of the library of the inputs.
+        moving: whether rates are asked for.
+    """
+
+    def __init__(
+        self, model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed, moving: bool = True
+    ) -> None:
+        self._model, self._given, self._run, self._placed, self._moving = model, given, run, placed, moving
+        self._at, self._q = _layout(model), given["q"]
+        of_rows = placed(self._at.numbers)
+        self._active = exactly(is_positive(given["active"]))[:, of_rows] if "active" in given else None
+        batch, m = len(self._q), len(self._at.numbers)
+        self.phi, self.phidot, self.gamma, self._size = (self._new(batch, m) for _ in range(4))
+        self._tree_jacobian = self._new(batch, m, model.nv_tree)
+        self._world = self.constant((*IDENTITY.E, *IDENTITY.r))
+        place = floating_place(model) if not any(name in given for name in ("V0", "dV0")) else []
+        if place:  # the world's origin is where the base is, as `Terms` has it
+            at, q = slice(place[0], place[0] + 3), self._q.copy()
+            self._world = self._new(batch, 1, 12) + self._world
+            self._world[:, 0, 9:] = -q[:, at]
+            q[:, at] = 0.0
+            given = {**given, "q": q}
+        self._bodies = run(_MOTIONS if moving else _PLACES, given)
+        columns = self._columns()
+        for group in self._at.groups:
+            self._framed(group, columns)
+        for row, held in self._at.simple:
+            self._simple(row, held)
+        J = self._tree_jacobian
+        self.jacobian: Array = J if self._at.mimic is None else J @ self.constant(self._at.mimic)
+
+    def _new(self, *shape: int) -> Array:
+        return np.zeros_like(self._q, shape=shape)
+
+    def constant(self, values: Any) -> Array:
+        """Numbers that are the same in all states."""
+        return self._placed(np.array(values, self._q.dtype))
+
+    # Rows.
+
+    def _columns(self) -> Motion:
+        """Motions of the degrees of freedom that are looked at, (B, U), in world coordinates."""
+        X0 = _transform(self._bodies["X0"][:, self._placed(self._at.carriers)])
+        return X0.motion_back(_motion(self.constant(self._at.S)))
+
+    def _frame(self, bodies: Array, X: Array) -> tuple[Transform, Motion, Motion]:
+        """The transform from the world to frames on bodies, and their motion in world coordinates."""
+        at, some_stand = self._placed(bodies), bool((bodies < 0).any())
+        stand = at < 0
+
+        def of_bodies(name: str, standing: Any) -> Array:
+            found: Array = self._bodies[name][:, at]
+            return np.where(stand[:, None], standing, found) if some_stand else found
+
+        X0 = _transform(of_bodies("X0", self._world))
+        v = a = ZERO_MOTION
+        if self._moving:
+            # What stands moves with the base, whose motion is in world coordinates.
+            seen = [of_bodies(name, self._of_base(base)) for name, base in (("v", "V0"), ("a", "dV0"))]
+            v, a = (X0.motion_back(_motion(each)) for each in seen)
+        return _transform(self.constant(X)).after(X0), v, a
+
+    def _of_base(self, name: str) -> Any:
+        """A motion of the base (B, 1, 6), zero where none is given."""
+        return self._given[name][:, None] if name in self._given else 0.0
+
+    def _apart(self, group: _Group) -> tuple[Transform, Transform, Motion, Motion]:
+        """Frames a and b, V and A."""
+        b, V_b, A_b = self._frame(group.bodies, group.X)
+        if not group.to_world:
+            a, V_a, A_a = self._frame(group.holders, group.X_to)
+            V = V_b - V_a
+            return a, b, V, A_b - A_a - V_a.cross(V)
+        if "targets" in self._given:
+            a = _transform(self._given["targets"][:, self._placed(group.numbers)])
+            a = Transform(orthonormal(a.E), a.r)
+        else:
+            a = _transform(self.constant(group.X_to))
+        return (a.after(_transform(self._world)) if self._world.ndim > 1 else a), b, V_b, A_b
+
+    def _framed(self, group: _Group, columns: Motion) -> None:
+        a, b, V, A = self._apart(group)
+        places, owners, dofs, first = map(self._placed, (group.places, group.owners, group.dofs, group.first))
+        signs, shares = self.constant(group.signs), self.constant(group.shares)
+        column = Motion(*(tuple(x[:, places] * signs for x in part) for part in columns))
+
+        def of_pairs(part: Any) -> Any:
+            return tuple(scalar[..., owners] if getattr(scalar, "ndim", 0) else scalar for scalar in part)
+
+        b_of_pairs, entries = Transform(b.E, of_pairs(b.r)), []
+        if group.kind is Rod:
+            weight = None if self._active is None else self._active[:, first]
+            phi, phidot, gamma, u = rod_row(self.constant(group.lengths), a, b, V, A, weight)
+            rows = [(phi, phidot, gamma)]
+            entries = [rod_entry(of_pairs(u), b_of_pairs, column)]
+        else:
+            rows = list(frame_rows(group.kind, group.rows, a, b, V, A).values())
+            a_of_pairs = Transform(of_pairs(a.E), a.r)
+            entries = list(frame_entries(group.rows, a_of_pairs, b_of_pairs, column).values())
+        for k, (values, (entry, size)) in enumerate(zip(rows, entries, strict=True)):
+            at = first + k
+            for target, value in zip((self.phi, self.phidot, self.gamma), values, strict=True):
+                target[:, at] = value
+            # Sums over the pairs of each row: squares stand where its entries will.
+            self._tree_jacobian[:, at[owners], dofs] = size * shares
+            self._size[:, at] = self._tree_jacobian[:, at].sum(axis=2)
+            self._tree_jacobian[:, at[owners], dofs] = entry
+
+    def _simple(self, first: int, held: Held) -> None:
+        """Rows of a coupling or a lock: numbers of the model, and few coordinates."""
+        given = {name: _Columns(self._given[name]) for name in ("q", "qd") if name in self._given}
+        terms = Terms(self._model, [held], cast(Any, given), cast(Any, None), self._moving)
+        for k, row in enumerate(terms.rows()):
+            self.phi[:, first + k], self.phidot[:, first + k] = row.phi, row.phidot
+            self._size[:, first + k] = row.size
+            # Entries are those of free velocities: they stand where the joint that others follow has its own.
+            for v in np.flatnonzero(row.J or ()):
+                self._tree_jacobian[:, first + k, self._at.leaders[v]] = row.J[v]  # type: ignore[index]
+
+    # What texts ask.
+
+    def at(self, q: Array) -> ConstraintState:
+        """The same in other configurations."""
+        return ConstraintState(self._model, {**self._given, "q": q}, self._run, self._placed)
+
+    def given(self, name: str) -> Any:
+        """An input (B, n), None where it is missing."""
+        array = self._given.get(name)
+        return array if array is None or array.ndim > 1 else array[:, None]
+
+    def masked(self, values: Array) -> Array:
+        """Values of rows (B, m), with zeros for constraints that are off."""
+        return values if self._active is None else self._active * values
+
+    def moved(self, step: Array) -> Array:
+        """q (+) step (B, nq)."""
+        start: Array = self._model.unit_coordinates(self._q)
+        found = np.zeros_like(start)
+        for kind, places, along in self._model.free_joints:
+            at, on = self._placed(places), self._placed(along)
+            q, v = (tuple(np.moveaxis(array[:, index], -1, 0)) for array, index in ((start, at), (step, on)))
+            for k, value in enumerate(kind.integrate(q, v)):
+                found[:, at[:, k]] = value
+        return found
+
+    def response(self) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and the accelerations of a robot at rest on which no force acts: zero."""
+        J = self._masked_jacobian()
+        if not self._model.has_mimic:
+            return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
+        H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
+        return self._by_matrix(H), np.zeros_like(J[:, 0])
+
+    def _by_matrix(self, H: Array) -> BatchResponse:
+        J = self._masked_jacobian()
+        return BatchResponse(J, np.swapaxes(dense.solve(H, np.swapaxes(J, 1, 2)), 1, 2))
+
+    def _at_rest(self, forces: Array) -> Array:
+        """H^-1 f (B, m, nv): accelerations of the robot at rest, whose base falls freely."""
+        batch, m, nv = forces.shape
+        given = {name: self._given[name] for name in ("q", "inertia", "armature") if name in self._given}
+        every = {name: np.broadcast_to(each[:, None], (batch, m, *each.shape[1:])) for name, each in given.items()}
+        rows = {name: each.reshape(batch * m, *each.shape[2:]) for name, each in every.items()}
+        falling = self.constant((0.0, 0.0, 0.0, *self._model.gravity))
+        rows |= {"tau": forces.reshape(batch * m, nv), "dV0": np.broadcast_to(falling, (batch * m, 6))}
+        rows["V0"] = np.zeros_like(rows["dV0"])
+        return self._run(with_inputs(aba(("q", "tau")), given), rows)["qdd"].reshape(forces.shape)
+
+    def response_of_forces(self) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and the accelerations without constraints (B, nv)."""
+        inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in self._given)
+        if not self._model.has_mimic:
+            return self.response()[0], self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
+        less = tuple(name for name in inputs if name != "tau")
+        found = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
+        free = dense.solve(found["H"], (self._given["tau"] - found["tau"])[:, :, None])[:, :, 0]
+        return self._by_matrix(found["H"]), free
+
+    def _masked_jacobian(self) -> Array:
+        return self.jacobian if self._active is None else self._active[:, :, None] * self.jacobian
+
+    def solver(self, responds: BatchResponse, proximal: tuple[float, int]) -> ProximalSolver:
+        """What gives forces. Rows that are off, or move nothing, have none."""
+        J, sizes = self._masked_jacobian(), self.constant(self._at.sizes)
+        return ProximalSolver(responds.A, moves((J * J).sum(axis=2), self._size, sizes, proximal), proximal)
+
+    def delassus(self, responds: BatchResponse) -> Array:
+        """A (B, m, m), with 1 on the diagonal of rows that are off."""
+        A = responds.A.copy()
+        if self._active is not None:
+            every = np.arange(A.shape[1], like=A)
+            A[:, every, every] = A[:, every, every] + (1.0 - self._active)
+        return A
+
+
+class _Columns:
+    """Coordinates (B,) of an array (B, n), one by one."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, k: int) -> Array:
+        column: Array = self._array[:, k]
+        return column
+
+
+def piece_by_piece(
+    model: Model, given: Mapping[str, Array], text: Callable[[Mapping[str, Array]], Mapping[str, Array]]
+) -> dict[str, Array]:
+    """Results (B, ...) of as many states at once as there is room for between."""
+    pairs = sum(len(group.owners) for group in _layout(model).groups)
+    at_once = max(1, _MOST_SCALARS // (_OF_A_PAIR * pairs + _OF_AN_ENTRY * model.n_rows * model.nv_tree + 1))
+    starts = range(0, max(1, len(given["q"])), at_once)
+    pieces = [text({name: array[k : k + at_once] for name, array in given.items()}) for k in starts]
+    if len(pieces) == 1:
+        return dict(pieces[0])
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}

@@ -1,0 +1,192 @@
+"""Configurations that meet constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from robodyn.core.constraints.kinds import Weld
+from robodyn.core.constraints.resolved import Held, held_by, row_sizes, row_units, velocities_of
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, finite_number, real_array, require_finite
+from robodyn.internals.errors import ArgumentError, AssemblyError
+from robodyn.internals.messages import brief
+from robodyn.internals.provided import provided
+
+if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
+    from robodyn.core.model import Model
+
+_MOST_STEPS = 200
+_LEAST_GAIN = 1e-3
+"""A step that leaves more than all but this of the error has stalled; this many of them and nothing is reached."""
+_STALLS = 20
+_HALF_TURN = 1e-6
+_ROUNDING = 1e-14
+"""The least error of a row beside its size that is asked for."""
+
+
+def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
+    """See `Model.assemble`."""
+    given = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
+    require_finite("q", given, 1)
+    least, moving = finite_number("tol", tol), _columns(model, free)
+    if least <= 0.0:
+        raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
+    found = model.normalized(given).copy()
+    for row in np.ndindex(found.shape[:-1]):
+        found[row] = assembled(model, held_by(model), _asking(model), model.integrate, found[row], moving, least, row)
+    return found
+
+
+def _columns(model: Model, free: Any) -> Array:
+    """Which degrees of freedom may move."""
+    if free is None:
+        return np.ones(model.nv, bool)
+    if not strict_types.is_a(free, list, tuple):
+        raise ArgumentError(f"free: got {brief(free)}; wanted a list of joints' names, or None for all")
+    found = np.zeros(model.nv, bool)
+    for name in strict_types.members(free):
+        found[velocities_of(model, model.joint_index(name))] = True
+    return found
+
+
+@lru_cache(maxsize=16)
+def _asking(model: Model) -> Dynamics:
+    found: Dynamics = provided("Dynamics")(model, threads=1, check=False)
+    return found
+
+
+class Asking(Protocol):
+    """What answers for some constraints at one state; a `Dynamics` does."""
+
+    def constraint_residual(self, q: Array, qd: Array) -> tuple[Array, Array]:
+        """(phi, phidot), (m,) each."""
+
+    def constraint_jacobian(self, q: Array) -> Array:
+        """J (m, nv)."""
+
+    def forward_kinematics(self, q: Array) -> Any:
+        """T (4, 4) of every link by its number."""
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of places too far away for any step, which the error is about
+def assembled(
+    model: Model,
+    held: Sequence[Held],
+    asking: Asking,
+    integrate: Callable[[Array, Array], Array],
+    q: Array,
+    moving: Array,
+    tol: float,
+    row: tuple[int, ...] = (),
+    steps: int = _MOST_STEPS,
+) -> Array:
+    """Levenberg and Marquardt's steps from q to where constraints are met, as `asking` answers for them, by the model's
+    `integrate`, or another one. Rows are divided by their sizes, so that units do not matter.
+
+    Raises:
+        AssemblyError: no way there.
+    """
+    sizes = row_sizes(model, held)
+    most = np.maximum(tol / np.maximum(sizes, 1.0), _ROUNDING)
+
+    def residual(q: Array) -> Array:
+        return _residual(model, held, asking, q) / sizes
+
+    phi, J = residual(q), None
+    damping, stalls = 1e-6, 0
+    for _ in range(steps):
+        if (np.abs(phi) <= most).all():
+            return q
+        if J is None:
+            J = np.where(moving, asking.constraint_jacobian(q), 0.0) / sizes[:, None]
+            A = J @ J.T
+        if not (np.isfinite(A).all() and np.isfinite(phi).all()):
+            break
+        step = J.T @ np.linalg.lstsq(A + damping * max(np.trace(A), 1e-30) * np.eye(len(A)), -phi, rcond=None)[0]
+        after = integrate(q, step)
+        left = residual(after)
+        if not np.linalg.norm(left) < np.linalg.norm(phi):
+            damping = min(10.0 * damping, 1e3)
+            stalls += 1
+        else:
+            stalls = stalls + 1 if np.linalg.norm(left) > (1.0 - _LEAST_GAIN) * np.linalg.norm(phi) else 0
+            damping = max(0.1 * damping, 1e-12)
+            q, phi, J = after, left, None
+        if stalls >= _STALLS:
+            break
+    if (np.abs(phi) <= most).all():
+        return q
+    raise _not_reached(model, held, phi, sizes, row)
+
+
+def _residual(model: Model, constraints: Sequence[Held], asking: Asking, q: Array) -> Array:
+    """phi, with the angle of welds instead of its sine, which vanishes at half a turn, too."""
+    phi, at = np.array(asking.constraint_residual(q, np.zeros(model.nv))[0]), 0
+    poses: Any = None
+    for held in constraints:
+        turns = [k for k, name in enumerate(held.rows) if name in ("rx", "ry", "rz")]
+        if held.kind is Weld and len(turns) > 1:
+            poses = asking.forward_kinematics(q) if poses is None else poses
+            one, other = (_attitude(poses, link, X.E) for link, X in ((held.to, held.X_to), (held.link, held.X)))
+            free = [k for k, name in enumerate(("rx", "ry", "rz")) if name not in held.rows]
+            R = one.T @ other
+            turn = _log(R, held) if not free else _tilt(R, free[0], held)
+            phi[[at + k for k in turns]] = np.delete(turn, free)
+        at += len(held.rows)
+    return phi
+
+
+def _attitude(poses: Any, link: int, E: Sequence[Any]) -> Array:
+    R = np.eye(3) if link < 0 else poses[link][:3, :3]
+    attitude: Array = R @ np.array(E, float).reshape(3, 3).T
+    return attitude
+
+
+def _log(R: Array, held: Held) -> Array:
+    """The rotation vector of a rotation."""
+    sine = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
+    size = float(np.linalg.norm(sine))
+    angle = float(np.arctan2(size, 0.5 * (np.trace(R) - 1.0)))
+    if angle > np.pi - _HALF_TURN:
+        raise _half_a_turn(held)
+    turned: Array = sine if size < 1e-9 else sine * (angle / size)
+    return turned
+
+
+def _tilt(R: Array, axis: int, held: Held) -> Array:
+    """The rotation vector that takes one axis where R has it, the shortest."""
+    before, after = np.eye(3)[axis], R[:, axis]
+    turn = np.cross(before, after)
+    size = float(np.linalg.norm(turn))
+    angle = float(np.arctan2(size, before @ after))
+    if angle > np.pi - _HALF_TURN:
+        raise _half_a_turn(held)
+    return turn if size < 1e-9 else turn * (angle / size)
+
+
+def _half_a_turn(held: Held) -> AssemblyError:
+    return AssemblyError(
+        f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
+    )
+
+
+def _not_reached(
+    model: Model, constraints: Sequence[Held], phi: Array, sizes: Array, row: tuple[int, ...]
+) -> AssemblyError:
+    """What to raise for errors that are left, divided by the sizes of rows."""
+    names = [f"{held.name}.{name}" for held in constraints for name in held.rows]
+    worst = int(np.abs(phi).argmax())
+    unit = row_units(model, constraints)[worst]
+    left = abs(phi[worst]) * sizes[worst]
+    where = f" in row {row[0] if len(row) == 1 else row}" if row else ""
+    return AssemblyError(
+        f"assemble: {names[worst]!r} is not reachable{where} from the given configuration: {left:.3g} "
+        f"{unit} are left; wanted a configuration that is nearer, other joints to move (`free`), or constraints that "
+        "can be met"
+    )

@@ -1,0 +1,261 @@
+"""Constraint forces and what they do, on scalars, for programs: H qdd + bias = tau + J' lambda with J qdd + r = 0.
+
+    H = L' D L      Y = L^-T J'      A = Y' D^-1 Y      z = L^-T (tau - bias)
+    (A + M) lambda_(k+1) = -(r + Y' D^-1 z) + M lambda_k      qdd = L^-1 D^-1 (z + Y lambda)
+
+with M = mu diag(A), a fixed number of times: where rows depend on each other, as those of every planar loop, lambda is
+the shortest, each row measured in units of 1/sqrt(A_kk), and accelerations are exact to rounding after three (proximal
+iterations, Carpentier, Budhiraja, Mansard, Proximal and Sparse Resolution of Constrained Dynamic Equations, 2021).
+Zeros of the structure are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.terms import Terms, moves, with_inputs
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, product
+from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
+from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
+from robodyn.algorithms.relative_motion import OfLink, between
+from robodyn.algorithms.tasks import Elimination
+from robodyn.core.constraints.kinds import Lock
+from robodyn.core.constraints.resolved import held_by, row_sizes, velocities_of
+from robodyn.core.model import Model
+
+Rows = Sequence[Sequence[Any]]
+_OF_A_BODY, _OF_AN_ENTRY = 250, 24
+_OF_AN_INERTIA, _OF_A_ROW, _OF_A_PATH = 380, 20, 110
+"""Operations for a body and an entry of the mass matrix; for an articulated inertia, for a row and a body, and for one
+on the row's paths. Read off programs of chains and trees of revolute joints."""
+_MOST_COUNTED = 1000
+"""Bodies of robots whose operations are counted, which takes matrices of as many rows."""
+
+
+@lru_cache(maxsize=16)
+def operations(model: Model) -> tuple[int, int]:
+    """About how many operations responses take in a program, by the mass matrix and by recursions; counted without a
+    trace. Joints that mimic others have no recursion."""
+    elimination, columns = Elimination(model), []
+    for held in held_by(model):
+        moved = np.zeros(model.nv, bool)
+        if held.framed:
+            moved |= between(model, held.link, held.to)
+        elif held.kind is Lock:
+            moved[velocities_of(model, held.joint)] = True
+        else:
+            moved[model.v_source[[v for v, _, _ in held.joints]]] = True
+        columns += [moved] * len(held.rows)
+    reached = elimination.reached(np.array(columns).T).astype(float)
+    overlaps = np.tril(reached.T @ reached)
+    filled, forces = overlaps > 0, 0
+    for k in range(len(filled)):
+        below = k + 1 + np.flatnonzero(filled[k + 1 :, k])
+        filled[np.ix_(below, below)] = True
+        forces += len(below) ** 2
+    both, entries = forces + int(2 * overlaps.sum()), sum(map(len, elimination.lower))
+    matrix = both + elimination.operations(0) + _OF_AN_ENTRY * entries + _OF_A_BODY * model.n_bodies
+    row = _OF_A_ROW * model.n_bodies * len(columns) + _OF_A_PATH * int(reached.sum())
+    return matrix, matrix + 1 if model.has_mimic else both + _OF_AN_INERTIA * model.n_bodies + row
+
+
+def least_operations(model: Model) -> int:
+    """About how many operations a program that asks for responses has; of huge robots, more than any program may."""
+    return min(operations(model)) if model.n_bodies <= _MOST_COUNTED else _OF_AN_INERTIA * model.n_bodies
+
+
+class Factors(TreeFactors):
+    """Those of a mass matrix, with products in its inverse."""
+
+    def product(self, a: Mapping[int, Any], b: Sequence[Any] | Mapping[int, Any]) -> Any:
+        """a' D^-1 b, of entries by their places; those that a has not are zero."""
+        total: Any = 0.0
+        for k, x in a.items():
+            y = b.get(k, 0.0) if isinstance(b, Mapping) else b[k]
+            if not is_zero(y):
+                total = total + x * self.inverse[k] * y
+        return total
+
+
+class ProximalSolver:
+    """Solves A lambda = b by proximal iterations, each row measured by its own A_kk; A = J H^-1 J'.
+
+    A factorisation L D L' of A + mu diag(A) has the roundings of one of rows that are scaled to A_kk = 1: whatever
+    the units of rows are, none of them vanishes beside another.
+
+    Args:
+        A: (m, m) scalars, of which the lower triangle is read.
+        moving: 1 for rows that move with some joint, 0 for others, whose force is zero.
+        proximal: mu, and how many iterations.
+    """
+
+    def __init__(self, A: Rows, moving: Sequence[Any], proximal: tuple[float, int]) -> None:
+        size, self._iterations = proximal
+        self._moving, self._mu = moving, [size * row[k] for k, row in enumerate(A)]
+        lower = [list(row[: k + 1]) for k, row in enumerate(A)]
+        for k, weight in enumerate(moving):
+            lower[k][k] = lower[k][k] + self._mu[k] + (1.0 - weight)
+        self._factors = Definite(lower)
+
+    def forces(self, rhs: Any) -> Any:
+        """lambda (m,) with A lambda = rhs."""
+        rhs = self._of_moving(rhs)
+        found = self._factors.solved(rhs)
+        for _ in range(self._iterations - 1):
+            found = self._factors.solved([b + mu * x for b, mu, x in zip(rhs, self._mu, found, strict=True)])
+        return scalars(self._of_moving(found))
+
+    def _of_moving(self, values: Sequence[Any]) -> list[Any]:
+        return [weight * value for weight, value in zip(self._moving, values, strict=True)]
+
+
+class MatrixResponse:
+    """H^-1 J' and A = J H^-1 J' by the factors of the mass matrix.
+
+    `A`: its lower triangle.
+    """
+
+    def __init__(self, model: Model, H: Rows, J: Rows) -> None:
+        self._factors = factors = Factors(H)
+        up = map(factors.up, J)
+        self._Y = Y = [{k: y for k, y in enumerate(row) if not is_zero(y)} for row in up]
+        self.A = [[factors.product(Y[i], Y[j]) for j in range(i + 1)] for i in range(len(Y))]
+
+    def free(self, force: Sequence[Any]) -> list[Any]:
+        """z = L^-T f of a generalised force, for `rates` and `accelerations`."""
+        return self._factors.up(force)
+
+    def rates(self, z: Sequence[Any]) -> Any:
+        """J H^-1 f (m,)."""
+        return scalars([self._factors.product(row, z) for row in self._Y])
+
+    def accelerations(self, z: Sequence[Any], forces: Sequence[Any]) -> Any:
+        """H^-1 (f + J' lambda) (nv,)."""
+        total = list(z)
+        for row, strength in zip(self._Y, forces, strict=True):
+            for k, y in row.items():
+                total[k] = total[k] + y * strength
+        return scalars(self._factors.down(total))
+
+
+class RecursiveResponse:
+    """The same by a recursion for each row: of long chains, whose mass matrix has many entries.
+
+    Args:
+        solve: gives H^-1 f.
+        J: rows.
+    """
+
+    def __init__(self, solve: Callable[[Sequence[Any]], Sequence[Any]], J: Rows) -> None:
+        self._J, self._responses = J, [solve(row) for row in J]
+        self.A = [[product(J[i], self._responses[j]) for j in range(i + 1)] for i in range(len(J))]
+
+    def rates(self, accelerations: Sequence[Any]) -> Any:
+        """J qdd (m,) of accelerations without constraints."""
+        return scalars([product(row, accelerations) for row in self._J])
+
+    def accelerations(self, free: Sequence[Any], forces: Sequence[Any]) -> Any:
+        """(nv,): those without constraints, and H^-1 J' lambda."""
+        total = list(free)
+        for row, strength in zip(self._responses, forces, strict=True):
+            total = [t + x * strength for t, x in zip(total, row, strict=True)]
+        return scalars(total)
+
+
+class ConstraintState:
+    """Constraints of a robot in one state, on scalars. Vectors are arrays of scalars."""
+
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
+        self._model, self._given, self._at = model, given, at
+        terms = Terms(model, held_by(model), given, at, moving, nearby=True)
+        self._rows, self._active = terms.rows(), terms.active
+        self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
+        self.gamma = scalars([row.gamma for row in self._rows])
+
+    def at(self, q: Any) -> ConstraintState:
+        """The same in another configuration."""
+        return ConstraintState(self._model, {**self._given, "q": list(q)}, partial(self._at, q=list(q)))
+
+    def given(self, name: str) -> Any:
+        """An input, None where it is missing."""
+        return scalars(self._given[name]) if name in self._given else None
+
+    @property
+    def jacobian(self) -> Any:
+        """(m nv,), row by row."""
+        return scalars([value for row in self._rows for value in row.J or []])
+
+    def constant(self, values: Sequence[float]) -> Any:
+        """Numbers that are the same in all states."""
+        return scalars(values)
+
+    def masked(self, values: Any) -> Any:
+        """Values of rows (m,), with zeros for constraints that are off."""
+        return values if self._active is None else scalars(self._active) * values
+
+    def moved(self, step: Any) -> Any:
+        """q (+) step."""
+        q = unit(self._model, self._given["q"])
+        return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
+
+    def response(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
+        """H^-1 J' and A, and the accelerations of a robot at rest on which no force acts: zero."""
+        nothing = [0.0] * self._model.nv
+        if self._by_recursion:
+            return RecursiveResponse(self._at_rest, self._masked_jacobian()), nothing
+        return self._response(self._at(with_inputs(CRBA, self._given))["H"]), nothing
+
+    def response_of_forces(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
+        """H^-1 J' and A, and the accelerations without constraints, as `rates` and `accelerations` take them."""
+        inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
+        if self._by_recursion:
+            free = self._at(with_inputs(aba((*inputs[:2], "tau", *inputs[2:])), self._given))["qdd"]
+            return RecursiveResponse(self._at_rest, self._masked_jacobian()), free
+        found = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
+        responds = self._response(found["H"])
+        return responds, responds.free([t - b for t, b in zip(self._given["tau"], found["tau"], strict=True)])
+
+    @property
+    def _by_recursion(self) -> bool:
+        matrix, recursion = operations(self._model)
+        return recursion < matrix
+
+    def _at_rest(self, force: Sequence[Any]) -> Sequence[Any]:
+        """H^-1 f: accelerations of the robot at rest, whose base falls freely."""
+        falling = (0.0, 0.0, 0.0, *self._model.gravity.tolist())
+        algorithm = with_inputs(aba(("q", "tau")), self._given)
+        return self._at(algorithm, tau=force, V0=(0.0,) * 6, dV0=falling)["qdd"]
+
+    def _response(self, H: Sequence[Any]) -> MatrixResponse:
+        n = self._model.nv
+        return MatrixResponse(self._model, [list(H[n * r : n * r + n]) for r in range(n)], self._masked_jacobian())
+
+    def _masked_jacobian(self) -> list[list[Any]]:
+        rows = [row.J or [] for row in self._rows]
+        if self._active is None:
+            return rows
+        return [
+            [value if is_zero(value) else weight * value for value in row]
+            for row, weight in zip(rows, self._active, strict=True)
+        ]
+
+    def solver(self, responds: MatrixResponse | RecursiveResponse, proximal: tuple[float, int]) -> ProximalSolver:
+        """What gives forces. Rows that are off, or move nothing, have none."""
+        sizes = row_sizes(self._model, held_by(self._model)).tolist()
+        rows = zip(self._masked_jacobian(), self._rows, sizes, strict=True)
+        moving = [moves(product(J, J), row.size, size, proximal) for J, row, size in rows]
+        return ProximalSolver(responds.A, moving, proximal)
+
+    def delassus(self, responds: MatrixResponse | RecursiveResponse) -> Any:
+        """A (m m,), with 1 on the diagonal of rows that are off."""
+        A = [list(row) for row in responds.A]
+        for k, weight in enumerate(self._active or ()):
+            A[k][k] = A[k][k] + (1.0 - weight)
+        every = range(len(A))
+        return scalars([A[max(i, j)][min(i, j)] for i in every for j in every])

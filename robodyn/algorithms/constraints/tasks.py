@@ -1,0 +1,176 @@
+"""Queries about constraints as tasks of engines, written once: on scalars, of which programs are made, and on arrays of
+states, for robots that are too large for one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from robodyn.algorithms.constraints import arrays, scalars
+from robodyn.algorithms.relative_motion import Scalars
+from robodyn.algorithms.tasks import Direct, Placed, RunAlgorithm, Sized
+from robodyn.core.constraints.resolved import held_by
+from robodyn.core.model import Model
+from robodyn.internals.arguments import Array
+
+Proximal: TypeAlias = tuple[float, int]
+
+
+class _Solver(Protocol):
+    def forces(self, rhs: Any) -> Any:
+        """lambda with A lambda = rhs."""
+
+
+class _Response(Protocol):
+    def rates(self, free: Any) -> Any:
+        """J qdd of accelerations without constraints."""
+
+    def accelerations(self, free: Any, forces: Any) -> Any:
+        """Those, and H^-1 J' lambda."""
+
+
+class _State(Protocol):
+    """Constraints of a robot in one state or many. Vectors are arrays of scalars (n,), or arrays (B, n)."""
+
+    phi: Any
+    phidot: Any
+    gamma: Any
+
+    @property
+    def jacobian(self) -> Any:
+        """J."""
+
+    def at(self, q: Any) -> _State:
+        """The same in another configuration."""
+
+    def given(self, name: str) -> Any:
+        """An input, None where it is missing."""
+
+    def constant(self, values: Sequence[float]) -> Any:
+        """Numbers that are the same in all states."""
+
+    def masked(self, values: Any) -> Any:
+        """Values of rows, with zeros for constraints that are off."""
+
+    def moved(self, step: Any) -> Any:
+        """q (+) step."""
+
+    def response(self) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations of a robot at rest on which no force acts."""
+
+    def response_of_forces(self) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations without constraints."""
+
+    def solver(self, responds: Any, proximal: Proximal) -> _Solver:
+        """What gives forces."""
+
+    def delassus(self, responds: Any) -> Any:
+        """A, with 1 on the diagonal of rows that are off."""
+
+
+def _drift(state: _State, model: Model) -> Any:
+    """r = gamma + k_v phidot + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`)."""
+    gains = [each.gains for each in held_by(model) for _ in each.rows]
+    r = state.gamma
+    for k, error in enumerate((state.phidot, state.phi)):
+        if any(each[k] for each in gains):
+            r = r + state.constant([each[k] for each in gains]) * error
+    return state.masked(r)
+
+
+def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
+    responds, free = state.response_of_forces()
+    forces = state.solver(responds, proximal).forces(-(_drift(state, model) + responds.rates(free)))
+    return {"qdd": responds.accelerations(free, forces), "lam": forces}
+
+
+def _residual(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    return {"phi": state.phi, "phidot": state.phidot}
+
+
+def _jacobian(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    return {"J": state.jacobian}
+
+
+def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """A = J H^-1 J', v_free = r + J H^-1 (tau - bias)."""
+    responds, free = state.response_of_forces()
+    return {"A": state.delassus(responds), "v_free": _drift(state, model) + responds.rates(free)}
+
+
+def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
+    responds, nothing = state.response()
+    impulse = state.solver(responds, proximal).forces(-state.masked(state.phidot))
+    restitution = state.given("restitution")
+    if restitution is not None:
+        impulse = (1.0 + restitution) * impulse
+    return {"qd_after": state.given("qd") + responds.accelerations(nothing, impulse), "impulse": impulse}
+
+
+def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """q (+) -H^-1 J' A^-1 phi, and there an impact."""
+    responds, nothing = state.response()
+    pushes = state.solver(responds, proximal).forces(-state.masked(state.phi))
+    q = state.moved(responds.accelerations(nothing, pushes))
+    return {"q_held": q, "qd_held": _impact(state.at(q), model, proximal)["qd_after"]}
+
+
+class _Query(NamedTuple):
+    """`moving`: whether rates and gamma are asked for; `responds`: whether the mass matrix has a part in it; `solves`:
+    whether the proximal term has."""
+
+    text: Callable[[_State, Model, Proximal], dict[str, Any]]
+    outputs: dict[str, tuple[int | str, ...]]
+    moving: bool = True
+    responds: bool = True
+    solves: bool = True
+
+
+_ROWS = ("n_rows",)
+_QUERIES = {
+    "constrained_forward_dynamics": _Query(_forward, {"qdd": ("nv",), "lam": _ROWS}),
+    "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, responds=False, solves=False),
+    "constraint_jacobian": _Query(_jacobian, {"J": ("n_rows", "nv")}, moving=False, responds=False, solves=False),
+    "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
+    "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
+    "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),
+}
+_SIZES: dict[str, Sized] = {
+    "q": Sized(("nq",)),
+    **dict.fromkeys(("qd", "tau", "armature"), Sized(("nv",))),
+    "f_ext": Sized(("n_bodies", 6)),
+    "inertia": Sized(("n_bodies", 10)),
+    "targets": Sized(("n_constraints", 12)),
+    "active": Sized(("n_constraints",)),
+    "restitution": Sized(()),
+}
+
+
+@cache
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> Direct:
+    """A query about a model's constraints, of the inputs that are given."""
+    query = _QUERIES[name]
+
+    def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
+        found = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
+        return {key: list(values) for key, values in found.items()}
+
+    def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
+        def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
+            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal)
+
+        return arrays.piece_by_piece(model, given, piece)
+
+    inputs = tuple(each for each in _SIZES if each in inputs)
+    return Direct(
+        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
+        {each: _SIZES[each] for each in inputs},
+        {key: Sized(axes) for key, axes in query.outputs.items()},
+        text,
+        lambda others: constraint_task(name, others, proximal),
+        on_arrays,
+        scalars.least_operations if query.responds else None,
+    )

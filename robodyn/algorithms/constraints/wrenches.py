@@ -1,0 +1,76 @@
+"""Constraint forces as wrenches on bodies.
+
+With E the turn from world axes to those of frame a, and forces f and moments m of rows along these axes, b is pushed by
+
+    E' f at p_b,  E' m        that is, about the world's origin:        moment E' m + p_b x E' f,  force E' f
+
+and what holds it, at the same point in space, by the opposite: so virtual work is lambda' J qd, off the constraint too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.algorithms.constraints.terms import APART, Terms
+from robodyn.core.constraints.kinds import Rod
+from robodyn.core.constraints.resolved import Held, held_by
+from robodyn.core.model import Model
+from robodyn.core.spatial import Transform, Vec3, add, cross, dot, rotate_back, scale, sub
+from robodyn.core.sweeps import Algorithm
+from robodyn.internals.arguments import Array
+
+
+def holds_links(model: Model) -> bool:
+    """Whether some constraint is between frames, so that its forces are wrenches on bodies."""
+    return any(held.framed for held in held_by(model))
+
+
+def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: Array) -> None:
+    """Add the wrenches of constraints between frames to `out` (B, n_bodies, 6).
+
+    Args:
+        model: the robot.
+        inputs: "lam" (B, n_rows), and maybe "targets" (B, n_constraints, 12).
+        poses: (B, n_links, 4, 4) of all links.
+        out: moments about the world's origin, then forces, in world axes.
+    """
+
+    def at(algorithm: Algorithm, link: int | None = None, point: Any = None, **others: Any) -> Mapping[str, Any]:
+        return {"T": [poses[:, link, i, j] for i in range(4) for j in range(4)]}
+
+    given = {}
+    if "targets" in inputs:
+        given["targets"] = [inputs["targets"][:, k, j] for k in range(model.n_constraints) for j in range(12)]
+    terms = Terms(model, held_by(model), given, at, moving=False, columns=False)
+    row = 0
+    for held in held_by(model):
+        strengths = [inputs["lam"][:, row + k] for k in range(len(held.rows))]
+        row += len(held.rows)
+        if not held.framed:
+            continue
+        moment, force = _on_b(held, *terms.frames(held), strengths)
+        for link, sign in ((held.link, 1.0), (held.to, -1.0)):
+            body = int(model.link_body[link]) if link >= 0 else -1
+            if body >= 0:
+                for k, scalar in enumerate((*moment, *force)):
+                    out[:, body, k] += sign * scalar
+
+
+def _on_b(held: Held, a: Transform, b: Transform, strengths: Sequence[Any]) -> tuple[Vec3, Vec3]:
+    """The moment about the world's origin, and the force, on what carries frame b."""
+    moment: Any = (0.0, 0.0, 0.0)
+    if held.kind is Rod:
+        d = sub(b.r, a.r)
+        distance, (pull,) = np.sqrt(dot(d, d)), strengths
+        apart = distance > APART * held.length
+        # What has no direction pulls nowhere, and is NaN where it pulls.
+        force = scale(np.where(apart, pull / np.where(apart, distance, 1.0), np.where(pull == 0.0, 0.0, np.nan)), d)
+    else:
+        along = dict(zip(held.rows, strengths, strict=True))
+        moment, force = (
+            rotate_back(a.E, tuple(along.get(name, 0.0) for name in names)) for names in (("rx", "ry", "rz"), "xyz")
+        )
+    return add(moment, cross(b.r, force)), force

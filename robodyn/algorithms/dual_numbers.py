@@ -1,0 +1,250 @@
+"""Jets: the derivative of a step, by the step's own text.
+
+An integrator adds and scales velocities, and asks a system for accelerations and for where velocities lead. A jet is
+such a vector together with its derivative, and a system on jets answers with both, so that an integrator on jets gives
+the state after the step and its derivative by the state before and by tau (Griewank and Walther, Evaluating
+Derivatives, 2008, section 13.2). The derivative of accelerations is analytical (Plancher et al., Accelerating Robot
+Dynamics Gradients on a CPU, GPU, and FPGA, algorithm 3), and that of moving on the manifold (`tangent`), too.
+Derivatives by configurations, and of configurations, are on tangent spaces.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from robodyn.core.integrators import Driven, Step
+from robodyn.core.joints import JointKind
+from robodyn.core.tangent import apart_by, bracket_matrix, moved_by
+from robodyn.internals.records import dataclass
+
+_TINY = 1e-37
+"""A number of either precision: a size of zero has no slope."""
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """A diagonal matrix: its numbers (..., nv), or one for all; `one` (nv, nv) is the identity."""
+
+    values: Any
+    one: Any
+
+    def full(self) -> Any:
+        """It as a matrix (..., nv, nv)."""
+        values = self.values
+        return self.one * (values if isinstance(values, float) else values[..., None, :])
+
+
+Slope: TypeAlias = Any
+"""A matrix (..., n, nv), or a `Diagonal`."""
+Slopes: TypeAlias = Mapping[str, Slope]
+"""Derivatives by the names of what they are by; those that are not there are zero."""
+
+
+class Jet:
+    """A vector over degrees of freedom (..., n), and its derivative."""
+
+    __array_ufunc__ = None  # an array on the left leaves the operation to the jet
+
+    def __init__(self, value: Any, by: Slopes) -> None:
+        self.value, self.by = value, by
+
+    def __add__(self, other: Any) -> Jet:
+        if isinstance(other, Jet):
+            return Jet(self.value + other.value, _sums(self.by, other.by))
+        return Jet(self.value + other, self.by)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Jet:
+        return Jet(-self.value, _scaled(self.by, -1.0))
+
+    def __sub__(self, other: Any) -> Jet:
+        return self.__add__(-other)
+
+    def __rsub__(self, other: Any) -> Jet:
+        return (-self).__add__(other)
+
+    def __mul__(self, other: Any) -> Jet:
+        if isinstance(other, Jet):
+            by = _sums(_scaled(self.by, other.value), _scaled(other.by, self.value))
+            return Jet(self.value * other.value, by)
+        return Jet(self.value * other, _scaled(self.by, other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Jet:
+        if not isinstance(other, Jet):
+            return self.__mul__(1.0 / other)
+        inverse = 1.0 / other.value
+        value = self.value * inverse
+        return Jet(value, _sums(_scaled(self.by, inverse), _scaled(other.by, -value * inverse)))
+
+    def __rtruediv__(self, other: Any) -> Jet:
+        inverse = 1.0 / self.value
+        value = other * inverse
+        return Jet(value, _scaled(self.by, -value * inverse))
+
+    def __abs__(self) -> Jet:
+        size = abs(self.value)
+        return Jet(size, _scaled(self.by, self.value / (size + _TINY)))
+
+    def __getitem__(self, at: tuple[Any, Any]) -> Jet:
+        """Some of its entries: jet[..., on]."""
+        return Jet(self.value[at], {name: full(slope)[..., at[1], :] for name, slope in self.by.items()})
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration (..., nq), and its derivative on the tangent space; `v_of` (nq,): the degree of freedom that a
+    coordinate is, where it is one."""
+
+    value: Any
+    by: Slopes
+    v_of: Any
+
+    def __getitem__(self, at: tuple[Any, Any]) -> Jet:
+        """Coordinates that are degrees of freedom: point[..., at]."""
+        rows = self.v_of[at[1]]
+        return Jet(self.value[at], {name: full(slope)[..., rows, :] for name, slope in self.by.items()})
+
+
+class Differentiable(Driven):
+    """A driven system that knows more of what it is asked.
+
+    `identity` (..., nv, nv): the identity matrix, an array like those of slopes; `v_of` (nq,): as of `Point`.
+    """
+
+    identity: Any
+    v_of: Any
+
+    @abstractmethod
+    def gradient(self, q: Any, qd: Any, tau: Any, armature: Any) -> tuple[Any, Slopes]:
+        """qdd, and its derivatives by "q", "qd" and "tau"; arguments as of `Driven.solved`."""
+
+    @abstractmethod
+    def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Any) -> list[tuple[Any, Any]]:
+        """Degrees of freedom (n, k) or (k,), and operation(kind, their numbers in v, library), of all joints with
+        several."""
+
+
+class Jets(Driven):
+    """The same system on jets."""
+
+    def __init__(self, plain: Differentiable) -> None:
+        self._plain, self._one = plain, Diagonal(1.0, plain.identity)
+        tau = Jet(plain._given["tau"], {"tau": self._one})
+        super().__init__({**plain._given, "tau": tau}, plain._limits, plain._moves)
+
+    def flat(self, function: Callable[[Any], Any], values: Any) -> Any:
+        """Numbers that have no derivative."""
+        return self._plain.flat(function, values.value if isinstance(values, Jet) else values)
+
+    def start(self, q: Any, qd: Any) -> tuple[Point, Jet]:
+        """The state that derivatives are by."""
+        return Point(q, {"q": self._one}, self._plain.v_of), Jet(qd, {"qd": self._one})
+
+    def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Jet:
+        """qdd: H dqdd is dtau, less the change of ID, less that of the armature times qdd."""
+        given = armature.value if isinstance(armature, Jet) else armature
+        qdd, by = self._plain.gradient(q.value, qd.value, tau.value, given)
+        force = tau.by
+        if isinstance(armature, Jet):
+            force = _sums(force, _scaled(armature.by, -qdd))
+        changes = (("tau", force), ("q", q.by), ("qd", qd.by))
+        return Jet(qdd, _sums(*(_turned(by[name], slopes) for name, slopes in changes)))
+
+    def moved(self, q: Any, u: Any) -> Point:
+        """q (+) u."""
+        blocks = self._plain.blocks(moved_by, u.value)
+        by = _sums(*(_rows_turned([(at, pair[k]) for at, pair in blocks], x.by) for k, x in enumerate((q, u))))
+        return Point(self._plain.moved(q.value, u.value), by, q.v_of)
+
+    def apart(self, q: Any, other: Any) -> Jet:
+        """other (-) q."""
+        step = self._plain.apart(q.value, other)
+        # A block by q is minus the one that turns the rows of a difference.
+        blocks = [(at, -by_q) for at, (by_q, _) in self._plain.blocks(apart_by, step)]
+        return Jet(step, _scaled(_rows_turned(blocks, q.by), -1.0))
+
+    def bracket(self, a: Any, b: Any) -> Jet:
+        """The Lie bracket: [a, db] - [b, da]."""
+        of_a, of_b = (self._plain.blocks(bracket_matrix, each.value) for each in (a, b))
+        value = self._plain.bracket(a.value, b.value)
+        if not of_a:
+            return Jet(value, {})
+        nothing = 0.0 * self._plain.identity
+        return Jet(value, _sums(_rows_turned(of_a, b.by, nothing), _scaled(_rows_turned(of_b, a.by, nothing), -1.0)))
+
+    def spread(self, values: Any, on: Any) -> Any:
+        """Numbers of some degrees of freedom, zeros for the others."""
+        if not isinstance(values, Jet):
+            return self._plain.spread(values, on)
+        by = {}
+        for name, slope in values.by.items():
+            by[name] = 0.0 * self._plain.identity
+            by[name][..., on, :] = slope
+        return Jet(self._plain.spread(values.value, on), by)
+
+
+def _sums(*slopes: Slopes) -> Slopes:
+    """Derivatives of a sum."""
+    found: dict[str, Slope] = {}
+    for each in slopes:
+        for name, slope in each.items():
+            found[name] = _sum(found[name], slope) if name in found else slope
+    return found
+
+
+def _sum(a: Slope, b: Slope) -> Slope:
+    if isinstance(a, Diagonal) and isinstance(b, Diagonal):
+        return Diagonal(a.values + b.values, a.one)
+    return full(a) + full(b)
+
+
+def _scaled(slopes: Slopes, factor: Any) -> Slopes:
+    """Derivatives of a vector times numbers that do not change: one for all rows, or (..., n)."""
+    column = factor if isinstance(factor, float) else factor[..., None]
+    return {
+        name: Diagonal(slope.values * factor, slope.one) if isinstance(slope, Diagonal) else slope * column
+        for name, slope in slopes.items()
+    }
+
+
+def _turned(matrix: Any, slopes: Slopes) -> Slopes:
+    """Derivatives of a matrix times a vector."""
+    return {name: _product(matrix, slope) for name, slope in slopes.items()}
+
+
+def _product(matrix: Any, slope: Slope) -> Any:
+    if not isinstance(slope, Diagonal):
+        return matrix @ slope
+    values = slope.values
+    return matrix * (values if isinstance(values, float) else values[..., None, :])
+
+
+def _rows_turned(blocks: list[tuple[Any, Any]], slopes: Slopes, others: Any = None) -> Slopes:
+    """Matrices of joints times the rows of derivatives; the other rows as they are, or `others`."""
+    if not blocks:
+        return slopes
+    found = {}
+    for name, slope in slopes.items():
+        matrix = full(slope)
+        found[name] = (matrix if others is None else others).copy()
+        for at, block in blocks:
+            found[name][..., at, :] = block @ matrix[..., at, :]
+    return found
+
+
+def full(slope: Slope) -> Any:
+    """A matrix, be it diagonal or not."""
+    return slope.full() if isinstance(slope, Diagonal) else slope
+
+
+def step_gradient(integrator: Step, system: Differentiable, q: Any, qd: Any, dt: Any) -> dict[tuple[str, str], Any]:
+    """Derivatives (..., nv, nv) of the state after a step: of "q" and "qd", by "q", "qd" and "tau", zero where there is
+    none."""
+    jets = Jets(system)
+    after = zip(("q", "qd"), integrator(jets, *jets.start(q, qd), dt), strict=True)
+    return {(name, by): full(slope) for name, state in after for by, slope in state.by.items()}

@@ -1,0 +1,1 @@
+"""What users call: `Dynamics`, its queries, rollouts and simulation, rules of derivatives."""

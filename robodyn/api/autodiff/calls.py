@@ -1,0 +1,145 @@
+"""Computations of robodyn as functions of arrays, for libraries that make the results' memory themselves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from robodyn.algorithms.tasks import Task, against, along
+from robodyn.api.dynamics import Dynamics
+from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.engines.query_table import BASE, Asked, Question
+from robodyn.internals.arguments import require_finite
+
+
+class Call(ABC):
+    """A computation on arrays in order: what engines run for it, and of which shapes.
+
+    `inputs`, `outputs`: shapes for one state by name, of the arguments and of the results, in order.
+
+    Args:
+        dyn: whose it is.
+        name: for messages.
+        task: what engines run.
+        base: which of V0 and dV0 are given; they come behind the other arguments.
+        link: index of the link that it is about, where it is about one.
+    """
+
+    does_without_program: ClassVar[bool] = False
+    """Whether it is answered, too, where there is no program of what engines run."""
+
+    def __init__(
+        self, dyn: Dynamics, name: str, task: Task, base: tuple[str, ...] = (), link: int | None = None
+    ) -> None:
+        self.dyn, self.name, self.task, self.base, self.link = dyn, name, task, base, link
+        self.inputs = input_shapes(dyn.model, self.task, base)
+        self.outputs = {name: output_shape(dyn.model, output) for name, output in self.task.outputs.items()}
+        self._derived: dict[Task, TaskCall] = {}
+
+    def leading(self, arrays: Sequence[Any]) -> tuple[int, ...]:
+        """The common leading axes of arguments."""
+        owns = self.inputs.values()
+        shapes = [tuple(array.shape[: len(array.shape) - len(own)]) for array, own in zip(arrays, owns, strict=True)]
+        return np.broadcast_shapes(*shapes)
+
+    @abstractmethod
+    def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Results, in the arrays `out` if they are given."""
+
+    def along(self, wrt: tuple[str, ...]) -> TaskCall:
+        """The rates of its results where some of its inputs change."""
+        return self._derivative(along(self.task, wrt), "rates")
+
+    def against(self, wrt: tuple[str, ...]) -> TaskCall:
+        """The gradient of weights times its results, by some of its inputs."""
+        return self._derivative(against(self.task, wrt), "gradient")
+
+    def _derivative(self, task: Task, how: str) -> TaskCall:
+        """The same object whenever it is asked for: libraries know computations by identity."""
+        if task not in self._derived:
+            self._derived[task] = TaskCall(self.dyn, f"{how} of {self.name}", task, self.base, self.link)
+        return self._derived[task]
+
+
+class QuestionCall(Call):
+    """A query, asked of its method.
+
+    Args:
+        dyn: whose query it is.
+        question: which.
+        given: names of its arguments in order; where one without which there is no plain call, a vector, is left out,
+            it stands for every unit vector.
+        link: index of the link, where it is about one.
+        choices: `frame`, `classical`, `damping` and `places`, as of `robodyn.engines.query_table.Asked`.
+    """
+
+    def __init__(
+        self, dyn: Dynamics, question: Question, given: tuple[str, ...], link: int | None = None, **choices: Any
+    ) -> None:
+        names = tuple(name for name in given if name not in BASE)
+        base = tuple(name for name in given if name in BASE)
+        task = question.made(Asked(dyn.model, names, **choices))
+        super().__init__(dyn, question.name, task, base, link)
+        self.question, self.choices = question, choices
+
+    def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Results of the query."""
+        where = {} if out is None else {"out": out if len(out) > 1 else out[0]}
+        by_place, by_name = self.question.arguments(dict(zip(self.inputs, arrays, strict=True)), self.link)
+        chosen = {name: value for name, value in self.choices.items() if name != "places"}
+        if (places := self.choices.get("places")) is not None:
+            chosen.update(places.arguments)
+        found = getattr(self.dyn, self.name)(*by_place, **by_name, **chosen, **where)
+        return found if isinstance(found, tuple) else (found,)
+
+
+class TaskCall(Call):
+    """What an engine runs, as it is.
+
+    Args:
+        dyn, name, task, base, link: as of `Call`.
+        checks: whether values are looked at where `dyn` does that; those of derivatives are not.
+    """
+
+    def __init__(
+        self,
+        dyn: Dynamics,
+        name: str,
+        task: Task,
+        base: tuple[str, ...] = (),
+        link: int | None = None,
+        *,
+        checks: bool = False,
+    ) -> None:
+        super().__init__(dyn, name, task, base, link)
+        self._checks = checks and dyn.check is not False
+
+    def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
+        """Results of the task."""
+        given = dict(zip(self.inputs, arrays, strict=True))
+        engine, library = self.dyn._engine_for(given)
+        leading = self.leading(arrays)
+        checked = self._checks and (self.dyn.check or (leading == () and not library.on_device))
+        if checked:
+            for name, array in given.items():
+                require_finite(name, array, len(self.inputs[name]))
+        batch, xp = prod(leading), library.xp
+        inputs = {
+            name: xp.broadcast_to(array, (*leading, *own)).reshape(batch, *own)
+            for (name, own), array in zip(self.inputs.items(), arrays, strict=True)
+        }
+        outputs = {name: xp.empty((batch, *own), self.dyn.dtype) for name, own in self.outputs.items()}
+        engine.run(self.task, inputs, outputs, link=self.link)
+        shaped = [array.reshape(*leading, *self.outputs[name]) for name, array in outputs.items()]
+        if checked:
+            for name, array in zip(self.outputs, shaped, strict=True):
+                require_finite(f"result {name}", array, len(self.outputs[name]))
+        if out is None:
+            return tuple(shaped)
+        for target, array in zip(out, shaped, strict=True):
+            target[...] = array
+        return out

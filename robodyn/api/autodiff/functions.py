@@ -1,0 +1,377 @@
+"""Queries that a library differentiates: what its user calls, apart from how arrays of the library are read."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import Signature, signature
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from robodyn.api.autodiff.calls import Call, QuestionCall, TaskCall
+from robodyn.api.autodiff.coordinates import Coordinates
+from robodyn.api.autodiff.dynamics_rules import (
+    QD,
+    QDD,
+    ForwardDynamics,
+    InverseDynamics,
+    MassMatrix,
+    MassMatrixInverse,
+    PotentialEnergy,
+    Q,
+    Solve,
+    Torques,
+)
+from robodyn.api.autodiff.poses import BodyPoses, OfPoses, with_links_for_bodies
+from robodyn.api.autodiff.rules import Library
+from robodyn.api.autodiff.steps import Stepping
+from robodyn.api.autodiff.traced_rules import Answers
+from robodyn.api.dynamics import Dynamics
+from robodyn.api.motion.robot import dynamics_of
+from robodyn.api.queries.core import checked_choice, links_of, point_shapes
+from robodyn.core.model import Model
+from robodyn.engines.query_table import BASE, CONSTRAINED, QUESTIONS, Asked, Question
+from robodyn.internals.arguments import broadcast_leading, require_few_axes, wanted_shape
+from robodyn.internals.errors import ArgumentError, SingularError
+
+WITH_RULES = (
+    *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
+    *("kinetic_energy", "potential_energy", "forward_kinematics", "center_of_mass"),
+    *("coordinate_rate", "unit_coordinates"),
+)
+"""Names of the functions whose derivatives are made by hand; all other queries have those of their programs."""
+STATIC = ("link", "links", "relative_to", "frame", "classical")
+"""Arguments that are no arrays."""
+NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+"""No shapes but those that arguments always have."""
+_NOT_HERE = ("self", "out", "method")
+"""Parameters of methods of `Dynamics` that these functions have not."""
+
+
+class DifferentiableDynamics(Stepping):
+    """Queries of a robot as functions that can be differentiated.
+
+    Shapes, units, frames and order of components are those of `robodyn.Dynamics`, leading axes broadcast, and damping
+    and friction count where `dyn` says so. Coordinates are differentiated as the nq numbers that they are: quaternions
+    are scaled to unit length inside, so that the gradient with respect to one is at right angles to it.
+
+    Every query of `robodyn.engines.query_table` is here, with all of its arrays, but for those about constraints, of
+    which the others know nothing. Those of `WITH_RULES` are methods, with derivatives of first and second order for
+    robots of any size, as long as inertias are the model's and the base is at rest. The others, and these with
+    `inertia`, `V0` or `dV0`, have derivatives of every order with respect to all of their arrays, which are
+    straight-line programs, and so for robots whose programs are small enough to be compiled.
+
+    Args:
+        dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
+        library: that differentiates.
+    """
+
+    def __init__(self, dyn: Dynamics | Model, library: Library) -> None:
+        self.dyn = dynamics_of(dyn, "functions that are differentiated", "of the tree alone")
+        self.model = model = self.dyn.model
+        self._library = library
+        self._calls: dict[tuple[Any, ...], Call] = {}
+        self._plain = plain = self.dyn.variant(joint_forces=())
+        weightless = plain.variant(replace(model, gravity=np.zeros(3)))
+        self._coordinates = coordinates = Coordinates(model, library.xp, library.constant, library.fixed)
+        torques = Torques(plain, plain, library, coordinates)
+        without_weight = Torques(weightless, plain, library, coordinates)
+        self._inverse_dynamics = InverseDynamics(torques, "inverse_dynamics", (Q, QD, QDD))
+        self._bias_force = InverseDynamics(torques, "bias_force", (Q, QD))
+        self._gravity_force = InverseDynamics(torques, "gravity_force", (Q,))
+        self._momentum = InverseDynamics(without_weight, "inverse_dynamics", (Q, QDD))
+        self._forward_dynamics = ForwardDynamics(torques, Solve(without_weight))
+        self._mass_matrix = MassMatrix(without_weight)
+        self._mass_matrix_inverse = MassMatrixInverse(self._mass_matrix)
+        self._potential_energy = PotentialEnergy(self._gravity_force)
+        self._poses = BodyPoses(plain.variant(with_links_for_bodies(model)), library, coordinates)
+        self._of_poses = OfPoses(model, library)
+        self._damping, self._friction = (
+            library.constant(getattr(model, name)) if name in self.dyn.joint_forces else None
+            for name in ("damping", "friction")
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.dyn!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by what it was made of."""
+        return type(self), (self.dyn,)
+
+    @abstractmethod
+    def _read(self, name: str, value: Any) -> Any:
+        """An argument as an array of the library, in the precision that is computed in; raises an ArgumentError."""
+
+    def _state(self, **given: Any) -> tuple[Any, ...]:
+        """Arguments read, q first: of unit quaternions, all with equally many leading axes; f_ext may be None."""
+        arrays = self._arrays(given, ("f_ext",))
+        return tuple(arrays.get(name) for name in given)
+
+    def _arrays(
+        self, given: Mapping[str, Any], optional: tuple[str, ...], points: Mapping[str, tuple[int, ...]] = NOTHING
+    ) -> dict[str, Any]:
+        """Arguments read by name, those that are there: q of unit quaternions, all with equally many leading axes.
+        `points`: shapes that are others than those of `Dynamics.argument_shapes`."""
+        shapes = {**self.dyn.argument_shapes, **points}
+        for name in given:
+            if given[name] is None and name not in optional:
+                raise ArgumentError(f"{name}: got None; {wanted_shape(shapes[name])}")
+        arrays = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        for name, wanted in points.items():
+            if name in arrays and tuple(arrays[name].shape) == wanted[1:]:  # one for all links
+                arrays[name] = arrays[name] + self._library.constant(np.zeros(wanted))
+        for name, array in arrays.items():
+            wanted, shape = shapes[name], tuple(array.shape)
+            if shape[max(0, len(shape) - len(wanted)) :] != wanted:
+                raise ArgumentError(f"{name}: got shape {shape}; {wanted_shape(wanted)}")
+            require_few_axes(name, len(shape) - len(wanted))
+        leading = broadcast_leading({name: (array, len(shapes[name])) for name, array in arrays.items()})
+        for name, array in arrays.items():
+            missing = len(leading) + len(shapes[name]) - len(array.shape)
+            arrays[name] = array.reshape((1,) * missing + tuple(array.shape)) if missing else array
+        arrays["q"] = self._unit(arrays["q"])
+        return arrays
+
+    # Queries without rules of their own.
+
+    def __getattr__(self, name: str) -> Any:
+        """A query that has no method here, made when it is first asked for."""
+        if name in CONSTRAINED:
+            raise AttributeError(
+                f"{name}: {type(self).__name__!r} has no derivatives of it; robodyn.Dynamics answers it"
+            )
+        if name.startswith("_") or name not in QUESTIONS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = self.__dict__[name] = self._generic(QUESTIONS[name])
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *QUESTIONS})
+
+    def _generic(self, question: Question) -> Callable[..., Any]:
+        """A query as a function of the library."""
+        return Generic(self, question)
+
+    def _answer(self, question: Question, given: dict[str, Any]) -> Any:
+        """Results of a query whose arguments are given by name: one, or a tuple of several."""
+        of_links = [given.pop(name, None) for name in ("link", "links", "relative_to")]
+        link, places = links_of(self.model, *of_links) if question.of_link else (None, None)
+        chosen = {name: checked_choice(self.model, name, given.pop(name)) for name in STATIC if name in given}
+        chosen["places"] = places
+        if given.get("inertia") is None:  # of others nothing is known without a look at their values
+            self.dyn._require_possible(question)
+        arrays = self._arrays(given, question.optional, NOTHING if places is None else point_shapes(places))
+        self.dyn._require_loads(question, arrays)
+        forces = question.joint_forces if self.dyn.joint_forces else {}
+        for name in forces:
+            if name in arrays:
+                arrays[name] = _sum(arrays[name], _negative(self._joint_force(arrays["qd"])))
+        names = tuple(name for name in question.arrays if name in arrays)
+        call = self._call(question, names, link, bool(forces), **chosen)
+        points = tuple(arrays[name] for name in names)
+        found = self._library.linear(Answers(call, self._library), points, ())
+        results = dict(zip(question.results, found, strict=True))
+        for name, part in forces.items():
+            if name in results:
+                results[name] = _sum(results[name], self._force_added(part, arrays))
+        return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
+
+    def _call(self, question: Question, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
+        """What answers, the same object whenever it is asked for: a method, or its task where joint forces are added
+        here and not by the method."""
+        key = question.name, names, link, forces, *chosen.values()
+        if key not in self._calls:
+            dyn = self._library.asked(self._plain)
+            if forces:
+                given = tuple(name for name in names if name not in BASE)
+                task = question.made(Asked(self.model, given, damping=self._damping is not None, **chosen))
+                base = tuple(name for name in names if name in BASE)
+                self._calls[key] = TaskCall(dyn, question.name, task, base, link, checks=True)
+            else:
+                self._calls[key] = QuestionCall(dyn, question, names, link, **chosen)
+        return self._calls[key]
+
+    def _force_added(self, part: str, arrays: Mapping[str, Any]) -> Any:
+        """What joint forces add to a result, or None; parts are those of
+        `robodyn.engines.query_table.Question.joint_forces`."""
+        if part == "force":
+            return self._joint_force(arrays["qd"])
+        if self._damping is None:
+            return None
+        if part == "slope":
+            return self._library.constant(np.diag(self.model.damping))
+        return self._damping * arrays["vector"]
+
+    def _unit(self, q: Any) -> Any:
+        return self._coordinates.unit(q)
+
+    def _joint_force(self, qd: Any) -> Any:
+        """Damping and friction, or None."""
+        force = None if self._damping is None else self._damping * qd
+        if self._friction is None:
+            return force
+        friction = self._friction * self._library.xp.sign(qd)
+        return friction if force is None else force + friction
+
+    def _external(self, q: Any, f_ext: Any) -> Any:
+        """Generalised forces of external ones, or None."""
+        return None if f_ext is None else self._poses.generalised(self._body_poses(q), f_ext)
+
+    def _require_regular(self) -> None:
+        reason = self.dyn.singularity()
+        if reason is not None:
+            raise SingularError(reason)
+
+    def _body_poses(self, q: Any) -> Any:
+        return self._library.smooth(self._poses, q)
+
+    def inverse_dynamics(
+        self, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
+    ) -> Any:
+        """Generalised forces tau (..., nv) that give accelerations qdd."""
+        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(more):
+            return self._answer(QUESTIONS["inverse_dynamics"], {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, **more})
+        q, qd, qdd, f_ext = self._state(q=q, qd=qd, qdd=qdd, f_ext=f_ext)
+        tau = self._library.smooth(self._inverse_dynamics, q, qd, qdd)
+        return _sum(tau, self._joint_force(qd), _negative(self._external(q, f_ext)))
+
+    def forward_dynamics(
+        self, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
+    ) -> Any:
+        """Accelerations qdd (..., nv) under generalised forces tau.
+
+        Raises:
+            SingularError: the mass matrix is singular whatever the state; names the body.
+        """
+        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(more):
+            return self._answer(QUESTIONS["forward_dynamics"], {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, **more})
+        self._require_regular()
+        q, qd, tau, f_ext = self._state(q=q, qd=qd, tau=tau, f_ext=f_ext)
+        tau = _sum(tau, _negative(self._joint_force(qd)), self._external(q, f_ext))
+        return self._library.smooth(self._forward_dynamics, q, qd, tau)
+
+    def bias_force(
+        self, q: Any, qd: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
+    ) -> Any:
+        """Inverse dynamics at qdd = 0 (..., nv)."""
+        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(more):
+            return self._answer(QUESTIONS["bias_force"], {"q": q, "qd": qd, "f_ext": f_ext, **more})
+        q, qd, f_ext = self._state(q=q, qd=qd, f_ext=f_ext)
+        bias = self._library.smooth(self._bias_force, q, qd)
+        return _sum(bias, self._joint_force(qd), _negative(self._external(q, f_ext)))
+
+    def gravity_force(self, q: Any, *, inertia: Any = None) -> Any:
+        """Generalised forces (..., nv) that hold the robot still against gravity."""
+        if inertia is not None:
+            return self._answer(QUESTIONS["gravity_force"], {"q": q, "inertia": inertia})
+        return self._library.smooth(self._gravity_force, *self._state(q=q))
+
+    def mass_matrix(self, q: Any, *, inertia: Any = None) -> Any:
+        """The joint-space inertia matrix H (..., nv, nv)."""
+        if inertia is not None:
+            return self._answer(QUESTIONS["mass_matrix"], {"q": q, "inertia": inertia})
+        return self._library.smooth(self._mass_matrix, *self._state(q=q))
+
+    def mass_matrix_inverse(self, q: Any, *, inertia: Any = None) -> Any:
+        """H^-1 (..., nv, nv).
+
+        Raises:
+            SingularError: H is singular whatever the state; names the body.
+        """
+        if inertia is not None:
+            return self._answer(QUESTIONS["mass_matrix_inverse"], {"q": q, "inertia": inertia})
+        self._require_regular()
+        return self._library.smooth(self._mass_matrix_inverse, *self._state(q=q))
+
+    def kinetic_energy(self, q: Any, qd: Any, *, inertia: Any = None, V0: Any = None) -> Any:
+        """Kinetic energy (...), J: qd' H qd / 2 for a base at rest."""
+        more = {"inertia": inertia, "V0": V0}
+        if _any(more):
+            return self._answer(QUESTIONS["kinetic_energy"], {"q": q, "qd": qd, **more})
+        q, qd = self._state(q=q, qd=qd)
+        return 0.5 * (qd * self._library.smooth(self._momentum, q, qd)).sum(-1)
+
+    def potential_energy(self, q: Any, *, inertia: Any = None) -> Any:
+        """Potential energy (...), J."""
+        if inertia is not None:
+            return self._answer(QUESTIONS["potential_energy"], {"q": q, "inertia": inertia})
+        return self._library.smooth(self._potential_energy, *self._state(q=q))
+
+    def forward_kinematics(self, q: Any) -> Any:
+        """Homogeneous transforms (..., n_links, 4, 4), link to world coordinates, in `model.link_names` order."""
+        return self._of_poses.links(self._body_poses(*self._state(q=q)))
+
+    def center_of_mass(self, q: Any, *, inertia: Any = None) -> Any:
+        """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        if inertia is not None:
+            return self._answer(QUESTIONS["center_of_mass"], {"q": q, "inertia": inertia})
+        self.dyn._require_mass()
+        return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
+
+    def coordinate_rate(self, q: Any, qd: Any) -> Any:
+        """dq/dt (..., nq) at a velocity qd: what to integrate where coordinates and velocities are different vectors.
+
+        Quaternions count as scaled to unit length, and their rate is at right angles to them. An integrator lets their
+        length drift slowly, which does no harm; `unit_coordinates` takes it back.
+        """
+        q, qd = self._state(q=q, qd=qd)
+        return self._new(q, self._coordinates.rate(self._coordinates.unit(q), qd))
+
+    def unit_coordinates(self, q: Any) -> Any:
+        """q (..., nq) with quaternions scaled to unit length."""
+        (q,) = self._state(q=q)
+        return self._new(q, self._coordinates.unit(q))
+
+    def _new(self, q: Any, array: Any) -> Any:
+        """An array (..., nq) with the leading axes of q too, in memory of its own: without quaternions it may be an
+        argument itself, and users write into results."""
+        return array + self._library.xp.zeros_like(q)
+
+
+class Generic:
+    """A query of a `DifferentiableDynamics` that is made from its row of the table."""
+
+    def __init__(self, functions: DifferentiableDynamics, question: Question) -> None:
+        method = getattr(type(functions.dyn), question.name)
+        self.__self__, self._question = functions, question
+        self.__name__, self.__doc__ = question.name, method.__doc__
+        parameters = [each for name, each in signature(method).parameters.items() if name not in _NOT_HERE]
+        self.__signature__ = Signature([each.replace(annotation=each.empty) for each in parameters])
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Answer as the method of `Dynamics` does."""
+        try:
+            bound = self.__signature__.bind(*arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}(): {error}") from None
+        bound.apply_defaults()
+        return self.__self__._answer(self._question, dict(bound.arguments))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as a method is."""
+        return getattr, (self.__self__, self.__name__)
+
+
+def _any(given: Mapping[str, Any]) -> bool:
+    """Whether something is given of what programs alone know."""
+    return any(value is not None for value in given.values())
+
+
+def _sum(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first if other is None else first + other
+    return first
+
+
+def _negative(array: Any) -> Any:
+    return None if array is None else -array

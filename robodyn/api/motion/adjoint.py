@@ -1,0 +1,310 @@
+"""Rollouts differentiated backwards: weights of states go from the last step to the first.
+
+States are not kept: some are, and those between them are made again (Griewank and Walther, Evaluating Derivatives,
+2008, section 12.3, with one level): n steps take the memory of 2 sqrt(n) states, and each is made twice.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from robodyn.algorithms.tasks import against
+from robodyn.api.autodiff.coordinates import Coordinates
+from robodyn.api.motion.causes import causes
+from robodyn.api.motion.rollout import prepared
+from robodyn.api.motion.run import Run, memory_for
+from robodyn.core.constraints.refusals import require_no_constraints
+from robodyn.engines.query_table import BASE
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, one_of, real_array, require_finite
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import brief, users_line
+
+if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
+
+STATE = ("q0", "qd0")
+_MOST_WORDS = 100
+"""Names of `wrt` that are looked at."""
+_INSIDE = {"gravity": "dV0"}
+"""Inputs of steps that arguments of other names become."""
+
+
+class _Steps(ABC):
+    """What takes weights of the state after a step to those of the state before it, (B, ...) both."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        library, dtype = run.library, run.dyn.dtype
+
+        def constant(array: Array) -> Array:
+            return library.constant(array if array.dtype.kind in "iu" else array.astype(dtype))
+
+        self.coordinates = Coordinates(run.dyn.model, library.xp, constant)
+
+    def there(self) -> bool:
+        """Whether it can."""
+        return True
+
+    @abstractmethod
+    def weights(self, q: Array, weight: Array) -> Array:
+        """Weights (B, nv) of a small motion of configurations as those that it works with."""
+
+    @abstractmethod
+    def motions(self, q: Array, weight: Array) -> Array:
+        """The same back."""
+
+    @abstractmethod
+    def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
+        """From weights of the state after step k those of the state before it, q and qd, and the gradient by what else
+        is asked for."""
+
+
+class _Programs(_Steps):
+    """A step's program differentiated backwards. Configurations are the numbers that they are: what weights say of the
+    length of a quaternion is of no account, for steps scale them."""
+
+    def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
+        super().__init__(run)
+        self._wrt = wrt
+        self._task: Any = against(run.step, ("q", "qd", *wrt))
+
+    def there(self) -> bool:
+        """Whether the program is small enough."""
+        base = tuple(name for name in BASE if name in self.run.given)
+        return self.run.without_scans.has_program(self._task, base)
+
+    def weights(self, q: Array, weight: Array) -> Array:
+        return cast(Array, self.coordinates.velocity_transposed(q, weight))
+
+    def motions(self, q: Array, weight: Array) -> Array:
+        return cast(Array, self.coordinates.rate_transposed(q, weight))
+
+    def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
+        found = self._ask(self.run.given_at(k), q, qd, by_q, by_qd)
+        return found["q"], found["qd"], found
+
+    def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
+        run, xp, task = self.run, self.run.library.xp, self._task
+        inputs = {**given, "q": q, "qd": qd, "dt": xp.full((len(q), 1), run.dt, run.dyn.dtype)}
+        found = {name: xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
+        inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
+        run.recurred(task, inputs, {f"by_{name}": array for name, array in found.items()})
+        return found
+
+
+class _Matrices(_Steps):
+    """The derivatives of a step as matrices, for robots too large for such a program."""
+
+    def weights(self, q: Array, weight: Array) -> Array:
+        return weight
+
+    def motions(self, q: Array, weight: Array) -> Array:
+        return weight
+
+    def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
+        run, nv, xp = self.run, self.run.dyn.model.nv, self.run.library.xp
+        A, B = (xp.empty((len(q), 2 * nv, n * nv), run.dyn.dtype) for n in (2, 1))
+        run.differentiate(q, qd, k, A, B)
+        weight = xp.concatenate((by_q, by_qd), axis=-1)[:, None, :]
+        before = (weight @ A)[:, 0]
+        return before[:, :nv], before[:, nv:], {"tau": (weight @ B)[:, 0]}
+
+
+class _Windows:
+    """The states of a rollout, a window at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, steps = run, run.steps
+        self._length = math.isqrt(steps - 1) + 1
+        xp, dtype, sizes = run.library.xp, run.dyn.dtype, (run.dyn.model.nq, run.dyn.model.nv)
+        self._starts = [xp.empty((-(-steps // self._length), run.start.batch, n), dtype) for n in sizes]
+        self._window = [xp.empty((self._length + 1, run.start.batch, n), dtype) for n in sizes]
+        for slab, array in zip(self._window, run.first(), strict=True):
+            slab[0] = array
+        for j in range(len(self._starts[0])):
+            for start, slab in zip(self._starts, self._window, strict=True):
+                start[j] = slab[0]
+            n = self._fill(j)
+            if j + 1 < len(self._starts[0]):
+                for slab in self._window:
+                    slab[0] = slab[n]
+        finite = [run.library.to_numpy(xp.isfinite(slab[n]).all(axis=-1)) for slab in self._window]
+        self.diverged = np.flatnonzero(~(finite[0] & finite[1]))
+        """Rows whose last state is not finite."""
+        self.last = self._window[0][n].copy()
+        """The last configurations."""
+
+    def backwards(self) -> Iterator[tuple[int, Array, Array]]:
+        """The number of steps before a window, and its states q and qd (n + 1, B, ...); the last window first."""
+        for j in range(len(self._starts[0]) - 1, -1, -1):
+            n = min(self._length, self._run.steps - j * self._length)
+            if j + 1 < len(self._starts[0]):  # the last one is there already
+                for start, slab in zip(self._starts, self._window, strict=True):
+                    slab[0] = start[j]
+                n = self._fill(j)
+            q, qd = self._window
+            yield j * self._length, q[: n + 1], qd[: n + 1]
+
+    def _fill(self, j: int) -> int:
+        """Make the steps of a window behind its first states; returns how many they are."""
+        run, (q, qd), first = self._run, self._window, j * self._length
+        n, done = min(self._length, run.steps - first), 0
+        while done < n:
+            done += run.window(q[done : n + 1], qd[done : n + 1], first + done)
+            if run.interrupted:
+                raise KeyboardInterrupt
+        return n
+
+
+class _Weights:
+    """Weights (K, B, nv) of the states that a rollout keeps, None for none."""
+
+    def __init__(self, run: Run, every: int, q_weight: Any, qd_weight: Any) -> None:
+        self._run, self._every = run, every
+        self._of_q, self._of_qd = self._read("q_weight", q_weight), self._read("qd_weight", qd_weight)
+
+    def _read(self, name: str, value: Any) -> Array | None:
+        if value is None:
+            return None
+        run, nv = self._run, self._run.dyn.model.nv
+        array = real_array(name, value, (nv,), run.dyn.dtype, read=run.outer.array)
+        if run.start.checked:
+            require_finite(name, array, 1)
+        kept = 1 + -(-run.steps // self._every)
+        try:
+            whole = np.broadcast_to(array, (kept, *run.start.leading, nv))
+        except ValueError:
+            wanted = (kept, *run.start.leading, nv)
+            raise ArgumentError(f"{name}: got shape {array.shape}; wanted {wanted}, {kept} states being kept") from None
+        return run.inward(whole.reshape(kept, run.start.batch, nv))
+
+    def added(self, k: int, way: _Steps, q: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
+        """Weights of the state after k steps, with its own."""
+        if k % self._every and k != self._run.steps:
+            return by_q, by_qd
+        row = -(-k // self._every)
+        return (
+            by_q if self._of_q is None else by_q + way.weights(q, self._of_q[row]),
+            by_qd if self._of_qd is None else by_qd + self._of_qd[row],
+        )
+
+
+def rollout_vjp(
+    dyn: Dynamics,
+    q0: Any,
+    qd0: Any,
+    tau: Any,
+    dt: float,
+    steps: int,
+    integrator: str,
+    given: Mapping[str, Any],
+    limits: Any,
+    weights: tuple[Any, Any],
+    save_every: int | None,
+    wrt: Any,
+) -> dict[str, Array]:
+    """The gradient of weights times the states of a rollout (`Dynamics.rollout_vjp`)."""
+    require_no_constraints(dyn.model, "rollout_vjp")
+    run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
+    names = _asked_for(wrt, given)
+    with memory_for(run.start.batch), np.errstate(all="ignore"):
+        found = _Backwards(run, _Weights(run, every, *weights), names).gradients()
+    results = {}
+    for name, array in found.items():
+        time = (steps,) if name in run.timed else ()
+        results[name] = run.outward(array).reshape(*time, *run.start.leading, *array.shape[2:])
+    if run.start.checked:
+        for name, array in results.items():
+            require_finite(f"gradient by {name}", array, array.ndim)
+    return results
+
+
+class _Backwards:
+    """Weights on their way from the last state of a rollout to the first."""
+
+    def __init__(self, run: Run, weights: _Weights, names: tuple[str, ...]) -> None:
+        self._run, self._weights, self._names = run, weights, names
+        others = dict.fromkeys(_inside(name) for name in names if name not in STATE)
+        self._way = _way(run, tuple(others))
+        self._found = {name: run.library.xp.zeros(run.given[name].shape, run.dyn.dtype) for name in others}
+
+    def gradients(self) -> dict[str, Array]:
+        """Gradients by name, (steps, B, ...) of what changes with the steps and (1, B, ...) of all else."""
+        run, way, windows = self._run, self._way, _Windows(self._run)
+        zeros = run.library.xp.zeros((run.start.batch, run.dyn.model.nv), run.dyn.dtype)
+        by_q, by_qd = way.weights(windows.last, zeros), zeros
+        for first, q, qd in windows.backwards():
+            for n in range(len(q) - 1, 0, -1):
+                by_q, by_qd = self._weights.added(first + n, way, q[n], by_q, by_qd)
+                by_q, by_qd = self._stepped_back(first + n - 1, q[n - 1], qd[n - 1], by_q, by_qd)
+        start = run.first()[0]
+        by_q, by_qd = self._weights.added(0, way, start, by_q, by_qd)
+        state = {"q0": way.motions(start, by_q)[None], "qd0": by_qd[None]}
+        found = {name: state[name] if name in STATE else self._own(name) for name in self._names}
+        self._spoil(found, windows.diverged)
+        return found
+
+    def _stepped_back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
+        by_q, by_qd, others = self._way.back(k, q, qd, by_q, by_qd)
+        for name, total in self._found.items():
+            total[k if len(total) > 1 else 0] += others.get(name, 0.0)  # nothing moves where there is none
+        return by_q, by_qd
+
+    def _own(self, name: str) -> Array:
+        """The gradient by an argument, of that by what it becomes."""
+        found = self._found[_inside(name)]
+        if name == "gravity":
+            return cast(Array, -found[..., 3:].sum(axis=0, keepdims=True))
+        return self._way.motions(self._run.given[name], found) if name == "q_des" else found
+
+    def _spoil(self, found: Mapping[str, Array], rows: Array) -> None:
+        """Rows that diverged have no gradient."""
+        if not rows.size:
+            return
+        for array in found.values():
+            array[:, self._run.library.like_numpy(rows)] = np.nan
+        why = causes(self._run, dict.fromkeys(rows.tolist(), self._run.steps))
+        warnings.warn(
+            f"rollout_vjp: {rows.size} of {self._run.start.batch} rows diverged; their gradients are NaN. {why}",
+            RuntimeWarning,
+            stacklevel=users_line(),
+        )
+
+
+def _way(run: Run, others: tuple[str, ...]) -> _Steps:
+    """Programs where there are, matrices for what they give.
+
+    Raises:
+        UnavailableError: they do not give all that is asked for.
+    """
+    programs = _Programs(run, others)
+    if programs.there():
+        return programs
+    missing = [name for name in others if name != "tau"]
+    if missing and run.dyn.model.n_bodies:
+        raise UnavailableError(
+            f"rollout_vjp: a step of {run.dyn.model.name!r} is too large for the straight-line code that the gradient "
+            f"by {missing[0]!r} takes; wanted wrt of 'q0', 'qd0' and 'tau'"
+        )
+    return _Matrices(run)
+
+
+def _asked_for(wrt: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of arguments."""
+    allowed = (*STATE, "tau", *(name for name, value in given.items() if value is not None))
+    chosen = (wrt,) if strict_types.is_a(wrt, str) else strict_types.at_most(wrt, _MOST_WORDS)
+    if not chosen:
+        raise ArgumentError(f"wrt: got {brief(wrt)}; allowed: {', '.join(map(repr, allowed))}")
+    return tuple(dict.fromkeys(one_of("wrt", each, allowed) for each in chosen))
+
+
+def _inside(name: str) -> str:
+    """What an argument is called among the inputs of steps."""
+    return _INSIDE.get(name, name)

@@ -1,0 +1,532 @@
+"""What a rollout does in a step or a window of steps: programs of engines, or an integrator's text over arrays.
+
+One file for both, as they share what a call has given, read and laid out once.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
+from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
+from robodyn.algorithms.linearly_implicit import linearly_implicit
+from robodyn.algorithms.tasks import COEFFICIENTS, Chain, Direct, StepGradient, Task, step_gradient_of
+from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, dynamics_asked, limits_kept, require_targets
+from robodyn.api.queries.call import Call
+from robodyn.core.constraints.refusals import require_no_constraints
+from robodyn.core.constraints.resolved import anchored_by_calls
+from robodyn.core.integrators import GYROSCOPIC, INTEGRATORS, STABLE, Limits
+from robodyn.core.joints import JointKind
+from robodyn.engines.protocol import Engine, Marching
+from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS, QUESTIONS
+from robodyn.engines.recursions import recursive_engine
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, real_array, require_finite
+from robodyn.internals.array_library import Library
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
+from robodyn.internals.messages import brief, users_line
+
+if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
+
+Policy = Callable[[float, Array, Array], Any]
+"""(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
+
+GRADIENT = QUESTIONS["forward_dynamics_gradient"]
+_LOOKED_AT, _POWERS = 16, 12
+"""States whose damping is looked at, and how closely."""
+_WINDOW_S = 0.1
+"""Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
+
+
+@contextmanager
+def memory_for(batch: int) -> Iterator[None]:
+    """Around what takes memory for n states: UnavailableError where there is none."""
+    try:
+        yield
+    except MemoryError as error:
+        raise UnavailableError(
+            f"rollout: no memory for a step of {batch} states ({error}); ask for fewer states at a time"
+        ) from error
+
+
+class Run:
+    """A rollout under way.
+
+    `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
+    `as_given`: the same before quaternions are scaled; `timed`: names of what changes; `asked`: tau (B, nv) of the
+    policy's last answer; `library`: of arrays where the engine lives, which need not be that of the user's,
+    `outer`; `interrupted`: whether somebody asked to stop.
+    """
+
+    def __init__(
+        self,
+        dyn: Dynamics,
+        start: Call,
+        dt: float,
+        steps: int,
+        integrator: str,
+        given: Mapping[str, Any],
+        limits: Any,
+        policy: Policy | None = None,
+    ) -> None:
+        kept = limits_kept(limits, integrator)
+        require_targets(given)
+        self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
+        self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
+        self.library: Library = getattr(start.engine, "library", start.library)
+        self.timed: set[str] = set()
+        self.asked: Array | None = None
+        self.given = {name: self._read(name, value) for name, value in given.items() if value is not None}
+        self.as_given = dict(self.given)
+        if "tau" not in self.given:
+            self.given["tau"] = self.library.xp.zeros((1, start.batch, dyn.model.nv), dyn.dtype)
+        if "q_des" in self.given:
+            self.given["q_des"] = self._attitudes_of("q_des")
+        if "gravity" in self.given:
+            self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
+        if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model.constraints):
+            standing = cast(Any, dyn).constraint_targets(self.library.to_numpy(self.first()[0]))
+            self.given["targets"] = self.library.like_numpy(standing)[None]
+        self.step = chosen_step(dyn, tuple(self.given), integrator, kept)
+        self._require_regular()
+        if start.checked:
+            start.require_attitudes()
+        start.library = self.library
+        self._warn_of_damping()
+
+    @cached_property
+    def step_gradient(self) -> StepGradient:
+        """The derivative of a step.
+
+        Raises:
+            UnavailableError: the robot has constraints.
+        """
+        require_no_constraints(self.dyn.model, "step_gradient")
+        if self.integrator in GYROSCOPIC:
+            return step_gradient_of(self.step, linearly_implicit(self.step.dynamics.inputs, differentiated=True))
+        return step_gradient_of(self.step, cast(Chain, dynamics_asked(GRADIENT, self.dyn.model, tuple(self.given))))
+
+    @cached_property
+    def moves(self) -> Array | None:
+        """What each degree of freedom moves, where joints may be held."""
+        if not self.step.holds:
+            return None
+        return self.library.constant(inertia_moved(self.dyn.model).astype(self.dyn.dtype))
+
+    @cached_property
+    def bounds(self) -> dict[str, Limits]:
+        """The model's limits as arrays where the engine lives."""
+        dtype, placed = self.dyn.dtype, self.library.constant
+        return {
+            name: Limits(
+                placed(each.on), placed(each.bound.astype(dtype)), None if each.at is None else placed(each.at)
+            )
+            for name, each in limits_of(self.dyn.model, self.step.limits).items()
+        }
+
+    def _require_regular(self) -> None:
+        """Raise where no state has accelerations: with the armature that is given, and what a step adds to it.
+
+        Raises:
+            SingularError: so it is.
+        """
+        dyn, given, implicit = self.dyn, self.given, self.step.implicit
+        if (
+            "armature" not in self.step.dynamics.inputs
+            or "inertia" in given
+            or self.library.on_device
+            or not dyn.model.nv
+        ):
+            dyn._require_regular(self.start)
+            return
+
+        def least(name: str) -> Array:
+            if name not in given:
+                return getattr(dyn.model, name) if name in self.step.acting else np.zeros(dyn.model.nv)
+            rows = self.library.to_numpy(given[name]).reshape(-1, dyn.model.nv)
+            return rows.min(axis=0) if len(rows) else np.ones(dyn.model.nv)
+
+        floor = least("armature").astype(np.float64)
+        if implicit:
+            floor = floor + self.dt * (least("damping") + least("friction") + least("kd") + self.dt * least("kp"))
+        if dyn.singularity() is None and (floor >= dyn.model.armature).all():
+            return
+        model = dyn.model
+        own = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
+        reason = dyn.variant(replace(model, tree_armature=np.where(own, floor[model.v_source], 0.0))).singularity()
+        if reason is not None:
+            raise SingularError(reason)
+
+    def _attitudes_of(self, name: str) -> Array:
+        """Configurations that are given, their quaternions scaled to unit length.
+
+        Raises:
+            ArgumentError: values are checked, and one has zero length.
+        """
+        model, library = self.dyn.model, self.library
+        if not model.quaternion_starts.size:
+            return self.given[name]
+        here = library.to_numpy(self.given[name])
+        if self.start.checked:
+            try:
+                model.normalized(here)
+            except ArgumentError as error:
+                raise ArgumentError(f"{name}: {error}") from None
+        return library.like_numpy(model.unit_coordinates(here))
+
+    def _warn_of_damping(self) -> None:
+        """Say that explicit steps are too long for the damping of the first states."""
+        most = STABLE.get(self.integrator)
+        if most is None or not {"damping", "kd"} & {*self.step.acting} or not self.start.batch:
+            return
+        rows = {name: array[0][:_LOOKED_AT] for name, array in self.given.items() if name not in BASE}
+        with np.errstate(all="ignore"):
+            rate = _Arrays(self, rows).fastest(self.first()[0][:_LOOKED_AT])
+        if rate * self.dt > most:
+            warnings.warn(
+                f"rollout: {self.integrator!r} is unstable at dt={self.dt:g}: damping takes velocities away at "
+                f"{rate:.3g} per second, and the longest step for that is {most / rate:.3g} s; 'semi_implicit_euler' "
+                "takes damping implicitly",
+                RuntimeWarning,
+                stacklevel=users_line(),
+            )
+
+    def _against_gravity(self, gravity: Array) -> Array:
+        """dV0 under which the model's gravity feels like another."""
+        xp, given = self.library.xp, self.given.get("dV0")
+        own = self.library.constant(self.dyn.model.gravity.astype(self.dyn.dtype))
+        upward = xp.zeros((*gravity.shape[:-1], 6), self.dyn.dtype)
+        upward[..., 3:] = own - gravity
+        return cast(Array, upward if given is None else given + upward)
+
+    def _read(self, name: str, value: Any) -> Array:
+        """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
+        leading = self.start.leading
+        per_dof = (*COEFFICIENTS, "kp", "kd")
+        shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
+        array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array, flags=name in FLAGS)
+        if self.start.checked or name in per_dof:
+            require_finite(name, array, len(shape))
+        if name in per_dof and bool((array < 0.0).any()):
+            raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
+        timed = array.ndim - len(shape) > len(leading) and not stays
+        if timed:
+            self.timed.add(name)
+        try:
+            whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
+        except ValueError:
+            each = "" if stays else f", or {(self.steps, *leading, *shape)} for one in each step"
+            raise ArgumentError(
+                f"{name}: got shape {array.shape} for {self.steps} steps of states {leading}; wanted "
+                f"{(*leading, *shape)}{each}"
+            ) from None
+        if name == "inertia":
+            self.start.inertia = array
+        laid = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
+        return self.inward(self._in_rows(laid, len(shape)))
+
+    def _in_rows(self, array: Array, trailing: int) -> Array:
+        """The array, its last axes contiguous for each index of the others, as programs of steps read it."""
+        one = array[(slice(0, 1),) * (array.ndim - trailing)]
+        return array if one.flags.c_contiguous else self.outer.xp.ascontiguousarray(array)
+
+    def first(self) -> tuple[Array, Array]:
+        """The states at the start, quaternions scaled to unit length. Those that are unit but for rounding stay, so
+        that a rollout goes on from a last state as if it had not stopped."""
+        q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
+        model, library = self.dyn.model, self.library
+        if model.quaternion_starts.size:
+            given = library.to_numpy(q)
+            unit = model.unit_coordinates(given)
+            near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
+            q = library.like_numpy(np.where(near, given, unit))
+        return q, qd
+
+    def as_given_at_start(self) -> tuple[Array, Array]:
+        """The states q (B, nq) and qd (B, nv) at the start as they were given."""
+        q = self.start.given_q
+        whole = self.outer.xp.broadcast_to(q, (*self.start.leading, q.shape[-1])).reshape(self.start.batch, q.shape[-1])
+        return self.inward(whole), self.inward(self.start.inputs["qd"])
+
+    def outputs(self, out: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
+        """The user's arrays for results by name, contiguous ones; for None new ones like the user's."""
+        if out is None:
+            with memory_for(self.start.batch):
+                return [self.outer.xp.empty(shape, self.dyn.dtype) for shape in shapes.values()]
+        targets = strict_types.members(out) if strict_types.is_a(out, tuple) else ()
+        if len(targets) != len(shapes):
+            raise ArgumentError(f"out: wanted a tuple of {len(shapes)} arrays: {', '.join(shapes)}")
+        arrays = [
+            self.outer.output(f"out ({name})", target, shape, self.dyn.dtype)
+            for (name, shape), target in zip(shapes.items(), targets, strict=True)
+        ]
+        for name, array in zip(shapes, arrays, strict=True):
+            if not array.flags.c_contiguous:
+                raise ArgumentError(f"out ({name}): got a strided array; wanted a contiguous one")
+        if self.outer.xp.may_share_memory(*arrays):
+            raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
+        return arrays
+
+    def may_fill(self, target: Array, read: Iterable[Array] = ()) -> bool:
+        """Whether the engine may write to one of the user's arrays itself: what is still to be read is not written
+        over, be it `read` or what is given."""
+        may_share = self.library.xp.may_share_memory
+        return self.outer is self.library and not any(
+            may_share(target, array) for array in (*read, *self.given.values())
+        )
+
+    def inward(self, array: Array) -> Array:
+        """One of the user's arrays where the engine lives."""
+        return array if self.outer is self.library else self.library.like_numpy(array)
+
+    def outward(self, array: Array) -> Array:
+        """An array of the engine's as one of the user's library."""
+        return array if self.outer is self.library else self.library.to_numpy(array)
+
+    def window(self, q: Array, qd: Array, first: int) -> int:
+        """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps. How many were made: all,
+        or fewer where that took long or was interrupted."""
+        steps = len(q) - 1
+        given = {
+            name: array[first : first + steps] if len(array) > 1 or self.steps == 1 else array
+            for name, array in self.given.items()
+        }
+        if self.policy is None and self._marched((q, qd), given):
+            return steps
+        end = time.monotonic() + _WINDOW_S
+        for k in range(steps):
+            now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
+            try:
+                self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                return k
+            # What is not finite is frozen between windows, before a policy sees it and tells the other rows.
+            if time.monotonic() > end or (self.policy is not None and not self.finite(q[k + 1], qd[k + 1])):
+                return k + 1
+        return steps
+
+    def finite(self, q: Array, qd: Array) -> bool:
+        """Whether all states are."""
+        xp = self.library.xp
+        return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
+
+    def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
+        """Fill the second of two states, that after step `k`."""
+        if self.policy is not None:
+            given["tau"] = self._asked(self.policy, k, q[0], qd[0])
+            if self._marched((q, qd), {name: array[None] for name, array in given.items()}):
+                return
+        with np.errstate(all="ignore"), memory_for(self.start.batch):
+            q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
+            if self.step.projection is not None:
+                state = {"q": q[1].copy(), "qd": qd[1].copy()}
+                self.composed(self.step.projection, {**given, **state}, {"q_held": q[1], "qd_held": qd[1]})
+
+    def given_at(self, k: int) -> dict[str, Array]:
+        """What is given in step `k`, (B, ...)."""
+        return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
+
+    def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
+        """Fill derivatives of the state after step `k` by the one before it, q and qd (B, ...), and by tau."""
+        nv, engine = self.dyn.model.nv, self.engine
+        given = self.given_at(k)
+        with np.errstate(all="ignore"), memory_for(self.start.batch):
+            if isinstance(engine, Marching):
+                time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
+                if engine.step_gradient(self.step_gradient, {**given, "q": q, "qd": qd, "dt": time}, {"A": A, "B": B}):
+                    return
+            found = step_gradient(INTEGRATORS[self.integrator], _Arrays(self, given), q, qd, self.dt)
+            for r, of in enumerate(("q", "qd")):
+                for target, c, by in ((A, 0, "q"), (A, 1, "qd"), (B, 0, "tau")):
+                    target[:, nv * r : nv * (r + 1), nv * c : nv * (c + 1)] = found.get((of, by), 0.0)
+
+    def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+        with memory_for(self.start.batch):
+            return isinstance(self.engine, Marching) and self.engine.march(self.step, states, given, self.dt)
+
+    @cached_property
+    def without_scans(self) -> Engine:
+        """The engine, or where that is one of scans another one, which runs algorithms on NumPy arrays."""
+        if self.engine.name != "scan":
+            return self.engine
+        chosen = replace(self.dyn._options, engine="auto")
+        return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
+
+    def composed(self, task: Direct, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
+        """Run a task that is one program or nothing; what of its results is not asked for is dropped."""
+        engine, model = self.without_scans, self.dyn.model
+        given = {name: array for name, array in inputs.items() if name in task.inputs or name in BASE}
+        if "dt" in task.inputs:
+            given["dt"] = self.library.xp.full((len(given["q"]), 1), self.dt, self.dyn.dtype)
+        like = next(iter(out.values()))
+        every = {
+            name: out[name] if name in out else np.empty_like(like, shape=(len(like), *each.shape(model)))
+            for name, each in task.outputs.items()
+        }
+        given["q"] = given["q"] if engine.normalizes else model.unit_coordinates(given["q"])
+        engine.compose(task, given, every)
+
+    def recurred(self, task: Task, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
+        """Run a task that no scan does."""
+        engine = self.without_scans
+        if engine is self.engine:
+            engine.run(task, inputs, out)
+            return
+        here = {name: self.library.to_numpy(array) for name, array in inputs.items()}
+        found = {name: np.empty(array.shape, array.dtype) for name, array in out.items()}
+        engine.run(task, here, found)
+        for name, array in found.items():
+            out[name][...] = self.library.like_numpy(array)
+
+    def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
+        """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
+        leading, nv = self.start.leading, self.dyn.model.nv
+        state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
+        answer = policy(k * self.dt, *state)
+        what = "the tau that it returns"
+        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=what, read=self.outer.array)
+        try:
+            whole = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
+        except ValueError:
+            raise ArgumentError(
+                f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
+            ) from None
+        self.asked = self.inward(self._in_rows(whole, 1))
+        return self.asked
+
+
+class _Arrays(Differentiable):
+    """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
+
+    def __init__(self, run: Run, given: Mapping[str, Array]) -> None:
+        model, library, dtype = run.dyn.model, run.library, run.dyn.dtype
+        acting = {name: given.get(name) for name in run.step.acting}
+        for name, array in acting.items():
+            if array is None:
+                acting[name] = library.constant(getattr(model, name).astype(dtype))
+        super().__init__(acting, run.bounds, run.moves)
+        self._run = run
+        others = ("f_ext", "inertia", *OF_CONSTRAINTS)
+        self._others = {name: given[name] for name in run.step.forward_dynamics.inputs if name in others}
+        self._others |= {name: given[name] for name in BASE if name in given}
+
+    def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
+        """qdd (B, nv)."""
+        run, qdd = self._run, self._run.library.xp.empty(qd.shape, qd.dtype)
+        if isinstance(run.step.dynamics, Direct):
+            inputs = self._inputs(run.without_scans, q, qd, tau, armature)
+            run.composed(run.step.dynamics, inputs, {"qdd": qdd})
+        elif armature is None:
+            inputs = self._inputs(run.engine, q, qd, tau, None)
+            run.engine.answer(FORWARD_DYNAMICS, "auto", inputs, {"qdd": qdd})
+        else:
+            self._recurred(run.step.dynamics, (q, qd, tau, armature), {"qdd": qdd})
+        return cast(Array, qdd)
+
+    def gradient(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> tuple[Array, Slopes]:
+        """qdd (B, nv), and its derivatives (B, nv, nv)."""
+        run, xp, shape = self._run, self._run.library.xp, (*qd.shape, qd.shape[1])
+        qdd, by = xp.empty(qd.shape, qd.dtype), {name: xp.empty(shape, qd.dtype) for name in ("q", "qd", "tau")}
+        found = {"qdd": qdd, **{f"dqdd_d{name}": array for name, array in by.items()}}
+        task = run.step_gradient.gradient
+        if isinstance(task, Direct):
+            run.composed(task, self._inputs(run.without_scans, q, qd, tau, armature), found)
+        else:
+            self._recurred(task, (q, qd, tau, armature), found)
+        return qdd, by
+
+    def _inputs(self, engine: Engine, q: Array, qd: Array, tau: Array, armature: Array | None) -> dict[str, Array]:
+        if not engine.normalizes:
+            q = self._run.dyn.model.unit_coordinates(q)
+        inputs = {**self._others, "q": q, "qd": qd, "tau": tau}
+        return (
+            inputs
+            if armature is None
+            else {**inputs, "armature": self._run.library.xp.broadcast_to(armature, qd.shape)}
+        )
+
+    def _recurred(self, task: Task, state: tuple[Array, Array, Array, Array | None], out: Mapping[str, Array]) -> None:
+        """What no scan answers: recursions do, on the host."""
+        self._run.recurred(task, self._inputs(self._run.without_scans, *state), out)
+
+    @cached_property
+    def identity(self) -> Array:
+        """(B, nv, nv)."""
+        run, nv = self._run, self._run.dyn.model.nv
+        xp = run.library.xp
+        return cast(Array, xp.broadcast_to(xp.eye(nv, dtype=run.dyn.dtype), (run.start.batch, nv, nv)))
+
+    @cached_property
+    def v_of(self) -> Array:
+        """The degree of freedom of each coordinate that is one."""
+        return self._run.library.constant(dof_of_coordinates(self._run.dyn.model))
+
+    def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Array) -> list[tuple[Any, Any]]:
+        """Kind by kind."""
+        library, free = self._run.library, self._run.dyn.model.free_joints
+        places = ((kind, library.constant(v_index)) for kind, _, v_index in free if kind.nv > 1)
+        return [(at, operation(kind, v[:, at], library.xp)) for kind, at in places]
+
+    def fastest(self, q: Array) -> float:
+        """About the largest eigenvalue of H^-1 D of all states, 1/s, from below: powers of it, which accelerations from
+        rest are, and Rayleigh quotients."""
+        library, model = self._run.library, self._run.dyn.model
+        acting = (library.to_numpy(self._given[name]) for name in ("damping", "kd") if name in self._given)
+        damping = np.broadcast_to(sum(acting), (q.shape[0], model.nv))
+        x = np.random.default_rng(0).uniform(0.5, 1.0, damping.shape).astype(damping.dtype)
+        still, armature, rate = library.like_numpy(np.zeros_like(x)), self._given.get("armature"), 0.0
+        free = library.to_numpy(self.solved(q, still, still, armature))
+        for _ in range(_POWERS):
+            force = damping * x
+            moved = library.to_numpy(self.solved(q, still, library.like_numpy(force), armature)) - free
+            rates = (force * moved).sum(axis=-1) / (force * x).sum(axis=-1)
+            rate = max(rate, float(np.where(np.isfinite(rates), rates, 0.0).max(initial=0.0)))
+            x = moved / np.abs(moved).max(axis=-1, initial=0.0)[:, None]
+        return rate
+
+    def apart(self, q: Array, other: Array) -> Array:
+        """other (-) q (B, nv)."""
+        return self._joint_by_joint("difference", q, other, (q.shape[0], self._run.dyn.model.nv))
+
+    def spread(self, values: Array, on: Array) -> Array:
+        """Numbers of some degrees of freedom, zeros for the others (B, nv)."""
+        run = self._run
+        out = run.library.xp.zeros((values.shape[0], run.dyn.model.nv), run.dyn.dtype)
+        out[:, on] = values
+        return cast(Array, out)
+
+    def moved(self, q: Array, u: Array) -> Array:
+        """q (+) u (B, nq)."""
+        return self._joint_by_joint("integrate", q, u, q.shape)
+
+    def bracket(self, a: Array, b: Array) -> Array:
+        """The Lie bracket (B, nv)."""
+        return self._joint_by_joint("bracket", a, b, b.shape)
+
+    def _joint_by_joint(self, operation: str, left: Array, right: Array, shape: tuple[int, ...]) -> Array:
+        out = self._run.library.xp.empty(shape, right.dtype)
+        for kind, q_index, v_index in self._run.dyn.model.free_joints:
+            at, along = (self._run.library.constant(index) for index in (q_index, v_index))
+            # q moves by a velocity, q goes to q, and velocities meet.
+            left_at, right_at, out_at = {
+                "integrate": (at, along, at),
+                "difference": (at, at, along),
+                "bracket": (along, along, along),
+            }[operation]
+            values = getattr(kind, operation)(
+                tuple(left[:, left_at[:, c]] for c in range(left_at.shape[1])),
+                tuple(right[:, right_at[:, c]] for c in range(right_at.shape[1])),
+            )
+            for c, value in enumerate(values):
+                out[:, out_at[:, c]] = value
+        return cast(Array, out)

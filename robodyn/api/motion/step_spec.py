@@ -1,0 +1,107 @@
+"""Which step a rollout takes: by names of what is given, before a number is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from robodyn.algorithms.constraints.tasks import constraint_task
+from robodyn.algorithms.linearly_implicit import linearly_implicit
+from robodyn.algorithms.tasks import (
+    COEFFICIENTS,
+    LIMITS,
+    RESISTANCES,
+    TARGETS,
+    Chain,
+    Direct,
+    Step,
+    Task,
+    on_inertia,
+    step_of,
+)
+from robodyn.core.constraints.refusals import constraints_named
+from robodyn.core.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
+from robodyn.core.model import Model
+from robodyn.core.sweeps import INPUTS, Algorithm
+from robodyn.engines.query_table import OF_CONSTRAINTS, QUESTIONS, Asked, Question
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import one_of
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import brief, quoted
+
+if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
+
+FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
+_FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
+_OF_STEPS = ("qdd", "vector", "point", "restitution")
+"""Inputs of other queries."""
+_MOST_WORDS = 100
+"""Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
+
+
+def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
+    """The limits that are kept to, in the order of `LIMITS`."""
+    chosen = (limits,) if strict_types.is_a(limits, str) else strict_types.at_most(limits, _MOST_WORDS)
+    if chosen is None:
+        raise ArgumentError(f"limits: got {brief(limits)}; allowed: {', '.join(map(repr, LIMITS))}")
+    words = {one_of("limits", each, LIMITS) for each in chosen}
+    held = [name for name in LIMITS if name in words and name != "effort"]
+    if held and integrator not in IMPLICIT:
+        raise ArgumentError(
+            f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
+            f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
+        )
+    return tuple(name for name in LIMITS if name in words)
+
+
+def forces_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the arguments of a method, its `locals()`, those that forces of steps are made of, besides tau."""
+    return {name: arguments[name] for name in _FORCES if name in arguments}
+
+
+def require_targets(given: Mapping[str, Any]) -> None:
+    """Raise where of a stiffness and what it drives to one alone is given.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    if (given["kp"] is None) != (given["q_des"] is None):
+        missing = "kp" if given["kp"] is None else "q_des"
+        raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
+
+
+def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
+    """What a step is: by names of what is given, besides the state.
+
+    Raises:
+        UnavailableError: the robot has constraints, which the integrator does not know.
+    """
+    model = dyn.model
+    inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
+    projection: Direct | None = None
+    if integrator in GYROSCOPIC:
+        if model.constraints:
+            others = ", ".join(repr(each) for each in INTEGRATORS if each not in GYROSCOPIC)
+            raise UnavailableError(
+                f"integrator: {integrator!r} is not available for robots with constraints; {quoted(model.name)} has "
+                f"{constraints_named(model)}; wanted one of {others}"
+            )
+        dynamics: Algorithm | Chain | Direct = linearly_implicit(inputs)
+    elif model.constraints:
+        dynamics = constraint_task(
+            "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
+        )
+        held = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
+        projection = constraint_task("project", held, model.proximal)
+    else:
+        dynamics = cast(Algorithm | Chain, dynamics_asked(FORWARD_DYNAMICS, model, given))
+    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
+    names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
+    return step_of(dynamics, integrator, forces, names, limits, projection)
+
+
+def dynamics_asked(question: Question, model: Model, given: tuple[str, ...]) -> Task:
+    """What answers a question about the dynamics on what is given."""
+    task = question.task(Asked(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
+    return on_inertia(task) if "inertia" in given else task

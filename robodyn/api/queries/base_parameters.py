@@ -1,0 +1,95 @@
+"""Base parameters: what inverse dynamics can tell of the bodies' inertial parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from robodyn.core.model import generator_of
+from robodyn.internals.arguments import Array, count
+from robodyn.internals.errors import NumericalError
+from robodyn.internals.records import dataclass
+
+if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
+
+_ROWS = 5
+"""Rows for each column, by default."""
+_DEPENDENT, _INDEPENDENT = 1e-9, 1e-6
+"""What is left of a column, beside all of it, when the ones before it are taken away. Nothing may be in between."""
+_LEFT_OUT = 1e-9
+"""Coefficients below that, beside the largest of their column, are rounding."""
+
+
+@dataclass(frozen=True)
+class BaseParameters:
+    """A basis of the inertial parameters that torques depend on.
+
+    `columns` (b,): of the regressor, those of the basis; `matrix` (b, 10 n_bodies): base parameters are `matrix @
+    model.inertia.ravel()`, and the regressor is its columns times the matrix.
+    """
+
+    columns: Array
+    matrix: Array
+
+    @property
+    def rank(self) -> int:
+        """How many base parameters there are."""
+        return int(self.columns.size)
+
+
+def base_parameters(dyn: Dynamics, states: int | None, rng: object) -> BaseParameters:
+    """See `Dynamics.base_parameters`."""
+    if dyn.dtype != np.float64:  # what is a combination of others is told by more digits than single precision has
+        dyn = type(dyn)(dyn.model)
+    model = dyn.model
+    columns, generator = 10 * model.n_bodies, generator_of(rng)
+    if not model.nv:
+        return BaseParameters(np.empty(0, np.intp), np.zeros((0, columns)))
+    least = -(-_ROWS * columns // model.nv)
+    n = least if states is None else count("states", states, 1, 10**7)
+
+    def rows(n: int) -> Array:
+        q = model.random_configuration(generator, (n,))
+        qd, qdd = generator.standard_normal((2, n, model.nv))
+        return np.asarray(dyn.regressor(q, qd, qdd), np.float64).reshape(-1, columns)
+
+    found = _basis(rows(n))
+    others = rows(max(least // 4, 1))
+    error = np.abs(others[:, found.columns] @ found.matrix - others).max(initial=0.0)
+    if not error <= 1e-7 * np.abs(others).max(initial=0.0):
+        raise NumericalError(
+            f"base_parameters: {n} states of {model.name!r} do not tell which parameters torques depend on: the "
+            f"basis that they give is {error:.1e} off at others; give more states"
+        )
+    return found
+
+
+def _basis(Y: Array) -> BaseParameters:
+    """Columns of which no one is a combination of those before it, and the combinations that the others are."""
+    sizes = np.linalg.norm(Y, axis=0)
+    used = np.flatnonzero(sizes > 1e-12 * sizes.max(initial=0.0))
+    scaled: Array = np.linalg.qr(Y[:, used] / sizes[used], mode="r")  # type: ignore[assignment]  # columns depend on each other as before
+    chosen: list[int] = []
+    basis = np.empty_like(scaled)
+    for k in range(used.size):
+        left, known = scaled[:, k], basis[:, : len(chosen)]
+        for _ in range(2):  # once more for what rounding left of it
+            left = left - known @ (known.T @ left)
+        size = float(np.linalg.norm(left))
+        if size > _INDEPENDENT:
+            basis[:, len(chosen)] = left / size
+            chosen.append(k)
+        elif size > _DEPENDENT:
+            raise NumericalError(
+                f"base_parameters: parameter {int(used[k])} is neither independent of those before it nor a "
+                f"combination of them: {size:.1e} of its column is left; give more states"
+            )
+    matrix = np.zeros((len(chosen), Y.shape[1]))
+    coefficients = np.linalg.lstsq(scaled[:, chosen], scaled, rcond=None)[0]
+    coefficients *= sizes[used] / sizes[used[chosen], None]
+    coefficients[np.abs(coefficients) < _LEFT_OUT * np.abs(coefficients).max(axis=0, initial=0.0)] = 0.0
+    coefficients[:, chosen] = np.eye(len(chosen))
+    matrix[:, used] = coefficients
+    return BaseParameters(used[chosen], matrix)

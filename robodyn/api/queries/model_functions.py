@@ -1,0 +1,151 @@
+"""Functions of a model as built-in functions: what is asked for again and again is compiled.
+
+A model is often loaded for a few answers, which NumPy gives in less time than a compiler: the first calls are its, and
+of what there are many, such as links, the first of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robodyn.algorithms.manifold import DIFFERENCE, DISTANCE, INTEGRATE, INTEGRATE_FOR, INTERPOLATE
+from robodyn.algorithms.tasks import Direct
+from robodyn.api.queries.fast_path import Quick, documented
+from robodyn.engines.make import make_engine
+from robodyn.engines.options import Options
+from robodyn.internals.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from robodyn.core.model import Model
+    from robodyn.engines.cpu.engine import CpuEngine
+    from robodyn.engines.cpu.native.answers import Answers
+    from robodyn.engines.cpu.native.entry import Argument
+
+_NUMPY_CALLS = 8
+_KEPT = "_quick_functions"
+
+
+class Early:
+    """What stands in for a function until there is a built-in one; then it passes calls on to that."""
+
+    def __init__(self, quick: QuickFunction) -> None:
+        self._quick = quick
+        self.__self__, self.__wrapped__ = quick.__self__, quick.__wrapped__
+        self.__name__, self.__doc__ = quick.name, quick.__wrapped__.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer as the function does."""
+        function = self._quick.function
+        return self._quick.first(*args, **kwargs) if function is None else function(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__name__)
+
+
+class QuickFunction(Quick):
+    """That of a function of a model.
+
+    Args:
+        model: the robot.
+        name: of the function, under which the built-in one is put into the model's dictionary.
+        method: the function, bound to the model.
+        arrays: its arguments that are arrays, in order.
+    """
+
+    function: Callable[..., Any] | None = None
+    numbers: tuple[str, ...] = ()
+
+    def __init__(self, model: Model, name: str, method: Callable[..., Any], arrays: tuple[str, ...]) -> None:
+        super().__init__(model, method, np.dtype(np.float64))
+        self.name, self.arrays, self._calls = name, arrays, 0
+        self._asked: set[Any] = set()
+
+    def first(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call before there is a built-in function; that is made now and then."""
+        answer = self.__wrapped__(*args, **kwargs)
+        self._calls += 1
+        if self._calls >= _NUMPY_CALLS:
+            engine = engine_of(self.__self__)
+            entry = None if engine is None else engine.entry(self.name, documented(self.name, self.__wrapped__), self)
+            if entry is not None:
+                self.entry = entry
+            self.function = self.__wrapped__ if entry is None else entry.function
+            self.__self__.__dict__[self.name] = self.function
+        return answer
+
+    def calls(self, given: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Which arrays are given."""
+        return tuple(name for name in self.arrays if name in given)
+
+    def task(self, calls: Any) -> tuple[Direct, int | None]:
+        """What answers such calls, and the link that they are about."""
+        return _TASKS[self.name, calls], None
+
+    def answers(self, calls: Any, given: Mapping[str, Any]) -> Answers | None:
+        """Those of a program, which is compiled when it is asked for a second time."""
+        if calls not in self._asked:
+            self._asked.add(calls)
+            return None
+        engine = engine_of(self.__self__)
+        assert engine is not None
+        task, link = self.task(calls)
+        try:
+            return engine.direct(task, self.arrays, link)
+        except TypeError as error:  # the text of a joint kind of the user's may look at numbers
+            raise UnavailableError(f"{task.name}: {error}") from error
+
+    def argument(self, name: str) -> Argument:
+        """An array, or a float."""
+        from robodyn.engines.cpu.native.entry import Argument
+
+        return Argument("array", self.arrays.index(name), number=name in self.numbers)
+
+    def number(self, name: str, value: Any) -> int:
+        """Nothing is chosen."""
+        raise NotImplementedError
+
+
+class _WithNumber(QuickFunction):
+    numbers = ("dt", "t")
+
+
+_ARRAYS = {
+    "integrate": ("q", "qd", "dt"),
+    "difference": ("q0", "q1"),
+    "interpolate": ("q0", "q1", "t"),
+    "distance": ("q0", "q1"),
+}
+_TASKS = {
+    ("integrate", ("q", "qd")): INTEGRATE,
+    ("integrate", ("q", "qd", "dt")): INTEGRATE_FOR,
+    ("difference", ("q0", "q1")): DIFFERENCE,
+    ("interpolate", ("q0", "q1", "t")): INTERPOLATE,
+    ("distance", ("q0", "q1")): DISTANCE,
+}
+
+
+def quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in for a function of a model."""
+    kept = model.__dict__.setdefault(_KEPT, {})
+    if name not in kept:
+        kind = QuickFunction if set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers) else _WithNumber
+        kept[name] = Early(kind(model, name, method, _ARRAYS[name]))
+    found: Callable[..., Any] = kept[name]
+    return found
+
+
+def engine_of(model: Model) -> CpuEngine | None:
+    """The engine that compiles functions of a model, or None where there is none."""
+    from robodyn.engines.cpu.engine import CpuEngine
+
+    if "_quick_engine" not in model.__dict__:
+        try:
+            engine = make_engine(model, np.dtype(np.float64), Options("cpu", threads=1))
+        except UnavailableError:
+            engine = None
+        model.__dict__["_quick_engine"] = engine if isinstance(engine, CpuEngine) else None
+    found: CpuEngine | None = model.__dict__["_quick_engine"]
+    return found

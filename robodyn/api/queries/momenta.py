@@ -1,0 +1,143 @@
+"""Centre of mass and momentum, how they move, and their derivatives."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from numpy.typing import ArrayLike
+
+from robodyn.api.queries.core import Core
+from robodyn.api.queries.fast_path import query
+from robodyn.internals.arguments import Array
+
+
+class MomentumQueries(Core):
+    """Queries about the masses of the whole robot.
+
+    What is fixed to the world does not count. Without `inertia` all of them but `subtree_center_of_mass` raise a
+    NumericalError where nothing that moves has mass; with it they do so where values are checked, and give NaN in those
+    rows where they are not (of arrays on a GPU nothing is known without a look: rows have infinite or NaN entries).
+    """
+
+    @query
+    def center_of_mass(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
+        """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("center_of_mass", locals()))
+
+    @query
+    def center_of_mass_jacobian(
+        self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
+        """Jacobian (..., 3, nv) of `center_of_mass`: its velocity is J qd, m/s in world axes, for a base at rest.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("center_of_mass_jacobian", locals()))
+
+    @query
+    def center_of_mass_velocity(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Velocity (..., 3) of `center_of_mass`, m/s in world axes.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("center_of_mass_velocity", locals()))
+
+    @query
+    def center_of_mass_acceleration(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Acceleration (..., 3) of `center_of_mass`, m/s^2 in world axes, without gravity.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("center_of_mass_acceleration", locals()))
+
+    @query
+    def subtree_center_of_mass(
+        self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
+        """Centres of mass (..., n_bodies, 3) of each body and all that it carries, in world coordinates, m, in the
+        order of `model.body_names`. A body's own origin where none of them has mass."""
+        return cast(Array, self._ask("subtree_center_of_mass", locals()))
+
+    @query
+    def centroidal_momentum(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(h, A): momentum h (..., 6) about the centre of mass in world axes, angular part first, and the matrix A
+        (..., 6, nv) with h = A qd for a base at rest. Orin, Goswami, Lee 2013. Armature does not count.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(tuple[Array, Array], self._ask("centroidal_momentum", locals()))
+
+    @query
+    def centroidal_momentum_rate(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        qdd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """Time derivative (..., 6) of the momentum h of `centroidal_momentum`: N m, then N, in world axes.
+
+        It is A qdd + dA/dt qd for a base at rest, and the sum of gravity and external forces, moved to the centre of
+        mass, where accelerations follow from them (Newton and Euler).
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("centroidal_momentum_rate", locals()))
+
+    @query
+    def centroidal_momentum_matrix_derivative(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """dA/dt (..., 6, nv) of the matrix A of `centroidal_momentum` while the robot moves with qd.
+
+        With V0 the columns are carried along by the base as well. Wensing and Orin 2016.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("centroidal_momentum_matrix_derivative", locals()))

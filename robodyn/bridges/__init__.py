@@ -1,0 +1,1 @@
+"""Other libraries: JAX, PyTorch, simulators, Dask."""

@@ -1,0 +1,162 @@
+"""Two environments of Gymnasium as examples: a pole to balance on a cart, and an arm that reaches for points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.bridges.simulators.checks import require_model
+from robodyn.bridges.simulators.gymnasium import Box, RobodynEnv, RobodynVectorEnv
+from robodyn.core.description import Inertial, Joint, Limits, Link, Pose, RobotDescription
+from robodyn.core.model import Model
+from robodyn.internals.arguments import Array
+from robodyn.io.builders.assemble import build_model
+from robodyn.io.builders.load import load_urdf
+
+# Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", IEEE
+# Trans. SMC 13 (1983): cart 1 kg, pole 0.1 kg and 1 m long, force 10 N, track 2.4 m to each side, 12 degrees, 0.02 s.
+_CARTPOLE = """
+<robot name="cartpole">
+  <link name="track"/>
+  <joint name="slide" type="prismatic">
+    <parent link="track"/><child link="cart"/><axis xyz="1 0 0"/>
+    <limit lower="-2.4" upper="2.4" effort="10" velocity="10"/><dynamics friction="0.0005"/>
+  </joint>
+  <link name="cart"><inertial><mass value="1"/><inertia ixx="0.002" ixy="0" ixz="0" iyy="0.004" iyz="0" izz="0.004"/>
+    </inertial></link>
+  <joint name="hinge" type="continuous">
+    <parent link="cart"/><child link="pole"/><axis xyz="0 1 0"/><limit effort="0" velocity="30"/>
+    <dynamics damping="2e-06"/>
+  </joint>
+  <link name="pole"><inertial><origin xyz="0 0 0.5"/><mass value="0.1"/>
+    <inertia ixx="0.00833583" ixy="0" ixz="0" iyy="0.00833583" iyz="0" izz="5e-06"/></inertial></link>
+</robot>
+"""
+_TRACK, _TILT, _AROUND = 2.4, 0.2094, 0.05
+_EFFORT_COST, _SPEED_COST = 1e-3, 1e-3
+
+
+def cartpole(**options: Any) -> RobodynEnv:
+    """One "robodyn/CartPole-v0": the action is the force on the cart in parts of 10 N; 1 for every step in which the
+    pole stands within 12 degrees and the cart is on its track. Options are those of `RobodynEnv`."""
+    return RobodynEnv(**{**_balance(), **options})
+
+
+def cartpoles(num_envs: int = 1, **options: Any) -> RobodynVectorEnv:
+    """Many of them; options are those of `RobodynVectorEnv`."""
+    return RobodynVectorEnv(num_envs=num_envs, **{**_balance(), **options})
+
+
+def _balance() -> dict[str, Any]:
+    model = load_urdf(_CARTPOLE)
+    # Twice the bounds, so that the observation that ends an episode lies within them; speeds have none.
+    high = np.array([2.0 * _TRACK, 2.0 * _TILT, np.inf, np.inf])
+
+    def terminated(q: Array, qd: Array) -> Array:
+        fallen: Array = (np.abs(q[:, 0]) > _TRACK) | (np.abs(q[:, 1]) > _TILT)
+        return fallen
+
+    def reset(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
+        q, qd = rng.uniform(-_AROUND, _AROUND, (2, n, 2))
+        return q, qd
+
+    return {
+        "dyn": Dynamics(model, joint_forces=("damping", "friction")),
+        "reward": lambda q, qd, action: np.ones(len(q)),
+        "terminated": terminated,
+        "reset": reset,
+        "observation_space": Box(-high, high, dtype=np.float64),
+        "dt": 0.02,
+        "actuation": "normalized",
+    }
+
+
+def arm_reach(model: Model | None = None, link: str | None = None, **options: Any) -> RobodynEnv:
+    """One "robodyn/ArmReach-v0": the origin of a link is to go to a point of its workspace and stay there.
+
+    Args:
+        model: the arm, with effort limits; None for one of four joints.
+        link: the link that reaches, by name; None for the last one.
+        options: those of `RobodynEnv`.
+
+    Actions are forces in parts of their limits. What is seen: q, qd, and the way from the link to the goal in world
+    axes. The reward is minus the distance in m, minus 0.001 of squared actions and speeds.
+    """
+    return RobodynEnv(**{**_reach(model, link), **options})
+
+
+def arms_reach(
+    num_envs: int = 1, model: Model | None = None, link: str | None = None, **options: Any
+) -> RobodynVectorEnv:
+    """Many of them, as `arm_reach`; options are those of `RobodynVectorEnv`."""
+    return RobodynVectorEnv(num_envs=num_envs, **{**_reach(model, link), **options})
+
+
+def _reach(model: Model | None, link: str | None) -> dict[str, Any]:
+    if model is None:
+        model = _arm()
+    require_model(model, ", or None")
+    arm, tip = model, model.link_index(len(model.link_names) - 1 if link is None else link)
+    # Many small robots: a thread has work for a millisecond at most, and learning wants the others.
+    dyn = Dynamics(arm, joint_forces=("damping", "friction"), threads=1, check=False)
+
+    def reached(q: Array) -> Array:
+        return dyn.link_pose(q, tip)[:, :3, 3]
+
+    def reset(rng: np.random.Generator, n: int) -> tuple[Array, Array, Array]:
+        goal = reached(arm.random_configuration(rng, (n,)))
+        return arm.random_configuration(rng, (n,)), np.zeros((n, arm.nv)), goal
+
+    def observation(q: Array, qd: Array, goal: Array) -> Array:
+        return np.concatenate((q, qd, goal - reached(q)), axis=1)
+
+    def reward(q: Array, qd: Array, action: Array, goal: Array) -> Array:
+        away = goal - reached(q)
+        # A product with itself, row by row: a tenth of the time of squares and their sums.
+        distance, pushed, speed = (np.einsum("ij,ij->i", each, each) for each in (away, action, qd))
+        found: Array = -np.sqrt(distance) - _EFFORT_COST * pushed - _SPEED_COST * speed
+        return found
+
+    return {
+        "dyn": dyn,
+        "reward": reward,
+        "reset": reset,
+        "observation": observation,
+        "dt": 0.02,
+        "actuation": "normalized",
+        "limits": ("velocity", "position"),
+    }
+
+
+def _arm() -> Model:
+    """Four joints: about the vertical, and three about horizontal axes, between rods of 0.3 m. Motors with gears have
+    the inertia and the damping that they have in arms of this size: in 20 ms a motor alone gains 2 rad/s at most."""
+    links, joints = [Link("base")], []
+    for k, (axis, length, mass, effort) in enumerate(
+        (((0.0, 0.0, 1.0), 0.2, 2.0, 10.0), ((0.0, 1.0, 0.0), 0.3, 1.5, 20.0), ((0.0, 1.0, 0.0), 0.3, 1.0, 10.0),
+         ((0.0, 1.0, 0.0), 0.2, 0.5, 3.0))
+    ):  # fmt: skip
+        across, along = mass * length**2 / 12.0, 0.5 * mass * 0.04**2
+        inertial = Inertial(mass, Pose((0.0, 0.0, 0.5 * length)), (across, 0.0, 0.0, across, 0.0, along))
+        links.append(Link(f"link_{k + 1}", inertial))
+        origin = Pose((0.0, 0.0, 0.0 if k == 0 else (0.2, 0.3, 0.3)[k - 1]))
+        limits = Limits(-2.5, 2.5, effort, 6.0)
+        parent = links[-2].name
+        joints.append(
+            Joint(
+                f"joint_{k + 1}",
+                "revolute",
+                parent,
+                links[-1].name,
+                origin,
+                axis,
+                limits=limits,
+                damping=1.0,
+                armature=0.1,
+            )
+        )
+    links.append(Link("tip"))
+    joints.append(Joint("tip_fixed", "fixed", links[-2].name, "tip", Pose((0.0, 0.0, 0.2))))
+    return build_model(RobotDescription("arm", tuple(links), tuple(joints)))

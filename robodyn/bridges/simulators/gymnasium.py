@@ -1,0 +1,310 @@
+"""Robots as environments of Gymnasium: one, or thousands side by side that are stepped in one call.
+
+    import robodyn.simulators.gymnasium as environments
+
+    envs = environments.RobodynVectorEnv(dyn, 4096, reward=lambda q, qd, action: -(q**2).sum(axis=1), dt=0.01)
+
+Importing this module registers "robodyn/CartPole-v0" and "robodyn/ArmReach-v0" (`robodyn.simulators.environments`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.bridges.simulators.tasks import States, Task
+from robodyn.core.model import Model
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, as_array, count
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import brief
+
+try:
+    import gymnasium
+    from gymnasium.vector.utils import batch_space
+except ImportError as error:
+    raise UnavailableError(
+        f"robodyn.simulators.gymnasium needs Gymnasium, which cannot be imported here ({error}): "
+        "pip install 'robodyn[gymnasium]'"
+    ) from error
+
+__all__ = ["RobodynEnv", "RobodynVectorEnv"]
+
+AutoresetMode, Box = gymnasium.vector.AutoresetMode, gymnasium.spaces.Box
+_MOST_ENVS = 1 << 31
+
+
+class RobodynEnv(gymnasium.Env):
+    """A robot as a `gymnasium.Env`. Needs the extra `gymnasium`.
+
+    Args:
+        dyn: the robot; of a `Model` a `Dynamics` with damping and friction is made.
+        reward: (q (n, nq), qd (n, nv), action (n, m)) to rewards (n,): the states after a step, and the actions as they
+            were clipped. All functions are asked about batches, here of one state.
+        terminated: (q, qd) to bools (n,), which episodes end by themselves; None: none do.
+        reset: (rng, n) to (q, qd) at the start of n episodes, rng the environment's `numpy.random.Generator`. It may
+            return (q, qd, goal), a goal (n, k) for each episode: then `reward`, `terminated` and `observation` get it
+            as one argument more, the last, and it is part of what is observed. None: around the neutral configuration,
+            uniform within 0.1 in positions and velocities.
+        observation: (q, qd) to what an agent sees (n, k); None for q and qd side by side.
+        observation_space: a Box (k,) of it; None for one without bounds, of the dtype of `dyn`.
+        dt: seconds between actions.
+        substeps: steps that these are made of (`Dynamics.step`).
+        integrator: of these steps, as in `Dynamics.step`.
+        actuation: what an action (m,) is: "torque": forces, N or N m, within effort limits; "normalized": the same in
+            parts of the limits, -1 to 1; "position": positions within position limits, to which drives go by `kp` and
+            `kd`, with forces within effort limits. Actions beyond the bounds are clipped.
+        joints: names of the joints that are driven, in the order of actions; None for all but floating ones, those that
+            follow others and those whose effort limit is 0.
+        effort: (m,) or one number instead of the model's limits.
+        kp: (m,) or one number, N/m or N m/rad, for "position".
+        kd: (m,) or one number, N s/m or N m s/rad, for "position".
+        limits: of the model's limits those that steps keep to, as in `Dynamics.rollout`; None: "effort" for "position".
+        max_episode_steps: after which an episode is truncated; None: never.
+
+    A state that diverges, beyond 1e8 in SI units or NaN, ends its episode quietly: it is terminated, the state before
+    is what is observed and judged, and `info["diverged"]` is True. Spaces have the dtype of `dyn`.
+
+    Raises:
+        ArgumentError: (also every call) an argument, or what a function returns, of the wrong shape, type or value.
+        NumericalError: a NaN in an action or in what a function returns.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  Gymnasium's own declaration
+
+    def __init__(
+        self,
+        dyn: Dynamics | Model,
+        *,
+        reward: Callable[..., Any],
+        terminated: Callable[..., Any] | None = None,
+        reset: Callable[..., Any] | None = None,
+        observation: Callable[..., Any] | None = None,
+        observation_space: Any = None,
+        dt: float = 0.01,
+        substeps: int = 1,
+        integrator: str = "semi_implicit_euler",
+        actuation: str = "torque",
+        joints: Sequence[str] | None = None,
+        effort: Any = None,
+        kp: Any = None,
+        kd: Any = None,
+        limits: Sequence[str] | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        self.task = Task(
+            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
+            limits, max_episode_steps,
+        )  # fmt: skip
+        self.observation_space, self.action_space = _spaces(self.task, observation_space)
+        self._states: States | None = None
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode: an observation, and an empty info."""
+        super().reset(seed=seed)
+        self._states, self._steps = self.task.start(self.np_random, 1), 0
+        return _seen(self.task, self._states)[0], {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Act once: observation, reward, terminated, truncated, info."""
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("reset has not been called")
+        taken = self.task.action(action, 1)
+        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
+        self._states = _fixed((q, qd, *self._states[2:]))
+        reward, ends = self.task.judged(self._states, taken)
+        self._steps += 1
+        truncated = self.task.max_episode_steps is not None and self._steps >= self.task.max_episode_steps
+        info = {"diverged": True} if lost[0] else {}
+        return _seen(self.task, self._states)[0], float(reward[0]), bool(ends[0] | lost[0]), truncated, info
+
+
+class RobodynVectorEnv(gymnasium.vector.VectorEnv):
+    """Robots side by side as a `gymnasium.vector.VectorEnv`, stepped in one call. Needs the extra `gymnasium`.
+
+    Args:
+        dyn: the robot.
+        num_envs: how many.
+        autoreset_mode: Gymnasium's, or its value. "NextStep": the step after an episode's end ignores the action,
+            begins the next episode and returns its first observation, with reward 0. "SameStep": the step that ends an
+            episode begins the next one; `info["final_obs"]` and `info["final_info"]` have what was. "Disabled":
+            episodes begin by `reset(options={"reset_mask": mask})` alone, mask a bool array (num_envs,).
+
+    The other arguments are those of `RobodynEnv`. There is one generator, `np_random`, for all environments: a seed
+    gives the same episodes for the same number of environments. Functions get arrays that they cannot write to.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        dyn: Dynamics | Model,
+        num_envs: int = 1,
+        *,
+        reward: Callable[..., Any],
+        terminated: Callable[..., Any] | None = None,
+        reset: Callable[..., Any] | None = None,
+        observation: Callable[..., Any] | None = None,
+        observation_space: Any = None,
+        dt: float = 0.01,
+        substeps: int = 1,
+        integrator: str = "semi_implicit_euler",
+        actuation: str = "torque",
+        joints: Sequence[str] | None = None,
+        effort: Any = None,
+        kp: Any = None,
+        kd: Any = None,
+        limits: Sequence[str] | None = None,
+        max_episode_steps: int | None = None,
+        autoreset_mode: Any = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        self.num_envs = count("num_envs", num_envs, 1, _MOST_ENVS)
+        try:
+            self.autoreset_mode = AutoresetMode(autoreset_mode)
+        except Exception:  # a foreign object may raise anything when it is compared
+            allowed = ", ".join(repr(mode.value) for mode in AutoresetMode)
+            raise ArgumentError(f"autoreset_mode: got {brief(autoreset_mode)}; allowed: {allowed}") from None
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self.task = Task(
+            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
+            limits, max_episode_steps,
+        )  # fmt: skip
+        self.single_observation_space, self.single_action_space = _spaces(self.task, observation_space)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._states: States | None = None
+        self._steps = np.zeros(self.num_envs, np.int64)
+        self._ended = np.zeros(self.num_envs, np.bool_)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin episodes: of all environments, or of those in `options["reset_mask"]`, a bool array (num_envs,).
+
+        Raises:
+            ArgumentError: another mask, an empty one, or one that leaves out environments that have not begun.
+        """
+        super().reset(seed=seed)
+        mask = _mask(options, self.num_envs)
+        if mask is None or mask.all():
+            self._states = _fixed(self.task.start(self.np_random, self.num_envs))
+            self._steps[:], self._ended[:] = 0, False
+        elif self._states is None:
+            raise ArgumentError(
+                "options['reset_mask']: leaves out environments that have not begun; wanted all at first"
+            )
+        else:
+            self._states = self._begun_anew(self._states, mask)
+            self._ended[mask] = False
+        return _seen(self.task, self._states), {}
+
+    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Act once in every environment: observations, rewards, terminations, truncations, infos.
+
+        Gymnasium's `ResetNeeded` is raised before the first reset, and where episodes ended in the mode "Disabled".
+        """
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("reset has not been called")
+        ended, anew = self._ended, self._ended.any()
+        if anew and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise gymnasium.error.ResetNeeded(
+                f"{int(ended.sum())} episodes have ended, the first in environment {int(np.argmax(ended))}: call "
+                "reset(options={'reset_mask': mask})"
+            )
+        taken = self.task.action(actions, self.num_envs, ended)
+        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
+        states: States = (q, qd, *self._states[2:])
+        self._steps += 1
+        if anew:
+            states, lost = self._begun_anew(states, ended), lost & ~ended
+        states = _fixed(states)
+        rewards, terminations = self.task.judged(states, taken)
+        terminations |= lost
+        most = self.task.max_episode_steps
+        truncations = np.zeros(self.num_envs, np.bool_) if most is None else self._steps >= most
+        if anew:
+            rewards = np.where(ended, 0.0, rewards)
+            terminations &= ~ended
+            truncations &= ~ended
+        return self._told(states, rewards, terminations, truncations, lost)
+
+    def _told(
+        self, states: States, rewards: Array, terminations: Array, truncations: Array, lost: Array
+    ) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """What a step returns; where a mode says so, episodes that ended begin again."""
+        seen, ended = _seen(self.task, states), terminations | truncations
+        infos: dict[str, Any] = {}
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
+            for i in np.flatnonzero(ended).tolist():
+                final = {"final_obs": seen[i].copy(), "final_info": {"diverged": True} if lost[i] else {}}
+                infos = self._add_info(infos, final, i)
+            states = _fixed(self._begun_anew(states, ended))
+            seen, ended = _seen(self.task, states), np.zeros_like(ended)
+        elif lost.any():
+            infos = {"diverged": lost, "_diverged": lost.copy()}
+        self._states, self._ended = states, ended
+        return seen, rewards, terminations, truncations, infos
+
+    def _begun_anew(self, states: States, mask: Array) -> States:
+        """The states, new ones where the mask is; their episodes count from there."""
+        self._steps[mask] = 0
+        begun = self.task.start(self.np_random, int(mask.sum()))
+        whole = [each.copy() for each in states]
+        for array, rows in zip(whole, begun, strict=True):
+            if array.shape[1] != rows.shape[1]:
+                raise ArgumentError(f"reset's goal: got {rows.shape[1]} numbers; wanted {array.shape[1]} as before")
+            array[mask] = rows
+        return tuple(whole)
+
+
+def _spaces(task: Task, observation_space: Any) -> tuple[Any, Any]:
+    """The spaces of one environment's observations and actions."""
+    dtype = task.dyn.dtype.type
+    acts = Box(task.low.astype(dtype), task.high.astype(dtype), dtype=dtype)
+    # One state tells how wide an observation is; nobody's random numbers are touched.
+    width = task.observe(_fixed(task.start(np.random.default_rng(0), 1))).shape[1]
+    if observation_space is None:
+        return Box(-np.inf, np.inf, (width,), dtype), acts
+    if not strict_types.is_a(observation_space, Box) or observation_space.shape != (width,):
+        raise ArgumentError(f"observation_space: got {brief(observation_space)}; wanted a Box of shape ({width},)")
+    return observation_space, acts
+
+
+def _seen(task: Task, states: States) -> Array:
+    """Observations that are the caller's own."""
+    seen = task.observe(states)
+    return seen.copy() if not seen.flags.writeable or seen.base is not None else seen
+
+
+def _fixed(states: States) -> States:
+    """The states, which functions of users cannot write to."""
+    for array in states:
+        array.flags.writeable = False
+    return states
+
+
+def _mask(options: Any, n: int) -> Array | None:
+    mask = dict.get(options, "reset_mask") if strict_types.is_a(options, dict) else None
+    if mask is None:
+        return None
+    wanted = f"wanted a bool array ({n},), some of it True"
+    array = as_array("options['reset_mask']", mask, wanted) if strict_types.is_a(mask, np.ndarray) else np.empty(0)
+    if array.dtype != np.bool_ or array.shape != (n,) or not array.any():
+        raise ArgumentError(f"options['reset_mask']: got {brief(mask)}; {wanted}")
+    return array.copy()
+
+
+gymnasium.register(
+    "robodyn/CartPole-v0",
+    entry_point="robodyn.simulators.environments:cartpole",
+    vector_entry_point="robodyn.simulators.environments:cartpoles",
+    max_episode_steps=500,
+)
+gymnasium.register(
+    "robodyn/ArmReach-v0",
+    entry_point="robodyn.simulators.environments:arm_reach",
+    vector_entry_point="robodyn.simulators.environments:arms_reach",
+    max_episode_steps=200,
+)

@@ -1,0 +1,330 @@
+"""What an agent may do to a robot and what becomes of it, for many robots at once: the part of an environment that no
+library of environments has a say in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.api.motion.equations import Equations
+from robodyn.api.motion.robot import dynamics_of
+from robodyn.api.motion.step_spec import chosen_step, limits_kept
+from robodyn.api.motion.unused import warn_of_unused_forces
+from robodyn.core.findings import listed
+from robodyn.core.integrators import INTEGRATORS
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import (
+    Array,
+    as_array,
+    count,
+    finite_real,
+    one_of,
+    real_array,
+    require_finite,
+    rows_named,
+)
+from robodyn.internals.errors import ArgumentError, AssemblyError, NumericalError
+from robodyn.internals.messages import brief, quoted
+
+ACTUATIONS = ("torque", "normalized", "position")
+"""What an action is: forces, forces in parts of their limits, or positions that drives go to."""
+_MOST_JOINTS = 1 << 20
+_START = 0.1
+"""How far around the neutral configuration episodes begin, and how fast."""
+_ROUNDS = 3
+"""Of Newton steps from there to the constraints of a robot."""
+_FARTHEST = 1e16
+"""The square of 1e8 m, rad or their rates: beyond is no robot, and functions of such states would overflow."""
+
+States = tuple[Array, ...]
+"""q (n, nq), qd (n, nv), and the goal (n, k) where a task has one."""
+
+
+class Task:
+    """A robot, what drives it, and functions of batches of its states; see `robodyn.simulators.gymnasium`."""
+
+    def __init__(
+        self,
+        dyn: Dynamics | Model,
+        reward: Callable[..., Any],
+        terminated: Callable[..., Any] | None,
+        reset: Callable[..., Any] | None,
+        observation: Callable[..., Any] | None,
+        dt: float,
+        substeps: int,
+        integrator: str,
+        actuation: str,
+        joints: Sequence[str] | None,
+        effort: Any,
+        kp: Any,
+        kd: Any,
+        limits: Sequence[str] | None,
+        max_episode_steps: int | None,
+    ) -> None:
+        robot = dynamics_of(dyn, "a Gymnasium environment", "obeyed", joint_forces=("damping", "friction"))
+        functions = {"reward": reward, "terminated": terminated, "reset": reset, "observation": observation}
+        for name, function in functions.items():
+            if not callable(function) and not (function is None and name != "reward"):
+                raise ArgumentError(f"{name}: got {brief(function)}; wanted a function of states")
+        # What diverges ends an episode, and does not raise.
+        self.dyn = robot.variant(check=False)
+        self.model = robot.model
+        self._equations = Equations(self.dyn)
+        self._equations.require_anchored("a Gymnasium environment")
+        self.reward, self.terminated, self._reset, self._observation = reward, terminated, reset, observation
+        self._middle = self.model.neutral() if reset is not None else self._first()
+        seconds = finite_real(dt)
+        if seconds is None or seconds <= 0.0:
+            raise ArgumentError(f"dt: got {brief(dt)}; wanted a positive finite number of seconds")
+        self.substeps = count("substeps", substeps, 1, 1 << 20)
+        self.dt = seconds
+        self.actuation = one_of("actuation", actuation, ACTUATIONS)
+        # Forces are clipped as actions; what drives to positions may ask for more than there is.
+        own = ("effort",) if self.actuation == "position" else ()
+        self.integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
+        self.limits = limits_kept(own if limits is None else limits, self.integrator)
+        chosen_step(self.dyn, ("tau",), self.integrator, self.limits)  # raises where it does not know constraints
+        most = max_episode_steps
+        self.max_episode_steps = None if most is None else count("max_episode_steps", most, 1, 1 << 62)
+        self.joints, self._v = self._driven(joints)
+        self.effort = self._effort(effort)
+        self._kp, self._kd = (self._gain(name, gain) for name, gain in (("kp", kp), ("kd", kd)))
+        if self.actuation == "position":
+            self._q = self._coordinates()
+        self.low, self.high = self._bounds()
+        warn_of_unused_forces(robot, "a Gymnasium environment")
+
+    # What is driven.
+
+    def _driven(self, joints: Any) -> tuple[tuple[str, ...], Array]:
+        """Names of joints that are driven, and their degrees of freedom."""
+        model = self.model
+        kinds = {
+            name: (KINDS[code].name, int(model.v_source[start]), KINDS[code].nv, followed < 0)
+            for name, code, start, followed in zip(
+                model.joint_names, model.joint_kind.tolist(), model.v_start.tolist(), model.mimics.tolist(), strict=True
+            )
+        }
+        if joints is None:
+            limit = model.effort_limit
+            names = tuple(
+                name
+                for name, (kind, start, n, free) in kinds.items()
+                if free and kind != "floating" and (limit[start : start + n] > 0.0).any()
+            )
+        else:
+            members = None if strict_types.is_a(joints, str) else strict_types.at_most(joints, _MOST_JOINTS)
+            texts = [strict_types.text_or_none(each) for each in members or ()]
+            names = tuple(text for text in texts if text is not None)
+            if members is None or len(names) < len(texts) or len(set(names)) < len(names):
+                raise ArgumentError(f"joints: got {brief(joints)}; wanted names of joints, each once")
+            wrong = [quoted(name) for name in names if name not in kinds or not kinds[name][3]]
+            if wrong:
+                raise ArgumentError(f"joints: {model.name!r} has no joint {listed(wrong)} that follows no other")
+        if not names:
+            raise ArgumentError(
+                "joints: there are none to drive; wanted at least one joint that has an effort limit > 0"
+            )
+        at = [np.arange(kinds[name][1], kinds[name][1] + kinds[name][2]) for name in names]
+        return names, np.concatenate(at)
+
+    def _coordinates(self) -> Array:
+        """The coordinates of driven joints, which have one each."""
+        model = self.model
+        found = []
+        for name in self.joints:
+            i = model.joint_index(name)
+            kind = KINDS[model.joint_kind[i]]
+            if kind.nv != 1:
+                raise ArgumentError(f"joints: {quoted(name)} is {kind.name}; wanted joints of one degree of freedom")
+            found.append(int(model.q_source[model.q_start[i]]))
+        return np.array(found, dtype=np.intp)
+
+    def _effort(self, effort: Any) -> Array:
+        """(m,) what actuators can do at most."""
+        if effort is None:
+            return np.array(self.model.effort_limit[self._v])
+        if self.actuation == "position":
+            raise ArgumentError(
+                f"effort: got {brief(effort)}; wanted None: drives to positions keep to the model's limits"
+            )
+        numbers = self._numbers("effort", effort)
+        if not (numbers > 0.0).all():
+            raise ArgumentError(f"effort: got {brief(effort)}; wanted positive numbers")
+        return numbers
+
+    def _gain(self, name: str, gain: Any) -> Array | None:
+        """(nv,) a gain of drives, zero where nothing is driven."""
+        if self.actuation != "position":
+            if gain is not None:
+                raise ArgumentError(f"{name}: got {brief(gain)}; wanted None where actuation is {self.actuation!r}")
+            return None
+        if gain is None:
+            drive = "stiffness (N m/rad or N/m)" if name == "kp" else "damping (N m s/rad or N s/m)"
+            raise ArgumentError(
+                f"{name}: not given, and actuation is 'position'; wanted the {drive} of drives: a number >= 0, or one "
+                f"for each of {self._v.size} degrees of freedom"
+            )
+        whole = np.zeros(self.model.nv)
+        whole[self._v] = self._numbers(name, gain)
+        return whole
+
+    def _numbers(self, name: str, given: Any) -> Array:
+        """(m,) numbers of at least 0, or one for all."""
+        numbers = real_array(name, given, (), np.float64)
+        if numbers.shape not in ((), self._v.shape) or not (numbers >= 0.0).all():
+            wanted = f"wanted a number >= 0, or one for each of {self._v.size} degrees of freedom"
+            raise ArgumentError(f"{name}: got {brief(given)}; {wanted}")
+        return np.broadcast_to(numbers, self._v.shape).copy()
+
+    def _bounds(self) -> tuple[Array, Array]:
+        """(m,) the least and the most of an action."""
+        if self.actuation == "position":
+            lower, upper = self.model.lower[self._q], self.model.upper[self._q]
+            return np.array(lower), np.array(upper)
+        if self.actuation == "normalized":
+            if not np.isfinite(self.effort).all():
+                names = [quoted(self.model.velocity_names[v]) for v in self._v[~np.isfinite(self.effort)].tolist()]
+                raise ArgumentError(
+                    f"effort: {listed(names)} have no limit, and actuation is 'normalized'; give effort="
+                )
+            return -np.ones(self._v.size), np.ones(self._v.size)
+        return -self.effort, self.effort
+
+    # What happens.
+
+    def action(self, action: Any, n: int, ignored: Array | None = None) -> Array:
+        """Actions (n, m) within their bounds; those beyond are clipped, as actuators do. Of rows that are `ignored` it
+        does not matter what they are.
+
+        Raises:
+            ArgumentError: of another shape or type.
+            NumericalError: NaN.
+        """
+        array = real_array("action", action, (self._v.size,), np.float64)
+        if array.shape[:-1] not in ((n,), ()) or (array.ndim == 1 and n != 1):
+            raise ArgumentError(f"action: got shape {array.shape}; wanted {(n, self._v.size)}")
+        array = array.reshape(n, self._v.size)
+        if ignored is not None and ignored.any():
+            array = np.where(ignored[:, None], 0.0, array)
+        bad = np.isnan(array)
+        if bad.any():
+            raise NumericalError(f"action: NaN {rows_named(bad, 1)}; wanted numbers")
+        return np.clip(array, self.low, self.high)
+
+    def advance(self, q: Array, qd: Array, action: Array) -> tuple[Array, Array, Array]:
+        """States (n, ...) after an action, and which of them have diverged; those are as they were before."""
+        given: dict[str, Any] = {"limits": self.limits, "integrator": self.integrator}
+        tau = np.zeros((len(q), self.model.nv), self.dyn.dtype)
+        if self.actuation == "position":
+            target = q.copy()
+            target[:, self._q] = action
+            given |= {"kp": self._kp, "kd": self._kd, "q_des": target}
+        else:
+            tau[:, self._v] = action * self.effort if self.actuation == "normalized" else action
+        after = q, qd
+        for _ in range(self.substeps):
+            after = self.dyn.step(*after, tau, self.dt / self.substeps, **given)
+        q1, qd1 = after
+        with np.errstate(all="ignore"):
+            kept = (np.einsum("ij,ij->i", q1, q1) <= _FARTHEST) & (np.einsum("ij,ij->i", qd1, qd1) <= _FARTHEST)
+            if self._equations.constrained:
+                kept &= self._equations.near(q1)
+        lost = ~kept  # NaN, too
+        if lost.any():
+            q1, qd1 = np.where(lost[:, None], q, q1), np.where(lost[:, None], qd, qd1)
+        return q1, qd1, lost
+
+    def start(self, rng: np.random.Generator, n: int) -> States:
+        """States at the start of n episodes.
+
+        Raises:
+            ArgumentError, NumericalError: a function of the user's returns something else than finite states.
+        """
+        if self._reset is None:
+            return self._near_neutral(rng, n)
+        found = self._reset(rng, n)
+        members = strict_types.members(found) if strict_types.is_a(found, tuple) else ()
+        if len(members) not in (2, 3):
+            raise ArgumentError(f"reset: returned {brief(found)}; wanted (q, qd), or (q, qd, goal)")
+        arrays = []
+        for name, value, width in zip(("q", "qd"), members, (self.model.nq, self.model.nv), strict=False):
+            array = real_array(f"reset's {name}", value, (width,), self.dyn.dtype)
+            if array.shape != (n, width):
+                raise ArgumentError(f"reset's {name}: got shape {array.shape}; wanted {(n, width)}")
+            require_finite(f"reset's {name}", array, 1)
+            arrays.append(array.copy())
+        if self.model.quaternion_starts.size:
+            arrays[0] = self.model.normalized(arrays[0]).astype(self.dyn.dtype)
+        if self._equations.constrained:
+            off = self._equations.off(arrays[0])
+            if off is not None:
+                raise ArgumentError(f"reset's q: {off}; wanted states on the constraints, as model.assemble finds")
+            arrays = [*self._equations.held(*arrays)]
+        if len(members) == 3:
+            goal = real_array("reset's goal", members[2], (), np.float64)
+            if goal.ndim != 2 or len(goal) != n:
+                raise ArgumentError(f"reset's goal: got shape {goal.shape}; wanted ({n}, ...) with two axes")
+            require_finite("reset's goal", goal, 1)
+            arrays.append(goal.copy())
+        return tuple(arrays)
+
+    def _first(self) -> Array:
+        """The neutral configuration, on the constraints."""
+        neutral = self.model.neutral()
+        try:
+            return self.model.assemble(neutral) if self.model.constraints else neutral
+        except AssemblyError as error:
+            raise ArgumentError(
+                f"reset: got None; wanted a function that returns states on the constraints: {error}"
+            ) from None
+
+    def _near_neutral(self, rng: np.random.Generator, n: int) -> States:
+        model = self.model
+        away, qd = rng.uniform(-_START, _START, (2, n, model.nv))
+        q = model.integrate(np.broadcast_to(self._middle, (n, model.nq)), away)
+        lower, upper = np.nan_to_num(model.lower, nan=-np.inf), np.nan_to_num(model.upper, nan=np.inf)
+        lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
+        q, qd = np.clip(q, lower, upper).astype(self.dyn.dtype), qd.astype(self.dyn.dtype)
+        return self._on_constraints(q, qd) if self._equations.constrained else (q, qd)
+
+    def _on_constraints(self, q: Array, qd: Array) -> States:
+        """States near these on the constraints; where there are none, that in the middle at rest."""
+        for _ in range(_ROUNDS):
+            q, qd = self._equations.projected(q, qd)
+        lost = ~self._equations.near(q)
+        q[lost], qd[lost] = self._middle, 0.0
+        return q, qd
+
+    def observe(self, states: States) -> Array:
+        """(n, k) what an agent sees: q, qd and the goal, or what a function of these returns."""
+        if self._observation is None:
+            return np.concatenate(states, axis=1)
+        found = real_array("observation", self._observation(*states), (), self.dyn.dtype)
+        if found.ndim != 2 or len(found) != len(states[0]):
+            raise ArgumentError(f"observation: returned shape {found.shape}; wanted ({len(states[0])}, k)")
+        return found
+
+    def judged(self, states: States, action: Array) -> tuple[Array, Array]:
+        """Rewards (n,), and which episodes end by themselves (n,).
+
+        Raises:
+            ArgumentError, NumericalError: a function of the user's returns something else.
+        """
+        q, qd, *goal = states
+        n = len(q)
+        reward = real_array("reward", self.reward(q, qd, action, *goal), (), np.float64)
+        if reward.shape != (n,):
+            raise ArgumentError(f"reward: returned shape {reward.shape}; wanted ({n},)")
+        require_finite("reward", reward, 0)
+        ends = np.zeros(n, np.bool_)
+        if self.terminated is not None:
+            ends = as_array("terminated", self.terminated(q, qd, *goal), f"wanted bools ({n},)")
+            if ends.shape != (n,) or ends.dtype != np.bool_:
+                raise ArgumentError(f"terminated: returned {ends.dtype} of shape {ends.shape}; wanted bool ({n},)")
+        return reward, ends.copy()

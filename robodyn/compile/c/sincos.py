@@ -1,0 +1,42 @@
+"""Sine and cosine as a device function: that of the CPU engine (`robodyn.compile.llvm.sincos`), number by number.
+
+CUDA's own takes a branch, a loop and memory for huge angles, in every place where it is called: kernels without it are
+one block of code, and have no stack. It also makes engines agree: angles that have no digits left give NaN in all.
+"""
+
+from __future__ import annotations
+
+from robodyn.compile.c.body import Dialect
+from robodyn.compile.llvm.sincos import FORMATS, TWO_OVER_PI
+
+NAME = "robodyn_sincos"
+
+
+def text(scalar: str) -> str:
+    """`void robodyn_sincos(x, sine, cosine)` for "float" or "double"; it wants <math.h>'s functions and no macros."""
+    form, f = FORMATS[scalar], Dialect(scalar).suffix
+    number = Dialect(scalar).number
+
+    def polynomial(coefficients: tuple[float, ...]) -> str:
+        text = number(coefficients[-1])
+        for coefficient in coefficients[-2::-1]:
+            text = f"({text} * z + {number(coefficient)})"
+        return text
+
+    first, second, third = (number(part) for part in form.parts)
+    # Adding a zero makes a negative zero of `n` positive, and that keeps the sign of a zero x.
+    return f"""\
+__device__ __forceinline__ void {NAME}({scalar} x, {scalar}* sine, {scalar}* cosine)
+{{
+    const bool small = fabs{f}(x) <= {number(form.limit)};
+    const {scalar} n = rint{f}(small ? x * {number(TWO_OVER_PI)} : {number(0.0)}) + {number(0.0)};
+    const {scalar} r = small ? fma{f}(n, -{second}, fma{f}(n, -{first}, x)) : nan{f}("");
+    const {scalar} z = r * r;
+    const {scalar} s = r - (r * z * {polynomial(form.sine)} + n * {third});
+    const {scalar} c = z * {polynomial(form.cosine)} + {number(1.0)};
+    const int turns = (int)(n - {number(4.0)} * floor{f}({number(0.25)} * n));
+    const {scalar} a = turns & 1 ? c : s, b = turns & 1 ? s : c;
+    *sine = turns & 2 ? -a : a;
+    *cosine = turns + 1 & 2 ? -b : b;
+}}
+"""

@@ -1,0 +1,104 @@
+"""What code is compiled for: the processor, its vector width and its features."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.records import dataclass
+
+_WITHOUT = {
+    "sse2": ("avx", "avx2", "fma", "sse3", "ssse3", "sse4.1", "sse4.2", "sse4a", "f16c", "xop", "fma4", "avxvnni"),
+    "avx2": (),
+    "avx512": (),
+}
+LEVELS = {"sse2": 16, "avx2": 32, "avx512": 64, "neon": 16}
+"""Vector levels and the bytes of their registers."""
+_NARROW = 16
+LEVEL_VARIABLE = "ROBODYN_CPU_LEVEL"
+"""Environment variable that lowers the level of the host, to test what other processors run."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor to compile for; `narrow`: for one state at a time, a scalar in each register."""
+
+    triple: str
+    cpu: str
+    features: str
+    level: str
+    narrow: bool = False
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a vector register."""
+        return _NARROW if self.narrow else LEVELS[self.level]
+
+    @property
+    def for_one_state(self) -> Target:
+        """What code for one state is compiled for: the same, but where registers are so large that most of what they
+        bring to memory is of states that nobody asked for."""
+        return replace(self, narrow=True) if self.level in ("avx512", "avx2") else self
+
+    def width(self, dtype: np.dtype[Any]) -> int:
+        """States in a vector."""
+        return 1 if self.narrow else self.vector_bytes // dtype.itemsize
+
+    def machine(self, opt: int) -> Any:
+        """A new target machine; LLVM's execution engines take ownership of theirs, so each needs its own."""
+        return llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=self.cpu, features=self.features, opt=opt, reloc="pic", codemodel="small", jit=True
+        )
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _host_level(features: dict[str, bool], triple: str) -> str:
+    if triple.startswith(("aarch64", "arm64")):
+        return "neon"
+    if not triple.startswith("x86_64"):
+        raise UnavailableError(f"engine: 'cpu' does not know the processor {triple}; allowed: 'reference'")
+    # The zmm code uses the double and quad word instructions (DQ) for bitwise operations on vectors of doubles.
+    if features.get("avx512f") and features.get("avx512dq") and features.get("avx512vl"):
+        return "avx512"
+    return "avx2" if features.get("avx2") and features.get("fma") else "sse2"
+
+
+def _features(host: dict[str, bool], level: str) -> str:
+    """Feature flags of the host without those beyond a level."""
+    off = set(_WITHOUT.get(level, ()))
+    if level in ("sse2", "avx2"):
+        off |= {name for name in host if name.startswith(("avx512", "avx10"))}
+    if level == "sse2":
+        off |= {"vaes", "vpclmulqdq"}
+    flags = [f"{'+' if on and name not in off else '-'}{name}" for name, on in sorted(host.items())]
+    return ",".join([*flags, *(f"-{name}" for name in sorted(off - set(host)))])
+
+
+@cache
+def host_target(level: str | None = None) -> Target:
+    """The processor this process runs on, at its best level or at a lower one that is asked for.
+
+    Raises:
+        UnavailableError: a processor of another family, or a level that it does not have.
+    """
+    _initialize()
+    triple, host = llvm.get_process_triple(), dict(llvm.get_host_cpu_features())
+    best = _host_level(host, triple)
+    wanted = level or os.environ.get(LEVEL_VARIABLE) or best
+    family = ("neon",) if best == "neon" else ("sse2", "avx2", "avx512")
+    if wanted not in family or family.index(wanted) > family.index(best):
+        allowed = ", ".join(repr(name) for name in family[: family.index(best) + 1])
+        raise UnavailableError(f"{LEVEL_VARIABLE}: got {wanted!r}; this processor has {allowed}")
+    cpu = llvm.get_host_cpu_name() if wanted == best else "x86-64-v3" if wanted == "avx2" else "x86-64"
+    return Target(triple, cpu, _features(host, wanted), wanted)

@@ -1,0 +1,97 @@
+"""Expressions of C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from robodyn.compile.loops.blocks import Number, Pointer, Struct, Type, Unknown
+from robodyn.compile.loops.language import Operator
+
+ATOM, PREFIX, AND, OR, CHOICE = 15, 14, 5, 4, 3
+_SCALARS = {"i1": "bool", "i8": "signed char", "i32": "int", "i64": "long long", "float": "float", "double": "double"}
+WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "auto bool case char const default do double enum extern float goto int long register short signed sizeof "
+        "static struct switch template this typedef union unsigned void volatile",
+    )
+)
+"""Names that C has taken, of those that Python has not."""
+
+
+def c_type(kind: Type | None, read: bool = False) -> str:
+    """A type in C; `read`: an address of what is only read."""
+    if kind is None:
+        return "void"
+    if isinstance(kind, Pointer):
+        return f"{'const ' if read else ''}{'char' if kind.to is None else c_type(kind.to)}*"
+    if isinstance(kind, Struct):
+        return kind.name
+    assert isinstance(kind, Number) and kind.width == 1, "vectors are not for C"
+    return _SCALARS[kind.scalar]
+
+
+class Term(Unknown):
+    """An expression of C: its text, its type, how tightly it binds; `read`: an address of what is only read; `fixed`: a
+    name that cannot be assigned, such as an array's; `unsigned`: the text without the sign that it never has."""
+
+    __slots__ = ("fixed", "level", "read", "text", "type", "unsigned")
+
+    def __init__(
+        self,
+        text: str,
+        type: Number | Pointer | None,
+        level: int = ATOM,
+        read: bool = False,
+        fixed: bool = False,
+        unsigned: str = "",
+    ) -> None:
+        self.text, self.type, self.level = text, type, level
+        self.read, self.fixed, self.unsigned = read, fixed, unsigned
+
+    def at(self, level: int) -> str:
+        """The text as an operand of what binds so tightly."""
+        return self.text if self.level >= level else f"({self.text})"
+
+    @property
+    def number(self) -> Number:
+        """Its type, which is a number's."""
+        assert isinstance(self.type, Number), f"{self.text} is no number"
+        return self.type
+
+    @property
+    def pointed(self) -> Number | Pointer | Struct:
+        """What is at the address that it is."""
+        assert isinstance(self.type, Pointer) and self.type.to is not None, f"{self.text}: an address of what?"
+        return self.type.to
+
+
+class Printed(Operator):
+    """A function that is printed by other means: its name, the text that it needs before it, and its result's type."""
+
+    name = needs = ""
+    result: Number | None = None
+
+    def read(self, reader: Any, *arguments: Any, **named: Any) -> Term:
+        """Call it."""
+        key = "printed", self, *((each.type, each.read) if isinstance(each, Term) else each for each in arguments)
+        name = reader.module.printed(key, self, arguments)
+        return Term(f"{name}({', '.join(each.text for each in arguments if isinstance(each, Term))})", self.result)
+
+    def definition(self, name: str, arguments: Sequence[Term | Any]) -> str:
+        """The function of C for such arguments, of which those that are known are not passed."""
+        raise NotImplementedError
+
+
+def is_address(value: Any) -> bool:
+    """Whether an expression, or a type, is that of an address."""
+    return isinstance(value.type if isinstance(value, Term) else value, Pointer)
+
+
+def has_terms(value: Any) -> bool:
+    """Whether it is an expression, or has any."""
+    if isinstance(value, dict):
+        return has_terms(list(value.values()))
+    return any(map(has_terms, value)) if isinstance(value, (list, tuple)) else isinstance(value, Term)

@@ -1,0 +1,22 @@
+"""What kernels are told of their arrays.
+
+A kernel is `void kernel(ptr table, i64 first, i64 last, ptr workspace)` and runs some rows of a batch. Its table has an
+entry for each input, then one for each output, then whatever else it needs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from robodyn.compile.loops.language import Array, Word, array
+
+
+class Argument(ctypes.Structure):
+    """An array in a kernel's table: where its rows are, and the bytes from one to the next."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("stride", ctypes.c_int64))
+
+
+def words_of(table: Array[Argument], number: Word) -> Array[Word]:
+    """An array of words that stands in a table."""
+    return array(Word, table[number].data)

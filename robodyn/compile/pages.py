@@ -1,0 +1,78 @@
+"""Pages of memory for machine code: written first, executed then, and never both at once."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import sys
+from functools import cache
+
+from robodyn.internals.errors import UnavailableError
+
+READ, WRITE, EXECUTE = 1, 2, 4
+_FAILED = ctypes.c_void_p(-1).value
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    library.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return library
+
+
+def _refused(what: str) -> UnavailableError:
+    return UnavailableError(
+        f"engine 'cpu': the system does not {what} memory for machine code: {os.strerror(ctypes.get_errno())}"
+    )
+
+
+def take(size: int) -> int:
+    """The address of new pages that can be written to.
+
+    Raises:
+        UnavailableError: the system has no memory for them.
+    """
+    start = _library().mmap(None, size, READ | WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if start == _FAILED:
+        raise _refused("grant")
+    return int(start)
+
+
+def protect(start: int, size: int, how: int) -> None:
+    """Allow this from now on, and nothing else.
+
+    Raises:
+        UnavailableError: the system does not.
+    """
+    if _library().mprotect(start, size, how) != 0:
+        raise _refused("protect")
+
+
+def give_back(start: int, size: int) -> None:
+    """Have no such pages any more."""
+    _library().munmap(start, size)
+
+
+def require_executable() -> None:
+    """Raise where a process may not execute what it wrote, as hardened systems and services have it: LLVM would end the
+    process.
+
+    Raises:
+        UnavailableError: it may not.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    start = take(mmap.PAGESIZE)
+    try:
+        if _library().mprotect(start, mmap.PAGESIZE, READ | EXECUTE) != 0 and ctypes.get_errno() != errno.ENOMEM:
+            raise UnavailableError(
+                "engine 'cpu': this system does not let a process execute what it wrote, which compiled queries are: "
+                f"{os.strerror(ctypes.get_errno())}; the engine 'reference' works here"
+            )
+    finally:
+        give_back(start, mmap.PAGESIZE)

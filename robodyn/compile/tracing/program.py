@@ -1,0 +1,267 @@
+"""A program: the expression graph of one algorithm on one model, with names for what goes in and comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+import numpy as np
+
+from robodyn.compile.tracing.expression import (
+    ABS,
+    ADD,
+    ARITHMETIC,
+    CONSTANT,
+    COS,
+    INPUT,
+    MUL,
+    NEG,
+    OPERATION_NAMES,
+    RECIPROCAL,
+    SIN,
+    SQRT,
+    SUB,
+    Expression,
+    Graph,
+    Node,
+    Value,
+    live_nodes,
+)
+from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
+
+_SYMBOLS = {ADD: "{} + {}", SUB: "{} - {}", MUL: "{} * {}", NEG: "-{}", RECIPROCAL: "1 / {}"}
+
+_UNARY: dict[int, Callable[[Any], Any]] = {
+    NEG: np.negative,
+    RECIPROCAL: lambda x: 1.0 / x,
+    SQRT: np.sqrt,
+    SIN: np.sin,
+    COS: np.cos,
+    ABS: np.abs,
+}
+
+
+UNREAD = math.nan
+"""No number that a program has."""
+SHARED = "shared"
+"""What one half of a program leaves to the other; see `Program.halves`."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, the shape of one state's array, and a node for each scalar in C order.
+
+    An input's scalar that nothing needs has node -1; an output's scalar may be a number instead of a node, and `UNREAD`
+    where nobody reads it: code need not write it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    scalars: tuple[int | float, ...]
+
+    @property
+    def size(self) -> int:
+        """Scalars in one state's array."""
+        return len(self.scalars)
+
+    def without(self, entries: Sequence[bool]) -> Port:
+        """The same as an output of which nobody reads some entries."""
+        scalars = tuple(UNREAD if left else each for each, left in zip(self.scalars, entries, strict=True))
+        return Port(self.name, self.shape, scalars)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Straight-line code: live nodes in an order of evaluation, between named inputs and outputs."""
+
+    name: str
+    nodes: Sequence[Node]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    live: tuple[int, ...] = field(repr=False)
+
+    @staticmethod
+    def of(
+        name: str,
+        graph: Graph,
+        inputs: Mapping[str, tuple[tuple[int, ...], Sequence[Expression]]],
+        outputs: Mapping[str, tuple[tuple[int, ...], Sequence[Value]]],
+    ) -> Program:
+        """The program that computes `outputs`, each (shape, scalars), from `inputs`, each (shape, expressions)."""
+        results = tuple(
+            Port(key, shape, tuple(_node_or_number(value) for value in scalars))
+            for key, (shape, scalars) in outputs.items()
+        )
+        live = live_nodes(graph.nodes, _roots(results))
+        wanted = set(live)
+        given = tuple(
+            Port(key, shape, tuple(each.index if each.index in wanted else -1 for each in scalars))
+            for key, (shape, scalars) in inputs.items()
+        )
+        return Program(name, graph.nodes, given, results, tuple(live))
+
+    def with_outputs(self, outputs: tuple[Port, ...]) -> Program:
+        """The program of the same graph with other outputs, and what they need."""
+        roots = _roots(outputs)
+        if roots == _roots(self.outputs):
+            return Program(self.name, self.nodes, self.inputs, outputs, self.live)
+        live = tuple(live_nodes(self.nodes, roots))
+        wanted = set(live)
+        inputs = tuple(
+            Port(port.name, port.shape, tuple(node if node in wanted else -1 for node in port.scalars))
+            for port in self.inputs
+        )
+        return Program(self.name, self.nodes, inputs, outputs, live)
+
+    def halves(self, name: str) -> tuple[Program, Program]:
+        """What does not depend on an input, and the rest: two programs, one after the other.
+
+        The first has one output, `SHARED`, all that the second needs of it in the order in which that reads it; the
+        second has this as an input, and `name`, and the outputs of both.
+        """
+        nodes = self.nodes
+        depends = bytearray(len(nodes))
+        for port in self.inputs:
+            for node in port.scalars if port.name == name else ():
+                if int(node) >= 0:
+                    depends[int(node)] = 1
+        read: list[int] = []
+        for index in self.live:
+            operation, a, b = nodes[index]
+            if operation > INPUT and (depends[a] or (b >= 0 and depends[b])):
+                depends[index] = 1
+                read += (a, b)
+        roots = _roots(self.outputs)
+        needed = (node for node in (*read, *sorted(roots)) if node >= 0)
+        shared = tuple(dict.fromkeys(each for each in needed if not depends[each] and nodes[each][0] != CONSTANT))
+        rest = list(nodes)
+        for place, node in enumerate(shared):
+            rest[node] = INPUT, len(nodes) + place, -1
+        between = Port(SHARED, (len(shared),), shared)
+        ports = [port if port.name == name else replace(port, scalars=(-1,) * port.size) for port in self.inputs]
+        live = tuple(live_nodes(rest, roots))
+        return self.with_outputs((between,)), Program(self.name, rest, (*ports, between), self.outputs, live)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Live nodes by kind of operation."""
+        found = Counter(self.nodes[index][0] for index in self.live)
+        return {OPERATION_NAMES[operation]: found[operation] for operation in sorted(found)}
+
+    @cached_property
+    def operations(self) -> int:
+        """Floating-point operations for one state: an addition, product, reciprocal, root, sine or cosine is one."""
+        names = {OPERATION_NAMES[operation] for operation in ARITHMETIC}
+        return sum(count for name, count in self.counts.items() if name in names)
+
+    @cached_property
+    def _numbers(self) -> dict[Node, int]:
+        return {self.nodes[index]: index for index in self.live}
+
+    def is_zero(self, scalar: int | float) -> bool:
+        """Whether a scalar of a result is zero in every state, and not a negative one."""
+        if isinstance(scalar, int):
+            operation, value, _ = self.nodes[scalar]
+            if operation != CONSTANT:
+                return False
+            scalar = value
+        return scalar == 0.0 and math.copysign(1.0, scalar) > 0.0
+
+    def node_of(self, operation: int, a: int, b: int = -1) -> int:
+        """Number of the live node of that operation, -1 if there is none."""
+        return self._numbers.get((operation, a, b), -1)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything that the program computes, the same in every process."""
+        state = hashlib.blake2b(digest_size=16)
+        state.update(repr((self.name, self.inputs, self.outputs)).encode())
+        state.update(repr([self.nodes[index] for index in self.live]).encode())
+        return state.hexdigest()
+
+    def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Run node by node with NumPy on (..., *shape) arrays: slow and plain, to judge generated code by."""
+        value: dict[int, Any] = {}
+        given = {port.name: arrays[port.name] for port in self.inputs if port.name in arrays}
+        leading = {
+            port.name: given[port.name].shape[: -len(port.shape) or None] for port in self.inputs if port.name in given
+        }
+        for port in self.inputs:
+            if port.name in given:
+                flat = given[port.name].reshape((*leading[port.name], port.size))
+                value.update({int(node): flat[..., k] for k, node in enumerate(port.scalars) if node >= 0})
+        for index in self.live:
+            operation, a, b = self.nodes[index]
+            if operation == CONSTANT:
+                value[index] = a
+            elif operation != INPUT:
+                value[index] = _evaluate(operation, value[a], value.get(b))
+        batch = np.broadcast_shapes(*leading.values())
+        dtype = np.result_type(*given.values()) if given else np.dtype(np.float64)
+        results = {}
+        for port in self.outputs:
+            columns = np.empty((*batch, port.size), dtype)
+            for k, scalar in enumerate(port.scalars):
+                columns[..., k] = value[scalar] if isinstance(scalar, int) else scalar
+            results[port.name] = columns.reshape((*batch, *port.shape))
+        return results
+
+    def text(self) -> str:
+        """The program as readable lines, one operation each."""
+        names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
+        lines = [f"# {self.name}: {self.operations} operations"]
+        for index in self.live:
+            operation, a, b = self.nodes[index]
+            if operation == CONSTANT:
+                names[index] = repr(a)
+            elif operation != INPUT:
+                names[index] = f"t{index}"
+                form = _SYMBOLS.get(operation, OPERATION_NAMES[operation] + "({})")
+                lines.append(f"t{index} = {form.format(names[a], names.get(b, ''))}")
+        for port in self.outputs:
+            for k, scalar in enumerate(port.scalars):
+                value = names[scalar] if isinstance(scalar, int) else repr(scalar)
+                lines.append(f"{port.name}[{k}] = {value}")
+        return "\n".join(lines) + "\n"
+
+    def dot(self) -> str:
+        """The graph in the DOT language, for Graphviz to draw."""
+        names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
+        lines = [f'digraph "{self.name}" {{', "  node [shape=box];"]
+        for index in self.live:
+            operation, a, b = self.nodes[index]
+            label = repr(a) if operation == CONSTANT else names.get(index, OPERATION_NAMES[operation])
+            lines.append(f'  n{index} [label="{label}"];')
+            if operation > INPUT:
+                lines += [f"  n{operand} -> n{index};" for operand in (a, b) if operand >= 0]
+        for port in self.outputs:
+            for k, scalar in enumerate(port.scalars):
+                if isinstance(scalar, int):
+                    lines.append(f'  "{port.name}[{k}]"; n{scalar} -> "{port.name}[{k}]";')
+        return "\n".join([*lines, "}"]) + "\n"
+
+
+def is_unread(scalar: int | float) -> bool:
+    """Whether nobody reads a scalar of an output."""
+    return scalar != scalar
+
+
+def _roots(ports: Iterable[Port]) -> set[int]:
+    """Nodes that outputs need."""
+    return {scalar for port in ports for scalar in port.scalars if isinstance(scalar, int)}
+
+
+def _node_or_number(value: Value) -> int | float:
+    return value.index if isinstance(value, Expression) else float(value)
+
+
+def _evaluate(operation: int, a: Any, b: Any) -> Any:
+    if operation in (ADD, SUB, MUL):
+        return a + b if operation == ADD else a - b if operation == SUB else a * b
+    return _UNARY[operation](a)

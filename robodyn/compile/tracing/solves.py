@@ -1,0 +1,63 @@
+"""Solves with a mass matrix on traced scalars: H = L' D L (RBDA section 6.5), zeros of the structure left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from robodyn.algorithms.definite import TreeFactors
+from robodyn.algorithms.tasks import Elimination, Solve
+from robodyn.compile.tracing.expression import Value
+from robodyn.core.model import Model
+
+PACK = 4
+"""Numbers that a GPU reads at once, if their place is a multiple of it."""
+
+
+class Factors(TreeFactors):
+    """Those of a mass matrix, as solves of chains want them."""
+
+    def packed(self, model: Model) -> list[Value]:
+        """Those of a model's mass matrix as one list: for each row of L 1/d, and what is not zero below its diagonal in
+        some state; then zeros up to `packed_size`."""
+        found: list[Value] = []
+        for k, row in enumerate(Elimination(model).lower):
+            found += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
+        return found + [0.0] * (packed_size(model) - len(found))
+
+    def inverse_matrix(self) -> list[list[Value]]:
+        """H^-1, its lower triangle computed and mirrored: row k follows from the rows of its columns in L."""
+        n = len(self.inverse)
+        X: list[list[Value]] = [[0.0] * n for _ in range(n)]
+        for k in range(n):
+            for c in range(k + 1):
+                value: Value = self.inverse[k] if c == k else 0.0
+                for p in self.lower[k]:
+                    value = value - self.L[k][p] * X[p][c]
+                X[k][c] = X[c][k] = value
+        return X
+
+
+def packed_size(model: Model) -> int:
+    """Numbers that `Factors.packed` gives, a multiple of `PACK`."""
+    return -(-(model.nv + sum(map(len, Elimination(model).lower))) // PACK) * PACK
+
+
+def solved(solve: Solve, pool: Mapping[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:
+    """The outputs of a solve, each as scalars in C order, from named scalars in C order."""
+    nv = model.nv
+    H = pool[solve.matrix]
+    factors = Factors([H[nv * r : nv * r + nv] for r in range(nv)])
+    found: dict[str, list[Value]] = {}
+    for name, solution in solve.outputs.items():
+        if not solution.arrays:
+            found[name] = [entry for row in factors.inverse_matrix() for entry in row]
+            continue
+        zero: Sequence[Value] = (0.0,) * len(pool[solution.arrays[0]])
+        plus = zero if solution.plus is None else pool[solution.plus]
+        minus = zero if solution.minus is None else pool[solution.minus]
+        b = [p - m for p, m in zip(plus, minus, strict=True)]
+        columns = len(b) // nv if nv else 0
+        known = {c: pool[solution.arrays[0]][c::columns] for c in solution.known_columns(model)}
+        solutions = [known[c] if c in known else factors.solve(b[c::columns]) for c in range(columns)]
+        found[name] = [solutions[c][r] for r in range(nv) for c in range(columns)]
+    return found

@@ -1,0 +1,117 @@
+"""Steps of integrators on expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.algorithms.dual_numbers import Differentiable, step_gradient
+from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
+from robodyn.algorithms.manifold import joint_by_joint, scalars
+from robodyn.algorithms.tasks import Step, StepGradient, StepPart
+from robodyn.compile.tracing.expression import Value
+from robodyn.core.integrators import INTEGRATORS
+from robodyn.core.joints import JointKind, flat
+from robodyn.core.model import Model
+
+_Scalars: TypeAlias = Sequence[Value]
+_Dynamics: TypeAlias = Callable[[Mapping[str, _Scalars]], Mapping[str, _Scalars]]
+
+
+class TracedSystem(Differentiable):
+    """A robot for integrators: vectors are arrays of expressions, so that they add and scale.
+
+    `dynamics` are "qdd" of a state given as inputs by name, and for `gradient` their derivatives.
+    """
+
+    def __init__(self, model: Model, task: Step, given: Mapping[str, _Scalars], dynamics: _Dynamics) -> None:
+        values = {name: given[name] if name in given else getattr(model, name).tolist() for name in task.acting}
+        moves = scalars(inertia_moved(model).tolist()) if task.holds else None
+        super().__init__({name: scalars(each) for name, each in values.items()}, limits_of(model, task.limits), moves)
+        self._model, self._dynamics = model, dynamics
+        self.identity, self.v_of = np.eye(model.nv).astype(object), dof_of_coordinates(model)
+
+    def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Any:
+        """qdd (nv,)."""
+        return scalars(self._asked(q, qd, tau, armature)["qdd"])
+
+    def gradient(self, q: Any, qd: Any, tau: Any, armature: Any) -> tuple[Any, Mapping[str, Any]]:
+        """qdd (nv,), and its derivatives (nv, nv)."""
+        found, nv = self._asked(q, qd, tau, armature), self._model.nv
+        by = {name: scalars(found[f"dqdd_d{name}"]).reshape(nv, nv) for name in ("q", "qd", "tau")}
+        return scalars(found["qdd"]), by
+
+    def _asked(self, q: Any, qd: Any, tau: Any, armature: Any) -> Mapping[str, _Scalars]:
+        state = {"q": q, "qd": qd, "tau": tau} | ({} if armature is None else {"armature": armature})
+        return self._dynamics({name: list(values) for name, values in state.items()})
+
+    def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Any) -> list[tuple[Any, Any]]:
+        """Joint by joint: functions of NumPy know expressions one at a time."""
+        free = self._model.free_joints
+        return [(row, operation(kind, v[row], np)) for kind, _, v_index in free if kind.nv > 1 for row in v_index]
+
+    def flat(self, function: Callable[[Any], Any], values: Any) -> Any:
+        """Expressions that derivatives of the program take for constants."""
+        return scalars([flat(each) for each in function(values)])
+
+    def apart(self, q: Any, other: Any) -> Any:
+        """other (-) q (nv,)."""
+        return joint_by_joint(self._model, "v", lambda kind, at, along: kind.difference(tuple(q[at]), tuple(other[at])))
+
+    def spread(self, values: Any, on: Any) -> Any:
+        """Numbers of some degrees of freedom, zeros for the others (nv,)."""
+        out = scalars([0.0] * self._model.nv)
+        out[on] = values
+        return out
+
+    def moved(self, q: Any, u: Any) -> Any:
+        """q (+) u (nq,)."""
+        return joint_by_joint(self._model, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(u[along])))
+
+    def bracket(self, a: Any, b: Any) -> Any:
+        """The Lie bracket (nv,)."""
+        return joint_by_joint(self._model, "v", lambda kind, at, along: kind.bracket(tuple(a[along]), tuple(b[along])))
+
+
+def stepped(model: Model, task: Step, given: Mapping[str, _Scalars], dynamics: _Dynamics) -> dict[str, _Scalars]:
+    """The state after a step, as expressions of the inputs given."""
+    q, qd = INTEGRATORS[task.integrator](TracedSystem(model, task, given, dynamics), *_start(given))
+    return {"q_next": list(q), "qd_next": list(qd)}
+
+
+def _start(given: Mapping[str, _Scalars]) -> tuple[Any, Any, Any]:
+    """The state and the time, which is an array, too: (1,) beside (nv,)."""
+    q, qd, dt = (scalars(given[name]) for name in ("q", "qd", "dt"))
+    return q, qd, dt
+
+
+def step_differentiated(
+    model: Model, task: StepGradient, given: Mapping[str, _Scalars], dynamics: _Dynamics
+) -> dict[str, _Scalars]:
+    """Derivatives of the state after a step, as expressions of the inputs given."""
+    step = task.step
+    system = TracedSystem(model, step, given, dynamics)
+    found = step_gradient(INTEGRATORS[step.integrator], system, *_start(given))
+    nothing = np.zeros((model.nv, model.nv), dtype=object)
+
+    def matrix(*columns: str) -> _Scalars:
+        rows = [np.hstack([found.get((of, by), nothing) for by in columns]) for of in ("q", "qd")]
+        return list(np.vstack(rows).ravel())
+
+    return {"A": matrix("q", "qd"), "B": matrix("tau")}
+
+
+def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars]) -> dict[str, _Scalars]:
+    """What a part of a step comes to, as expressions of the inputs given: the step's own text, in which accelerations
+    are inputs as far as they are known. What follows is not looked at."""
+    asked: list[Mapping[str, _Scalars]] = []
+
+    def accelerations(state: Mapping[str, _Scalars]) -> Mapping[str, _Scalars]:
+        asked.append(state)
+        known = part.known[len(asked) - 1 : len(asked)]
+        return {"qdd": given[known[0]] if known else [0.0] * model.nv}
+
+    found = stepped(model, part.step, given, accelerations)
+    return found if part.last else {part.at(name): scalars for name, scalars in asked[part.number].items()}

@@ -1,0 +1,301 @@
+"""What can be held: kinds of constraints as users make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias, cast
+
+from robodyn.core.poses import row_of, transform_of
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import finite_number, finite_real
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
+from robodyn.internals.records import dataclass
+
+Numbers: TypeAlias = tuple[float, ...]
+ROWS = ("rx", "ry", "rz", "x", "y", "z")
+"""Rows of a weld: turns about the axes of a, then moves along them."""
+
+
+@dataclass(frozen=True, init=False)
+class Baumgarte:
+    """Gains by which errors of constraints decay, each on its own.
+
+    Rows with residual phi are held with accelerations phiddot = -velocity phidot - position phi. As (omega, zeta) says
+    the same with velocity = 2 zeta omega and position = omega^2, a velocity gain alone is said by this class only: it
+    damps errors of velocity and leaves errors of position as they are.
+
+    Args:
+        velocity: gain on phidot, 1/s, 0 or more.
+        position: gain on phi, 1/s^2, 0 or more.
+    """
+
+    velocity: float
+    position: float
+
+    def __init__(self, velocity: float, position: float = 0.0) -> None:
+        for name, given in {"velocity": velocity, "position": position}.items():
+            object.__setattr__(self, name, _gain(f"Baumgarte.{name}", given))
+
+
+Decay: TypeAlias = Baumgarte | tuple[float, float] | None
+"""How errors of a constraint decay: gains, (omega, zeta), or not at all."""
+
+
+@dataclass(frozen=True)
+class _Framed:
+    """What two frames have in common.
+
+    `at`, `to_at`: transforms from the link to the frame, (E row-major, r), as rows of `Model.link_X`.
+    """
+
+    link: str
+    to: str | None
+    at: Numbers
+    to_at: Numbers | None
+    baumgarte: Decay
+    name: str
+
+
+@dataclass(frozen=True, init=False)
+class Point(_Framed):
+    """Two points coincide: a ball joint between links, or a foot that stands.
+
+    Args:
+        link: name of the link, or frame, that is held.
+        to: name of the link that holds it; None: the world.
+        at: the point on `link`: three numbers (m) in its axes from its origin, or a pose as for `Model.with_frames`.
+            It is kept as twelve numbers, a row of `Model.link_X`, which are taken, too.
+        to_at: the point on `to`, likewise; its axes are those that forces are in. None: the origin of `to`; to the
+            world it says that the place comes with every call, as `targets`, and is the world's origin without them.
+        baumgarte: (omega, zeta): errors decay as an oscillator of natural frequency omega (rad/s) and damping ratio
+            zeta: phiddot = -2 zeta omega phidot - omega^2 phi. A number alone is omega, with zeta = 1. Other gains, as
+            on the velocity alone, are a `robodyn.Baumgarte`. None: accelerations do not heed errors.
+        name: for rows and messages; None: the link's name. Where several constraints of a model have one name, rows
+            of the second and later ones begin with "name_2", "name_3".
+    """
+
+    rows: ClassVar[tuple[str, ...]] = ROWS[3:]
+
+    def __init__(
+        self,
+        link: str,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
+    ) -> None:
+        _set_frames(self, link, to, at, to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
+class Weld(_Framed):
+    """Two frames coincide, or some of the six rows of it: without a row a hinge or a slide is left free.
+
+    Args:
+        link, to, at, to_at, baumgarte, name: as of `Point`; the places are poses.
+        rows: which of "rx", "ry", "rz" (turns about the axes of the frame on `to`), "x", "y", "z" are held.
+    """
+
+    rows: tuple[str, ...]
+
+    def __init__(
+        self,
+        link: str,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        rows: Sequence[str] = ROWS,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
+    ) -> None:
+        given = strict_types.members(rows) if strict_types.is_a(rows, list, tuple) else ()
+        wanted = {text for text in map(strict_types.text_or_none, given) if text in ROWS}
+        if not wanted or len(wanted) != len(given):
+            raise ArgumentError(f"Weld.rows: got {brief(rows)}; wanted some of {', '.join(map(repr, ROWS))}")
+        object.__setattr__(self, "rows", tuple(row for row in ROWS if row in wanted))
+        _set_frames(self, link, to, at, to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
+class Rod(_Framed):
+    """Two points stay at a distance: a massless rod with a ball joint at either end.
+
+    Args:
+        link, to, at, to_at, baumgarte, name: as of `Point`; to the world a place `to_at` is wanted, as no distance says
+            in which direction the other end is. `targets` move it.
+        length: the distance, m, greater than zero.
+    """
+
+    length: float
+
+    rows: ClassVar[tuple[str, ...]] = ("length",)
+
+    def __init__(
+        self,
+        link: str,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        length: float = 0.0,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
+    ) -> None:
+        long = finite_number("Rod.length", length)
+        if long <= 0.0:
+            raise ArgumentError(f"Rod.length: got {brief(length)}; wanted a distance greater than 0 m")
+        if to is None and to_at is None:
+            raise ArgumentError("Rod.to_at: got None with to=None; wanted a place in the world that holds the rod")
+        object.__setattr__(self, "length", long)
+        _set_frames(self, link, to, at, to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
+class Coupling:
+    """A sum of multiples of joint coordinates is constant: sum of c_j q_j = offset.
+
+    Args:
+        joints: numbers c_j by the names of joints of one degree of freedom; a dictionary, or pairs as they are kept.
+        offset: in rad or m.
+        baumgarte, name: as of `Point`; without a name that of the joints.
+    """
+
+    joints: tuple[tuple[str, float], ...]
+    offset: float
+    baumgarte: Decay
+    name: str
+
+    rows: ClassVar[tuple[str, ...]] = ("sum",)
+
+    def __init__(
+        self,
+        joints: Mapping[str, float] | Sequence[tuple[str, float]],
+        offset: float = 0.0,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
+    ) -> None:
+        pairs = tuple(
+            (_name("Coupling.joints", joint), finite_number(f"Coupling.joints[{brief(joint)}]", number))
+            for joint, number in _pairs(joints)
+        )
+        if len({joint for joint, _ in pairs}) < len(pairs):
+            raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted each joint once")
+        if not any(number for _, number in pairs):
+            raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a number that is not zero")
+        object.__setattr__(self, "joints", pairs)
+        object.__setattr__(self, "offset", finite_number("Coupling.offset", offset))
+        object.__setattr__(self, "baumgarte", _baumgarte("Coupling", baumgarte))
+        own = "+".join(joint for joint, _ in pairs)
+        object.__setattr__(self, "name", own if name is None else _name("Coupling.name", name))
+
+
+@dataclass(frozen=True, init=False)
+class Lock:
+    """A joint does not move.
+
+    Args:
+        joint: its name.
+        value: its coordinates, as many as it has; None: neutral, zeros and the identity.
+        baumgarte, name: as of `Point`; without a name the joint's.
+    """
+
+    joint: str
+    value: Numbers | None
+    baumgarte: Decay
+    name: str
+
+    def __init__(
+        self,
+        joint: str,
+        value: Any = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
+    ) -> None:
+        object.__setattr__(self, "joint", _name("Lock.joint", joint))
+        numbers = None
+        if value is not None:
+            given = strict_types.members(value) if strict_types.is_a(value, list, tuple) else (value,)
+            numbers = tuple(finite_number("Lock.value", number) for number in given)
+        object.__setattr__(self, "value", numbers)
+        object.__setattr__(self, "baumgarte", _baumgarte("Lock", baumgarte))
+        object.__setattr__(self, "name", self.joint if name is None else _name("Lock.name", name))
+
+
+Constraint: TypeAlias = Point | Weld | Rod | Coupling | Lock
+"""Any of the five kinds."""
+KINDS = (Point, Weld, Rod, Coupling, Lock)
+
+
+def _set_frames(made: Any, link: Any, to: Any, at: Any, to_at: Any, baumgarte: Any, name: Any) -> None:
+    what = type(made).__name__
+    link = _name(f"{what}.link", link)
+    for field, value in {
+        "link": link,
+        "to": None if to is None else _name(f"{what}.to", to),
+        "at": tuple(row_of(transform_of(f"{what}.at", at))),
+        "to_at": None if to_at is None else tuple(row_of(transform_of(f"{what}.to_at", to_at))),
+        "baumgarte": _baumgarte(what, baumgarte),
+        "name": link if name is None else _name(f"{what}.name", name),
+    }.items():
+        object.__setattr__(made, field, value)
+
+
+def _name(what: str, given: Any) -> str:
+    text = strict_types.text_or_none(given)
+    if text is None or not text:
+        raise ArgumentError(f"{what}: got {brief(given)}; wanted a name")
+    return text
+
+
+def _pairs(joints: Any) -> list[tuple[Any, Any]]:
+    """Joints and their numbers as pairs."""
+    if strict_types.is_a(joints, dict):
+        given = list(dict.items(joints))
+    else:
+        members = strict_types.members(joints) if strict_types.is_a(joints, list, tuple) else ()
+        given = [strict_types.members(each) if strict_types.is_a(each, list, tuple) else () for each in members]
+    if not given or any(len(each) != 2 for each in given):
+        raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a dictionary of joints to numbers")
+    return given
+
+
+def _baumgarte(what: str, given: Any) -> Decay:
+    """How errors decay.
+
+    Raises:
+        ArgumentError: no number, pair of numbers or gains; or a pair that does nothing.
+    """
+    if given is None or strict_types.is_a(given, Baumgarte):
+        return cast(Decay, given)
+    wanted = "wanted (omega, zeta), both 0 or more, omega alone, or a robodyn.Baumgarte(velocity, position)"
+    members = strict_types.members(given) if strict_types.is_a(given, list, tuple) else (given, 1.0)
+    numbers = [number for number in map(finite_real, members) if number is not None and number >= 0.0]
+    if len(numbers) != 2 or len(members) != 2 or not all(map(math.isfinite, gains((numbers[0], numbers[1])))):
+        raise ArgumentError(f"{what}.baumgarte: got {brief(given)}; {wanted}")
+    omega, zeta = numbers
+    if omega == 0.0 and zeta != 0.0:
+        raise ArgumentError(
+            f"{what}.baumgarte: got {brief(given)}, that is omega = 0, by which no error decays, whatever zeta; to "
+            "damp errors of velocity alone give robodyn.Baumgarte(velocity=...)"
+        )
+    return omega, zeta
+
+
+def gains(decay: Decay) -> tuple[float, float]:
+    """The velocity gain, 1/s, and the position gain, 1/s^2, of a constraint."""
+    if decay is None:
+        return 0.0, 0.0
+    if isinstance(decay, Baumgarte):
+        return decay.velocity, decay.position
+    omega, zeta = decay
+    return 2.0 * zeta * omega, omega * omega
+
+
+def _gain(name: str, given: Any) -> float:
+    """A gain of its own."""
+    number = finite_real(given)
+    if number is None or number < 0.0:
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted a finite gain of 0 or more")
+    return number

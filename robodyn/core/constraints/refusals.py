@@ -1,0 +1,42 @@
+"""What is said where constraints are not obeyed: names them, and what to call instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robodyn.core.constraints.resolved import anchored_by_calls
+from robodyn.core.findings import listed
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import quoted
+
+if TYPE_CHECKING:
+    from robodyn.core.model import Model
+
+
+def require_no_constraints(model: Model, what: str) -> None:
+    """Raise for what does not know constraints.
+
+    Raises:
+        UnavailableError: the model has some.
+    """
+    if model.constraints:
+        raise UnavailableError(
+            f"{what}: not available for robots with constraints; {quoted(model.name)} has {constraints_named(model)}, "
+            "which step, rollout and simulate obey; Dynamics(model, constraints=()) has none"
+        )
+
+
+def require_places(model: Model, what: str) -> None:
+    """Raise for what has no calls that the place of a constraint to the world could come with.
+
+    Raises:
+        ArgumentError: the model has such a constraint.
+    """
+    anchored = [quoted(each.name) for each in model.constraints if anchored_by_calls([each])]
+    if anchored:
+        raise ArgumentError(f"constraints: {listed(anchored)} to the world without a place; {what} wants to_at= for it")
+
+
+def constraints_named(model: Model) -> str:
+    """Names of a model's constraints, a few of them."""
+    return listed([quoted(each.name) for each in model.constraints])

@@ -1,0 +1,280 @@
+"""Integrators: what a step in time does to a state, on the manifold of configurations.
+
+Each is a text over a `System`, which has accelerations and moves configurations: with arrays of states, or with
+expressions when a step is traced into one program. q (+) u is `System.moved`: where the velocity u leads in unit time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from robodyn.internals.records import dataclass
+
+Vector: TypeAlias = Any
+"""Something over degrees of freedom that adds and scales."""
+Coordinates: TypeAlias = Any
+"""A configuration, or a batch of them."""
+
+
+class System(Protocol):
+    """What an integrator asks of a robot under forces that do not change during a step."""
+
+    def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
+        """qdd at a state."""
+
+    def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
+        """qdd that is constant over a time, joint forces being those at the velocity that it leads to, and by the
+        integrators in `GYROSCOPIC` gyroscopic forces those halfway there."""
+
+    def moved(self, q: Coordinates, u: Vector) -> Coordinates:
+        """q (+) u."""
+
+    def bracket(self, a: Vector, b: Vector) -> Vector:
+        """The Lie bracket of two velocities, joint by joint."""
+
+
+Step: TypeAlias = Callable[[System, Coordinates, Vector, Any], tuple[Coordinates, Vector]]
+"""(system, q, qd, dt) to the q and qd of the time dt later."""
+
+
+def euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """The explicit Euler method, of order 1."""
+    return system.moved(q, qd * dt), qd + system.acceleration(q, qd) * dt
+
+
+def semi_implicit_euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """The semi-implicit Euler method, of order 1. Configurations move with the new velocities: where the mass matrix is
+    constant the method is symplectic, and oscillations of springs do not grow. What resists velocities resists the new
+    ones, and cannot overshoot however long the step is. Gyroscopic forces are explicit: spin gains energy."""
+    qd = qd + system.acceleration_over(q, qd, dt) * dt
+    return system.moved(q, qd * dt), qd
+
+
+def implicit(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """The same step, in which gyroscopic, Coriolis and centrifugal forces are those of the velocities halfway to the
+    new ones, to first order (`robodyn.algorithms.linearly_implicit`): spin neither grows nor is damped. Of order 1."""
+    return semi_implicit_euler(system, q, qd, dt)
+
+
+def midpoint(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """The explicit midpoint method, of order 2."""
+    half = 0.5 * dt
+    between = qd + system.acceleration(q, qd) * half
+    return system.moved(q, between * dt), qd + system.acceleration(system.moved(q, qd * half), between) * dt
+
+
+def rk4(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """The classical Runge-Kutta method of order 4, on Lie groups: Munthe-Kaas, High order Runge-Kutta methods on
+    manifolds (1999). Stages are steps u from q in the Lie algebra, whose rates are velocities corrected for u."""
+    half = 0.5 * dt
+
+    def rate(u: Vector, velocity: Vector) -> Vector:
+        """du/dt: the inverse of the exponential's derivative, up to the order that counts."""
+        first = system.bracket(u, velocity)
+        return velocity + 0.5 * first + (1.0 / 12.0) * system.bracket(u, first)
+
+    k1, a1 = qd, system.acceleration(q, qd)
+    u2, v2 = k1 * half, qd + a1 * half
+    k2, a2 = rate(u2, v2), system.acceleration(system.moved(q, u2), v2)
+    u3, v3 = k2 * half, qd + a2 * half
+    k3, a3 = rate(u3, v3), system.acceleration(system.moved(q, u3), v3)
+    u4, v4 = k3 * dt, qd + a3 * dt
+    k4, a4 = rate(u4, v4), system.acceleration(system.moved(q, u4), v4)
+    sixth = (1.0 / 6.0) * dt
+    u = (k1 + 2.0 * (k2 + k3) + k4) * sixth
+    return system.moved(q, u), qd + (a1 + 2.0 * (a2 + a3) + a4) * sixth
+
+
+class _Counting:
+    """A robot at rest, without anything but a count of how often it is asked for accelerations."""
+
+    count = 0
+
+    def acceleration(self, q: Any, qd: Any) -> float:
+        self.count += 1
+        return 0.0
+
+    def acceleration_over(self, q: Any, qd: Any, dt: Any) -> float:
+        return self.acceleration(q, qd)
+
+    def moved(self, q: Any, u: Any) -> float:
+        return 0.0
+
+    def bracket(self, a: Any, b: Any) -> float:
+        return 0.0
+
+
+def evaluations(step: Step) -> int:
+    """How many accelerations a step asks for."""
+    system = _Counting()
+    step(system, 0.0, 0.0, 0.0)
+    return system.count
+
+
+INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, implicit, euler, midpoint, rk4)}
+"""By name."""
+IMPLICIT = ("semi_implicit_euler", "implicit")
+"""Those that ask for `System.acceleration_over`."""
+GYROSCOPIC = ("implicit",)
+"""Those whose accelerations take gyroscopic forces implicitly."""
+STABLE = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}
+"""By explicit integrator the largest dt k with which steps of v' = -k v do not grow."""
+STICTION = 1e-3
+"""m/s or rad/s: dry friction grows in proportion to velocities below, and does not change above."""
+HOLDING = 1e5
+"""How many times what a joint moves is the armature that holds it: as much as single precision sees a force through."""
+HOLDS = 2
+"""How often a step decides which joints are held."""
+_RETURN = 0.2
+"""The share of the way back that a joint beyond its limits goes in a step."""
+_TINY = 1e-30
+_WHOLE = 1.5 * 2.0**23
+"""Added to a number from -1 to 1 and taken away again, it leaves the nearest whole number, in both precisions: what is
+1 but for a rounding becomes 1."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that some degrees of freedom have: `on`, their numbers, (k,); `at`, their places in q, where the bounds
+    are positions; `bound` (k,)."""
+
+    on: Any
+    bound: Any
+    at: Any = None
+
+
+class Driven(ABC):
+    """A system whose joints are driven towards targets, resist their velocities and have limits.
+
+    Forces are tau, held within the limits of effort, plus damping -d qd, and dry friction -f qd / max(|qd|, STICTION).
+    With targets there is kp (q_des (-) q) - kd qd in tau. Over a step from qd to qd + dt qdd = v, by which q moves:
+    damping and friction are -r v with r = d + f / max(|qd|, STICTION), and what drives is
+    kp (q_des (-) q - dt v) - kd v. So
+
+        (H + diag(dt (r + kd) + dt^2 kp)) qdd = tau - bias - r qd + kp (q_des (-) q - dt qd) - kd qd,
+
+    the dynamics of a robot with more armature, solved as ever. Where what drives is beyond the limit of effort it is
+    constant. Where v is beyond limits of velocity, or leads beyond those of position, the joint is held at the nearest
+    velocity that is not, by much armature, and the dynamics are solved again; then joints are let go that are pulled
+    back and not pushed, others are held, and they are solved once more (a primal-dual active set method, Hintermueller,
+    Ito and Kunisch 2002, of two iterations; what is still beyond loses the rest). A joint that is beyond its limits of
+    position already comes back by a fifth of the way in every step.
+
+    `given`: "tau", and "armature", "damping", "friction", "kp", "kd" and "q_des" as far as they count; `limits`: by
+    name "effort", "velocity", "lower" and "upper"; `moves`: the inertia that each degree of freedom moves, about.
+    """
+
+    def __init__(self, given: Mapping[str, Any], limits: Mapping[str, Limits], moves: Vector | None) -> None:
+        self._given, self._limits, self._moves = given, limits, moves
+
+    @abstractmethod
+    def solved(self, q: Coordinates, qd: Vector, tau: Vector, armature: Vector | None) -> Vector:
+        """qdd under generalised forces; `armature`: instead of the model's, None for that."""
+
+    @abstractmethod
+    def moved(self, q: Coordinates, u: Vector) -> Coordinates:
+        """q (+) u."""
+
+    @abstractmethod
+    def bracket(self, a: Vector, b: Vector) -> Vector:
+        """The Lie bracket of two velocities, joint by joint."""
+
+    @abstractmethod
+    def apart(self, q: Coordinates, other: Coordinates) -> Vector:
+        """other (-) q."""
+
+    @abstractmethod
+    def spread(self, values: Vector, on: Any) -> Vector:
+        """A number of every degree of freedom, zero but for those in `on`."""
+
+    def flat(self, function: Callable[[Vector], Vector], values: Vector) -> Vector:
+        """A function that jumps between constants: differentiated, it is constant."""
+        return function(values)
+
+    def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
+        """qdd at a state."""
+        return self.solved(q, qd, self._acting(q, qd, 0.0)[0], self._given.get("armature"))
+
+    def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
+        """qdd that is constant over a time."""
+        if "armature" not in self._given:
+            return self.acceleration(q, qd)
+        tau, added = self._acting(q, qd, dt)
+        armature = self._given["armature"] + added
+        qdd = self.solved(q, qd, tau, armature)
+        if self._moves is None:
+            return qdd
+        wished = qdd
+        for _ in range(HOLDS):
+            beyond = self._beyond(q, qd + wished * dt, dt)
+            held = self.flat(_sign, abs(beyond))
+            bound = wished - beyond / dt
+            hold = HOLDING * held * self._moves
+            qdd = self.solved(q, qd, tau + hold * bound, armature + hold)
+            # Where a held joint would go: by how far its acceleration misses the bound, what holds it pushes.
+            wished = qdd + HOLDING * held * (qdd - bound)
+        return qdd - self._beyond(q, qd + qdd * dt, dt) / dt
+
+    def _acting(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
+        """What acts on joints a time dt from now if velocities stay, and the armature that stands for how it changes
+        with accelerations."""
+        tau, added = self._driven(q, qd, dt)
+        resistance = self._resistance(qd)
+        return (tau, added) if resistance is None else (tau - resistance * qd, added + resistance * dt)
+
+    def _driven(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
+        """The part of it that drives, within limits of effort."""
+        tau, added, kp, kd = self._given["tau"], 0.0, self._given.get("kp"), self._given.get("kd")
+        if kp is not None:
+            tau, added = tau + kp * (self.apart(q, self._given["q_des"]) - qd * dt), kp * dt * dt
+        if kd is not None:
+            tau, added = tau - kd * qd, added + kd * dt
+        if "effort" in self._limits:
+            on, bound = self._limits["effort"].on, self._limits["effort"].bound
+            asked = tau[..., on]
+            beyond = self.flat(_sign, _above(abs(asked) - bound))
+            free = 1.0 - self.spread(beyond, on)
+            tau = tau * free + self.spread(beyond * self.flat(_sign, asked) * bound, on)
+            added = added * free
+        return tau, added
+
+    def _beyond(self, q: Coordinates, v: Vector, dt: Any) -> Vector:
+        """How far velocities are beyond what limits allow for a time dt."""
+        beyond = v * 0.0
+        for name, sign in (("upper", 1.0), ("lower", -1.0)):
+            if name in self._limits:
+                limit = self._limits[name]
+                room = sign * (limit.bound - q[..., limit.at])
+                most = (_above(room) - _RETURN * _above(-room)) / dt
+                beyond = beyond + self.spread(sign * _above(sign * v[..., limit.on] - most), limit.on)
+        if "velocity" in self._limits:
+            limit = self._limits["velocity"]
+            allowed = (v - beyond)[..., limit.on]
+            excess = _above(abs(allowed) - limit.bound)
+            beyond = beyond + self.spread(excess * self.flat(_sign, allowed), limit.on)
+        return beyond
+
+    def _resistance(self, qd: Vector) -> Vector | None:
+        """r."""
+        found = self._given.get("damping")
+        if "friction" in self._given:
+            friction = dry_resistance(self._given["friction"], qd)
+            found = friction if found is None else found + friction
+        return found
+
+
+def dry_resistance(friction: Vector, qd: Vector) -> Vector:
+    """f / max(|qd|, STICTION): times -qd it is dry friction without the jump of f sign(qd)."""
+    return friction / (STICTION + _above(abs(qd) - STICTION))
+
+
+def _above(x: Vector) -> Vector:
+    """max(x, 0), without a branch; exactly zero where it is."""
+    return 0.5 * (x + abs(x))
+
+
+def _sign(x: Vector) -> Vector:
+    """1, 0 or -1, exactly, without a branch."""
+    return (x / (abs(x) + _TINY) + _WHOLE) - _WHOLE

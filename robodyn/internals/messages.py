@@ -1,0 +1,84 @@
+"""How messages and tables show what is not ours: names, texts and objects, safe to print and short."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from robodyn.internals import strict_types
+from robodyn.internals.package import FOLDER
+
+_SHOWN = 60
+"""So many characters of a foreign text are quoted in a message."""
+
+_COMPARED, _LONGEST_COMPARED = 1000, 64
+"""So many names, and no longer ones, are compared with a misspelt one: that takes time as the square of the length."""
+
+
+def printable(text: str) -> str:
+    """`text` with what does not print, such as control characters and line breaks, written as escapes."""
+    text = strict_types.text(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """`text` cut to `most` characters."""
+    text = strict_types.text(text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def quoted(text: str, most: int = _SHOWN) -> str:
+    """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
+    if type(text) is str and len(text) <= most and text.isprintable():
+        return f'"{text}"'
+    return f'"{printable(shortened(text, most))}"'
+
+
+def brief(value: Any) -> str:
+    """The repr of any object for a message, cut short; its type where it has no repr, and of arrays on a GPU, whose
+    repr would wait for them and bring them here."""
+    try:
+        there = hasattr(value, "__cuda_array_interface__")
+        text = (
+            f"<{strict_types.type_name(value)} of shape {tuple(value.shape)}>"
+            if there
+            else strict_types.text(repr(value))
+        )
+    except Exception:  # a foreign object may raise anything, and a very long int refuses
+        text = f"<{strict_types.type_name(value)}>"
+    return printable(shortened(text, _SHOWN))
+
+
+def alike(word: str, names: Iterable[str]) -> int | None:
+    """The place of a name that differs from `word` in capitals alone, of the first thousand, or None."""
+    wanted = word.casefold()
+    return next((i for i, name in enumerate(islice(names, _COMPARED)) if name.casefold() == wanted), None)
+
+
+def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:
+    """Up to three names that `word` may have been meant for, in capitals or not, or the first `otherwise` of them where
+    none is like it. Of a large number of names only the first thousand are looked at."""
+    import difflib  # needed for an error only
+
+    first = list(islice(names, max(_COMPARED, otherwise)))
+    short: dict[str, list[str]] = {}
+    for name in first:
+        if len(name) <= _LONGEST_COMPARED:
+            short.setdefault(name.casefold(), []).append(name)
+    near = difflib.get_close_matches(word.casefold(), short, n=3) if len(word) <= _LONGEST_COMPARED else []
+    return [name for each in near for name in short[each]][:3] or first[:otherwise]
+
+
+_PACKAGE = str(FOLDER)
+
+
+def users_line() -> int:
+    """The `stacklevel` at which a warning that is given here names the user's line: the first that is not ours."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,77 @@
+"""Public names of modules that lie deeper in the package: `import robodyn.jax` imports the module of `bridges.jax`.
+
+Both names stand for one module object. Names that are retired warn, as docs/public.md says.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_TOP = "robodyn."
+HOMES = {
+    "conventions": "io.conventions",
+    "description": "core.description",
+    "distributed": "bridges.distributed",
+    "errors": "internals.errors",
+    "hardware": "tools.hardware",
+    "inertial_parameters": "core.inertial_parameters",
+    "jax": "bridges.jax",
+    "joints": "core.joints",
+    "plots": "tools.plots",
+    "simulators": "bridges.simulators",
+    "spatial": "core.spatial",
+    "sweeps": "core.sweeps",
+    "testing": "tools.testing",
+    "torch": "bridges.torch",
+}
+RETIRED = {"chains": "algorithms.tasks", "questions": "engines.query_table"}
+
+
+class _Alias(Loader):
+    """Loads a module under its public name: imports it under its own name, and leaves it as it is."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself."""
+        found = import_module(self._home)
+        self._spec = found.__spec__
+        return found
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give it back its own spec, in whose place Python has put that of the public name."""
+        module.__spec__ = self._spec
+
+
+class PublicNames(MetaPathFinder):
+    """Finds modules by their public names, and what is below them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of a public name; None for all other names."""
+        if not fullname.startswith(_TOP):
+            return None
+        first, _, rest = fullname.removeprefix(_TOP).partition(".")
+        home = HOMES.get(first) or RETIRED.get(first)
+        if home is None:
+            return None
+        if first in RETIRED and not rest:
+            text = f"robodyn.{first} is now robodyn.{home}; the old name goes in version 0.4"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        name = f"{_TOP}{home}.{rest}" if rest else _TOP + home
+        return ModuleSpec(fullname, _Alias(name), origin=name)
+
+
+def install() -> None:
+    """Have Python find modules by their public names, before it looks into folders."""
+    if not any(isinstance(each, PublicNames) for each in sys.meta_path):
+        sys.meta_path.insert(0, PublicNames())

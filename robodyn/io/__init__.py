@@ -1,0 +1,1 @@
+"""Robots from files and into files: builders, edits, conventions of other libraries."""

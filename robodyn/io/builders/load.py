@@ -1,0 +1,48 @@
+"""Loading: a robot file or object becomes a Model, and is checked once on the way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from numpy.typing import ArrayLike
+
+from robodyn.core.model import Model
+from robodyn.internals.arguments import one_of
+from robodyn.io.builders.assemble import BASES, assemble, gravity_vector
+from robodyn.io.builders.sources import path_of
+from robodyn.io.builders.urdf import read_and_resolve
+
+
+def load_urdf(
+    source: str | bytes | os.PathLike[str] | IO[Any] | Any,
+    base: Literal["fixed", "floating"] = "fixed",
+    mimic: Literal["follow", "ignore"] = "follow",
+    strict: bool = True,
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
+) -> Model:
+    """Load a robot from URDF.
+
+    Args:
+        source: a path, XML text, bytes, a file object, or a robot object of urdfpy, urchin or yourdfpy.
+        base: "fixed" welds the root link to the world, "floating" gives it six degrees of freedom.
+        mimic: "follow": a mimicking joint has no coordinate of its own and follows its master; "ignore": it is free.
+        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
+            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
+            the triangle inequality are used and reported in any case.
+        gravity: acceleration of free fall in world coordinates, m/s^2.
+
+    Returns:
+        The model; `model.report` lists what was merged, defaulted, ignored or doubtful.
+
+    Raises:
+        LoadError: not a usable robot; names the element and the value.
+        ArgumentError: an option that does not exist, a gravity that is not three real numbers, or a source of no such
+            kind.
+        NumericalError: NaN or infinity in `gravity`.
+    """
+    description, mimics = read_and_resolve(source, mimic=mimic, strict=strict)
+    path = path_of(source)
+    where = None if path is None else str(Path(path).absolute())
+    return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity), where)

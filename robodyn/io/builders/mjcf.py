@@ -1,0 +1,411 @@
+"""MuJoCo's robots: a Model from what MuJoCo has compiled, exactly.
+
+MuJoCo's own package reads MJCF: there is no second parser, and its defaults, includes, meshes and inertias from geoms
+are what MuJoCo makes of them. Bodies become links, joints joints; what has no place in a tree of rigid bodies is
+reported, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from robodyn.core.description import UNLIMITED, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
+from robodyn.core.findings import Notes, Report
+from robodyn.core.model import Model
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, flag, one_of
+from robodyn.internals.errors import LoadError, RobodynError, UnavailableError
+from robodyn.internals.messages import quoted
+from robodyn.io.builders.assemble import assemble, unused_name
+from robodyn.io.builders.check_joints import Coupling
+from robodyn.io.builders.checks import check_and_resolve
+from robodyn.io.builders.coefficients import finite_gravity, with_coefficients
+from robodyn.io.builders.foreign import foreign
+from robodyn.io.builders.mjcf_compiler import checked_binary, compiled
+from robodyn.io.builders.mjcf_elements import kept_elements
+from robodyn.io.builders.mjcf_equalities import Equalities, Reading
+from robodyn.io.builders.mjcf_files import MeshFile, contents, is_binary, self_contained
+from robodyn.io.builders.mjcf_frames import moved, rotation, three, turned_back
+from robodyn.io.builders.mjcf_geometries import geoms
+from robodyn.io.builders.mjcf_keyframes import MOST_KEYFRAMES, configurations
+from robodyn.io.builders.mjcf_sites import frames_of_sites
+from robodyn.io.builders.mjmodel import MjArrays, actuated_joints, dof_coefficients, require_consistent
+from robodyn.io.builders.urdf import MAX_LINKS
+
+_OPTIONS = frozenset({"gravity", "density", "viscosity", "wind"})
+"""Options that are read, or reported as forces of a medium."""
+_NOT_READ = {"ncam": "cameras", "nlight": "lights", "ntex": "textures", "nskin": "skins", "nplugin": "plugins"}
+"""What has no part in dynamics, by MuJoCo's sizes."""
+_SOFTNESS = {"jnt_solref": (0.02, 1.0), "jnt_solimp": (0.9, 0.95, 0.001, 0.5, 2.0), "jnt_margin": (0.0,)}
+"""Arrays of how soft limits are, with MuJoCo's defaults."""
+EQUALITY = ("report", "mimic", "constraints")
+"""What becomes of equalities between joints."""
+
+
+def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Model:
+    """Load a robot from MuJoCo: MJCF, or what MuJoCo has made of it. Needs the extra `mujoco`.
+
+    The root link is the world; free bodies float under it. Coordinates, velocities and their order are this library's
+    (`robodyn.converter` has the way to MuJoCo's): q of hinges and slides equals qpos. Bodies with several joints have
+    massless links "body/0" and so on between them. Sites with a name are links without mass behind those of bodies, and
+    called "tool_site" where a link is called "tool". Keyframes are `model.configurations`. Springs, actuators, tendons,
+    contacts and equalities have no part in the model: `model.report` lists them.
+
+    Texts and files are compiled in a child process, which is kept for the next one, within limits of time and memory
+    (`robodyn.io.builders.mjcf_compiler`); a MjSpec is compiled, and a MjModel taken, as it is.
+
+    Args:
+        source: a path (.xml or .mjcf, or .mjb of this version of MuJoCo), MJCF text, a `mujoco.MjSpec` or a
+            `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names. Shapes whose files
+            are not there are left out where no inertia depends on them.
+        equality: "report": equalities are reported; "mimic": where one joint is a linear function of another it follows
+            exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
+            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too; a weld with
+            a `torquescale` of zero holds no turn.
+        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
+            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
+            the triangle inequality are used and reported in any case.
+
+    Returns:
+        The model, with MuJoCo's gravity, armature, damping, friction and limits.
+
+    Raises:
+        LoadError: MuJoCo cannot compile it, or not within the limits, it is no usable robot, or this version of MuJoCo
+            has other arrays than 3.2 to 4.0 have; names the reason.
+        ArgumentError: an option that does not exist, or a source of no such kind.
+        UnavailableError: MuJoCo is not installed, or no child process can be started.
+    """
+    equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
+    mujoco, notes = mujoco_module("load_mjcf"), Notes()
+    compiled, files = _compiled(mujoco, source, notes)
+    with foreign("the mjModel"), np.errstate(all="ignore"):  # what overflows is met by the checks that follow
+        reader = _Reader(mujoco, compiled, equality, notes, files)
+        description = reader.description()
+    checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
+    model = assemble(checked, mimics, "fixed", reader.gravity)
+    model = with_coefficients(model, reader.coefficients(model), "mjcf", strict)
+    with foreign("the mjModel"), np.errstate(all="ignore"):
+        return reader.with_configurations(model, mimics.couplings)
+
+
+def joint_names(mj_model: Any) -> list[str]:
+    """The names that `load_mjcf` gives to MuJoCo's joints, in MuJoCo's order."""
+    return _Reader(mujoco_module("load_mjcf"), mj_model, "report", Notes(), {}).joint_names()
+
+
+def mujoco_module(asked: str) -> Any:
+    """The module, for what is asked for.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+    try:
+        import mujoco
+    except ImportError as error:
+        raise UnavailableError(
+            f"{asked}: MuJoCo cannot be imported here ({error}): pip install 'robodyn[mujoco]'"
+        ) from error
+    return mujoco
+
+
+def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, MeshFile]]:
+    """The mjModel of a source, and the files of its meshes by the names that it has for them. Files and texts are
+    compiled in another process, as they may come from anywhere.
+
+    Raises:
+        LoadError: MuJoCo refuses it, or cannot be let go on with it.
+    """
+    if strict_types.is_a(source, mujoco.MjModel):
+        return source, {}
+    try:
+        if strict_types.is_a(source, mujoco.MjSpec):
+            return source.copy().compile(), {}
+        data, path = contents(source)
+        text, assets, files = ("", {}, {}) if is_binary(data) else self_contained(data, path, notes)
+        made = compiled(text, assets) if text else checked_binary(data)
+        for warning in made.warnings:
+            notes.add("mjcf-warning", "MuJoCo", f"it warns: {warning}")
+        return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": made.data}), files
+    except RobodynError:
+        raise
+    except MemoryError:
+        raise UnavailableError("there is not enough memory for the compiled model") from None
+    except Exception as error:
+        raise LoadError(f"MuJoCo does not compile it: {' '.join(str(error).split())}") from None
+
+
+class _Reader:
+    """A mjModel, read."""
+
+    def __init__(self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, MeshFile]) -> None:
+        self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, notes
+        self._files = files
+        self._a = MjArrays(mujoco, m)
+        if sum(map(self._a.size, ("nbody", "njnt", "nsite"))) > MAX_LINKS:
+            raise LoadError(f"the robot has more than {MAX_LINKS} bodies, joints and sites, the most that are read")
+        off = self._is_off("GRAVITY")
+        self.gravity = np.zeros(3) if off else finite_gravity(np.array(m.opt.gravity, dtype=np.float64))
+        require_consistent(self._a)
+        self._types = self._a.joint_types()
+        self._bodies = self._names("body", self._a.size("nbody"))
+        self._joints = self._names("joint", self._a.size("njnt"))
+        self._body_names, self._joint_names = set(self._bodies), set(self._joints)
+        self._eq = Equalities(self._a, self._bodies, self._joints)
+        self._off = self._is_off("CONSTRAINT", "EQUALITY")
+        self._equalities = self._followed_equalities() if equality == "mimic" else {}
+        self._constraints = self._held() if equality == "constraints" else {}
+        self._coefficients = dof_coefficients(self._a)
+
+    def _is_off(self, *features: str) -> bool:
+        """Whether a flag of the options switches one of MuJoCo's features off."""
+        bits = [int(getattr(self._mujoco.mjtDisableBit, f"mjDSBL_{feature}")) for feature in features]
+        return any(int(self._m.opt.disableflags) & bit for bit in bits)
+
+    def _names(self, kind: str, n: int) -> list[str]:
+        """Of bodies, joints, equalities or keyframes; MuJoCo's are unique, those made up step aside."""
+        given = self._given_names(kind, n)
+        taken = set(given)
+        return [name if name.strip() else unused_name(f"{kind}_{number}", taken) for number, name in enumerate(given)]
+
+    def _given_names(self, kind: str, n: int) -> list[str]:
+        """What MuJoCo calls the first n of a kind, "" where they have no name."""
+        objects = getattr(self._mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        return [self._mujoco.mj_id2name(self._m, objects, number) or "" for number in range(n)]
+
+    def joint_names(self) -> list[str]:
+        """Of MuJoCo's joints."""
+        return self._joints
+
+    def description(self) -> RobotDescription:
+        """Bodies as links, joints as joints, sites as links behind those of bodies."""
+        links, joints = [Link(self._bodies[0])], []
+        for b in range(1, len(self._bodies)):
+            made = self._joints_of(b)
+            links += [Link(joint.child) for joint in made[:-1]]
+            links.append(Link(self._bodies[b], self._inertial(b)))
+            joints += made
+        sites = self._sites({link.name for link in links})
+        links += [link for link, _ in sites.values()]
+        joints += [joint for _, joint in sites.values()]
+        self._report()
+        with foreign("the mjModel's names"):
+            name = self._model_name()
+        held = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
+        shapes = geoms(self._a, self._bodies, self._files, self._notes)
+        names = [sites[s][0].name if s in sites else "" for s in range(self._a.size("nsite"))]
+        kept = kept_elements(self._a, self._bodies, self._joints, names, self._notes)
+        report = Report(self._notes.findings())
+        return RobotDescription(name, tuple(links), tuple(joints), report, held, shapes, kept)
+
+    def _sites(self, links: set[str]) -> dict[int, tuple[Link, Joint]]:
+        names = self._given_names("site", self._a.size("nsite"))
+        ends = self._eq.own_sites(self._names("equality", self._a.size("neq")), names)
+        return frames_of_sites(self._a, names, ends, self._bodies, links, self._joint_names, self._notes)
+
+    def _model_name(self) -> str:
+        text = bytes(self._m.names)
+        return text[: text.index(b"\0")].decode("utf-8", errors="replace") or "robot"
+
+    def _inertial(self, b: int) -> Inertial | None:
+        a = self._a
+        mass, moments = float(a["body_mass"][b]), [float(x) for x in a["body_inertia"][b]]
+        if not mass and not any(moments):
+            return None
+        pose = Pose(three(a["body_ipos"][b]), rotation(a["body_iquat"][b]))
+        return Inertial(mass, pose, (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2]))
+
+    def _joints_of(self, b: int) -> list[Joint]:
+        """The joints between a body and its parent, in MuJoCo's order, the last one's child being the body."""
+        a, child = self._a, self._bodies[b]
+        parent, first = self._bodies[int(a["body_parentid"][b])], int(a["body_jntadr"][b])
+        own = range(first, first + int(a["body_jntnum"][b]))
+        placed = Pose(three(a["body_pos"][b]), rotation(a["body_quat"][b]))
+        if not own:
+            return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, placed)]
+        made, at = [], np.zeros(3)
+        for k, j in enumerate(own):
+            kind = self._types[j].kind
+            anchor = np.zeros(3) if kind == "floating" else np.array(a["jnt_pos"][j])
+            last = k == len(own) - 1 and not anchor.any()
+            after = child if last else unused_name(f"{child}/{k}", self._body_names)
+            origin = moved(placed, anchor - at) if kind != "floating" else Pose()
+            made.append(self._joint(j, kind, parent, after, origin))
+            parent, placed, at = after, Pose(), anchor
+        if at.any():
+            name = unused_name(f"{child}_fixed", self._joint_names)
+            made.append(Joint(name, "fixed", parent, child, Pose(three(-at))))
+        return made
+
+    def _joint(self, j: int, kind: str, parent: str, child: str, origin: Pose) -> Joint:
+        a, axis, mimic, limits = self._a, (0.0, 0.0, 1.0), None, Limits()
+        if kind in ("revolute", "prismatic"):
+            axis = three(a["jnt_axis"][j])
+            origin = turned_back(origin, kind, axis, self._eq.zero(j))
+            mimic = self._followed(j)
+            ends = [float(x) for x in a["jnt_range"][j]] if a["jnt_limited"][j] else [-UNLIMITED, UNLIMITED]
+            lower, upper = (None if abs(x) >= UNLIMITED else x for x in ends)
+            limits = Limits(lower, upper, self._effort(j))
+            kind = "continuous" if kind == "revolute" and lower is upper is None else kind
+        return Joint(self._joints[j], kind, parent, child, origin, axis, limits=limits, mimic=mimic)
+
+    def _effort(self, j: int) -> float | None:
+        """The largest force that all actuators together may exert on a hinge or slide."""
+        if not self._a["jnt_actfrclimited"][j]:
+            return None
+        least, most = (float(x) for x in self._a["jnt_actfrcrange"][j])
+        if least != -most:
+            message = "the forces of its actuators are limited unevenly; the larger limit is taken for both directions"
+            self._notes.gather("mjcf-effort", f"joint {quoted(self._joints[j])}", message)
+        return max(abs(least), abs(most))
+
+    def _followed(self, j: int) -> Mimic | None:
+        """What a joint follows by an equality, where that was asked for."""
+        found = self._equalities.get(j)
+        if found is None:
+            return None
+        e, leader = found
+        offset, slope = (float(x) for x in self._a["eq_data"][e][:2])
+        return Mimic(self._joints[leader], slope, self._eq.zero(j) + offset - slope * self._eq.zero(leader))
+
+    def _followed_equalities(self) -> dict[int, tuple[int, int]]:
+        """Of each joint that follows another, the equality, the first where there are more, and the other joint."""
+        found: dict[int, tuple[int, int]] = {}
+        for e in range(self._a.size("neq")):
+            if self._is_active(e) and (pair := self._eq.linear(e)):
+                found.setdefault(pair[0], (e, pair[1]))
+        return found
+
+    def _is_active(self, e: int) -> bool:
+        return bool(self._a["eq_active0"][e]) and not self._off
+
+    # What is said of the rest.
+
+    def _report(self) -> None:
+        self._report_equalities()
+        self._report_passive_forces()
+        self._report_the_rest()
+
+    def _report_equalities(self) -> None:
+        notes, followed = self._notes, {e for e, _ in self._equalities.values()}
+        for e in range(self._a.size("neq")):
+            if not self._is_active(e) and not self._off:
+                notes.gather("mjcf-equality", f"equality {e}", "it is off, and has no part", severity="info")
+            if not self._is_active(e) or e in followed:
+                continue
+            found = self._constraints.get(e) or Reading(None, f"that the tree does not have{self._hint(e)}")
+            message = f" {found.note}"
+            if found.constraint is not None:
+                made = type(found.constraint).__name__
+                message = f" becomes a {made} that holds exactly, where MuJoCo's is soft{found.note}"
+            message = f"a constraint ({self._eq.kind(e)}){message}"
+            notes.gather("mjcf-equality", f"equality {e}", message, severity=found.severity)
+
+    def _hint(self, e: int) -> str:
+        """How to have an equality that is left out."""
+        if self._eq.linear(e):
+            follows = self._equality == "mimic"
+            return "; its joint follows another one already" if follows else "; equality='mimic' follows it"
+        return "; equality='constraints' keeps it" if self._eq.kind(e) in ("connect", "weld") else ""
+
+    def _held(self) -> dict[int, Reading]:
+        """Of each equality, what becomes of it."""
+        names = self._names("equality", self._a.size("neq"))
+        return {e: self._eq.reading(e, names[e]) for e in range(len(names)) if self._is_active(e)}
+
+    def _report_passive_forces(self) -> None:
+        a, notes = self._a, self._notes
+        uneven = {j for k, j in zip(*actuated_joints(a), strict=True) if a.any("actuator_dampingpoly", k)}
+        for j, joint in enumerate(self._joints):
+            at = f"joint {quoted(joint)}"
+            v = self._dofs_of(j)
+            if self._types[j].kind == "spherical" and a["jnt_limited"][j]:
+                notes.gather("mjcf-limit", at, "the range of a ball joint is not read")
+            soft = [key for key, usual in _SOFTNESS.items() if not np.array_equal(np.ravel(a[key][j]), usual)]
+            if soft:
+                notes.gather("mjcf-softness", at, f"{', '.join(soft)}: how soft its limit is, is not read")
+            if not self._begins_at_zero(j):
+                notes.gather("mjcf-initial-pose", at, "where MuJoCo begins (qpos0) has no part in the model")
+            if a["jnt_stiffness"][j] or a.any("jnt_stiffnesspoly", j):
+                notes.gather("mjcf-spring", at, "a spring; give its force as tau")
+            if a.any("dof_dampingpoly", v) or j in uneven:
+                message = "damping that is no linear function of the velocity; give its force as tau"
+                notes.gather("mjcf-damping", at, message)
+            if self._types[j].kind == "floating" and np.any(self._coefficients["armature"][v]):
+                message = "armature of a free joint, which MuJoCo takes times accelerations in the world: it adds w x v"
+                notes.gather("mjcf-free-armature", at, message)
+            if self._types[j].kind == "floating" and np.any(self._coefficients["friction"][v]):
+                message = "friction of a free joint, which MuJoCo takes along the world's axes; here the body's"
+                notes.gather("mjcf-free-friction", at, message)
+        for b in np.flatnonzero(a["body_gravcomp"]).tolist():
+            at = f"body {quoted(self._bodies[b])}"
+            notes.gather("mjcf-gravity-compensation", at, "a force against gravity; give it as tau")
+
+    def _report_the_rest(self) -> None:
+        a, m, notes = self._a, self._m, self._notes
+        if n := a.size("ntendon"):
+            message = "tendons: their springs, damping, limits and armature have no part"
+            notes.add("mjcf-tendon", "tendons", f"{n} of them; {message}")
+        if n := a.size("nflex"):
+            notes.add("mjcf-flex", "flexes", f"{n} of them; deformable bodies have no part")
+        if n := a.size("nactuator"):
+            message = "actuators: the model takes generalised forces"
+            notes.add("mjcf-actuator", "actuators", f"{n} of them; {message}")
+        tendons = np.flatnonzero(a["actuator_trntype"] == int(self._mujoco.mjtTrn.mjTRN_TENDON))
+        for k in np.setdiff1d(np.arange(n), actuated_joints(a)[0]).tolist():
+            if any(a.any(f"actuator_{each}", k) for each in ("armature", "damping", "dampingpoly")):
+                message = "armature or damping of an actuator that drives a tendon has no part"
+                if k not in tendons:
+                    message = "armature or damping of an actuator, which MuJoCo leaves out as well, has no part"
+                notes.gather("mjcf-actuator-coefficient", f"actuator {k}", message)
+        if n := a.size("nmocap"):
+            message = "bodies that are moved from outside stand still"
+            notes.add("mjcf-mocap", "mocap bodies", f"{n} of them; {message}")
+        if m.opt.density or m.opt.viscosity or np.any(m.opt.wind):
+            notes.add("mjcf-fluid", "option", "a medium with density or viscosity has no part")
+        if changed := self._options():
+            notes.add("mjcf-option", "option", f"options of simulation are not read: {', '.join(changed)}")
+        for size, what in _NOT_READ.items():
+            if n := int(getattr(m, size, 0)):
+                notes.add("ignored-tag", what, f"{n} of them, which have no part in dynamics; skipped")
+
+    def _begins_at_zero(self, j: int) -> bool:
+        """Whether a joint is at its neutral coordinates in `qpos0`."""
+        start, nq = int(self._a["jnt_qposadr"][j]), self._types[j].nq
+        neutral = {1: (0.0,), 4: (1.0, 0.0, 0.0, 0.0), 7: (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)}[nq]
+        return np.array_equal(self._a["qpos0"][start : start + nq], neutral)
+
+    def _options(self) -> list[str]:
+        """Options that are not MuJoCo's own, but for those that are read or reported otherwise."""
+        usual, given = self._mujoco.MjOption(), self._m.opt
+        names = [name for name in dir(usual) if name[0] != "_" and name not in _OPTIONS]
+        pairs: list[tuple[str, Any, Any]] = [(name, getattr(usual, name), getattr(given, name)) for name in names]
+        return [name for name, a, b in pairs if not callable(a) and not np.array_equal(a, b)]
+
+    def coefficients(self, model: Model) -> dict[str, Array]:
+        """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""
+        order = self._dofs(model)
+        return {name: values[order] for name, values in self._coefficients.items()}
+
+    def with_configurations(self, model: Model, couplings: Mapping[str, Coupling]) -> Model:
+        """The model with MuJoCo's keyframes; `couplings` are those of joints that follow others."""
+        notes, starts = Notes(), dict(zip(self._joints, self._a["jnt_qposadr"].tolist(), strict=True))
+        names = self._names("key", min(self._a.size("nkey"), MOST_KEYFRAMES))
+        found = configurations(self._a, names, starts, model, couplings, notes)
+        if not names:
+            return model
+        return replace(model, configurations=found, report=Report((*model.report, *notes.findings())))
+
+    def _dofs_of(self, j: int) -> slice:
+        start = int(self._a["jnt_dofadr"][j])
+        return slice(start, start + self._types[j].nv)
+
+    def _dofs(self, model: Model) -> Array:
+        """(nv_tree,) MuJoCo's degrees of freedom in our order."""
+        starts = dict(zip(self._joints, self._a["jnt_dofadr"].tolist(), strict=True))
+        sizes = np.diff([*model.v_start.tolist(), model.nv_tree])
+        places = [starts[name] + np.arange(n) for name, n in zip(model.joint_names, sizes, strict=True)]
+        return np.concatenate([np.empty(0, np.intp), *places]).astype(np.intp)

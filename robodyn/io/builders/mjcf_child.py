@@ -1,0 +1,81 @@
+"""The program of the child process in which MuJoCo compiles: see `robodyn.io.builders.mjcf_compiler`, which asks it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+COMPILED, REFUSED = b"compiled", b"refused"
+"""The first part of a response. Behind it come the model and the warnings, or MuJoCo's message."""
+XML, BINARY = b"xml", b"mjb"
+"""The first part of a request: what the second is. Pairs of names and files follow."""
+_SMALLEST = "<mujoco/>"
+_MOST_WARNINGS = 20
+
+
+def start() -> Callable[[list[bytes]], list[Any]]:
+    """The function that answers requests: see `robodyn.io.builders.child.Program`."""
+    printed = _printed()
+    os.environ["MUJOCO_GL"] = "disable"
+    import mujoco
+    import numpy as np
+
+    _leave_folder()
+
+    def answer(request: list[bytes]) -> list[Any]:
+        kind, data, *files = request
+        try:
+            if kind == BINARY:
+                model = mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": data})
+            else:
+                names = [each.decode() for each in files[::2]]
+                model = mujoco.MjModel.from_xml_string(data.decode(), dict(zip(names, files[1::2], strict=True)))
+        except ValueError as error:
+            # Some errors leave a lock behind. Then this waits for ever, and the time limit ends the process.
+            mujoco.MjModel.from_xml_string(_SMALLEST)
+            return [REFUSED, str(error).encode(errors="replace")]
+        finally:
+            warnings = _warnings(printed)
+        buffer = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+        mujoco.mj_saveModel(model, None, buffer)
+        return [COMPILED, buffer, *warnings]
+
+    return answer
+
+
+def _printed() -> int | None:
+    """A descriptor from which is read what MuJoCo prints, as much of it as a pipe holds; the rest is dropped. None on
+    Windows, whose pipes cannot drop anything."""
+    if sys.platform == "win32":
+        return None
+    printed, printing = os.pipe()
+    os.set_blocking(printed, False)
+    os.set_blocking(printing, False)
+    for standard in (1, 2):
+        os.dup2(printing, standard)
+    return printed
+
+
+def _warnings(printed: int | None) -> list[bytes]:
+    """What was printed as warnings since the last time."""
+    text = b""
+    try:
+        while printed is not None and (piece := os.read(printed, 1 << 16)):
+            text += piece
+    except BlockingIOError:
+        pass
+    return text.split(b"WARNING: ")[1:][:_MOST_WARNINGS]
+
+
+def _leave_folder() -> None:
+    """Change to a folder that is removed at once: MuJoCo writes its log file to the current folder."""
+    try:
+        folder = tempfile.mkdtemp()
+        os.chdir(folder)
+        Path(folder).rmdir()
+    except OSError:  # there is no room for a folder, or the system does not remove one that is in use
+        pass

@@ -1,0 +1,260 @@
+"""Files that SDF includes: looked for in the folders that the user gives and in that of the file, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from robodyn.core.findings import Notes, at_line
+from robodyn.internals import strict_types
+from robodyn.internals.errors import ArgumentError, LoadError
+from robodyn.internals.files import LONGEST_PATH
+from robodyn.internals.messages import brief, quoted
+from robodyn.internals.records import dataclass
+from robodyn.io.builders.elements import Element, parse_xml
+from robodyn.io.builders.foreign import foreign
+from robodyn.io.builders.sources import MAX_BYTES, read_path
+
+MAX_INCLUDES = 10_000
+"""Most includes that are followed while one file is read, counting a file as often as it is included."""
+
+MAX_CHAIN = 30
+"""Most files that include one another in a row."""
+
+_FOLDERS = "wanted a list of folders that hold models, or a dictionary of names to folders"
+_CONFIGS = ("model.config", "manifest.xml")
+_MODEL = "model.sdf"
+_SHOWN = 5
+"""So many includes of a long chain are shown at either end."""
+
+_MOST_FOLDERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One SDF file.
+
+    `version`: as (1, 9); `folder`: where it is, None for text without a path; `label`: what messages say behind the
+    name of an element, "" for the file that is loaded; `paths`, `uris`: the files that led here, itself the last, and
+    what they were included as.
+    """
+
+    version: tuple[int, int]
+    folder: Path | None
+    label: str = ""
+    paths: tuple[Path, ...] = ()
+    uris: tuple[str, ...] = ()
+
+
+class ModelFolders:
+    """Finds and reads what is included, within bounds.
+
+    Args:
+        path: that of the file that is loaded; None for text.
+        model_dirs: as `load_sdf` takes them.
+    """
+
+    def __init__(self, path: str | None, model_dirs: Any) -> None:
+        self._named, self._given = _given(model_dirs)
+        self.home = None if path is None else Path(os.path.realpath(path)).parent
+        self._folders = [_real(folder) for folder in self._given]
+        self._allowed = [*self._folders, *self._named.values(), *([self.home] if self.home is not None else [])]
+        self._roots: dict[Path, tuple[int, Element, list[Element]]] = {}
+        self._count = self._bytes = 0
+
+    def find(self, uri: str, origin: Origin) -> Path:
+        """The SDF file that a URI names, its links resolved.
+
+        Raises:
+            LoadError: a URI that is not read, no such file, or one outside of the folders.
+        """
+        scheme, colons, rest = uri.partition("://")
+        if not colons:
+            scheme, rest = "", uri
+        if scheme not in ("", "model", "package", "file"):
+            raise LoadError(
+                f"{quoted(scheme)} is not read, and nothing is fetched: download the model, and give the folder that "
+                "holds it (model_dirs) and model://NAME as its URI"
+            )
+        parts = [part for part in rest.split("/") if part not in ("", ".")]
+        if ".." in parts or "\\" in rest or "\0" in rest:
+            raise LoadError("a path with '..', a backslash or a null character; wanted one that leads downwards")
+        if scheme in ("model", "package") and not parts:
+            raise LoadError("it names no model")
+        places = self._places(scheme, rest, parts, origin)
+        found = next((place for place in places if _exists(place)), None)
+        if found is None:
+            where = ", ".join(quoted(str(place), most=LONGEST_PATH) for place in places[:_SHOWN])
+            more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+            looked = f"there is no {where}{more}" if places else "no folder is given to look in"
+            raise LoadError(f"it is not found: {looked}; model_dirs says which folders hold models")
+        return self._file(self._within(found))
+
+    def read(self, path: Path, opaque: frozenset[str], notes: Notes) -> tuple[Element, list[Element]]:
+        """The root of an SDF file and what is in it, which nobody changes: a file is parsed once.
+
+        Raises:
+            LoadError: it cannot be read, or the bounds are met.
+        """
+        self._count += 1
+        if self._count > MAX_INCLUDES:
+            raise LoadError(f"more than {MAX_INCLUDES} includes, the most that are followed")
+        if path not in self._roots:
+            tops: list[Element] = []
+            data = read_path(str(path))
+            self._roots[path] = len(data), parse_xml(data, ROOTS, opaque, tops.append, texts=True, notes=notes), tops
+        size, root, tops = self._roots[path]
+        self._spend(size)
+        return root, tops
+
+    def label(self, path: Path) -> str:
+        """What messages say behind the name of an element of an included file."""
+        above = next((each for each in self._allowed if each in path.parents), path.parent)
+        if path.parent == above != self.home:  # the folder of one model
+            above = above.parent
+        return f" of {quoted(str(path.relative_to(above)), most=LONGEST_PATH)}"
+
+    def _spend(self, size: int) -> None:
+        """Count bytes of a file, as often as it is asked for: what takes time is bounded, and not only what is read."""
+        self._bytes += size
+        if self._bytes > MAX_BYTES:
+            raise LoadError(f"the included files have more than {MAX_BYTES} bytes together, the most that are read")
+
+    def _places(self, scheme: str, rest: str, parts: list[str], origin: Origin) -> list[Path]:
+        """Where a URI may be, in order."""
+        if scheme in ("model", "package"):
+            name, inner = parts[0], parts[1:]
+            named = [self._named[name]] if name in self._named else []
+            own = [_real(each) for each in self._given if each.absolute().name == name]
+            return [base.joinpath(*inner) for base in (*named, *(each / name for each in self._folders), *own)]
+        if rest.startswith("/"):
+            return [self._within(Path(rest))]
+        beside = [each for each in (origin.folder, self.home) if each is not None]
+        return [base.joinpath(*parts) for base in dict.fromkeys((*beside, *self._folders))]
+
+    def _within(self, place: Path) -> Path:
+        """A place with its symbolic links resolved, which is in one of the folders."""
+        real = _real(place)
+        if not any(each == real or each in real.parents for each in self._allowed):
+            raise LoadError(
+                f"it leads to {quoted(str(real), most=LONGEST_PATH)}, which is in none of the folders: those of "
+                "model_dirs and that of the file"
+            )
+        return real
+
+    def _file(self, found: Path) -> Path:
+        """The SDF file of a model's folder; of a file itself."""
+        if not found.is_dir():
+            return found
+        for config in _CONFIGS:
+            if _exists(found / config):
+                path = self._within(found / config)
+                data = read_path(str(path))
+                self._spend(len(data))
+                return self._within(found / _named_by(path, data))
+        if not _exists(found / _MODEL):
+            raise LoadError(
+                f"the folder {quoted(str(found), most=LONGEST_PATH)} has neither {_CONFIGS[0]} nor {_MODEL}"
+            )
+        return self._within(found / _MODEL)
+
+
+def chain(uris: Iterable[str]) -> str:
+    """Includes that led somewhere, for messages."""
+    shown = [quoted(uri) for uri in uris]
+    if len(shown) > 2 * _SHOWN:
+        shown = [*shown[:_SHOWN], "...", *shown[-_SHOWN:]]
+    return f"include {' > '.join(shown)}"
+
+
+def _named_by(config: Path, data: bytes) -> str:
+    """The SDF file that a model.config names: of several the one of the newest version that is known here, as Gazebo
+    chooses; of none that is known the first."""
+    where = f"the file {quoted(str(config), most=LONGEST_PATH)}"
+    tops: list[Element] = []
+    try:
+        parse_xml(data, "model", frozenset(), tops.append, texts=True, notes=Notes())  # of another file
+    except LoadError as error:
+        raise LoadError(f"{where}: {error}") from None
+    best: tuple[tuple[int, int], str] | None = None
+    for each in tops:
+        if each.tag == "sdf" and each.text:
+            version = version_of(each.attributes.get("version", ""))
+            known = version if version is not None and version <= NEWEST else (0, 0)
+            if best is None or known > best[0]:
+                best = known, each.text
+    if best is None:
+        raise LoadError(f"{where} names no SDF file")
+    parts = best[1].split("/")
+    if ".." in parts or "\\" in best[1] or "\0" in best[1] or best[1].startswith("/"):
+        raise LoadError(f"{where} names {quoted(best[1])}; wanted a file in its folder")
+    return best[1]
+
+
+OLDEST, NEWEST = (1, 2), (1, 12)
+"""Versions of SDF that are known here."""
+
+ROOTS = ("sdf", "gazebo")
+"""Root elements of SDF; the second one until version 1.2."""
+
+
+def version_of(text: str) -> tuple[int, int] | None:
+    """A version such as "1.9" as numbers; None for other text."""
+    first, _, second = text.strip().partition(".")
+    plain = first == "1" and second.isascii() and second.isdigit() and len(second) < 4
+    return (1, int(second)) if plain else None
+
+
+def require_model(tops: list[Element], root: Element) -> Element | None:
+    """The model of an included file; None where it holds lights and actors alone.
+
+    Raises:
+        LoadError: a world, an include, several models, or nothing.
+    """
+    models = [each for each in tops if each.tag == "model"]
+    for each in tops:
+        if each.tag in ("world", "include"):
+            raise LoadError(f"{each.tag}{at_line(each.line)}: the file holds <{each.tag}>; wanted a <model>")
+    if len(models) > 1:
+        raise LoadError(f"sdf{at_line(root.line)}: the file holds {len(models)} models; wanted one")
+    if not models and not any(each.tag in ("light", "actor") for each in tops):
+        raise LoadError(f"sdf{at_line(root.line)}: the file holds no model")
+    return models[0] if models else None
+
+
+def _given(model_dirs: Any) -> tuple[dict[str, Path], list[Path]]:
+    """Folders by name, and folders that hold models."""
+    named = strict_types.is_a(model_dirs, Mapping)
+    given = None
+    if not strict_types.is_a(model_dirs, str, bytes, os.PathLike):
+        with foreign("model_dirs"):
+            given = strict_types.at_most(model_dirs.items() if named else model_dirs, _MOST_FOLDERS)
+    if given is None:
+        raise ArgumentError(f"model_dirs: got {brief(model_dirs)}; {_FOLDERS}")
+    if not named:
+        return {}, [_folder(each) for each in given]
+    if not all(strict_types.text_or_none(name) for name, _ in given):
+        raise ArgumentError(f"model_dirs: got {brief(model_dirs)}; wanted names that are texts and not empty")
+    return {strict_types.text(name): _real(_folder(each)) for name, each in given}, []
+
+
+def _folder(given: Any) -> Path:
+    if strict_types.is_a(given, str, os.PathLike):
+        with foreign("model_dirs"):
+            text = strict_types.text(os.fsdecode(given))
+        if "\0" not in text and Path(text).is_dir():
+            return Path(text)
+    raise ArgumentError(f"model_dirs: {brief(given)} is no folder; {_FOLDERS}")
+
+
+def _exists(place: Path) -> bool:
+    try:
+        return place.exists()
+    except (OSError, ValueError):  # a name that is too long, a circle of links
+        return False
+
+
+def _real(place: Path) -> Path:
+    return Path(os.path.realpath(place))

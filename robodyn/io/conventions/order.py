@@ -1,0 +1,129 @@
+"""Numbers of joints in another order, by name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from robodyn.core.findings import listed
+from robodyn.core.tree import Indices, read_only
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, flag, require_few_axes
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief, quoted
+from robodyn.io.conventions.arrays import as_numbers, kind_of, library_of, like
+
+_MOST_NAMES = 1 << 20
+
+
+class JointOrder:
+    """The way between two orders of joints that have one number each, by their names.
+
+    Args:
+        names_from: joints in the order that numbers come in.
+        names_to: joints in the order that is wanted.
+        strict: whether both must have the same joints. Otherwise joints that one of them lacks are left out, or get the
+            numbers of `fill`.
+
+    Raises:
+        ArgumentError: names that are no texts or occur twice, or joints that one side lacks.
+    """
+
+    def __init__(self, names_from: Sequence[str], names_to: Sequence[str], strict: bool = True) -> None:
+        self.names_from, self.names_to = _names("names_from", names_from), _names("names_to", names_to)
+        self.strict = flag("strict", strict)
+        place = {name: k for k, name in enumerate(self.names_from)}
+        wanted = set(self.names_to)
+        missing = [quoted(name) for name in self.names_to if name not in place]
+        more = [quoted(name) for name in self.names_from if name not in wanted]
+        if self.strict and (missing or more):
+            told = ((missing, "names_from lacks"), (more, "names_to lacks"))
+            raise ArgumentError(
+                "; ".join(f"{text} {listed(names)}" for names, text in told if names)
+                + "; wanted the same joints on both sides, or strict=False"
+            )
+        self.missing: tuple[str, ...] = tuple(name for name in self.names_to if name not in place)
+        """Wanted joints that do not come."""
+        self.index: Indices = read_only(np.array([place.get(name, -1) for name in self.names_to], dtype=np.intp))
+        """(len(names_to),) where each wanted number stands among those that come, -1 where it does not."""
+
+    def __repr__(self) -> str:
+        return f"<JointOrder of {len(self.names_from)} joints to {len(self.names_to)}>"
+
+    def __call__(self, values: Any, fill: Any = 0.0) -> Any:
+        """Numbers (..., len(names_from)) in the wanted order (..., len(names_to)), arrays of any library.
+
+        Args:
+            values: arrays of NumPy, PyTorch or CuPy, or lists.
+            fill: (len(names_to),) or one number, of joints that do not come. Integers become float64 where they do not
+                hold it.
+
+        Raises:
+            ArgumentError: another number of joints, or no numbers.
+        """
+        return _taken(values, self.names_from, self.index, fill)
+
+    def back(self, values: Any, fill: Any = 0.0) -> Any:
+        """Numbers (..., len(names_to)) in the order that they came in (..., len(names_from)).
+
+        Raises:
+            ArgumentError: another number of joints.
+        """
+        place = {name: k for k, name in enumerate(self.names_to)}
+        index = np.array([place.get(name, -1) for name in self.names_from], dtype=np.intp)
+        return _taken(values, self.names_to, index, fill)
+
+
+def _taken(values: Any, names: Sequence[str], index: Indices, fill: Any) -> Any:
+    xp = library_of({"values": values})
+    array = as_numbers("values", values, "biuf") if xp is np else values
+    if len(array.shape) < 1 or array.shape[-1] != len(names):
+        raise ArgumentError(f"values: got shape {tuple(array.shape)}; wanted (..., {len(names)})")
+    require_few_axes("values", len(array.shape) - 1)
+    lacking = np.flatnonzero(index < 0)
+    if not lacking.size:
+        return array[..., index.tolist()]
+    numbers = _filling(fill, index.size)[lacking]
+    array = _with_room_for(xp, array, numbers)
+    if array.shape[-1]:
+        found = array[..., np.maximum(index, 0).tolist()]
+    else:  # nothing comes: all of it is filled
+        found = xp.broadcast_to(array.sum(-1)[..., None], (*array.shape[:-1], index.size)) + 0
+    found[..., lacking.tolist()] = like(xp, numbers, found)
+    return found
+
+
+def _filling(fill: Any, n: int) -> Array:
+    """The numbers (n,) of joints that do not come."""
+    wanted = f"wanted one number or {n}"
+    xp = library_of({"fill": fill})
+    array = as_numbers("fill", fill, "biuf") if xp is np else np.asarray(fill.tolist())
+    if array.shape not in ((), (n,)):
+        raise ArgumentError(f"fill: got shape {array.shape}; {wanted}")
+    return np.broadcast_to(array, (n,))
+
+
+def _with_room_for(xp: Any, array: Any, numbers: Array) -> Any:
+    """The array in a dtype that holds the numbers, too: its own, or, where integers do not hold them, float64."""
+    if kind_of(xp, array) == "f":
+        return array
+    dtype = np.dtype(str(array.dtype).removeprefix("torch."))
+    with np.errstate(invalid="ignore"):
+        if (numbers.astype(dtype) == numbers).all():
+            return array
+    return array.to(xp.float64) if xp.__name__ == "torch" else array.astype(np.float64)
+
+
+def _names(name: str, given: Any) -> tuple[str, ...]:
+    members = None if strict_types.is_a(given, str) else strict_types.at_most(given, _MOST_NAMES)
+    texts = None if members is None else [strict_types.text_or_none(each) for each in members]
+    if texts is None or None in texts:
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted a sequence of names")
+    found = tuple(text for text in texts if text is not None)
+    if len(set(found)) < len(found):
+        twice = sorted(quoted(each) for each, times in Counter(found).items() if times > 1)
+        raise ArgumentError(f"{name}: {listed(twice)} occurs twice; wanted each joint once")
+    return found

@@ -1,0 +1,178 @@
+"""Geometries as geoms of MJCF, with the meshes that they need."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robodyn.core.description import IDENTITY, Geometry, Pose
+from robodyn.core.findings import Notes
+from robodyn.internals.messages import quoted
+from robodyn.io.builders.elements import Element, written
+from robodyn.io.builders.mesh_files import MeshFiles
+from robodyn.io.editing.carried import LINKS, Names, element_name, element_of, remaining
+from robodyn.io.editing.to_description import Described
+from robodyn.io.editing.writer_common import numbered, quaternion_of, text_value, values
+
+if TYPE_CHECKING:
+    from robodyn.core.model import Model
+
+_READ = (".stl", ".obj", ".msh")
+"""Files of meshes that MuJoCo reads."""
+_LEAST_SIZE = 1e-9
+"""MuJoCo refuses sizes that are not above 1e-15; of a capsule without length a sphere is made."""
+_SEEN, _UNSEEN = 2, 3
+"""Groups of geoms: MuJoCo's viewer shows those up to 2."""
+_STL_HEADER, _STL_FACE, _MOST_FACES = 84, 50, 200_000
+
+
+class MjcfGeometries:
+    """The geoms of links. `assets`: elements of the meshes that they name."""
+
+    def __init__(self, model: Model, files: MeshFiles, notes: Notes) -> None:
+        self._files, self._notes = files, notes
+        self._of: dict[str, list[Geometry]] = defaultdict(list)
+        bodies = dict(zip(model.link_names, model.link_body.tolist(), strict=True))
+        for each in model.geometries:
+            if each.link not in bodies:
+                message = "a geometry of a link that the robot does not have"
+            elif each.kind == "plane" and bodies[each.link] >= 0:
+                message = "a plane that moves, which MuJoCo does not have"
+            else:
+                self._of[each.link].append(each)
+                continue
+            notes.gather("not-written", f"link {quoted(each.link)}", message)
+        self._names: dict[str, int] = {}
+        self._meshes: dict[tuple[object, ...], tuple[str | None, str]] = {}
+        self._mesh_names: dict[str, int] = {}
+        self.assets: list[str] = []
+
+    def has(self, link: str) -> bool:
+        """Whether a link has geometries."""
+        return link in self._of
+
+    def lines(self, link: str) -> Iterator[str]:
+        """The geoms of a link."""
+        shapes = self._of.get(link, [])
+        seen = any(each.role == "visual" for each in shapes)
+        for each in shapes:
+            if (shape := self._shape(each)) is None:
+                continue
+            named = f" name={text_value(numbered(each.name, self._names))}" if each.name else ""
+            color = "" if each.color is None else f" rgba={values(each.color)}"
+            yield f"<geom{named} {shape}{placed(each.pose)}{color}{self._contact(each, seen)}/>"
+
+    def _contact(self, each: Geometry, seen: bool) -> str:
+        """What a geom collides with, and whether it is seen."""
+        if each.format == "mjcf":
+            return "".join(f" {key}={text_value(value)}" for key, value in each.attributes)
+        if each.texture:
+            message = f"the texture {quoted(each.texture)} of a geometry"
+            self._notes.gather("not-written", f"link {quoted(each.link)}", message)
+        if each.role == "visual":
+            return f' contype="0" conaffinity="0" group="{_SEEN}"'
+        return f' group="{_UNSEEN}"' if seen and each.role == "collision" else ""
+
+    def _shape(self, each: Geometry) -> str | None:
+        """Type and size, None for what is not written."""
+        if each.kind == "mesh":
+            name = self._mesh(each)
+            return None if name is None else f'type="mesh" mesh={text_value(name)}'
+        kind, size = each.kind, each.size
+        if kind == "plane":
+            return f'type="plane" size={values([size[0] / 2.0, size[1] / 2.0, 1.0])}'
+        if kind == "capsule" and size[1] < _LEAST_SIZE:
+            kind, size = "sphere", size[:1]
+        if kind == "box":
+            size = tuple(x / 2.0 for x in size)
+        elif kind in ("cylinder", "capsule"):
+            size = (size[0], size[1] / 2.0)
+        return f'type="{kind}" size={values(size)}'
+
+    def _mesh(self, each: Geometry) -> str | None:
+        """The name of the asset of a mesh; None where MuJoCo cannot have it, which is said."""
+        key = (each.mesh, each.folder, each.size)
+        if key not in self._meshes:
+            self._meshes[key] = self._asset(each)
+        name, reason = self._meshes[key]
+        if reason:
+            message = f"a mesh: {quoted(each.mesh)} {reason}"
+            self._notes.gather("not-written", f"link {quoted(each.link)}", message)
+        return name
+
+    def _asset(self, each: Geometry) -> tuple[str | None, str]:
+        """The name of a new asset, or why there can be none."""
+        path = self._files.mesh(each)
+        reason = "is not found" if path is None else unreadable(path)
+        if path is None or reason:
+            return None, reason
+        name = numbered(path.stem or "mesh", self._mesh_names)
+        scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
+        file = text_value(os.path.normpath(path))
+        # Inertias are given, and volumes of open meshes, which MuJoCo would refuse, are not asked for.
+        self.assets.append(f'<mesh name={text_value(name)} file={file}{scale} inertia="shell"/>')
+        return name, ""
+
+
+def kept_lines(model: Model, robot: Described, sites: set[str], new: Mapping[str, str], notes: Notes) -> list[str]:
+    """Actuators, sensors and excluded contacts that were kept of the MJCF that was read.
+
+    `sites`: links that are sites in the new file, and no bodies; `new`: names of those that are called otherwise there.
+    """
+    moving = [joint.name for joint in robot.joints if joint.type != "fixed"]
+    known = Names.of([link.name for link in robot.links], moving, ())
+    found: dict[str, list[str]] = {}
+    for extension in model.extensions:
+        left = remaining(extension, lambda *named: not known.has(*named)) if extension.format == "mjcf" else None
+        element = None if left is None else element_of(left)
+        if element is not None and _of_its_kind(element, sites):
+            for key in LINKS & element.attributes.keys():
+                element.attributes[key] = new.get(element.attributes[key], element.attributes[key])
+            found.setdefault(extension.parent, []).append(f"    {written(element)}")
+        else:
+            message = "a kept element of another format, or of a joint or site that MJCF has otherwise"
+            notes.gather("not-written", element_name(extension), message)
+    return [line for parent, lines in found.items() for line in (f"  <{parent}>", *lines, f"  </{parent}>")]
+
+
+def _of_its_kind(element: Element, sites: set[str]) -> bool:
+    """Whether bodies and sites that an element names are that. Frames may be of either, and are named anew: `xbody` is
+    the frame of a body, as a site has one; `body` is that of its inertia, which a site does not have."""
+    named = element.attributes
+    for kind, name in (("objtype", "objname"), ("reftype", "refname")):
+        if name in named and named[name] in sites:
+            if named.get(kind) == "body":
+                return False
+            named[kind] = "site"
+        elif name in named and named.get(kind) == "site":
+            named[kind] = "xbody"
+    return all((named[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in named)
+
+
+def unreadable(path: Path) -> str:
+    """Why MuJoCo does not read the file of a mesh, "" where it does."""
+    if path.suffix.lower() not in _READ:
+        return f"is none of the formats that MuJoCo reads: {', '.join(_READ)}"
+    if path.suffix.lower() == ".stl":
+        try:
+            with path.open("rb") as file:
+                header = file.read(_STL_HEADER)
+            size = path.stat().st_size
+        except OSError as error:
+            return f"cannot be read: {error.strerror or error}"
+        faces = int.from_bytes(header[-4:], "little")
+        whole = len(header) == _STL_HEADER and size == _STL_HEADER + _STL_FACE * faces
+        if not whole and header.lstrip().startswith(b"solid"):
+            return "is an STL of text; MuJoCo reads binary ones"
+        if not whole or not 0 < faces <= _MOST_FACES:
+            return f"is an STL that is cut off, or has none or more than {_MOST_FACES} faces, which MuJoCo refuses"
+    return ""
+
+
+def placed(pose: Pose, always: bool = False) -> str:
+    """Where something stands in its body; nothing where it stands at its frame, unless `always`."""
+    found = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
+    return found if pose.rotation == IDENTITY else f"{found} quat={values(quaternion_of(pose.rotation))}"

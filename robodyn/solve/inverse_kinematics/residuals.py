@@ -1,0 +1,277 @@
+"""Errors of tasks and their Jacobians, on scalars.
+
+Of a frame with the axes b_k and the origin p, and a target with the axes t_k and the origin r, in world coordinates:
+
+    s = 1/2 sum of b_k x t_k  (sine of the angle times the axis)        c = 1/2 (sum of b_k . t_k - 1)  (its cosine)
+    e_ang = s sqrt(2 / (1 + c))  (2 sin(angle / 2) times the axis)      e_lin = r - p
+
+e_ang has the direction of the shortest turn, grows up to half a turn, and is the rotation vector to second order, so
+that the geometric Jacobian is that of Newton's method. At half a turn exactly there is no shortest way: a push about an
+axis of the target decides. A direction has s = b x t and c = b . t, of which two rows across t count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from robodyn.algorithms.constraints.terms import Terms, orthonormal
+from robodyn.algorithms.definite import is_zero
+from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
+from robodyn.algorithms.kinematics import forward_kinematics, jacobian
+from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
+from robodyn.core.constraints.kinds import Weld
+from robodyn.core.constraints.resolved import are_distances, held_by
+from robodyn.core.joints import is_positive
+from robodyn.core.model import Model
+from robodyn.core.reach import reach
+from robodyn.core.spatial import IDENTITY, Transform, Vec3, add, cross, dot, rotate, rotate_back, scale, sub
+from robodyn.internals.records import dataclass
+from robodyn.solve.inverse_kinematics.tasks import Aim
+
+_POSE, _JACOBIAN = forward_kinematics(True), jacobian("world")
+_LEAST = 1e-4
+"""1 + c below which the way round is decided by a push: angles beyond 179.2 degrees."""
+_CROOKED = 1e-4
+"""The square of how far a target's axes may be from orthonormal ones."""
+MEASURES = 3
+"""Numbers that say how far off an aim is: the distance squared, the sine of the angle squared, and its cosine."""
+
+
+def relu(x: Any) -> Any:
+    """x where it is positive, else 0."""
+    return 0.5 * (x + np.abs(x))
+
+
+@dataclass
+class Rows:
+    """Errors with their weights, what degrees of freedom do to them (nv scalars each), and how far off aims are."""
+
+    errors: list[Any] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    """How much an angle, at most, changes each of them."""
+    J: list[list[Any]] = field(default_factory=list)
+    measures: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    held: list[tuple[Any, bool]] = field(default_factory=list)
+    """Errors of constraints, without weights, and whether each is an angle."""
+    turned: list[Any] = field(default_factory=list)
+    """Cosines of the angles by which constraints are off."""
+
+    def add(self, weight: float, error: Any, row: list[Any], length: float = 1.0) -> None:
+        """One more; `length`: how far an angle moves what it is about, where it is a distance."""
+        self.errors.append(weight * error)
+        self.sizes.append(weight * length)
+        self.J.append([value if is_zero(value) else weight * value for value in row])
+
+    def constraint_measure(self) -> tuple[Any, Any, Any]:
+        """Sums of squares of errors of constraints that are lengths, and angles, and how far cosines are negative."""
+        parts, lack = [0.0, 0.0], 0.0
+        for phi, angle in self.held:
+            parts[angle] = parts[angle] + phi * phi
+        for c in self.turned:
+            lack = lack + relu(-c)
+        return parts[0], parts[1], lack
+
+    def cost(self) -> Any:
+        """The sum of squares."""
+        total: Any = 0.0
+        for error in self.errors:
+            total = total + error * error
+        return total
+
+
+class Goals:
+    """Targets (16 scalars of each aim), axes made orthonormal; NaN of what is no pose, a transposed one among them."""
+
+    def __init__(self, aims: Sequence[Aim], poses: Sequence[Any]) -> None:
+        self.frames = [self._frame(aim, poses[16 * k : 16 * k + 16]) for k, aim in enumerate(aims)]
+
+    @staticmethod
+    def _frame(aim: Aim, T: Sequence[Any]) -> Transform:
+        given = pose_from_world(T)
+        if not aim.turn:
+            return Transform(IDENTITY.E, given.r)
+        crooked: Any = (T[15] - 1.0) * (T[15] - 1.0)
+        for each in T[12:15]:
+            crooked = crooked + each * each
+        for i in range(3):
+            for j in range(i + 1):
+                off = dot(given.E[3 * i : 3 * i + 3], given.E[3 * j : 3 * j + 3]) - float(i == j)
+                crooked = crooked + off * off
+        straight = is_positive(_CROOKED - crooked)
+        return Transform(orthonormal(scale(straight / straight, given.E)), given.r)
+
+
+class Scene:
+    """Rows at a configuration.
+
+    Args:
+        model, aims: what is asked of what.
+        goals: targets.
+        q: scalars, quaternions of unit length.
+        at: what gives an algorithm's results.
+    """
+
+    def __init__(self, model: Model, aims: Sequence[Aim], goals: Goals, q: Sequence[Any], at: OfLink) -> None:
+        self._model, self._aims, self._goals = model, aims, goals
+        self._q, self._at = q, partial(at, q=q)
+        self._known: dict[tuple[str, int], Any] = {}
+
+    def rows(self, slopes: bool) -> Rows:
+        """Errors, and their Jacobians if `slopes`."""
+        rows = Rows()
+        for aim, goal in zip(self._aims, self._goals.frames, strict=True):
+            if aim.link < 0:
+                self._center(rows, aim, goal, slopes)
+            else:
+                self._framed(rows, aim, goal, slopes)
+        if self._model.constraints:
+            self._constraints(rows, slopes)
+        return rows
+
+    # Links; -1 is the world.
+
+    def _pose(self, link: int) -> Transform:
+        if link < 0:
+            return IDENTITY
+        if ("pose", link) not in self._known:
+            self._known["pose", link] = pose_from_world(self._at(_POSE, link)["T"])
+        return self._known["pose", link]  # type: ignore[no-any-return]
+
+    def _columns(self, link: int) -> Sequence[Any]:
+        """The Jacobian at the world's origin."""
+        if link < 0:
+            return [0.0] * (6 * self._model.nv)
+        if ("jacobian", link) not in self._known:
+            self._known["jacobian", link] = self._at(_JACOBIAN, link)["J"]
+        return self._known["jacobian", link]  # type: ignore[no-any-return]
+
+    # Rows.
+
+    def _framed(self, rows: Rows, aim: Aim, goal: Transform, slopes: bool) -> None:
+        seen = self._pose(aim.to)
+        target, own = goal.after(seen), Transform(IDENTITY.E, aim.point).after(self._pose(aim.link))  # type: ignore[arg-type]
+        apart = sub(target.r, own.r)
+        if aim.to >= 0:
+            apart = rotate(seen.E, apart)
+        distance: Any = 0.0
+        for weight, part in zip(aim.move, apart, strict=True):
+            if weight:
+                distance = distance + part * part
+        s, c = self._turn(aim, own, target) if aim.turn else ((0.0, 0.0, 0.0), 1.0)
+        rows.measures.append((distance, dot(s, s), c))
+        turns = self._turns(aim, target, s, c) if aim.turn else []
+        moves = [(weight, part) for weight, part in zip(aim.move, apart, strict=True) if weight]
+        n = self._model.nv
+        J: list[list[Any]] = [[0.0] * n for _ in (*turns, *moves)]
+        if slopes:
+            of, to = self._columns(aim.link), self._columns(aim.to)
+            for k, moving in enumerate(between(self._model, aim.link, aim.to)):
+                if not moving:
+                    continue
+                column = [of[n * r + k] - to[n * r + k] for r in range(6)]
+                ang: Vec3 = (column[0], column[1], column[2])
+                for row, (axis, _) in zip(J, turns, strict=False):
+                    row[k] = dot(axis, ang)
+                if moves:
+                    lin = add(column[3:], cross(ang, own.r))
+                    lin = rotate(seen.E, lin) if aim.to >= 0 else lin
+                    wanted = [part for weight, part in zip(aim.move, lin, strict=True) if weight]
+                    for row, part in zip(J[len(turns) :], wanted, strict=True):
+                        row[k] = part
+        for (_, error), row in zip(turns, J, strict=False):
+            rows.add(aim.turn, error, row)
+        for (weight, error), row in zip(moves, J[len(turns) :], strict=True):
+            rows.add(weight, error, row, reach(self._model, aim.point))
+
+    @staticmethod
+    def _turn(aim: Aim, own: Transform, target: Transform) -> tuple[Vec3, Any]:
+        """s and c."""
+        if aim.axis is not None:
+            b, t = (rotate_back(X.E, aim.axis) for X in (own, target))  # type: ignore[arg-type]
+            return cross(b, t), dot(b, t)
+        s: Any = (0.0, 0.0, 0.0)
+        c: Any = -1.0
+        for k in range(3):
+            b, t = own.E[3 * k : 3 * k + 3], target.E[3 * k : 3 * k + 3]
+            s, c = add(s, cross(b, t)), c + dot(b, t)
+        return scale(0.5, s), 0.5 * c
+
+    @staticmethod
+    def _turns(aim: Aim, target: Transform, s: Vec3, c: Any) -> list[tuple[Vec3, Any]]:
+        """Axes of rows and their errors."""
+        across = None if aim.axis is None else _across(aim.axis)
+        axis: Any = target.E[:3] if across is None else rotate_back(target.E, across[0])
+        lack = relu(_LEAST - (1.0 + c))
+        pushed = add(s, scale(100.0 * lack, axis))
+        e: Any = scale(np.sqrt(2.0 / (1.0 + c + lack)), pushed)
+        if across is None:
+            unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
+            return list(zip(unit, e, strict=True))
+        axes = [rotate_back(target.E, each) for each in across]
+        return [(each, dot(each, e)) for each in axes]
+
+    def _center(self, rows: Rows, aim: Aim, goal: Transform, slopes: bool) -> None:
+        apart = sub(goal.r, self._at(CENTER_OF_MASS)["com"])
+        n, distance = self._model.nv, 0.0
+        J = self._at(CENTER_OF_MASS_JACOBIAN)["J"] if slopes else [0.0] * (3 * n)
+        for k, (weight, part) in enumerate(zip(aim.move, apart, strict=True)):
+            if weight:
+                distance = distance + part * part
+                rows.add(weight, part, list(J[n * k : n * k + n]), reach(self._model))
+        rows.measures.append((distance, 0.0, 1.0))
+
+    def _constraints(self, rows: Rows, slopes: bool) -> None:
+        held = held_by(self._model)
+        terms = Terms(self._model, held, {"q": self._q}, self._at, False)
+        norms = (each.norm for each in held for _ in each.rows)
+        distances = are_distances(self._model, held)
+        for row, norm, distance in zip(terms.rows(), norms, distances, strict=True):
+            J = row.J if slopes and row.J is not None else [0.0] * self._model.nv
+            rows.add(1.0 / norm, -row.phi, J, reach(self._model) if distance else norm)
+            rows.held.append((row.phi / norm, not distance))
+        for each in held:
+            if each.kind is Weld:
+                a, b = terms.frames(each)
+                kept = [k for k, name in enumerate(("rx", "ry", "rz")) if name in each.rows]
+                if len(kept) > 1:
+                    # The sine of half a turn is zero, too; the cosine tells. A hinge has that of its axis.
+                    which = [k for k in range(3) if k not in kept] or kept
+                    total: Any = sum((dot(a.E[3 * k : 3 * k + 3], b.E[3 * k : 3 * k + 3]) for k in which), 0.0)
+                    rows.turned.append(total if len(which) == 1 else 0.5 * (total - 1.0))
+
+
+def _across(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
+    """Two unit vectors across a unit vector and each other."""
+    least = np.eye(3)[int(np.argmin(np.abs(axis)))]
+    one = np.cross(axis, least)
+    one /= np.linalg.norm(one)
+    return tuple(one.tolist()), tuple(np.cross(axis, one).tolist())
+
+
+def beyond(rows: Rows, least: tuple[Any, Any]) -> Any:
+    """A number that is zero if and only if everything is within a distance and an angle, given as squares."""
+    total: Any = 0.0
+    for distance, sine, c in rows.measures:
+        for value, most in ((distance, least[0]), (sine, least[1])):
+            if not is_zero(value):
+                total = total + relu(value - most)
+        if not is_zero(sine):
+            total = total + relu(-c)
+    if rows.held:
+        *sums, lack = rows.constraint_measure()
+        for value, most in zip(sums, least, strict=True):
+            if not is_zero(value):
+                total = total + relu(value - most)
+        total = total + lack
+    return total
+
+
+def flat_measures(rows: Rows) -> list[Any]:
+    """The measures of aims one after another, then that of all constraints."""
+    found = [value for each in rows.measures for value in each]
+    return [*found, *rows.constraint_measure()] if rows.held else found

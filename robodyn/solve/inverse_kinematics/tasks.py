@@ -1,0 +1,285 @@
+"""What inverse kinematics is asked for: tasks as users make them, and the same with links found in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from robodyn.core.model import Model
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import as_array, finite_number, integer, real_array, require_finite
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
+from robodyn.internals.records import dataclass
+
+Numbers = tuple[float, ...]
+_HEAVIEST = 1e12
+"""Of weights: their squares, and those times the errors', are numbers in single precision, too."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that a configuration shall do. `weight`: how much its errors count beside those of other tasks."""
+
+    targeted: ClassVar[bool] = True
+    """Whether there is a target pose for it."""
+
+
+@dataclass(frozen=True, init=False)
+class PoseTask(Task):
+    """A link's frame stands where the target stands.
+
+    Args:
+        link: name or index of the link, or frame.
+        weight: of its errors, in m and rad: a number, or two for (rotation, position). 0 leaves either free.
+        point: (3,) m in the link's axes: this point, instead of the link's origin, comes to the target's origin.
+    """
+
+    link: str | int
+    weight: tuple[float, float]
+    point: Numbers
+
+    def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
+        _set(self, link=_named("PoseTask", "link", link), weight=_weights("PoseTask", weight, 2))
+        _set(self, point=_vector("PoseTask", "point", point))
+
+
+@dataclass(frozen=True, init=False)
+class PositionTask(Task):
+    """A point of a link is where the target's origin is; the target's rotation is not looked at.
+
+    Args:
+        link, point: as of `PoseTask`.
+        weight: a number, or (3,) along the world's axes. 0 leaves an axis free.
+    """
+
+    link: str | int
+    weight: tuple[float, float, float]
+    point: Numbers
+
+    def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
+        _set(self, link=_named("PositionTask", "link", link), weight=_weights("PositionTask", weight, 3))
+        _set(self, point=_vector("PositionTask", "point", point))
+
+
+@dataclass(frozen=True, init=False)
+class DirectionTask(Task):
+    """An axis of a link points where the same axis of the target points; its position and the turn about it are free.
+
+    Args:
+        link: as of `PoseTask`.
+        axis: (3,) in the link's axes, of any length but zero.
+        weight: a number greater than 0.
+    """
+
+    link: str | int
+    axis: Numbers
+    weight: float
+
+    def __init__(self, link: str | int, axis: Any = (0.0, 0.0, 1.0), weight: Any = 1.0) -> None:
+        along = np.array(_vector("DirectionTask", "axis", axis))
+        largest = float(np.abs(along).max())
+        if largest == 0.0:
+            raise ArgumentError(f"DirectionTask.axis: got {brief(axis)}; wanted three numbers that are not all 0")
+        along = along / largest
+        _set(self, link=_named("DirectionTask", "link", link), axis=tuple((along / np.linalg.norm(along)).tolist()))
+        _set(self, weight=_weights("DirectionTask", weight, 1)[0])
+
+
+@dataclass(frozen=True, init=False)
+class RelativePoseTask(Task):
+    """A link's frame, seen from another link, stands where the target says: the target is in the other's axes.
+
+    Args:
+        link, weight, point: as of `PoseTask`.
+        to: name or index of the other link.
+    """
+
+    link: str | int
+    to: str | int
+    weight: tuple[float, float]
+    point: Numbers
+
+    def __init__(self, link: str | int, to: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
+        _set(self, link=_named("RelativePoseTask", "link", link), to=_named("RelativePoseTask", "to", to))
+        _set(self, weight=_weights("RelativePoseTask", weight, 2), point=_vector("RelativePoseTask", "point", point))
+
+
+@dataclass(frozen=True, init=False)
+class CoMTask(Task):
+    """The centre of mass is where the target's origin is; the target's rotation is not looked at.
+
+    Args:
+        weight: a number, or (3,) along the world's axes: (1, 1, 0) leaves the height free.
+    """
+
+    weight: tuple[float, float, float]
+
+    def __init__(self, weight: Any = 1.0) -> None:
+        _set(self, weight=_weights("CoMTask", weight, 3))
+
+
+@dataclass(frozen=True, init=False)
+class PostureTask(Task):
+    """A configuration to be near to, as far as all other tasks leave freedom: it has no part in whether they are done.
+
+    Args:
+        q: (nq,), the configuration.
+        weight: a number from 0 to 1, or one for each degree of freedom (nv,): how much of the way to go in a step.
+    """
+
+    q: Numbers
+    weight: Numbers
+
+    targeted: ClassVar[bool] = False
+
+    def __init__(self, q: Any, weight: Any = 1.0) -> None:
+        given = real_array("PostureTask.q", q, (), np.float64)
+        if given.ndim != 1:
+            raise ArgumentError(f"PostureTask.q: got shape {given.shape}; wanted one configuration (nq,)")
+        require_finite("PostureTask.q", given, 1)
+        weights = np.atleast_1d(real_array("PostureTask.weight", weight, (), np.float64))
+        if weights.ndim != 1 or not ((weights >= 0.0) & (weights <= 1.0)).all():
+            raise ArgumentError(f"PostureTask.weight: got {brief(weight)}; wanted numbers from 0 to 1")
+        _set(self, q=tuple(given.tolist()), weight=tuple(weights.tolist()))
+
+
+KINDS = (PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, PostureTask)
+"""All kinds of tasks."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A task with a target as its text sees it.
+
+    `link`: its index, -1 for the centre of mass; `to`: index of the link that the target is seen from, -1: the world;
+    `turn`: weight of the rotation; `move`: weights along the axes of the world, or of `to`; `axis`: of a direction.
+    """
+
+    link: int
+    to: int = -1
+    point: Numbers = (0.0, 0.0, 0.0)
+    turn: float = 0.0
+    move: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    axis: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All that is asked for: `aims` in the order of their tasks; `weights` (nv,) of the way to a posture, or None."""
+
+    aims: tuple[Aim, ...]
+    weights: Numbers | None = None
+
+
+def task_list(tasks: Any) -> tuple[Task, ...]:
+    """Tasks as users give them: one or several, bare links being pose tasks.
+
+    Raises:
+        ArgumentError: something else; names its place.
+    """
+    given = strict_types.members(tasks) if strict_types.is_a(tasks, list, tuple) else (tasks,)
+    found = []
+    for k, each in enumerate(given):
+        if not strict_types.is_a(each, *KINDS):
+            if strict_types.text_or_none(each) is None and integer(each) is None:
+                raise ArgumentError(f"tasks[{k}]: got {brief(each)}; wanted a task such as PoseTask, or a link")
+            each = PoseTask(each)
+        found.append(each)
+    return tuple(found)
+
+
+def asked_for(model: Model, tasks: Sequence[Task]) -> Asked:
+    """Tasks about a model.
+
+    Raises:
+        ArgumentError: a link that it has not, nothing to do, or several postures; names the task's place.
+    """
+    aims, weights = [], None
+    for k, each in enumerate(tasks):
+        try:
+            if isinstance(each, PostureTask):
+                if weights is not None:
+                    raise ArgumentError("a second posture; wanted one PostureTask, or posture=")
+                weights = _posture_weights(model, each)
+            else:
+                aims.append(_aim(model, each))
+        except ArgumentError as error:
+            raise ArgumentError(f"tasks[{k}]: {error}") from None
+    return Asked(tuple(aims), weights)
+
+
+def _posture_weights(model: Model, task: PostureTask) -> Numbers:
+    if len(task.q) != model.nq:
+        raise ArgumentError(f"PostureTask.q: got {len(task.q)} numbers; wanted model.nq = {model.nq}")
+    try:
+        model.normalized(np.array(task.q))
+    except ArgumentError as error:
+        raise ArgumentError(f"PostureTask.{error}") from None
+    if len(task.weight) not in (1, model.nv):
+        raise ArgumentError(f"PostureTask.weight: got {len(task.weight)} numbers; wanted one, or model.nv = {model.nv}")
+    return task.weight * model.nv if len(task.weight) == 1 else task.weight
+
+
+def _aim(model: Model, task: Task) -> Aim:
+    if isinstance(task, CoMTask):
+        if not model.total_mass > 0.0:
+            raise ArgumentError(f"CoMTask: {model.name!r} has no mass, and so no centre of mass")
+        return Aim(-1, move=task.weight)
+    assert isinstance(task, PoseTask | PositionTask | DirectionTask | RelativePoseTask)
+    link = model.link_index(task.link)
+    if isinstance(task, DirectionTask):
+        return Aim(link, turn=task.weight, axis=task.axis)
+    if isinstance(task, PositionTask):
+        return Aim(link, point=task.point, move=task.weight)
+    turn, move = task.weight
+    if isinstance(task, PoseTask):
+        return Aim(link, point=task.point, turn=turn, move=(move,) * 3)
+    to = model.link_index(task.to)
+    if model.link_body[link] == model.link_body[to]:
+        raise ArgumentError("RelativePoseTask: both links are on one body; wanted links that move apart")
+    return Aim(link, to, task.point, turn, (move,) * 3)
+
+
+def _set(task: Task, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(task, name, value)
+
+
+def _named(kind: str, field: str, link: Any) -> str | int:
+    """A name or an index, which the model looks up."""
+    name = strict_types.text_or_none(link)
+    if name is not None:
+        return name
+    number = integer(link)
+    if number is None:
+        raise ArgumentError(f"{kind}.{field}: got {brief(link)}; wanted a link's name or index")
+    return number
+
+
+def _vector(kind: str, field: str, value: Any) -> Numbers:
+    array = real_array(f"{kind}.{field}", value, (3,), np.float64)
+    if array.ndim != 1:
+        raise ArgumentError(f"{kind}.{field}: got shape {array.shape}; wanted (3,)")
+    require_finite(f"{kind}.{field}", array, 1)
+    return tuple(array.tolist())
+
+
+def _weights(kind: str, value: Any, count: int) -> Any:
+    """`count` finite numbers from 0, not all of them 0; one stands for all."""
+    name = f"{kind}.weight"
+    given = strict_types.members(value) if strict_types.is_a(value, list, tuple) else None
+    several = "" if count == 1 else f", or {count} of them"
+    if given is None and strict_types.is_a(value, np.ndarray):
+        array = as_array(name, value, f"wanted a number from 0{several}")
+        given = tuple(array.tolist()) if array.ndim == 1 else None
+    if given is not None and len(given) != count:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted a number from 0{several}")
+    found = tuple(finite_number(name, each) for each in (given if given is not None else (value,) * count))
+    if min(found) < 0.0 or max(found) == 0.0:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers from 0, of which one is greater")
+    if max(found) > _HEAVIEST or min(each for each in found if each) < 1.0 / _HEAVIEST:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted 0, or numbers from {1 / _HEAVIEST:g} to {_HEAVIEST:g}")
+    return found

@@ -1,0 +1,410 @@
+"""What the commands that compute do with states: query a model chunk by chunk, and show or write the results."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from rich.progress import track
+from rich.table import Table
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.core.constraints.refusals import constraints_named
+from robodyn.core.constraints.resolved import row_names
+from robodyn.core.model import Model
+from robodyn.core.tables import console, number_tables, step_units, units
+from robodyn.engines.query_table import FRAMES, Question, Result, every_question, named
+from robodyn.internals.arguments import Array, one_of, require_finite
+from robodyn.internals.errors import ArgumentError, NumericalError
+from robodyn.internals.files import file_named, require_writable, whole_file
+from robodyn.internals.messages import near_misses, printable, quoted
+from robodyn.internals.records import dataclass
+from robodyn.internals.version import __version__
+from robodyn.io.builders.values import whole_number
+from robodyn.tools.cli.state_files import NAME_ARRAYS
+from robodyn.tools.cli.states import numbers
+
+_CHUNK_STATES = 4096
+_CHUNK_NUMBERS = 1 << 20
+_OF_TREE = ("forward_dynamics", "inverse_dynamics", "mass_matrix_inverse")
+"""What names of queries begin with whose answers constraints would change."""
+_STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a command asks: a question, and what the call chooses: a link, a frame."""
+
+    question: Question
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Quantities that states consist of."""
+        return self.question.plain
+
+    @property
+    def vectors(self) -> bool:
+        """Whether every result is a number, or numbers side by side."""
+        return all(len(result.axes) <= 1 for result in self.question.results.values())
+
+
+def asking(name: str, options: Mapping[str, Any]) -> Asking:
+    """What the options of a command ask, by a query's name or its shorter one.
+
+    Raises:
+        ArgumentError: no such query, or a link missing or too many.
+    """
+    known = named()
+    if name not in known:
+        near = ", ".join(near_misses(name, known, 3))
+        raise ArgumentError(f"QUERY: got {quoted(name)}; wanted a query that `robodyn queries` lists, such as {near}")
+    question, chosen = known[name]
+    link = options.get("link")
+    if question.of_link != (link is not None):
+        raise ArgumentError(
+            f"--link: not given; {name} is about a link" if link is None else f"--link: {name} is about no link"
+        )
+    choices: dict[str, Any] = dict(chosen)
+    if question.of_link:
+        choices["link"] = link
+    for option, allowed in (("relative_to", question.can_be_relative), ("point", question.of_link)):
+        value = options.get(option)
+        if value is not None:
+            if not allowed:
+                raise ArgumentError(f"--{option.replace('_', '-')}: {name} takes none")
+            choices[option] = numbers("--point", value, ("x", "y", "z")) if option == "point" else value
+    frame = options.get("frame")
+    if question.in_frame:
+        choices["frame"] = one_of("--frame", "world_aligned" if frame is None else frame, FRAMES)
+    elif frame is not None:
+        raise ArgumentError(f"--frame: {name} is not seen from a frame")
+    if not hasattr(Dynamics, question.name):
+        raise ArgumentError(f"QUERY: {name} is in the table of queries, and Dynamics has no method of that name")
+    return Asking(question, choices)
+
+
+def require_constraints(option: str, model: Model, asked: Iterable[Question]) -> None:
+    """Raise for queries about constraints, asked of a model that has none.
+
+    Raises:
+        ArgumentError: names the first of them.
+    """
+    about = next((question for question in asked if question.of_constraints), None)
+    if about is not None and not model.constraints:
+        raise ArgumentError(f"{option}: {about.name} is about constraints, and {quoted(model.name)} has none")
+
+
+def say_of_constraints(model: Model, asked: Iterable[Question]) -> None:
+    """Say on standard error that queries about the dynamics of the tree leave a robot's constraints out."""
+    names = [each.name for each in asked if each.name.startswith(_OF_TREE)]
+    if model.constraints and names:
+        print(
+            printable(
+                f"robodyn: note: {quoted(model.name)} has constraints ({constraints_named(model)}), and is taken "
+                f"without them for {', '.join(names)}; constrained_forward_dynamics obeys them, and in Python "
+                "constrained_inverse_dynamics"
+            ),
+            file=sys.stderr,
+        )
+
+
+def linked(model: Model, text: str) -> str | int:
+    """The link that an option names: a name, or an index where no link is called that."""
+    index = None if text in model.link_names else whole_number(text)
+    return text if index is None else index
+
+
+def list_queries(as_json: bool) -> None:
+    """Print every query: its names, what it takes and returns, and what it is."""
+    if as_json:
+        print(json.dumps(list(map(_described, every_question().values())), indent=1))
+        return
+    table = Table("query", "short", "takes", "returns", "what it is")
+    for name, question in every_question().items():
+        short = ", ".join((*filter(None, (question.short,)), *question.variants))
+        takes = ", ".join((*question.inputs, *(("link",) if question.of_link else ())))
+        table.add_row(name, short, takes, ", ".join(question.results), question.about)
+    console().print(table)
+
+
+def _described(question: Question) -> dict[str, Any]:
+    results = {name: {"axes": list(result.axes), "unit": result.unit} for name, result in question.results.items()}
+    return {
+        "query": question.name,
+        "short": question.short,
+        "about": question.about,
+        "inputs": list(question.inputs),
+        "optional": list(question.optional),
+        "link": question.of_link,
+        "results": results,
+        "engines": list(question.engines),
+    }
+
+
+def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[str, Array]:
+    """The results for all states, each (B, ...); with a progress bar where it may take long.
+
+    Raises:
+        NumericalError: a result is NaN or infinite; names the rows.
+    """
+    question, n = asked.question, len(states["q"])
+    require_constraints("QUERY", dyn.model, (question,))
+    shapes = question.shapes(dyn.model, question.plain)
+    results = {name: np.empty((n, *shape), dyn.dtype) for name, shape in shapes.items()}
+    largest = max(1, *map(prod, shapes.values()), dyn.model.nv)
+    step = max(1, min(_CHUNK_STATES, _CHUNK_NUMBERS // largest))
+    starts: Iterable[int] = range(0, n, step)
+    screen = console(stderr=True)
+    if n > step and screen.is_terminal:
+        starts = track(starts, description=f"{n} states", console=screen, transient=True)
+    others = {name: value for name, value in asked.choices.items() if name != "link"}
+    if "relative_to" in others:
+        others["relative_to"] = linked(dyn.model, others["relative_to"])
+    link = linked(dyn.model, asked.choices["link"]) if question.of_link else None
+    for start in starts:
+        rows = slice(start, start + step)
+        out = tuple(result[rows] for result in results.values())
+        given = {name: states[name][rows] for name in question.plain}
+        by_place, by_name = question.arguments(given, link)
+        getattr(dyn, question.name)(*by_place, **by_name, **others, out=out if len(out) > 1 else out[0])
+    for name, result in results.items():
+        try:
+            require_finite(f"result {name}", result, result.ndim - 1)
+        except NumericalError as error:
+            raise NumericalError(f"{error}: the state is singular, overflows, or has huge angles") from None
+    return results
+
+
+# Onto the screen.
+
+
+def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
+    """Print tables: of numbers side by side the first states, of others the first state."""
+    screen = console()
+    n, nv = len(next(iter(results.values()))), dyn.model.nv
+    if not any(array.size for array in results.values()):
+        screen.print(f"nothing to show: {n} states, {nv} degrees of freedom")
+        return
+    shown = 1
+    for name, result in asked.question.results.items():
+        labels = [each[:_SHOWN] for each in axis_labels(dyn.model, result)]
+        values = results[name]
+        for axis in range(1, values.ndim):
+            values = values.take(range(min(_SHOWN, values.shape[axis])), axis)
+        if asked.vectors:
+            columns = labels[0] if labels else [f"[{result.unit}]"]
+            shown, tables = _vectors(name, columns, values.reshape(n, -1), screen.width)
+        else:
+            rows, columns = [", ".join(words) for words in product(*labels[:-1])], labels[-1] if labels else [""]
+            tables = _matrix(name, rows, columns, values[0].reshape(len(rows), len(columns)), screen.width)
+        for table in tables:
+            screen.print(table)
+    left = [
+        f"{count} more {what}"
+        for count, what in ((n - shown, "states"), *_hidden(dyn.model, asked.question))
+        if count > 0
+    ]
+    if left:
+        screen.print(f"... and {' and '.join(left)}; --out FILE or --json gives all of them")
+
+
+def _hidden(model: Model, question: Question) -> list[tuple[int, str]]:
+    """How many entries of axes are not shown, and of what."""
+    axes = {axis for result in question.results.values() for axis in result.axes if isinstance(axis, str)}
+    return [(len(_names(model, axis)) - _SHOWN, words) for axis, words in _MANY.items() if axis in axes]
+
+
+def _matrix(title: str, rows: list[str], columns: list[str], values: Array, width: int) -> list[Table]:
+    return number_tables(title, rows, [label.replace(" [", "\n[") for label in columns], values, width)
+
+
+def _vectors(title: str, labels: list[str], values: Array, width: int) -> tuple[int, list[Table]]:
+    """How many states are shown, and the tables: states go down, or across where the robot is too wide for that."""
+    states = [f"state {i}" for i in range(min(len(values), _STATES_DOWN))]
+    tables = _matrix(title, states, labels, values[: len(states)], width)
+    if len(tables) <= 1:
+        return len(states), tables
+    across = states[:_STATES_ACROSS]
+    return len(across), number_tables(title, labels, across, values[: len(across)].T, width)
+
+
+_QUANTITIES = ("qd", "qdd", "tau", "step")
+_SIX = ("angular x", "angular y", "angular z", "linear x", "linear y", "linear z")
+_PARAMETERS = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
+
+
+def _names(model: Model, axis: int | str) -> list[str]:
+    """What the entries along an axis are called."""
+    if axis == "nv":
+        return list(map(printable, model.velocity_names))
+    if axis == "n_links":
+        return list(map(printable, model.link_names))
+    if axis == "n_bodies":
+        return list(map(printable, model.body_names))
+    if axis == "n_rows":
+        return list(map(printable, row_names(model)))
+    if axis == "nq":
+        return list(map(printable, model.coordinate_names))
+    if axis == "parameters":
+        return [f"{printable(body)} {name}" for body in model.body_names for name in _PARAMETERS]
+    return list({6: _SIX, 3: ("x", "y", "z")}.get(cast(int, axis), tuple(map(str, range(cast(int, axis))))))
+
+
+def axis_units(model: Model, result: Result) -> list[tuple[str, ...] | None]:
+    """Units along each axis of a result, entry by entry, None where the result's own unit says it.
+
+    Quantities of a unit belong to the axes of velocities in their order.
+    """
+    named = [word for part in result.unit.split(" / ") for word in part.split() if word in _QUANTITIES]
+    along = [k for k, axis in enumerate(result.axes) if axis == "nv"]
+    found: list[tuple[str, ...] | None] = [None] * len(result.axes)
+    # Those of columns come last: W / step qd has no axis for its W.
+    for axis, quantity in zip(reversed(along), reversed(named), strict=False):
+        found[axis] = step_units(model) if quantity == "step" else units(model, quantity)
+    return found
+
+
+def axis_labels(model: Model, result: Result) -> list[list[str]]:
+    """Names along each axis of a result, with their units where entries have their own."""
+    found = []
+    for axis, each in zip(result.axes, axis_units(model, result), strict=True):
+        names = _names(model, axis)
+        found.append(names if each is None else [f"{name} [{unit}]" for name, unit in zip(names, each, strict=True)])
+    return found
+
+
+def as_json(dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> str:
+    """Everything as one JSON object: what was asked of which model, names, units, and values as nested lists."""
+    model, question = dyn.model, asked.question
+    inputs = {
+        name: _entry(
+            states[name], ["coordinate" if name == "q" else "velocity"], [units(model, _quantity(name))], "as listed"
+        )
+        for name in asked.inputs
+    }
+    outputs = {
+        name: _entry(results[name], _axes(result), axis_units(model, result), result.unit)
+        for name, result in question.results.items()
+    }
+    return json.dumps(
+        {
+            "robodyn": __version__,
+            "model": model.name,
+            "query": question.name,
+            **asked.choices,
+            "engine": dyn.engine.name,
+            "dtype": str(dyn.dtype),
+            "gravity": model.gravity.tolist(),
+            "coordinate_names": list(model.coordinate_names),
+            "velocity_names": list(model.velocity_names),
+            "inputs": inputs,
+            "results": outputs,
+        },
+        allow_nan=False,
+    )
+
+
+_MANY = {
+    "nv": "degrees of freedom",
+    "n_links": "links",
+    "n_bodies": "bodies",
+    "parameters": "inertial parameters",
+    "n_rows": "rows of constraints",
+    "nq": "coordinates",
+}
+"""What axes run over, for people, and for programs."""
+_AXES = {
+    "nv": "velocity",
+    "n_links": "link",
+    "n_bodies": "body",
+    "parameters": "inertial parameter",
+    "n_rows": "row",
+    "nq": "coordinate",
+}
+
+
+def _axes(result: Result) -> list[str]:
+    return [_AXES[axis] if isinstance(axis, str) else f"{axis} components" for axis in result.axes]
+
+
+def _quantity(name: str) -> str:
+    """The quantity whose units an input is shown in: a vector is taken for a velocity."""
+    return "qd" if name == "vector" else name
+
+
+def _entry(values: Array, axes: list[str], each: list[tuple[str, ...] | None], unit: str) -> dict[str, Any]:
+    if any(along is None for along in each) or not each:
+        described: dict[str, Any] = {"units": unit}
+    elif len(each) == 1:
+        described = {"units": list(each[0] or ())}
+    elif len(each) == 2:
+        rows, columns = (list(along or ()) for along in each)
+        described = {"units": "row_units per column_units", "row_units": rows, "column_units": columns}
+    else:
+        described = {"units": unit}
+    return {"shape": list(values.shape), "axes": ["state", *axes], **described, "values": values.tolist()}
+
+
+# Into a file.
+
+
+def output_path(text: str, asked: Asking) -> Path:
+    """The path of `--out`, looked at before anything is computed.
+
+    Raises:
+        ArgumentError: it has no known ending, its folder does not exist, or it is there and no regular file.
+        OSError: the file that is there is read-only.
+    """
+    path = file_named("--out", text)
+    allowed = (".npz", ".json", ".csv") if asked.vectors else (".npz", ".json")
+    if path.suffix.lower() not in allowed:
+        raise ArgumentError(f"--out: {quoted(text)} ends in {quoted(path.suffix)}; allowed here: {', '.join(allowed)}")
+    if not path.parent.is_dir():
+        raise ArgumentError(f"--out: {quoted(str(path.parent))} is not a folder")
+    return require_writable(path, "--out")
+
+
+def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> None:
+    """Write states and results, in the format that the path's ending names. What is written as .npz or .csv can be read
+    as states again, results that no state has being passed over."""
+    with whole_file(path, "--out") as file:
+        if path.suffix.lower() == ".json":
+            file.write(f"{as_json(dyn, asked, states, results)}\n".encode())
+        elif path.suffix.lower() == ".npz":
+            named = {name: np.array(getattr(dyn.model, name), dtype=str) for name in NAME_ARRAYS}
+            arrays: dict[str, Any] = {**states, **results, **named}
+            np.savez(file, **arrays)
+        else:
+            _write_csv(file, dyn.model, asked, states, results)
+
+
+def _write_csv(
+    file: IO[bytes], model: Model, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]
+) -> None:
+    own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
+    headers = [f"{name}:{component}" for name, components in own.items() for component in components]
+    for name, result in asked.question.results.items():
+        headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)]
+        headers += [] if result.axes else [name]
+    columns = [array.reshape(len(array), prod(array.shape[1:])) for array in (*states.values(), *results.values())]
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow(headers)
+    writer.writerows([x for row in rows for x in row.tolist()] for rows in zip(*columns, strict=True))
+    text.detach()  # which leaves the file open
+
+
+def _csv_names(model: Model, axis: int | str) -> Sequence[str]:
+    """Names as they are read again: as the model has them."""
+    names = {"nv": model.velocity_names, "nq": model.coordinate_names}
+    return names[axis] if axis in names else _names(model, axis)

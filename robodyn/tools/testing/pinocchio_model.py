@@ -1,0 +1,189 @@
+"""A model for Pinocchio, and what Pinocchio says of it, with our arguments and answers in our order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.core.findings import listed
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import brief
+from robodyn.tools.testing.peers import JACOBIANS, Comparison, Errors, about_centre, imported, worst
+from robodyn.tools.testing.states import SMALL, Sizes, States, answers
+
+_SWAP = [3, 4, 5, 0, 1, 2]
+"""Puts the linear part of 6-vectors last, or first again."""
+_JOINTS = {
+    "revolute": "RZ",
+    "prismatic": "PZ",
+    "helical": "HZ",
+    "spherical": "Spherical",
+    "planar": "Planar",
+    "floating": "FreeFlyer",
+}
+"""Pinocchio's names of our kinds of joints, whose axis is z."""
+_TWICE = ("JointModelRUB", "JointModelRevoluteUnbounded", "JointModelPlanar")
+"""Joints of Pinocchio whose last coordinate of ours, an angle, is a cosine and a sine there."""
+_LIBRARY = "Pinocchio", "pinocchio", "Model"
+
+
+def pinocchio_model(model: Model) -> Any:
+    """The model as a `pinocchio.Model`, joint by joint: frames, inertias, armature and gravity are ours.
+
+    Body frames are those of `model` (a joint's axis is z). Joints that mimic others are free, as in Pinocchio: what
+    follows is told by `model.coupling()` and `model.tree_coordinates`. Joints are numbered depth-first, as Pinocchio
+    wants them. Frames of type BODY are the links.
+
+    Raises:
+        UnavailableError: Pinocchio is not installed, or has no such model, as with a joint named "universe".
+    """
+    pin = imported(*_LIBRARY)
+    try:
+        return _made(pin, model)
+    except (RuntimeError, ValueError) as error:  # of names, for instance, that Pinocchio has for itself
+        raise UnavailableError(f"Pinocchio has no model of {model.name!r}: {error}") from None
+
+
+def _made(pin: Any, model: Model) -> Any:
+    made = pin.Model()
+    made.name = model.name
+    made.gravity = pin.Motion(np.array(model.gravity), np.zeros(3))
+    place: dict[int, int] = {-1: 0}
+    armature: list[Array] = []
+    for i in model.tree.preorder.tolist():
+        kind, name = KINDS[model.joint_kind[i]], model.joint_names[i]
+        if made.existJointName(name):
+            raise ValueError(f"it has a joint {name!r} already")
+        pitch = (float(model.pitch[i]),) if kind.name == "helical" else ()
+        joint, at = getattr(pin, f"JointModel{_JOINTS[kind.name]}")(*pitch), _se3(pin, model.Xtree[i])
+        place[i] = made.addJoint(place[int(model.parent[i])], joint, at, name)
+        made.inertias[place[i]] = _inertia(pin, model.inertia[i])
+        armature.append(model.tree_armature[model.v_start[i] :][: kind.nv])
+    made.armature = np.concatenate(armature) if armature else np.zeros(0)
+    for name, body, X in zip(model.link_names, model.link_body.tolist(), model.link_X, strict=True):
+        made.addFrame(pin.Frame(name, place[body], 0, _se3(pin, X), pin.FrameType.BODY), False)
+    return made
+
+
+def _se3(pin: Any, X: Array) -> Any:
+    return pin.SE3(X[:9].reshape(3, 3).T, X[9:])
+
+
+def _inertia(pin: Any, numbers: Array) -> Any:
+    made = pin.Inertia.Zero()  # part by part: all at once it is refused where no body has it
+    made.mass, made.lever, made.inertia = about_centre(numbers)
+    return made
+
+
+class Places:
+    """Where Pinocchio has our coordinates and velocities, of all joints, followers included.
+
+    Raises:
+        ArgumentError: `pin_model` has other joints than `model`.
+    """
+
+    def __init__(self, model: Model, pin_model: Any) -> None:
+        missing = [name for name in model.joint_names if not pin_model.existJointName(name)]
+        if missing:
+            raise ArgumentError(f"pin_model: it lacks the joints {listed(missing)} of {model.name!r}")
+        self.nq, self.nv = pin_model.nq, pin_model.nv
+        # Ours and theirs of coordinates that are the same, and of angles that are a cosine and a sine there.
+        self.plain: tuple[list[int], list[int]] = ([], [])
+        self.angles: tuple[list[int], list[int]] = ([], [])
+        self.velocities: list[int] = []
+        for name, code, ours in zip(model.joint_names, model.joint_kind.tolist(), model.q_start.tolist(), strict=True):
+            j = pin_model.getJointId(name)
+            nq, start = pin_model.nqs[j], pin_model.idx_qs[j]
+            self.velocities += range(pin_model.idx_vs[j], pin_model.idx_vs[j] + pin_model.nvs[j])
+            if pin_model.joints[j].shortname().startswith(_TWICE):
+                nq -= 2
+                self.angles[0].append(ours + nq)
+                self.angles[1].append(start + nq)
+            elif nq != KINDS[code].nq:
+                raise ArgumentError(f"pin_model: joint {brief(name)} has {nq} coordinates; wanted {KINDS[code].nq}")
+            self.plain[0].extend(range(ours, ours + nq))
+            self.plain[1].extend(range(start, start + nq))
+        if len(self.velocities) != self.nv:
+            raise ArgumentError(f"pin_model: got nv {self.nv}; wanted {len(self.velocities)}, the joints of ours alone")
+
+    def coordinates(self, tree: Array) -> Array:
+        """Theirs (..., nq) of coordinates of the tree (..., nq_tree)."""
+        theirs = np.zeros((*tree.shape[:-1], self.nq))
+        theirs[..., self.plain[1]] = tree[..., self.plain[0]]
+        angle, at = tree[..., self.angles[0]], np.array(self.angles[1], dtype=int)
+        theirs[..., at], theirs[..., at + 1] = np.cos(angle), np.sin(angle)
+        return theirs
+
+    def rates(self, tree: Array) -> Array:
+        """Theirs (..., nv) of velocities, accelerations or forces of the tree (..., nv_tree)."""
+        theirs = np.empty_like(tree)
+        theirs[..., self.velocities] = tree
+        return theirs
+
+    def square(self, matrix: Array) -> Array:
+        """Ours of a matrix over velocities."""
+        return matrix[np.ix_(self.velocities, self.velocities)]
+
+
+def symmetric(upper: Array) -> Array:
+    """A matrix of which Pinocchio has filled one half."""
+    return np.triu(upper) + np.triu(upper, 1).T
+
+
+class PinocchioAnswers:
+    """What Pinocchio says of a model of ours, by its own model of the same robot, joints and links found by name."""
+
+    def __init__(self, model: Model, pin_model: Any) -> None:
+        self.pin, self.theirs, self.model = imported(*_LIBRARY), pin_model, model
+        if not isinstance(pin_model, self.pin.Model):
+            raise ArgumentError(f"pin_model: got {brief(pin_model)}; wanted a pinocchio.Model")
+        self.at = Places(model, pin_model)
+        missing = [name for name in model.link_names if not pin_model.existBodyName(name)]
+        if missing:
+            raise ArgumentError(f"pin_model: it lacks the links {listed(missing)} of {model.name!r}")
+        self.data, self.G, self.sizes = pin_model.createData(), model.coupling(), Sizes.of(model)
+
+    def compare(self, dyn: Dynamics, s: States) -> Errors:
+        """Every quantity with its largest error and what is allowed."""
+        return worst(self._compare_one(dyn, s, k) for k in range(len(s.q)))
+
+    def _compare_one(self, dyn: Dynamics, s: States, k: int) -> Errors:
+        pin, model, data, G, at = self.pin, self.theirs, self.data, self.G, self.at
+        q, qd, qdd, tau = s.q[k], s.qd[k], s.qdd[k], s.tau[k]
+        y = at.coordinates(self.model.tree_coordinates(q))
+        v, a = at.rates(G @ qd), at.rates(G @ qdd)
+        H = G.T @ at.square(symmetric(pin.crba(model, data, y))) @ G
+        inverse, bias = self._forces(pin.rnea(model, data, y, v, a)), self._forces(pin.rnea(model, data, y, v, 0 * a))
+        gravity = self._forces(pin.computeGeneralizedGravity(model, data, y))
+        by_q = G.T @ at.square(pin.computeRNEADerivatives(model, data, y, v, a)[0]) @ G
+        found, force = Comparison(dyn, self.sizes), SMALL * self.sizes.force
+        least = max(float(np.abs(inverse).max(initial=0.0)), force)
+        found.add("mass matrix", H, 0.0, "mass_matrix", q)
+        found.add("inverse dynamics", inverse, least, "inverse_dynamics", q, qd, qdd)
+        found.add("bias force", bias, least, "bias_force", q, qd)
+        found.add("gravity force", gravity, least, "gravity_force", q)
+        found.add("gradient of inverse dynamics", by_q, least, "inverse_dynamics_gradient", q, qd, qdd)
+        found.add("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
+        found.add("potential energy", pin.computePotentialEnergy(model, data, y), force, "potential_energy", q)
+        if answers(dyn, "forward_dynamics") and dyn.singularity() is None:
+            back = self._forces(pin.rnea(model, data, y, v, at.rates(G @ dyn.forward_dynamics(q, qd, tau))))
+            size = np.abs(H) @ np.abs(np.linalg.solve(H, tau - bias)) if len(tau) else tau
+            found.judge("forward dynamics", back, tau, float(size.max(initial=0.0)))
+        pin.forwardKinematics(model, data, y)
+        pin.updateFramePlacements(model, data)
+        frames = [model.getBodyId(name) for name in self.model.link_names]
+        poses = np.array([data.oMf[frame].homogeneous for frame in frames])
+        found.add_poses(q, poses[:, :3, :3], poses[:, :3, 3])
+        for link, frame in list(zip(self.model.link_names, frames, strict=True))[-JACOBIANS:]:
+            J = pin.computeFrameJacobian(model, data, y, frame, pin.LOCAL_WORLD_ALIGNED)
+            found.add_jacobian(q, link, J.reshape(6, -1)[np.ix_(_SWAP, at.velocities)] @ G)
+        return found.errors
+
+    def _forces(self, forces: Array) -> Array:
+        ours: Array = self.G.T @ np.asarray(forces)[self.at.velocities]
+        return ours
