@@ -20,6 +20,7 @@ import robodyn as rd
 from robodyn.api.autodiff.steps import STEPS
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.engines.query_table import QUESTIONS, every_question
+from robodyn.internals.public_names import HOMES
 from robodyn.tools.cli.app import app
 
 PACKAGE = Path(rd.__file__).parent
@@ -60,7 +61,7 @@ STANCES = {
     },
     "robodyn.simulators.drake": {OBEYS: "system"},
     "robodyn.simulators.environments": {OTHER: "arm_reach arms_reach cartpole cartpoles"},  # robots of their own
-    "robodyn.simulators.given": {OTHER: "require_model vector"},
+    "robodyn.simulators.checks": {OTHER: "require_model vector"},
     "robodyn.simulators.gymnasium": {OBEYS: "RobodynEnv RobodynVectorEnv"},
     "robodyn.simulators.mujoco": {OTHER: "Bridge"},  # MuJoCo moves; it warns of scenes without equalities
     "robodyn.simulators.pybullet": {OTHER: "Bridge"},  # likewise
@@ -109,7 +110,8 @@ def names_of(place):
         return set(dir(rd))
     if hasattr(rd, place):
         return {name for name in dir(getattr(rd, place)) if not name.startswith("_")}
-    path = PACKAGE.joinpath(*place.split(".")[1:])
+    _, first, *rest = place.split(".")
+    path = PACKAGE.joinpath(*HOMES[first].split("."), *rest)
     text = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
     for node in text.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -127,7 +129,7 @@ def test_every_public_name_has_a_stance(place):
 
 
 def test_every_bridge_and_module_is_looked_at():
-    modules = {f"robodyn.simulators.{path.stem}" for path in PACKAGE.glob("simulators/[a-z]*.py")}
+    modules = {f"robodyn.simulators.{path.stem}" for path in PACKAGE.glob("bridges/simulators/[a-z]*.py")}
     modules |= {f"robodyn.{name}" for name in (*rd._MODULES, "testing", "jax", "torch")}
     assert modules <= set(STANCES)
 
@@ -447,7 +449,7 @@ def test_a_new_integrator_refuses_unless_it_says_what_it_does(case):
 
 
 MAKE_THEIR_OWN = {
-    "benchmark": "of queries about the tree",
+    "tools/benchmark": "of queries about the tree",
     "tools/cli/app.py": "of whatever is asked",
     "tools/cli/export.py": "of whatever is asked",
     "api/motion/robot.py": "the place for all others",
@@ -481,8 +483,8 @@ def test_no_other_place_takes_robots_or_asks_for_accelerations():
                 continue
             called = ast.unparse(node.func)
             if called == "Dynamics" and "constraints" not in {each.arg for each in node.keywords}:
-                makes.add("benchmark" if name.startswith("benchmark") else name)
-            if called in ("exact.is_a", "isinstance") and "Dynamics" in map(ast.unparse, node.args[1:]):
+                makes.add("tools/benchmark" if name.startswith("tools/benchmark") else name)
+            if called in ("strict_types.is_a", "isinstance") and "Dynamics" in map(ast.unparse, node.args[1:]):
                 takes.add(name)
             if called.endswith(".forward_dynamics"):
                 accelerates.add(name)
