@@ -74,6 +74,13 @@ def test_readme_lists_every_example():
     assert listed == [script.name for script in SCRIPTS]
 
 
+def test_the_page_of_examples_has_every_one():
+    text = (EXAMPLES.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+    names = [script.name for script in SCRIPTS]
+    assert sorted(re.findall(r"^- \[(\S+\.py)\]", text, re.MULTILINE)) == names, "the list by task"
+    assert re.findall(r"literalinclude\} \.\./examples/(\S+\.py)", text) == names, "the scripts"
+
+
 @pytest.mark.parametrize("package", OPTIONAL + PARTIAL)
 @pytest.mark.some(of=3, rest="matrix")
 def test_example_without_its_package_says_so(package, tmp_path):
