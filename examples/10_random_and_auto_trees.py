@@ -1,9 +1,9 @@
 """Trees without a file: regular and random ones of every joint kind, and the identities that hold for all of them."""
 
 import numpy as np
-from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 
 # Featherstone's regular trees: a binary tree of 15 tubes, each joint's axis turned against the one before.
 tree = rd.auto_tree(15, branching=2, skew=0.5)

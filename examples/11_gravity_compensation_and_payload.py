@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from robodyn.description import Inertial, Pose
 
 import robodyn as rd
+from robodyn.description import Inertial, Pose
 from robodyn.io.builders.urdf import read_urdf
 
 np.set_printoptions(precision=3, suppress=True, linewidth=120)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from robodyn.sweeps import Algorithm, DofOutput, with_given
-
 from robodyn.algorithms import energy, kinematic_gradients, kinematics, momentum, motion_gradients
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
@@ -22,6 +20,7 @@ from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX
 from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
+from robodyn.sweeps import Algorithm, DofOutput, with_given
 
 EVERYTHING = ("q", "qd", "qdd", "f_ext")
 ALGORITHMS = {

@@ -8,8 +8,9 @@ parents first.
 from __future__ import annotations
 
 import numpy as np
-from robodyn.description import Joint, Link, RobotDescription
 from scipy.spatial.transform import Rotation
+
+from robodyn.description import Joint, Link, RobotDescription
 
 
 def hat(a):

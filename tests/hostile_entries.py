@@ -9,6 +9,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+from robots import own
+from urdf_texts import INERTIAL
+
+import robodyn as rd
 from robodyn.description import (
     Extension,
     Finding,
@@ -21,10 +25,6 @@ from robodyn.description import (
     Pose,
     RobotDescription,
 )
-from robots import own
-from urdf_texts import INERTIAL
-
-import robodyn as rd
 
 TEXT = (
     f'<robot name="r"><link name="a"/><link name="b">{INERTIAL}</link><joint name="j" type="continuous">'

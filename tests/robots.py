@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 from robodyn.io.builders.random_tree import SHAPES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,11 +19,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from robodyn.plots.style import COLORS
-
 import robodyn as rd
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.methods import methods_of
+from robodyn.plots.style import COLORS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.drawing import pyplot, save
 from tests.bench.points import Budget, Point, bounded_memory, difference, remarks

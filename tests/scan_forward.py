@@ -9,8 +9,9 @@ from conftest import random_states
 
 import robodyn as rd
 from robodyn.engines.scan import ScanOptions
+from robodyn.joints import KINDS
 
-EVERY_KIND = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
+EVERY_KIND = tuple(kind.name for kind in KINDS)
 """Joints whose bodies all have inertia: a universal joint is two, with nothing in between."""
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from docutils import nodes
-from robodyn.joints import KINDS, JointKind
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -33,6 +32,7 @@ from robodyn.io.builders import (
     sources,
     urdf,
 )
+from robodyn.joints import KINDS, JointKind
 from robodyn.tools.cli import state_files as cli_state_files
 
 Row = tuple[str, ...]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import relative
-from robodyn.description import Joint, Link, RobotDescription
-from robodyn.joints import KINDS
 from robots import own
 
 import robodyn as rd
@@ -18,7 +16,9 @@ from robodyn.api.autodiff.calls import QuestionCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import QD, QDD, Q
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
+from robodyn.description import Joint, Link, RobotDescription
 from robodyn.engines.query_table import QUESTIONS
+from robodyn.joints import KINDS
 
 STEP = 1e-6
 # Truncation of STEP^2 and roundings of 1e-16 / STEP, relative to results of order one to a thousand.

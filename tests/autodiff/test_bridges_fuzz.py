@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import robodyn.jax
-import robodyn.torch
 from bridges import ROADS, asked, close, jax, scale, torch
-from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
+import robodyn.jax
+import robodyn.torch
 from robodyn.api.autodiff.functions import WITH_RULES
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.query_table import QUESTIONS
 
 jnp, forward_ad = jax.numpy, torch.autograd.forward_ad

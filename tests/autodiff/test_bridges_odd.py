@@ -19,12 +19,12 @@ import weakref
 
 import numpy as np
 import pytest
-import robodyn.jax
-import robodyn.torch
 from bridges import ROADS, asked, close, jax, torch
 from robots import ROOT, own
 
 import robodyn as rd
+import robodyn.jax
+import robodyn.torch
 from robodyn.engines.query_table import QUESTIONS
 
 jnp = jax.numpy

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
 from ffi_frames import Caller
-from robodyn.joints import KINDS
 from robots import ROOT, own
 
 import robodyn as rd
+from robodyn.joints import KINDS
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # tests are not alone on a GPU
 jax = pytest.importorskip("jax", reason="the extra 'jax' is not installed")
@@ -27,13 +27,13 @@ jax.config.update("jax_default_device", jax.devices("cpu")[0])  # also where the
 
 import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
-from robodyn.jax import handler, interface, primitives, wrap  # noqa: E402
 
 from robodyn.api.autodiff.calls import QuestionCall  # noqa: E402
 from robodyn.compile.llvm.jit import OPT, Code, compile_object  # noqa: E402
 from robodyn.compile.llvm.target import host_target  # noqa: E402
 from robodyn.compile.loops.language import Array, array, variable  # noqa: E402
 from robodyn.engines.query_table import QUESTIONS  # noqa: E402
+from robodyn.jax import handler, interface, primitives, wrap  # noqa: E402
 
 pytestmark = pytest.mark.extras
 

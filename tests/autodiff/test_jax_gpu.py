@@ -28,12 +28,12 @@ jax.config.update("jax_disable_most_optimizations", True)  # half the time to co
 jax.config.update("jax_default_device", jax.devices("cpu")[0])  # what runs on a GPU says so
 
 import jax.numpy as jnp  # noqa: E402
-from robodyn.jax import cuda_handler, primitives, wrap  # noqa: E402
-from robodyn.jax.interface import Frame, Handlers, interface_minor  # noqa: E402
 
 from robodyn.api.autodiff.calls import QuestionCall  # noqa: E402
 from robodyn.compile.loops.language import NULL, Address, Array, array, variable  # noqa: E402
 from robodyn.engines.query_table import QUESTIONS  # noqa: E402
+from robodyn.jax import cuda_handler, primitives, wrap  # noqa: E402
+from robodyn.jax.interface import Frame, Handlers, interface_minor  # noqa: E402
 
 pytestmark = pytest.mark.extras
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")

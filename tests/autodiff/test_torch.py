@@ -15,9 +15,10 @@ import robodyn as rd
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
-from robodyn.torch import wrap  # noqa: E402
 from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap  # noqa: E402
+
+from robodyn.torch import wrap  # noqa: E402
 
 pytestmark = pytest.mark.extras
 

@@ -16,12 +16,12 @@ import robodyn as rd
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
-import robodyn.torch as bridge  # noqa: E402
-from robodyn.torch import TorchDynamics, wrap  # noqa: E402
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 from torch.func import hessian, jacfwd, jacrev, vmap  # noqa: E402
 
+import robodyn.torch as bridge  # noqa: E402
 from robodyn.engines.gpu import GpuOptions, engine  # noqa: E402
+from robodyn.torch import TorchDynamics, wrap  # noqa: E402
 
 pytestmark = pytest.mark.extras
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")

@@ -8,7 +8,6 @@ from typing import Any
 
 from robodyn.plots.style import STYLE
 from robodyn.plots.style import look as line
-
 from tests.bench import published
 from tests.bench.experiments import Curves
 

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from robodyn.simulators.environments import arms_reach, cartpoles
-from robodyn.simulators.gymnasium import RobodynVectorEnv
 
 import robodyn as rd
+from robodyn.simulators.environments import arms_reach, cartpoles
+from robodyn.simulators.gymnasium import RobodynVectorEnv
 
 _STEPS, _EPISODE = 300, 100
 

@@ -20,19 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from robodyn.hardware import Box, Datapath, datapath
-from robodyn.hardware.passes import balanced
-from robodyn.hardware.program import FORMULATIONS, with_sines_given
-from robodyn.hardware.schedule import products, scheduled, shortest
-from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
-from robodyn.sweeps import Outward, flatten
 
 import robodyn as rd
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.compile.tracing.expression import Expression
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import Trace
+from robodyn.hardware import Box, Datapath, datapath
+from robodyn.hardware.passes import balanced
+from robodyn.hardware.program import FORMULATIONS, with_sines_given
+from robodyn.hardware.schedule import products, scheduled, shortest
+from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
 from robodyn.internals.errors import UnavailableError
+from robodyn.sweeps import Outward, flatten
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 

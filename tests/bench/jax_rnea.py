@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from robodyn.joints import KINDS
 
 from robodyn.core.model import Model
+from robodyn.joints import KINDS
 
 jax.config.update("jax_enable_x64", True)
 

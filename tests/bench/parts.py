@@ -15,7 +15,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from robodyn.sweeps import Algorithm
 
 import robodyn as rd
 from robodyn.algorithms.aba import aba
@@ -27,6 +26,7 @@ from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.semigroups import AFFINE_FORCES, TWIST_PAIRS, Semigroup
 from robodyn.engines.scan.systems.riccati import AFFINE, RICCATI
 from robodyn.internals.arguments import Array
+from robodyn.sweeps import Algorithm
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import page_of
 

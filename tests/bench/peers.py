@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from robodyn.joints import KINDS
 
 from robodyn.core.model import Model
+from robodyn.joints import KINDS
 from robodyn.tools.benchmark.compare import find_peers
 from robodyn.tools.benchmark.contenders import (
     Answers,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from robodyn.plots.style import COLORS
-
 from robodyn.tools.benchmark.compare import Report, Result
 from tests.bench.drawing import pyplot, save
 

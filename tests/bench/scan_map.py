@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from robodyn.plots.style import COLORS
 
 from robodyn.engines.scan.methods import methods_of
+from robodyn.plots.style import COLORS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.drawing import pyplot, save
 from tests.bench.experiments import Case, Contender, Experiment

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from robodyn.spatial import Scalar
-from robodyn.sweeps import FieldType
 
 from robodyn.core.model import Model
 from robodyn.engines.scan import Semigroup, VectorTree, sums
 from robodyn.engines.scan.elementwise import Elementwise
+from robodyn.spatial import Scalar
+from robodyn.sweeps import FieldType
 
 Array = np.ndarray
 _Scalars = tuple[Scalar, ...]

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from robodyn.testing.pinocchio_model import pinocchio_model
 
 import robodyn as rd
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals.arguments import Array
+from robodyn.testing.pinocchio_model import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 

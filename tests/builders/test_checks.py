@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from robodyn.description import (
     JOINT_TYPES,
     Finding,
@@ -18,7 +19,6 @@ from robodyn.description import (
     RobotDescription,
     rotation_from_rpy,
 )
-
 from robodyn.internals.errors import ArgumentError, LoadError
 from robodyn.io.builders.check_bodies import _is_surely_possible
 from robodyn.io.builders.checks import check

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from robodyn.description import Inertial, Link, Pose, rotation_from_rpy
-from robodyn.spatial import Inertia, Transform
 
+from robodyn.description import Inertial, Link, Pose, rotation_from_rpy
 from robodyn.io.builders.axes import pose_transform
 from robodyn.io.builders.link_inertias import of_bodies, of_links
+from robodyn.spatial import Inertia, Transform
 
 Z = (0.0, 0.0, 0.0)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from robodyn.description import JOINT_TYPES
-from robodyn.joints import KINDS
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
+from robodyn.joints import KINDS
 
 
 @pytest.mark.parametrize("branching", [1.0, 1.01, 1.3, 1.5, 2.0, 3.0, 7.5])

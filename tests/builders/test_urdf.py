@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from robodyn.description import IDENTITY, JOINT_TYPES, Limits, Mimic, Pose
 from urdf_texts import ENDS, INERTIAL, LIMIT, codes, finding, refused, robot
 
 import robodyn as rd
+from robodyn.description import IDENTITY, JOINT_TYPES, Limits, Mimic, Pose
 from robodyn.internals.errors import LoadError, RobodynError
 from robodyn.io.builders.checks import check
 from robodyn.io.builders.urdf import read_urdf

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from mutations import Node, as_bytes, mutate
-from robodyn.description import JOINT_TYPES, RobotDescription
 
+from robodyn.description import JOINT_TYPES, RobotDescription
 from robodyn.internals.errors import LoadError, RobodynError
 from robodyn.io.builders.assemble import build_model
 from robodyn.io.builders.checks import check

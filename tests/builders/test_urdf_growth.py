@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from cli_runner import chain, run
-from robodyn.description import Joint, Limits, Link, Mimic, RobotDescription
 
 import robodyn as rd
+from robodyn.description import Joint, Limits, Link, Mimic, RobotDescription
 from robodyn.internals.errors import RobodynError
 
 SMALL, LARGE = 150, 600

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cli_runner import refused, run
-from robodyn.description import Pose, rotation_from_rpy
 from robots import own
 
 import robodyn as rd
+from robodyn.description import Pose, rotation_from_rpy
 
 ARM, GRIPPER = own("arm6"), own("gripper")
 

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 from cli_runner import refused, run
-from robodyn.description import rotation_from_rpy
 from robots import own
 
 import robodyn as rd
+from robodyn.description import rotation_from_rpy
 
 ARM = own("arm7")
 

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cpu_queries import difference, states_of
-from robodyn.sweeps import DofOutput
 from robots import own
 
 import robodyn as rd
@@ -39,6 +38,7 @@ from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, LLVM, X86, backend_of
 from robodyn.engines.cpu.fingerprint import structure
 from robodyn.engines.query_table import QUESTIONS
+from robodyn.sweeps import DofOutput
 
 PACKAGE = Path(rd.__file__).parent
 PATIENCE = 300.0

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from assembler import assemble
 from conftest import random_states, relative
-from robodyn.description import JOINT_TYPES
 from robots import own
 from test_x86 import run
 
@@ -25,6 +24,7 @@ from robodyn.compile.tracing.program import SHARED, Program
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.compile.x86 import memory
 from robodyn.compile.x86.program import assembled
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.cpu import backends, hoisting
 from robodyn.engines.cpu.hoisting import Images, find_halves
 from robodyn.internals import tuning

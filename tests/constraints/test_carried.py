@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from robodyn.description import IDENTITY, Inertial, Joint, Link, Pose, RobotDescription, rotation_from_rpy
-from robodyn.joints import KINDS
 from robots import tree
 from sdf_texts import POSE, axis, joint, link, sdf
 from test_constraints import pose, some
 
 import robodyn as rd
 from robodyn.core.constraints.resolved import held_by, row_names
+from robodyn.description import IDENTITY, Inertial, Joint, Link, Pose, RobotDescription, rotation_from_rpy
+from robodyn.joints import KINDS
 
 CLOSE = 1e-12
 """Frames are turned there and back, a rounding or two each."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from robodyn.description import JOINT_TYPES
 from robots import own
 from robots_with_loops import near
 from test_constraints import pose, some
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 
 pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 LOOPS = ["four_bar", "delta", "linkage_gripper", "bird_legs"]

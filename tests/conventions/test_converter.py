@@ -9,10 +9,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 from conftest import relative
-from robodyn.conventions.presets import CONVENTIONS
 from robots import own
 
 import robodyn as rd
+from robodyn.conventions.presets import CONVENTIONS
 
 SMALL = 1e-6
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import relative
-from robodyn.description import FileTree
 from robots import SHARED
 
 import robodyn as rd
+from robodyn.description import FileTree
 
 _INERTIAL = (
     '<inertial><origin xyz=".1 .2 .3"/><mass value="1"/>'

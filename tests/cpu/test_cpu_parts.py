@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cpu_queries import answers, states_of
-from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.compile.llvm.target import host_target
 from robodyn.core.tree import Tree
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.parts import plan as plans
 from robodyn.engines.cpu.parts import program, tasks

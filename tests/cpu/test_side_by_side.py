@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from robodyn.sweeps import BodyOutput, DofOutput, PairOutput
 
 import robodyn as rd
 from robodyn.algorithms.tasks import Elimination, Product, Products, Solution, Solve, coupled, on_paths
@@ -27,6 +26,7 @@ from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, kernel, so
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.internals.errors import UnavailableError
+from robodyn.sweeps import BodyOutput, DofOutput, PairOutput
 
 OF_DOFS, OF_BODIES = PairOutput(()), BodyOutput("Y", 10, flat=True)
 SOLVE = Solve(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from robodyn.description import IDENTITY, JOINT_TYPES, Joint, Pose
 from robots import OWN, SHARED
 
 import robodyn as rd
+from robodyn.description import IDENTITY, JOINT_TYPES, Joint, Pose
 
 EVERY = [*OWN, *SHARED]
 CLOSE = 1e-12

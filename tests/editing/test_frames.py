@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from robodyn.description import Pose, rotation_from_rpy
 from robots import own
 
 import robodyn as rd
+from robodyn.description import Pose, rotation_from_rpy
 
 
 def homogeneous(xyz, rpy):

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from edited import EVERY, loaded, name
-from robodyn.description import Extension, Geometry, Pose
 from robots import example_robot_data, own
 
 import robodyn as rd
+from robodyn.description import Extension, Geometry, Pose
 from robodyn.io.editing.writer_common import RobotText
 
 CLOSE = 1e-12

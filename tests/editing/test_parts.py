@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edited import EVERY, fixed, loaded, name, prefixed, reference, require_alike, require_same
-from robodyn.description import JOINT_TYPES, Pose, RobotDescription, rotation_from_rpy
 from robots import own, shared
 
 import robodyn as rd
 from robodyn.core.model_fields import FIRST_AXES, REFERENCES
+from robodyn.description import JOINT_TYPES, Pose, RobotDescription, rotation_from_rpy
 from robodyn.io.builders.random_tree import random_description
 
 AT = Pose((0.1, -0.2, 0.3), rotation_from_rpy(0.4, -0.5, 0.6))

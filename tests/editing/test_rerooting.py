@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from edited import EVERY, loaded, name, reference, require_same, tree, velocities_of
-from robodyn.joints import CODE, KINDS
 from robots import own
 
 import robodyn as rd
+from robodyn.joints import CODE, KINDS
 
 
 def coordinates(model, turned, q, moved):

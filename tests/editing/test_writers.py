@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edited import CLOSE, EVERY, loaded, name, reference, require_same, tree, velocities_of
-from robodyn.description import IDENTITY, rotation_from_rpy
 from robots import own, shared
 
 import robodyn as rd
+from robodyn.description import IDENTITY, rotation_from_rpy
 from robodyn.io.editing.writer_common import quaternion_of, rpy_of
 
 READ_BY_FEW = {"ball_joint_arm", "screw_press"}

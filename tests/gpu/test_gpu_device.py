@@ -24,7 +24,6 @@ from conftest import TOLERANCE, random_states, relative
 from gpu_host import missing
 from gpu_host.cases import check
 from gpu_host.device import HostDevice
-from robodyn.description import JOINT_TYPES
 from robots import own
 from test_dynamics import as_tuple, queries
 
@@ -32,6 +31,7 @@ import robodyn as rd
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.tasks import Task, at_units
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.options import FUSIONS, KERNELS

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from gpu_host import ORDERS, missing, run_on_host, run_sanitized
 from gpu_host.cases import check, empty, run, states, wanted
-from robodyn.description import JOINT_TYPES
-from robodyn.joints import KINDS
-from robodyn.sweeps import with_given
 from robots import own
 
 import robodyn as rd
@@ -24,11 +21,14 @@ from robodyn.algorithms.regressor import BODY_REGRESSOR
 from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.tasks import Chain, Task, at_units, on_inertia
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu.kernel_text import PARTITIONS
 from robodyn.engines.gpu.rolled_kernels import FUSIONS, rolled_kernel, rolled_kernels
 from robodyn.engines.gpu.schedules import column_rounds, inward_rounds, outward_rounds
 from robodyn.engines.query_table import plain_questions
 from robodyn.internals.errors import UnavailableError
+from robodyn.joints import KINDS
+from robodyn.sweeps import with_given
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 

@@ -12,8 +12,6 @@ import pytest
 from conftest import relative
 from gpu_host import ORDERS, missing, run_sanitized
 from gpu_host.device import HostDevice, _device, _plain
-from robodyn.joints import KINDS
-from robodyn.spatial import rotation_from_quaternion
 from test_gpu_compile import compiles
 
 from robodyn.compile.lowering import lower
@@ -31,6 +29,8 @@ from robodyn.engines.scan.elementwise import Elementwise, traced
 from robodyn.engines.scan.states import body_force, joint_transform, motion_in
 from robodyn.engines.scan.systems.riccati import AFFINE, CORRECTIONS, riccati
 from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.joints import KINDS
+from robodyn.spatial import rotation_from_quaternion
 
 on_host = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 DTYPES = ("float64", "float32")

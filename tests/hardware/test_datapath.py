@@ -7,14 +7,14 @@ from math import floor
 
 import numpy as np
 import pytest
-from robodyn.hardware import Box, datapath
-from robodyn.hardware import model as exact
-from robodyn.hardware.program import FORMULATIONS, input_nodes, output_scalars
-from robodyn.hardware.ranges import host_inputs, intervals, rotations, values
 from robots import own, shared
 
 import robodyn as rd
 from robodyn.compile.tracing.expression import ADD, CONSTANT, INPUT, MUL, NEG, OPERATION_NAMES
+from robodyn.hardware import Box, datapath
+from robodyn.hardware import model as exact
+from robodyn.hardware.program import FORMULATIONS, input_nodes, output_scalars
+from robodyn.hardware.ranges import host_inputs, intervals, rotations, values
 from robodyn.internals.errors import ArgumentError, NumericalError, SingularError
 
 ASKED = ("q", "qd", "qdd", "Minv")

@@ -9,11 +9,11 @@ import subprocess
 import numpy as np
 import pytest
 from cli_runner import refused, run
-from robodyn.hardware import Box, datapath
-from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
 from robots import own, shared
 
 import robodyn as rd
+from robodyn.hardware import Box, datapath
+from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
 from robodyn.internals.errors import ArgumentError, UnavailableError
 
 ASKED = ("q", "qd", "qdd", "Minv")

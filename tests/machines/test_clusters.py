@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from robodyn.distributed import Statistics
-from robodyn.distributed import map as map_states
 from robots import own
 
 import robodyn as rd
 from robodyn.compile.cache import FOLDER_VARIABLE
+from robodyn.distributed import Statistics
+from robodyn.distributed import map as map_states
 
 distributed = pytest.importorskip("distributed", reason="no Dask")
 zarr = pytest.importorskip("zarr", reason="no zarr")

@@ -26,12 +26,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robodyn.distributed import Histogram, Reduction, Statistics, random_inputs
-from robodyn.distributed.identity import UncertainError, identity
-from robodyn.distributed.reductions import reduction
 from robots import own
 
 import robodyn as rd
+from robodyn.distributed import Histogram, Reduction, Statistics, random_inputs
+from robodyn.distributed.identity import UncertainError, identity
+from robodyn.distributed.reductions import reduction
 
 
 def known(value, **options):

@@ -13,11 +13,11 @@ import time
 
 import numpy as np
 import pytest
-from robodyn.distributed import Histogram, Reduction, Statistics, random_inputs
-from robodyn.distributed import map as map_states
 from robots import own
 
 import robodyn as rd
+from robodyn.distributed import Histogram, Reduction, Statistics, random_inputs
+from robodyn.distributed import map as map_states
 from robodyn.engines.query_table import CONSTRAINED, QUESTIONS
 
 dask = pytest.importorskip("dask", reason="no Dask")
@@ -622,6 +622,7 @@ def test_without_the_extra_it_is_named(dyn, states, monkeypatch, module):
 def test_blocks_share_the_processors(dyn, client):
     from dask.system import CPU_COUNT
     from distributed.comm import get_address_host
+
     from robodyn.distributed.block import _threads
 
     (address,) = client.nthreads()

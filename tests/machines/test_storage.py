@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robodyn.distributed import Histogram, Statistics
-from robodyn.distributed import map as map_states
-from robodyn.distributed.lock import LOCK_FILE
-from robodyn.distributed.store import Output, Results
 from robots import own
 from test_identity import MAKERS
 
 import robodyn as rd
+from robodyn.distributed import Histogram, Statistics
+from robodyn.distributed import map as map_states
+from robodyn.distributed.lock import LOCK_FILE
+from robodyn.distributed.store import Output, Results
 
 dask = pytest.importorskip("dask", reason="no Dask")
 distributed = pytest.importorskip("distributed", reason="no Dask")

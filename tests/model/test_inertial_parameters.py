@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import relative
+
+import robodyn as rd
 from robodyn.inertial_parameters import (
     consistency_margin,
     deviation_metric,
@@ -15,8 +17,6 @@ from robodyn.inertial_parameters import (
     pseudo_inertia,
 )
 from robodyn.spatial import rotation_from_quaternion
-
-import robodyn as rd
 
 
 def clouds(shape=(50,), points=6, seed=0):

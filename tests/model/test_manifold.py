@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from robodyn.description import JOINT_TYPES, Joint, Limits, Link, RobotDescription
-from robodyn.joints import KINDS
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES, Joint, Limits, Link, RobotDescription
+from robodyn.joints import KINDS
 
 EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
 

@@ -15,12 +15,12 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from robodyn.description import JOINT_TYPES, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
-from robodyn.joints import KINDS
 from robots import EVERY_RUN, OWN, own, shared
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES, Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.io.builders.assemble import turn_to_z
+from robodyn.joints import KINDS
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from robodyn.description import JOINT_TYPES
 from robots import own
 
 import robodyn as rd
 from robodyn.core import model_fields
+from robodyn.description import JOINT_TYPES
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from conftest import relative
 from gpu_host import missing, run_on_host
-from robodyn.joints import unit_quaternion
 from test_export import call, compile_library
 
 import robodyn as rd
@@ -18,6 +17,7 @@ from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.gpu.kernel_text import PARTITIONS
 from robodyn.engines.gpu.rolled_kernels import rolled_kernel
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
+from robodyn.joints import unit_quaternion
 
 DTYPES = ["float64", "float32"]
 # Powers of two leave every digit in its place: from where all entries are subnormal to where their sum overflows.

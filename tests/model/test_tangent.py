@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 from conftest import random_states
-from robodyn.joints import KINDS
 from robots import own
 
 import robodyn as rd
+from robodyn.joints import KINDS
 
 EVERY = tuple(kind.name for kind in KINDS)
 STEP = 1e-5

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from robodyn.joints import KINDS
 from robots import own
 
 import robodyn as rd
 from robodyn.core.integrators import INTEGRATORS
+from robodyn.joints import KINDS
 
 
 def every_kind() -> rd.Model:

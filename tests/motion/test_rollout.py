@@ -12,7 +12,6 @@ import pytest
 from conftest import random_states
 from cpu_queries import limit_programs
 from driven import EVERY_INTEGRATOR
-from robodyn.joints import KINDS
 from robots import own
 
 import robodyn as rd
@@ -21,8 +20,9 @@ from robodyn.api.motion.rollout import _Trajectory
 from robodyn.api.motion.simulation import METHODS
 from robodyn.api.queries.call import Call
 from robodyn.core.integrators import INTEGRATORS, evaluations
+from robodyn.joints import KINDS
 
-KINDS_OF_JOINTS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
+KINDS_OF_JOINTS = tuple(kind.name for kind in KINDS)
 
 
 @pytest.fixture(scope="module")

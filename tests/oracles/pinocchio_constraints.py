@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pinocchio as pin
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
 from robodyn.core.constraints.kinds import Point
 from robodyn.core.constraints.resolved import held_by
+from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
 SETTINGS = (1e-12, 1e-10, 20)
 """Accuracy, proximal parameter and most iterations: more exact than what is judged."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
-from robodyn.description import Inertial, Joint, Pose, RobotDescription
 
 from oracles.urdf_text import Mimics, armatures
+from robodyn.description import Inertial, Joint, Pose, RobotDescription
 
 
 class Refused(Exception):

@@ -14,15 +14,15 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import BATCHES, random_states, relative
-from robodyn.description import JOINT_TYPES
-from robodyn.joints import KINDS
-from robodyn.sweeps import INPUTS
 from robots import own
 
 import robodyn as rd
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.query_table import BASE, CONSTRAINED, EVERYWHERE, QUESTIONS, Asked, short_names
+from robodyn.joints import KINDS
+from robodyn.sweeps import INPUTS
 
 EVERY_KIND = [kind for kind in JOINT_TYPES if kind != "fixed"]
 

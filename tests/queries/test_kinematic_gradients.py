@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
-from robodyn.description import JOINT_TYPES
 from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.algorithms.kinematic_gradients import jacobian_derivative, pose_hessian
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.query_table import FRAMES
 from robodyn.internals import tuning
 from robodyn.io.builders.random_tree import random_description

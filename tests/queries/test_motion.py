@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.engines.query_table import FRAMES
+from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
 
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 5e-7
 

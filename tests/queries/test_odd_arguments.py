@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import relative
-from robodyn.description import JOINT_TYPES, Joint, Limits, Link, RobotDescription
 from robots import own
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES, Joint, Limits, Link, RobotDescription
 
 ENGINES = ["cpu", "reference"]
 MOST = 32

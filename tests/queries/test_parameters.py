@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
-from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
-from robodyn.inertial_parameters import frame_matrix, from_pseudo_inertia, in_frame, pseudo_inertia
 from robots import own
 
 import robodyn as rd
+from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.query_table import QUESTIONS
+from robodyn.inertial_parameters import frame_matrix, from_pseudo_inertia, in_frame, pseudo_inertia
 
 # Pinocchio's regressor is made in world coordinates and by its own reading of the file.
 PINOCCHIO = 1e-9

@@ -21,9 +21,9 @@ pin = pytest.importorskip("pinocchio", reason="Pinocchio has no wheel for this p
 from oracles.cases import Case, description_case, urdf_case  # noqa: E402
 from oracles.pinocchio_models import Refused, read_urdf  # noqa: E402
 from oracles.quantities import QUANTITIES, Quantity, relative  # noqa: E402
-from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription  # noqa: E402
 
 import robodyn as rd  # noqa: E402
+from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription  # noqa: E402
 from robodyn.io.builders.random_tree import SHAPES, random_description  # noqa: E402
 
 WITH_MIMICS = ("gripper", "hand", "pepper", "pr2_pr2")

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from cli_runner import refused, run
 from conftest import relative
-from robodyn.sweeps import FORCE, MOTION, TRANSFORM, Algorithm, Inward, Outward, World, WorldOutput
 from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.kinematics import base_velocity, velocity
 from robodyn.api.queries.fast_path import query
 from robodyn.engines.query_table import CONSTRAINED, QUESTIONS, Question, Result
+from robodyn.sweeps import FORCE, MOTION, TRANSFORM, Algorithm, Inward, Outward, World, WorldOutput
 from robodyn.tools.benchmark.compare import Settings, compare
 
 

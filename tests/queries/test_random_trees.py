@@ -9,14 +9,14 @@ import pytest
 from conftest import TOLERANCE, relative
 from cpu_queries import answers, beyond, regular, states_of
 from dense_oracle import DenseOracle, motion_to_world
-from robodyn.description import JOINT_TYPES
-from robodyn.joints import KINDS
-from robodyn.testing import assert_identities
 
 import robodyn as rd
 from robodyn.compile.loop_plan import Traits
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.cpu.loops import program as rolled_program
 from robodyn.io.builders.random_tree import SHAPES, random_description
+from robodyn.joints import KINDS
+from robodyn.testing import assert_identities
 
 N_TREES = 100
 FEW, SOME = 13, 7

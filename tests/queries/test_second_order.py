@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robots import OWN, own
 
 import robodyn as rd
@@ -23,6 +22,7 @@ from robodyn.api.queries import second_order
 from robodyn.api.queries.precision import worst_loss
 from robodyn.compile.llvm.target import LEVELS
 from robodyn.compile.tracing.unrolled import trace
+from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.cpu import route
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.io.builders.random_tree import SHAPES

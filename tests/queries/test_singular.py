@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import random_states, relative
-from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX
 from robodyn.algorithms.forward_gradient import inverse_by_mass_matrix
+from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
 from robodyn.engines.query_table import QUESTIONS, plain_questions
 from robodyn.io.builders.urdf import read_urdf
 

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robots import OWN, ROOT, own
+
+import robodyn as rd
 from robodyn.description import JOINT_TYPES, Inertial, Joint, Link, Pose, RobotDescription, rotation_from_rpy
+from robodyn.io.builders.random_tree import random_description
 from robodyn.testing import (
     assert_identities,
     assert_like_mujoco,
@@ -21,10 +25,6 @@ from robodyn.testing import (
     mujoco_model,
     pinocchio_model,
 )
-from robots import OWN, ROOT, own
-
-import robodyn as rd
-from robodyn.io.builders.random_tree import random_description
 
 ASSERTS = {"identities": assert_identities, "pinocchio": assert_like_pinocchio, "mujoco": assert_like_mujoco}
 MUJOCOS = ("arm6", "arm7", "double_pendulum", "gripper", "hand", "humanoid", "oblique", "quadruped")

@@ -14,12 +14,10 @@ import pytest
 from conftest import random_states, relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
-from robodyn.spatial import Force, Inertia, Motion, Transform, articulated
-from robodyn.sweeps import flatten
 from robots import OWN, own
 
 import robodyn as rd
+from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.systems.riccati import (
     AFFINE,
@@ -32,6 +30,8 @@ from robodyn.engines.scan.systems.riccati import (
     symmetric,
 )
 from robodyn.engines.scan.systems.stretches import Member, lengthened
+from robodyn.spatial import Force, Inertia, Motion, Transform, articulated
+from robodyn.sweeps import flatten
 
 KINDS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")
 RESIDUAL = 1e-12

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import robots
 from conftest import random_states, relative
-from robodyn.joints import KINDS
-from robodyn.spatial import articulated
-from robodyn.sweeps import INERTIA
 from scan_forward import EVERY_KIND, everything, residual
 
 import robodyn as rd
@@ -21,6 +18,9 @@ from robodyn.engines.scan.states import Layout
 from robodyn.engines.scan.systems.constraints import complement, constraints_of
 from robodyn.engines.scan.systems.odd_even import SOLVERS
 from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.joints import KINDS
+from robodyn.spatial import articulated
+from robodyn.sweeps import INERTIA
 
 ON_CHAINS = 1e-7
 """The residual that is promised on skewed chains of up to 40 bodies; the condition of A is what it goes to."""

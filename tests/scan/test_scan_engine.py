@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from cli_runner import run
 from conftest import random_states, relative
-from robodyn.spatial import Transform
-from robodyn.sweeps import MOTION, TRANSFORM
 from robots import OWN, own
 
 import robodyn as rd
@@ -26,6 +24,8 @@ from robodyn.engines.scan.elementwise import Elementwise, operators
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.engines.tuning_store import forget
 from robodyn.internals.errors import ArgumentError, NumericalError, UnavailableError
+from robodyn.spatial import Transform
+from robodyn.sweeps import MOTION, TRANSFORM
 from robodyn.tools.benchmark import scan_costs
 
 ALL_KINDS = ("revolute", "prismatic", "helical", "planar", "spherical", "floating")

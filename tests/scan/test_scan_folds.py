@@ -12,11 +12,10 @@ from gpu_host import ORDERS, missing
 from gpu_host.arrays import _device, _plain
 from gpu_host.device import HostDevice
 from gpu_host.scan_functions import add_functions
-from robodyn.description import Link, RobotDescription
-from robodyn.sweeps import INERTIA
 from test_scan_gpu import ALL_KINDS
 
 import robodyn as rd
+from robodyn.description import Link, RobotDescription
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan import order as orders
 from robodyn.engines.scan.cuda import engine as gpu_engine
@@ -26,6 +25,7 @@ from robodyn.engines.scan.folds import Fold, Handed
 from robodyn.engines.scan.order import Order, order_of
 from robodyn.engines.scan.states import Layout, State
 from robodyn.engines.scan.systems import composites, gradients, motions, stretches
+from robodyn.sweeps import INERTIA
 
 TOLERANCE = {"float64": 1e-11, "float32": 2e-3}
 ALONG = {

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from robodyn.description import JOINT_TYPES
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.query_table import QUESTIONS
 from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan.methods import ANSWERS, methods_of

@@ -10,7 +10,6 @@ from conftest import TOLERANCE, random_states, relative
 from gpu_host import missing
 from gpu_host.device import DeviceArray, HostDevice
 from gpu_host.scan_functions import add_functions
-from robodyn.joints import KINDS
 from robots import own
 from test_dynamics import as_tuple
 from test_gpu_compile import compiles
@@ -21,6 +20,7 @@ from robodyn.engines.gpu.device import default_device
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.methods import methods_of
+from robodyn.joints import KINDS
 
 ALL_KINDS = tuple(kind.name for kind in KINDS if kind.nv)
 DENSE = ("crba", "jsiia")

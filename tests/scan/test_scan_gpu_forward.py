@@ -14,7 +14,6 @@ from gpu_host import missing
 from gpu_host.arrays import DeviceArray
 from gpu_host.device import HostDevice
 from gpu_host.scan_functions import add_functions
-from robodyn.joints import KINDS
 from robots import own
 from test_gpu_compile import compiles
 from test_scan_aba import lightened, wrists
@@ -32,6 +31,7 @@ from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.states import _SCALARS
 from robodyn.engines.scan.systems.motions import LOADING, LOADING_PUSHED, MOVING
 from robodyn.engines.scan.systems.stretches import ACCELERATING, SETTLING, growing
+from robodyn.joints import KINDS
 
 __all__ = ["device"]
 

@@ -11,7 +11,6 @@ from gpu_host import ORDERS, missing
 from gpu_host.arrays import _device, _plain
 from gpu_host.device import HostDevice
 from gpu_host.scan_functions import add_functions
-from robodyn.joints import KINDS
 from test_scan_folds import ALONG
 from test_scan_gpu import ALL_KINDS, outside
 
@@ -22,6 +21,7 @@ from robodyn.engines.scan.cuda import folds as kernels
 from robodyn.engines.scan.elements import scanning_on
 from robodyn.engines.scan.order import order_of
 from robodyn.engines.scan.states import State
+from robodyn.joints import KINDS
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
 from cpu_queries import states_of
-from robodyn.description import JOINT_TYPES
 from robots import OWN
 from test_scan_matrices import OPTIONS, large, scan, tree
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.scan.trees import pairs
 from robodyn.engines.scan.trees.branches import Branches
 from robodyn.io.builders.random_tree import SHAPES

@@ -9,13 +9,13 @@ import robots
 from conftest import random_states, relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robodyn.spatial import rotation_from_quaternion
 from scan_forward import EVERY_KIND, everything, residual
 
 import robodyn as rd
 from robodyn.engines.scan import ScanOptions, Semigroup
 from robodyn.engines.scan.algorithms.backward import backward, forward, fused
 from robodyn.engines.scan.trees.prefix_scans import Segments
+from robodyn.spatial import rotation_from_quaternion
 
 METHODS = ("hybrid_abia", "hybrid_abia_fused")
 ACCURATE = 1e-10

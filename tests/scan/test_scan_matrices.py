@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from conftest import TOLERANCE, relative
 from cpu_queries import regular, states_of
-from robodyn.description import JOINT_TYPES
 from robots import OWN
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 from robodyn.engines import memory
 from robodyn.engines.scan import ScanOptions, states
 from robodyn.engines.scan.algorithms import forward_crba

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from robodyn.spatial import rotation_from_quaternion
 
 from robodyn.engines.scan import AFFINE_FORCES, AFFINE_MOTIONS, POSES, TWIST_PAIRS, Semigroup, sums
+from robodyn.spatial import rotation_from_quaternion
 
 OPERATORS = [POSES, AFFINE_MOTIONS, TWIST_PAIRS, AFFINE_FORCES, sums(6), sums(10)]
 seeds = st.integers(0, 2**32 - 1)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import robots_with_loops as loops
 from conftest import relative
-from robodyn.simulators.drake import system
 from robots import own
 
 import robodyn as rd
+from robodyn.simulators.drake import system
 
 pytest.importorskip("pydrake", reason="the extra 'drake' is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Drake's parser on what it leaves out

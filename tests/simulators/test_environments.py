@@ -15,6 +15,7 @@ gym = pytest.importorskip("gymnasium", reason="the extra 'gymnasium' is not inst
 
 from gymnasium.utils.env_checker import check_env, data_equivalence  # noqa: E402
 from gymnasium.utils.env_match import check_environments_match  # noqa: E402
+
 from robodyn.simulators.gymnasium import AutoresetMode, RobodynEnv, RobodynVectorEnv  # noqa: E402
 
 MODES = [mode.value for mode in AutoresetMode]

@@ -11,10 +11,10 @@ import robots
 from conftest import relative
 from gpu_host import missing
 from gpu_host.arrays import DeviceArray, _device, _plain
-from robodyn.description import JOINT_TYPES
 from scipy.optimize import least_squares
 
 import robodyn as rd
+from robodyn.description import JOINT_TYPES
 from robodyn.io.builders.random_tree import SHAPES
 from robodyn.solve.inverse_kinematics.levenberg import bounds
 

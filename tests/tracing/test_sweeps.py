@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 from algorithm_table import ALGORITHMS, needs_own_coordinates
 from conftest import random_states, relative
+
+import robodyn as rd
+from robodyn.algorithms import kinematics
 from robodyn.description import JOINT_TYPES
+from robodyn.engines.reference import ReferenceEngine
 from robodyn.joints import KINDS
 from robodyn.spatial import IDENTITY, Force, Inertia, Motion, Transform
 from robodyn.sweeps import (
@@ -34,10 +38,6 @@ from robodyn.sweeps import (
     WorldOutput,
     flatten,
 )
-
-import robodyn as rd
-from robodyn.algorithms import kinematics
-from robodyn.engines.reference import ReferenceEngine
 
 
 class Opaque:

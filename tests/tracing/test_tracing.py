@@ -15,7 +15,6 @@ import pytest
 from algorithm_table import ALGORITHMS, EVERYTHING, needs_own_coordinates
 from conftest import random_states, relative
 from program_runner import check_lowering, check_nesting, program, run_lowered, run_text
-from robodyn.description import JOINT_TYPES
 from robots import OWN, own
 
 import robodyn as rd
@@ -43,6 +42,7 @@ from robodyn.compile.tracing.expression import (
 )
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import trace
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.reference import ReferenceEngine
 
 # The same operations in another order on trees of some ten bodies. What comes from the inverse of the mass matrix has

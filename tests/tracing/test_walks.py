@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from algorithm_table import ALGORITHMS, needs_own_coordinates
 from conftest import relative
-from robodyn.description import JOINT_TYPES
-from robodyn.sweeps import Ancestors, Inward, Outward, World
 from robots import own
 
 import robodyn as rd
@@ -20,7 +18,9 @@ from robodyn.compile.tracing.unrolled import trace
 from robodyn.compile.tracing.walks import branch_by_branch, comes_back, walks
 from robodyn.compile.x86.program import assembled
 from robodyn.core.tree import Tree
+from robodyn.description import JOINT_TYPES
 from robodyn.engines.query_table import QUESTIONS
+from robodyn.sweeps import Ancestors, Inward, Outward, World
 
 
 def _nothing(*_):

@@ -8,10 +8,10 @@ import re
 
 import numpy as np
 import pytest
-from robodyn.description import Geometry, Pose
 from robots import OWN, example_robot_data, own
 
 import robodyn as rd
+from robodyn.description import Geometry, Pose
 from robodyn.io.builders.mesh_files import MeshFiles
 from robodyn.tools.viewer.visuals import GROUND, drawn, looks_of
 

@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from robodyn.inertial_parameters import in_frame
-from robodyn.joints import KINDS
 from robots import OWN, own
 
 import robodyn as rd
+from robodyn.inertial_parameters import in_frame
+from robodyn.joints import KINDS
 from robodyn.tools.viewer.shapes import (
     attitudes,
     ellipsoids,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from robodyn.joints import KINDS
-from robodyn.testing.mujoco_model import mujoco_model
 
 import robodyn as rd
+from robodyn.joints import KINDS
+from robodyn.testing.mujoco_model import mujoco_model
 from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
