@@ -341,7 +341,7 @@ def test_help_names_the_commands_and_examples():
 
 def test_version_and_help_do_not_import_numpy():
     code = (
-        "import sys; from robodyn import cli; status = cli.run(sys.argv[1:]); "
+        "import sys; from robodyn.tools import cli; status = cli.run(sys.argv[1:]); "
         "sys.exit(9 if {'numpy', 'robodyn.core.model'} & set(sys.modules) else status)"
     )
     for option in ("--version", "--help"):

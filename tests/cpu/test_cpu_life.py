@@ -330,7 +330,7 @@ _DISCARDED = """
 import ctypes, gc, sys, time
 import numpy as np
 import robodyn as rd
-from robodyn.engines.cpu import hurry
+from robodyn.engines.cpu import tiered_compilation
 
 class Heap(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd".split()]
@@ -341,7 +341,7 @@ heap.restype = Heap
 
 def used():
     gc.collect()
-    while hurry._WAITING or hurry._WORKING:  # what a thread compiles just now is no leak
+    while tiered_compilation._WAITING or tiered_compilation._WORKING:  # what a thread compiles just now is no leak
         time.sleep(0.02)
     found = heap()
     return found.uordblks + found.hblkhd

@@ -99,7 +99,7 @@ print(in_child(imports))
 """
 
 _LOCK = """
-from robodyn import forks
+from robodyn.internals import forks
 from robodyn.engines.cpu.threads import pool
 
 def free(lock):
@@ -154,7 +154,7 @@ print(found)
 
 _HANDLER = """
 import signal
-from robodyn import forks
+from robodyn.internals import forks
 
 def held():
     with guard:

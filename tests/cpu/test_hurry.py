@@ -256,20 +256,20 @@ _LIVES = """
 import os, sys, time
 import numpy as np
 import robodyn as rd
-from robodyn.engines.cpu import hurry, kernels
+from robodyn.engines.cpu import kernels, tiered_compilation
 kernels.HURRY_CHARACTERS = 0
 model = rd.random_tree(9, seed=3, joints=("revolute",))
 dyn = rd.Dynamics(model, engine="cpu", code="rolled")
 q, v = model.neutral(), np.ones(model.nv)
 wanted = dyn.inverse_dynamics(q, v, v)
-assert hurry._WAITING
+assert tiered_compilation._WAITING
 if sys.argv[1] == "fork":
-    hurry._ANSWERS.append("what a thread makes that the child does not have")
+    tiered_compilation._ANSWERS.append("what a thread makes that the child does not have")
     child = os.fork()
     if child:
-        hurry._ANSWERS.clear()
+        tiered_compilation._ANSWERS.clear()
     end = time.monotonic() + 60
-    while hurry._WAITING and time.monotonic() < end:
+    while tiered_compilation._WAITING and time.monotonic() < end:
         time.sleep(0.02)
     relay = next(iter(dyn.engine._kernels.values())).code
     good = relay.replaced and (wanted == dyn.inverse_dynamics(q, v, v)).all()
@@ -277,7 +277,7 @@ if sys.argv[1] == "fork":
         os._exit(0 if good else 7)
     assert good and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 elif sys.argv[1] == "compiling":
-    time.sleep(hurry.HURRY_PAUSE_S + 0.01)
+    time.sleep(tiered_compilation.HURRY_PAUSE_S + 0.01)
 print("end")
 """
 
@@ -298,7 +298,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.tools.benchmark import timing
 from robodyn.compile import keys
-from robodyn.engines.cpu import hurry
+from robodyn.engines.cpu import tiered_compilation
 from robodyn.engines.cpu.native import entry
 
 levels, compile_object = [], keys.compile_object
@@ -317,7 +317,7 @@ ask(q, *v)
 begun, methods = list(levels), [each.__self__[1] for each in (ask, dyn.bias_force)]
 before = [bytearray(each) for each in methods]  # copies
 end = time.monotonic() + 60.0
-while (hurry._WAITING or hurry._WORKING) and time.monotonic() < end:
+while (tiered_compilation._WAITING or tiered_compilation._WORKING) and time.monotonic() < end:
     time.sleep(0.01)
 changed = [each != old for each, old in zip(methods, before)]
 code = [entry._MethodDef.from_buffer_copy(each.__self__[1]).function for each in (ask, dyn.gravity_force)]

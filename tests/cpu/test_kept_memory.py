@@ -112,20 +112,20 @@ def test_as_much_as_the_limit_and_the_oldest_go_first() -> None:
     said = run(
         """
         limit = 64 << 20
-        assert kept.memory_limit() == limit
+        assert buffer_pool.memory_limit() == limit
         arrays = [new(m * MEGABYTE) for m in (10, 15, 20, 25, 30, 70)]
         places = {int(a.size / MEGABYTE): address(a) for a in arrays}
         while arrays:
             del arrays[0]
-            assert kept.held_bytes() <= limit
+            assert buffer_pool.held_bytes() <= limit
         assert address(new(30 * MEGABYTE)) == places[30]
         assert address(new(25 * MEGABYTE)) == places[25]
-        held = kept.held_bytes()
+        held = buffer_pool.held_bytes()
         first = new(10 * MEGABYTE)
-        assert kept.held_bytes() == held  # it went
+        assert buffer_pool.held_bytes() == held  # it went
         many = [new(2 * MEGABYTE) for _ in range(100)]
         del many
-        assert 0 < kept.held_bytes() <= limit
+        assert 0 < buffer_pool.held_bytes() <= limit
         print("done")
         """,
         ROBODYN_KEPT_MB="64",
@@ -163,7 +163,10 @@ def test_the_system_may_have_what_waits_long_or_is_large(dyn: rd.Dynamics) -> No
 
 
 def test_switched_off() -> None:
-    said = run("print(kept.memory_limit(), kept.handler(), rd.release_memory(), new(9).size)", ROBODYN_KEPT_MB="0")
+    said = run(
+        "print(buffer_pool.memory_limit(), buffer_pool.handler(), rd.release_memory(), new(9).size)",
+        ROBODYN_KEPT_MB="0",
+    )
     assert said == "0 0 0 9"
 
 
@@ -180,11 +183,11 @@ def test_what_waits_is_given_back_before_there_is_no_memory() -> None:
         """
         import resource
         new(400 * MEGABYTE)
-        assert kept.held_bytes() >= 400 << 20
+        assert buffer_pool.held_bytes() >= 400 << 20
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
         large = new(600 * MEGABYTE)
-        assert kept.held_bytes() == 0
+        assert buffer_pool.held_bytes() == 0
         try:
             new(600 * MEGABYTE)
         except MemoryError:
@@ -200,24 +203,24 @@ def test_in_the_child_of_a_fork() -> None:
         alive = new(4 * MEGABYTE)
         alive[:] = 1.0
         new(3 * MEGABYTE)
-        held = kept.held_bytes()
+        held = buffer_pool.held_bytes()
         child = os.fork()
         if not child:
             other = new(3 * MEGABYTE)
             other[:] = 2.0
-            good = (alive == 1.0).all() and kept.held_bytes() == 0 and rd.release_memory() == 0
+            good = (alive == 1.0).all() and buffer_pool.held_bytes() == 0 and rd.release_memory() == 0
             del alive, other
-            os._exit(0 if good and kept.held_bytes() else 1)
+            os._exit(0 if good and buffer_pool.held_bytes() else 1)
         assert os.waitpid(child, 0)[1] == 0
-        assert kept.held_bytes() == held and (alive == 1.0).all()
-        kept._STARTED[0].kept.lock = 1  # as if another thread were in the middle of a change
+        assert buffer_pool.held_bytes() == held and (alive == 1.0).all()
+        buffer_pool._STARTED[0].kept.lock = 1  # as if another thread were in the middle of a change
         child = os.fork()
         if not child:
-            os._exit(0 if kept.held_bytes() == 0 and new(3 * MEGABYTE).size else 1)
+            os._exit(0 if buffer_pool.held_bytes() == 0 and new(3 * MEGABYTE).size else 1)
         assert os.waitpid(child, 0)[1] == 0
         size = new(3 * MEGABYTE).size  # whoever finds it taken does without
-        assert kept.held_bytes() == held and rd.release_memory() == 0
-        kept._STARTED[0].kept.lock = 0
+        assert buffer_pool.held_bytes() == held and rd.release_memory() == 0
+        buffer_pool._STARTED[0].kept.lock = 0
         print("done" if rd.release_memory() == held else "lost")
         """
     )
@@ -282,17 +285,17 @@ def run(body: str, **environment: str) -> str:
         import os, sys
         import numpy as np
         import robodyn as rd
-        from robodyn.engines import kept
+        from robodyn.engines import buffer_pool
         MEGABYTE = 1 << 17
         def new(size):
-            return kept.empty((size,), np.dtype(float))
+            return buffer_pool.empty((size,), np.dtype(float))
         def address(array):
             return array.__array_interface__["data"][0]
         dyn = rd.Dynamics(rd.auto_tree(2), engine="cpu")
         dyn.gravity_force(np.zeros((3, 2)))
     """
     text = textwrap.dedent(start) + (
-        "" if environment.get("ROBODYN_KEPT_MB", "1")[0] == "0" else "if not kept.handler(): sys.exit(77)\n"
+        "" if environment.get("ROBODYN_KEPT_MB", "1")[0] == "0" else "if not buffer_pool.handler(): sys.exit(77)\n"
     )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", text + textwrap.dedent(body)],

@@ -117,7 +117,7 @@ def test_locks_are_found(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "from robodyn import forks\nL = forks.lock()",
+        "from robodyn.internals import forks\nL = forks.lock()",
         "import threading\ndef f(guard: threading.Lock) -> None: pass\nt = threading.local()",
         "from robodyn.core.constraints.kinds import Lock\nfound = [Lock('a')]",
     ],

@@ -78,13 +78,13 @@ def test_sections_and_devices_are_kept_beside_each_other() -> None:
 
 
 _KEEPS = """
-from robodyn import measured
-from robodyn.api.queries import scheduler
+from robodyn.engines import tuning_store
+from robodyn.api.queries import engine_selector
 from robodyn.engines.gpu import choice
 from robodyn.engines.scan import costs
 
 def row(section, asked, name):
-    return measured.Table(section, [measured.Row(section.name, asked, "float64", 3, 3, 1, name, 1.0)])
+    return tuning_store.Table(section, [tuning_store.Row(section.name, asked, "float64", 3, 3, 1, name, 1.0)])
 
 """
 
@@ -93,7 +93,7 @@ def row(section, asked, name):
 def test_what_processes_keep_one_after_another_survives(first: str) -> None:
     """Also what this process had read before another one kept more."""
     does = {
-        "engines": 'assert measured.keep(row(scheduler.SECTION, "mass_matrix", "cpu"))',
+        "engines": 'assert tuning_store.keep(row(engine_selector.SECTION, "mass_matrix", "cpu"))',
         "scans": f"assert costs.keep(costs.Costs({dict(FITTED.coefficients)}, 'here'))",
     }
     assert nothing_is_known()
