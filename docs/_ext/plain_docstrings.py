@@ -137,7 +137,8 @@ def _missing(
     if node.get("refdomain") != "py" or node.get("reftype") != "class":
         return None
     domain = env.get_domain("py")
-    aliases = [name for name in domain.objects if name.endswith(f".{node['reftarget']}")]
+    last = node["reftarget"].rpartition(".")[2]
+    aliases = [name for name, each in domain.objects.items() if name.endswith(f".{last}") and each.objtype != "method"]
     if len(aliases) != 1:
         return None
     return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", aliases[0], node, content)
