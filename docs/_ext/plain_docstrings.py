@@ -18,6 +18,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
+from robodyn.internals.public_names import HOMES
+
 _CODE = re.compile(r"(`[^`]*`)")
 _MARKUP = re.compile(r"[\\*|]|_(?=\W|$)")
 _LONGEST_VALUE = 60
@@ -131,12 +133,21 @@ def _code_role(name: str, raw: str, text: str, line: int, inliner: Any, options:
 def _missing(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
 ) -> nodes.Element | None:
-    """Code between backticks that names nothing is code. A type alias in a signature links to its entry."""
-    if node.get("or_plain_code"):
-        return content
-    if node.get("refdomain") != "py" or node.get("reftype") != "class":
+    """Public names of modules stand for their places. Code between backticks that names nothing is code. A type alias
+    in a signature links to its entry."""
+    if node.get("refdomain") != "py":
         return None
     domain = env.get_domain("py")
+    public, _, rest = node["reftarget"].removeprefix("robodyn.").partition(".")
+    if public in HOMES:
+        home = f"robodyn.{HOMES[public]}.{rest}".rstrip(".")
+        found = domain.resolve_xref(env, node["refdoc"], app.builder, "obj", home, node, content)
+        if found is not None:
+            return found
+    if node.get("or_plain_code"):
+        return content
+    if node.get("reftype") != "class":
+        return None
     last = node["reftarget"].rpartition(".")[2]
     aliases = [name for name, each in domain.objects.items() if name.endswith(f".{last}") and each.objtype != "method"]
     if len(aliases) != 1:
