@@ -134,7 +134,7 @@ def engine_names() -> list[Row]:
 
 def error_classes() -> list[Row]:
     """The family of errors."""
-    found = [value for value in vars(errors).values() if isinstance(value, type)]
+    found = [value for value in vars(errors).values() if isinstance(value, type) and not issubclass(value, Warning)]
     rows: list[Row] = [("error", "subclass of", "raised when")]
     for one in found:
         bases = [base.__name__ for base in one.__mro__[1:] if base not in (object, BaseException, one)]
