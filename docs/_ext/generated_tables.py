@@ -1,9 +1,15 @@
-"""The directive `generated`: a table made from the package itself, so that it cannot go out of date."""
+"""Tables of the pages that are made from the package itself.
+
+`python docs/_ext/generated_tables.py --write` writes them into pages, between `<!-- generated: NAME -->` and
+`<!-- end of generated -->`; a test finds tables that are out of date. The directive `generated` makes one in a build.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -68,7 +74,9 @@ def _column(column: Any) -> str:
 
 def joint_kinds() -> list[Row]:
     """Rows of `robodyn.joints.KINDS`."""
-    rows: list[Row] = [("kind", "nq", "nv", "coordinates q", "velocities qd", "columns of S", "across the joint")]
+    rows: list[Row] = [
+        ("kind", "nq", "nv", "coordinates q", "velocities qd", "columns of S", "transform across the joint")
+    ]
     for kind in KINDS:
         lengths = [_unit(kind, c) for c in range(kind.nq)]
         rates = ["m/s" if any(column.lin) and not any(column.ang) else "rad/s" for column in kind.subspace("pitch")]
@@ -107,7 +115,7 @@ def support() -> list[Row]:
 
 def exported() -> list[Row]:
     """Functions that `robodyn export` writes."""
-    rows: list[Row] = [("`--query`", "inputs", "results", "the same as")]
+    rows: list[Row] = [("`--query`", "inputs", "results", "query of `Dynamics`")]
     for name, (question, chosen) in short_names().items():
         results = [f"{each}{''.join(f'[{axis}]' for axis in r.axes) or '[1]'}" for each, r in question.results.items()]
         options = "".join(f", {option}={value}" for option, value in chosen.items())
@@ -127,8 +135,8 @@ def engine_names() -> list[Row]:
 
 def error_classes() -> list[Row]:
     """The family of errors."""
-    found = [value for value in vars(errors).values() if isinstance(value, type)]
-    rows: list[Row] = [("error", "is also", "when")]
+    found = [value for value in vars(errors).values() if isinstance(value, type) and not issubclass(value, Warning)]
+    rows: list[Row] = [("error", "subclass of", "raised when")]
     for one in found:
         bases = [base.__name__ for base in one.__mro__[1:] if base not in (object, BaseException, one)]
         rows.append((f"`{one.__name__}`", _code(base for base in bases if base != "Exception"), _first_line(one)))
@@ -146,32 +154,38 @@ def _of_sdf() -> str:
 def reading_limits() -> list[Row]:
     """Bounds on what is read."""
     return [
-        ("what", "most"),
+        ("limit", "largest value"),
         ("size of a file", f"{sources.MAX_BYTES // 2**20} MiB"),
-        ("links, and joints, of a robot", f"{urdf.MAX_LINKS:,}"),
+        ("links of a robot, and joints of a robot", f"{urdf.MAX_LINKS:,}"),
         ("joints that close loops", f"{loops.MAX_LOOPS:,}"),
         ("elements in a file", f"{elements.MAX_ELEMENTS:,}"),
-        ("depth of nested elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
-        ("includes of SDF in all, in a row, and bytes of what they name", _of_sdf()),
-        ("XML files of a MJCF, and bytes of all other files that it names", _of_mjcf()),
-        ("time that MuJoCo has for a MJCF", f"{mjcf_compiler.MOST_SECONDS:g} s"),
-        ("memory that MuJoCo has for a MJCF, on Linux", f"{mjcf_compiler.MOST_MEMORY // 2**30} GiB"),
+        ("nesting depth of elements", f"{elements.MAX_DEPTH}; in MJCF {mjcf_files.MAX_DEPTH}"),
+        ("files that a SDF includes; nesting depth of includes; size of all these files", _of_sdf()),
+        ("XML files of a MJCF; size of all other files that it names", _of_mjcf()),
+        ("time for compiling a MJCF", f"{mjcf_compiler.MOST_SECONDS:g} s"),
+        ("memory for compiling a MJCF, on Linux", f"{mjcf_compiler.MOST_MEMORY // 2**30} GiB"),
         ("size of a compiled MJCF", f"{mjcf_compiler.MOST_COMPILED // 2**30} GiB"),
         ("keyframes", f"{mjcf_keyframes.MOST_KEYFRAMES:,}"),
-        ("numbers of a file of states, unpacked (`robodyn id --states`)", f"{cli_state_files.MAX_BYTES // 2**30} GiB"),
-        ("what is compressed in a file of states or a rollout, unpacked", f"{archives.MOST_UNPACKED // 2**20} MiB"),
-        ("a line of a .csv file of states", f"{cli_state_files.LONGEST_LINE:,} characters"),
+        (
+            "unpacked size of the arrays in a file of states (`robodyn id --states`)",
+            f"{cli_state_files.MAX_BYTES // 2**30} GiB",
+        ),
+        (
+            "unpacked size of the compressed parts of a file of states or of a rollout",
+            f"{archives.MOST_UNPACKED // 2**20} MiB",
+        ),
+        ("length of a line of a .csv file of states", f"{cli_state_files.LONGEST_LINE:,} characters"),
     ]
 
 
 def ignored_tags() -> list[Row]:
     """Elements of files that have no part in dynamics."""
-    return [("elements that are kept as text",), (_code(sorted(urdf.IGNORED_TAGS)),)]
+    return [("elements kept as text",), (_code(sorted(urdf.IGNORED_TAGS)),)]
 
 
 def sdf_ignored_tags() -> list[Row]:
     """Elements of SDF that have no part in dynamics."""
-    return [("elements that are skipped",), (_code(sorted(sdf_values.IGNORED_TAGS)),)]
+    return [("skipped elements",), (_code(sorted(sdf_values.IGNORED_TAGS)),)]
 
 
 def field_types() -> list[Row]:
@@ -223,7 +237,7 @@ def rootfix_walk() -> list[Row]:
     put = [1 if entered else -1 for _, entered in tour]
     found = tree.rootfix(np.add, np.ones(len(tree), int), np.negative, 0)
     read = [str(found[body]) if entered else "" for body, entered in tour]
-    return _walk(tour, [("put down", put), ("prefix sums", np.cumsum(put)), ("`rootfix`, read at lp", read)])
+    return _walk(tour, [("input", put), ("prefix sums", np.cumsum(put)), ("`rootfix`: sum at lp", read)])
 
 
 def leaffix_walk() -> list[Row]:
@@ -232,7 +246,9 @@ def leaffix_walk() -> list[Row]:
     put = [1 if entered else 0 for _, entered in tour]
     found = tree.leaffix(np.add, np.ones(len(tree), int), np.negative, 0)
     read = ["" if entered else str(found[body]) for body, entered in tour]
-    return _walk(tour, [("put down", put), ("prefix sums", np.cumsum(put)), ("`leaffix`: at rp, less before lp", read)])
+    return _walk(
+        tour, [("input", put), ("prefix sums", np.cumsum(put)), ("`leaffix`: sum at rp minus sum before lp", read)]
+    )
 
 
 def _walk(tour: list[tuple[int, bool]], lines: list[tuple[str, Any]]) -> list[Row]:
@@ -243,7 +259,7 @@ def _walk(tour: list[tuple[int, bool]], lines: list[tuple[str, Any]]) -> list[Ro
 
 def heavy_paths() -> list[Row]:
     """Levels of heavy paths of a binary tree."""
-    rows: list[Row] = [("level", "paths", "hang on")]
+    rows: list[Row] = [("level", "paths", "parent body")]
     for k, level in enumerate(HeavyPaths((np.arange(15) - 1) // 2).levels):
         parts = np.split(level.bodies, level.starts[1:])
         paths = ", ".join("-".join(map(str, part)) for part in parts)
@@ -276,6 +292,20 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
+ROOT = Path(__file__).resolve().parents[2]
+_FILLED = re.compile(r"(?<=<!-- generated: )([a-z-]+) -->\n.*?(?=<!-- end of generated -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """A page with its tables between `<!-- generated: NAME -->` and `<!-- end of generated -->` made anew."""
+    return _FILLED.sub(lambda found: f"{found[1]} -->\n\n{markdown(TABLES[found[1]]())}\n\n", text)
+
+
+def pages_with_tables() -> list[Path]:
+    """Pages in which tables stand, so that readers of the Markdown see them, too."""
+    return [page for page in sorted((ROOT / "docs").glob("*.md")) if _FILLED.search(page.read_text(encoding="utf-8"))]
+
+
 class Generated(SphinxDirective):
     """`{generated} name` in a page."""
 
@@ -296,5 +326,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for title, make in TABLES.items():
-        print(f"\n{title}\n\n{markdown(make())}")
+    if "--write" in sys.argv:
+        for path in pages_with_tables():
+            path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        for title, make in TABLES.items():
+            print(f"\n{title}\n\n{markdown(make())}")

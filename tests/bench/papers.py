@@ -221,6 +221,9 @@ def document(points: Sequence[Point], about: dict[str, str], budget: Budget) -> 
     }
 
 
+NO_GPU = "GPU: not measured on this machine; see the [same experiments on an H200](h200/papers.md)."
+
+
 def page(points: Sequence[Point], about: dict[str, str], missing: str, plots: dict[str, str]) -> str:
     """The page of docs/benchmarks; `missing`: why nothing was measured on a GPU; `plots`: files by figure."""
     lines = [
@@ -239,7 +242,7 @@ def page(points: Sequence[Point], about: dict[str, str], missing: str, plots: di
         "LAPACK's factorisations. In parentheses: how many times faster than the recursion on one thread.",
         "",
     ]
-    lines += [f"GPU: not measured. {missing}", ""] if missing else ["*GPU*: arrays on it; a call is waited for.", ""]
+    lines += [f"{NO_GPU} {missing}", ""] if missing else ["*GPU*: arrays on it; a call is waited for.", ""]
     lines += [
         f"Largest difference of an answer: {worst_difference([p for p in points if 'cfa' not in p.series])}, of `cfa` "
         f"{worst_difference([p for p in points if 'cfa' in p.series])}: of torques relative to the largest, of "

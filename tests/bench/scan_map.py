@@ -162,7 +162,8 @@ def page(points: Sequence[Point], about: dict[str, str], plot: str | None) -> st
         "",
         "*cpu*: our compiled recursion on one thread; *auto*: the method that the scan engine chooses itself; *times",
         "cpu*: how many times faster than the recursion the fastest method is, in bold. Factorisations of LAPACK, in",
-        "*crba* and *jsiia*, take as many threads as they like. GPU: not measured.",
+        "*crba* and *jsiia*, take as many threads as they like. GPU: not measured here; see",
+        "[scans on an H200](scan-gpu.md).",
         "",
         f"Largest difference: {worst_difference(points)}, of torques relative to the largest, of accelerations by the "
         "torques that they need, relative to the largest bias force.",

@@ -138,7 +138,7 @@ def page(points: Sequence[Point], about: dict[str, str], plots: dict[str, str]) 
         "",
         "Printed by `python -m tests.bench thesis --write`: figures 10 to 16 of Lynghus, *Data Parallel Rigid Body",
         "Dynamics*, with our engines, one state of Featherstone's autoTree. Shared machines drift: compare within one",
-        "run. GPU: not measured.",
+        "run. GPU: not measured here; see [scans on an H200](scan-gpu.md), with the figures that the thesis publishes.",
         "",
         f"Measured on: {facts(about)}; one thread, float64; the best of several calls.",
         "",

@@ -92,7 +92,7 @@ def test_the_papers_are_measured_and_written(papers_run):
     for figure in papers.FIGURES:
         name = f"papers-{figure.replace(' figure ', '-')}.svg"
         assert (folder / name).exists() == PLOTS and (f"({name})" in page) == PLOTS
-    assert "GPU: not measured. engine 'gpu': no device" in page and "scan rnea, GPU" not in page
+    assert f"{papers.NO_GPU} engine 'gpu': no device" in page and "scan rnea, GPU" not in page
     assert document["filter"] == "'papers 2016'" and not (folder / "thesis.md").exists()
 
 
