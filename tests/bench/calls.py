@@ -19,7 +19,7 @@ import robodyn as rd
 from robodyn.engines.query_table import FRAMES, QUESTIONS, Question
 from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
-from robodyn.testing.pinocchio_model import pinocchio_model
+from robodyn.testing.pinocchio_models import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import settle
 from tests.bench.shared import MODELS, page_of

@@ -12,7 +12,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals.arguments import Array
-from robodyn.testing.pinocchio_model import pinocchio_model
+from robodyn.testing.pinocchio_models import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 

@@ -18,7 +18,7 @@ import robodyn as rd
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals.arguments import Array
 from robodyn.joints import KINDS
-from robodyn.testing.mujoco_model import mujoco_model, places
+from robodyn.testing.mujoco_models import mujoco_model, places
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.shared import MODELS, page_of
 from tests.robots import SHARED, example_robot_data

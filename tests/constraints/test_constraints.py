@@ -11,7 +11,7 @@ from robots import of_every_kind, tree
 import robodyn as rd
 from robodyn.core.constraints.resolved import row_names
 from robodyn.engines.query_table import CONSTRAINED
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
 

@@ -468,7 +468,7 @@ TAKE_THEIR_OWN = {
 ACCELERATE = {
     "api/motion/equations.py": "beside constrained_forward_dynamics",
     "tools/testing/identities.py": "of the tree",
-    "tools/testing/pinocchio_model.py": "of the tree",
+    "tools/testing/pinocchio_models.py": "of the tree",
 }
 
 

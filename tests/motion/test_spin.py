@@ -133,7 +133,7 @@ def test_programs_and_arrays_solve_the_equation(bodies, engine, monkeypatch):
 def test_with_all_of_the_derivative_steps_are_mujocos(name):
     """MuJoCo's "implicit", step by step: bases are fixed, so that velocities are the same."""
     mujoco = pytest.importorskip("mujoco")
-    from robodyn.testing.mujoco_model import mujoco_model, places
+    from robodyn.testing.mujoco_models import mujoco_model, places
 
     joints = ("revolute", "prismatic", "spherical")
     model = rd.load_urdf(own(name)) if isinstance(name, str) else rd.random_tree(8, seed=name, joints=joints)

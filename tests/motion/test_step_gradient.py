@@ -66,7 +66,7 @@ def test_they_are_what_differences_say(given, robot, integrator):
 def test_a_quadrupeds_are_pinocchios():
     """Of a semi-implicit step, by computeABADerivatives and dIntegrate."""
     pin = pytest.importorskip("pinocchio")
-    from robodyn.testing.pinocchio_model import pinocchio_model
+    from robodyn.testing.pinocchio_models import pinocchio_model
 
     model, dt = rd.load_urdf(own("quadruped"), base="floating"), 2e-3
     theirs = pinocchio_model(model)

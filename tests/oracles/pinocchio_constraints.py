@@ -7,7 +7,7 @@ import pinocchio as pin
 
 from robodyn.core.constraints.kinds import Point
 from robodyn.core.constraints.resolved import held_by
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 SETTINGS = (1e-12, 1e-10, 20)
 """Accuracy, proximal parameter and most iterations: more exact than what is judged."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import robodyn
-from robodyn.internals.public_names import RETIRED
+from robodyn.internals.public_names import HOMES, RETIRED
 
 PACKAGE = Path(robodyn.__file__).parent
 ROOMS = ("internals", "core", "algorithms", "compile", "engines", "io", "api", "solve", "bridges", "tools")
@@ -161,6 +161,22 @@ def test_public_names_are_the_modules_themselves():
         assert robodyn.plots is sys.modules["robodyn.tools.plots"]
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_public_packages_export_no_name_of_a_file(name):
+    """Python sets a package's attribute to the module whenever that is imported by its other name."""
+    folder = PACKAGE.joinpath(*HOMES[name].split("."))
+    files = {path.stem for path in folder.glob("*.py")}
+    init = ast.parse((folder / "__init__.py").read_text()) if folder.is_dir() else ast.Module([], [])
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(init)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    names |= {node.name for node in init.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assert not names & files
 
 
 @pytest.mark.parametrize("name", RETIRED)

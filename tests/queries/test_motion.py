@@ -14,7 +14,7 @@ from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.engines.query_table import FRAMES
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 5e-7
 

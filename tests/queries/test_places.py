@@ -15,7 +15,7 @@ from robots import of_every_kind, tree
 import robodyn as rd
 from robodyn.algorithms.relative_motion import RELATIVE
 from robodyn.engines.query_table import FRAMES, QUESTIONS
-from robodyn.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6
 MOVING = {"V0": np.array([0.3, -0.2, 0.5, 1.0, -0.7, 0.4]), "dV0": np.array([-0.5, 0.1, 0.2, 0.6, 0.3, -0.8])}

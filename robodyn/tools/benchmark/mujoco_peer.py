@@ -14,7 +14,7 @@ from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.contenders import Answers, Contender, Prepared, RefusedError, States, one_by_one
-from robodyn.tools.testing.mujoco_model import mujoco_model, places
+from robodyn.tools.testing.mujoco_models import mujoco_model, places
 
 _MOST_BODIES = 2000
 _CALLS = {"inverse_dynamics": "mj_inverse", "forward_dynamics": "mj_forward"}

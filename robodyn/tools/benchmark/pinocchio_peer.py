@@ -17,7 +17,7 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.tools.benchmark.contenders import Answers, Contender, Prepared, RefusedError, States, one_by_one
 from robodyn.tools.benchmark.timing import Timing, measure
-from robodyn.tools.testing.pinocchio_model import Places, pinocchio_model, symmetric
+from robodyn.tools.testing.pinocchio_models import Places, pinocchio_model, symmetric
 
 _CALLS = {
     "inverse_dynamics": "rnea",

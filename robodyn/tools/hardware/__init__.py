@@ -9,7 +9,7 @@ box of states (`ranges`, `formats`), scheduled (`schedule`) and printed (`verilo
 circuit does, to the bit.
 """
 
-from robodyn.tools.hardware.datapath import Datapath, datapath
+from robodyn.tools.hardware.datapaths import Datapath, datapath
 from robodyn.tools.hardware.ranges import Box
 from robodyn.tools.hardware.simulate import SimulationReport
 from robodyn.tools.hardware.synthesis import Resources

@@ -13,8 +13,8 @@ AssertionError that lists every quantity that is off, by how much, and what is a
 from __future__ import annotations
 
 from robodyn.tools.testing.asserts import assert_identities, assert_like_mujoco, assert_like_pinocchio, assert_sound
-from robodyn.tools.testing.mujoco_model import mujoco_model
-from robodyn.tools.testing.pinocchio_model import pinocchio_model
+from robodyn.tools.testing.mujoco_models import mujoco_model
+from robodyn.tools.testing.pinocchio_models import pinocchio_model
 
 __all__ = [
     "assert_identities",

@@ -11,8 +11,8 @@ from robodyn.internals import strict_types
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 from robodyn.tools.testing.identities import identities
-from robodyn.tools.testing.mujoco_model import MujocoAnswers, mujoco_model
-from robodyn.tools.testing.pinocchio_model import PinocchioAnswers, pinocchio_model
+from robodyn.tools.testing.mujoco_models import MujocoAnswers, mujoco_model
+from robodyn.tools.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 from robodyn.tools.testing.states import draw, require
 
 

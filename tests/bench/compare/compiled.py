@@ -11,8 +11,8 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
-from robodyn.testing.mujoco_model import mujoco_model
-from robodyn.testing.pinocchio_model import Places, pinocchio_model
+from robodyn.testing.mujoco_models import mujoco_model
+from robodyn.testing.pinocchio_models import Places, pinocchio_model
 from robodyn.tools.benchmark import contenders, mujoco_peer, pinocchio_peer
 from robodyn.tools.benchmark.contenders import Answers, Prepared, one_by_one
 from robodyn.tools.benchmark.timing import seconds_of

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.testing.mujoco_model import mujoco_model
+from robodyn.testing.mujoco_models import mujoco_model
 from robodyn.tools.benchmark.contenders import Answers, Prepared, one_by_one
 from tests.bench.compare.compiled import mujoco_joints, mujoco_links
 from tests.bench.compare.work import DT, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links

@@ -15,7 +15,7 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.joints import KINDS
-from robodyn.testing.mujoco_model import mujoco_model
+from robodyn.testing.mujoco_models import mujoco_model
 from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
