@@ -194,7 +194,7 @@ INVERSE_MASS_MATRIX = Algorithm(
         Outward(unit_acceleration, reads=("X", "U", "D", "u"), carries=("a",), writes=("qdd", "a"), lanes=True),
     ),
     outputs={"Hinv": DofOutput("qdd", force=False, lanes=True)},
-    in_double=inverse_by_mass_matrix(),
+    mixed_precision=inverse_by_mass_matrix(),
 )
 """H^-1 by the articulated-body recursion, a lane for every unit generalised force: O(n^2). By factors of the mass
 matrix a humanoid takes half of the operations, an arm a third. But entries of H are sums over subtrees, from which

@@ -42,7 +42,7 @@ Slopes: TypeAlias = Mapping[str, Slope]
 """Derivatives by the names of what they are by; those that are not there are zero."""
 
 
-class Jet:
+class Dual:
     """A vector over degrees of freedom (..., n), and its derivative."""
 
     __array_ufunc__ = None  # an array on the left leaves the operation to the jet
@@ -50,49 +50,49 @@ class Jet:
     def __init__(self, value: Any, by: Slopes) -> None:
         self.value, self.by = value, by
 
-    def __add__(self, other: Any) -> Jet:
-        if isinstance(other, Jet):
-            return Jet(self.value + other.value, _sums(self.by, other.by))
-        return Jet(self.value + other, self.by)
+    def __add__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
+            return Dual(self.value + other.value, _sums(self.by, other.by))
+        return Dual(self.value + other, self.by)
 
     __radd__ = __add__
 
-    def __neg__(self) -> Jet:
-        return Jet(-self.value, _scaled(self.by, -1.0))
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, _scaled(self.by, -1.0))
 
-    def __sub__(self, other: Any) -> Jet:
+    def __sub__(self, other: Any) -> Dual:
         return self.__add__(-other)
 
-    def __rsub__(self, other: Any) -> Jet:
+    def __rsub__(self, other: Any) -> Dual:
         return (-self).__add__(other)
 
-    def __mul__(self, other: Any) -> Jet:
-        if isinstance(other, Jet):
+    def __mul__(self, other: Any) -> Dual:
+        if isinstance(other, Dual):
             by = _sums(_scaled(self.by, other.value), _scaled(other.by, self.value))
-            return Jet(self.value * other.value, by)
-        return Jet(self.value * other, _scaled(self.by, other))
+            return Dual(self.value * other.value, by)
+        return Dual(self.value * other, _scaled(self.by, other))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Jet:
-        if not isinstance(other, Jet):
+    def __truediv__(self, other: Any) -> Dual:
+        if not isinstance(other, Dual):
             return self.__mul__(1.0 / other)
         inverse = 1.0 / other.value
         value = self.value * inverse
-        return Jet(value, _sums(_scaled(self.by, inverse), _scaled(other.by, -value * inverse)))
+        return Dual(value, _sums(_scaled(self.by, inverse), _scaled(other.by, -value * inverse)))
 
-    def __rtruediv__(self, other: Any) -> Jet:
+    def __rtruediv__(self, other: Any) -> Dual:
         inverse = 1.0 / self.value
         value = other * inverse
-        return Jet(value, _scaled(self.by, -value * inverse))
+        return Dual(value, _scaled(self.by, -value * inverse))
 
-    def __abs__(self) -> Jet:
+    def __abs__(self) -> Dual:
         size = abs(self.value)
-        return Jet(size, _scaled(self.by, self.value / (size + _TINY)))
+        return Dual(size, _scaled(self.by, self.value / (size + _TINY)))
 
-    def __getitem__(self, at: tuple[Any, Any]) -> Jet:
+    def __getitem__(self, at: tuple[Any, Any]) -> Dual:
         """Some of its entries: jet[..., on]."""
-        return Jet(self.value[at], {name: full(slope)[..., at[1], :] for name, slope in self.by.items()})
+        return Dual(self.value[at], {name: full(slope)[..., at[1], :] for name, slope in self.by.items()})
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Point:
     by: Slopes
     v_of: Any
 
-    def __getitem__(self, at: tuple[Any, Any]) -> Jet:
+    def __getitem__(self, at: tuple[Any, Any]) -> Dual:
         """Coordinates that are degrees of freedom: point[..., at]."""
         rows = self.v_of[at[1]]
-        return Jet(self.value[at], {name: full(slope)[..., rows, :] for name, slope in self.by.items()})
+        return Dual(self.value[at], {name: full(slope)[..., rows, :] for name, slope in self.by.items()})
 
 
 class Differentiable(Driven):
@@ -129,31 +129,31 @@ class Differentiable(Driven):
         several."""
 
 
-class Jets(Driven):
+class Duals(Driven):
     """The same system on jets."""
 
     def __init__(self, plain: Differentiable) -> None:
         self._plain, self._one = plain, Diagonal(1.0, plain.identity)
-        tau = Jet(plain._given["tau"], {"tau": self._one})
+        tau = Dual(plain._given["tau"], {"tau": self._one})
         super().__init__({**plain._given, "tau": tau}, plain._limits, plain._moves)
 
     def flat(self, function: Callable[[Any], Any], values: Any) -> Any:
         """Numbers that have no derivative."""
-        return self._plain.flat(function, values.value if isinstance(values, Jet) else values)
+        return self._plain.flat(function, values.value if isinstance(values, Dual) else values)
 
-    def start(self, q: Any, qd: Any) -> tuple[Point, Jet]:
+    def start(self, q: Any, qd: Any) -> tuple[Point, Dual]:
         """The state that derivatives are by."""
-        return Point(q, {"q": self._one}, self._plain.v_of), Jet(qd, {"qd": self._one})
+        return Point(q, {"q": self._one}, self._plain.v_of), Dual(qd, {"qd": self._one})
 
-    def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Jet:
+    def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Dual:
         """qdd: H dqdd is dtau, less the change of ID, less that of the armature times qdd."""
-        given = armature.value if isinstance(armature, Jet) else armature
+        given = armature.value if isinstance(armature, Dual) else armature
         qdd, by = self._plain.gradient(q.value, qd.value, tau.value, given)
         force = tau.by
-        if isinstance(armature, Jet):
+        if isinstance(armature, Dual):
             force = _sums(force, _scaled(armature.by, -qdd))
         changes = (("tau", force), ("q", q.by), ("qd", qd.by))
-        return Jet(qdd, _sums(*(_turned(by[name], slopes) for name, slopes in changes)))
+        return Dual(qdd, _sums(*(_turned(by[name], slopes) for name, slopes in changes)))
 
     def moved(self, q: Any, u: Any) -> Point:
         """q (+) u."""
@@ -161,31 +161,31 @@ class Jets(Driven):
         by = _sums(*(_rows_turned([(at, pair[k]) for at, pair in blocks], x.by) for k, x in enumerate((q, u))))
         return Point(self._plain.moved(q.value, u.value), by, q.v_of)
 
-    def apart(self, q: Any, other: Any) -> Jet:
+    def apart(self, q: Any, other: Any) -> Dual:
         """other (-) q."""
         step = self._plain.apart(q.value, other)
         # A block by q is minus the one that turns the rows of a difference.
         blocks = [(at, -by_q) for at, (by_q, _) in self._plain.blocks(apart_by, step)]
-        return Jet(step, _scaled(_rows_turned(blocks, q.by), -1.0))
+        return Dual(step, _scaled(_rows_turned(blocks, q.by), -1.0))
 
-    def bracket(self, a: Any, b: Any) -> Jet:
+    def bracket(self, a: Any, b: Any) -> Dual:
         """The Lie bracket: [a, db] - [b, da]."""
         of_a, of_b = (self._plain.blocks(bracket_matrix, each.value) for each in (a, b))
         value = self._plain.bracket(a.value, b.value)
         if not of_a:
-            return Jet(value, {})
+            return Dual(value, {})
         nothing = 0.0 * self._plain.identity
-        return Jet(value, _sums(_rows_turned(of_a, b.by, nothing), _scaled(_rows_turned(of_b, a.by, nothing), -1.0)))
+        return Dual(value, _sums(_rows_turned(of_a, b.by, nothing), _scaled(_rows_turned(of_b, a.by, nothing), -1.0)))
 
     def spread(self, values: Any, on: Any) -> Any:
         """Numbers of some degrees of freedom, zeros for the others."""
-        if not isinstance(values, Jet):
+        if not isinstance(values, Dual):
             return self._plain.spread(values, on)
         by = {}
         for name, slope in values.by.items():
             by[name] = 0.0 * self._plain.identity
             by[name][..., on, :] = slope
-        return Jet(self._plain.spread(values.value, on), by)
+        return Dual(self._plain.spread(values.value, on), by)
 
 
 def _sums(*slopes: Slopes) -> Slopes:
@@ -245,6 +245,6 @@ def full(slope: Slope) -> Any:
 def step_gradient(integrator: Step, system: Differentiable, q: Any, qd: Any, dt: Any) -> dict[tuple[str, str], Any]:
     """Derivatives (..., nv, nv) of the state after a step: of "q" and "qd", by "q", "qd" and "tau", zero where there is
     none."""
-    jets = Jets(system)
+    jets = Duals(system)
     after = zip(("q", "qd"), integrator(jets, *jets.start(q, qd), dt), strict=True)
     return {(name, by): full(slope) for name, state in after for by, slope in state.by.items()}

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from robodyn.algorithms.kinematics import Frame, forward_kinematics
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.model import Model
 from robodyn.core.spatial import add, cross, dot
 
@@ -26,7 +26,7 @@ def about_the_origin(frame: str, T: Sequence[Any], wrench: Sequence[Any]) -> tup
 
 
 @cache
-def external_force(frame: Frame, body: int) -> Direct:
+def external_force(frame: Frame, body: int) -> ScalarTask:
     """The forces of a wrench on the query's link, which is fixed to a body (-1: to the world)."""
 
     def text(
@@ -38,6 +38,6 @@ def external_force(frame: Frame, body: int) -> Direct:
             forces[6 * body : 6 * body + 6] = about_the_origin(frame, T, given["wrench"])
         return {"f_ext": forces}
 
-    return Direct(
+    return ScalarTask(
         f"external_force_{frame}", {"q": Sized(("nq",)), "wrench": Sized((6,))}, {"f_ext": Sized(("n_bodies", 6))}, text
     )

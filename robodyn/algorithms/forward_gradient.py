@@ -127,16 +127,21 @@ def inverse_by_mass_matrix(inputs: tuple[str, ...] = ("q",)) -> Chain:
 
 @cache
 def forward_gradient(
-    inputs: tuple[str, ...] = ("q", "qd", "tau"), damping: bool = False, freely: bool = False
+    inputs: tuple[str, ...] = ("q", "qd", "tau"), damping: bool = False, floating_base_variant: bool = False
 ) -> Chain:
     """d qdd / d q, d qdd / d qd and H^-1, with external forces where `inputs` names them.
 
-    `damping`: whether joints are damped by the model's coefficients. `freely`: for robots whose trees float freely
-    alone, some of whose columns are known: all of d qdd / d q and the first three of d qdd / d qd of every root.
-    """
+    `damping`: whether joints are damped by the model's coefficients. `floating_base_variant`: for robots whose trees
+    float freely alone, some of whose columns are known: all of d qdd / d q and the first three of d qdd / d qd of every
+    root."""
     given = _but(inputs, "tau")
-    gradient = idsva((*given[:2], "qdd", *given[2:]), damping=damping, freely=freely)
-    name = ("forward_gradient", *inputs, *(("damping",) if damping else ()), *(("freely",) if freely else ()))
+    gradient = idsva((*given[:2], "qdd", *given[2:]), damping=damping, floating_base_variant=floating_base_variant)
+    name = (
+        "forward_gradient",
+        *inputs,
+        *(("damping",) if damping else ()),
+        *(("freely",) if floating_base_variant else ()),
+    )
     return Chain(
         name="_".join(name),
         inputs=inputs,
@@ -147,14 +152,16 @@ def forward_gradient(
             Solve(
                 "H",
                 {
-                    "dqdd_dq": Solution(minus="tau_q", known=6 if freely else 0),
-                    "dqdd_dqd": Solution(minus="tau_qd", known=3 if freely else 0),
+                    "dqdd_dq": Solution(minus="tau_q", known=6 if floating_base_variant else 0),
+                    "dqdd_dqd": Solution(minus="tau_qd", known=3 if floating_base_variant else 0),
                     "dqdd_dtau": Solution(),
                 },
             ),
         ),
         results=("dqdd_dq", "dqdd_dqd", "dqdd_dtau"),
-        freely=None if freely or "f_ext" in inputs else forward_gradient(inputs, damping, freely=True),
+        floating_base_variant=None
+        if floating_base_variant or "f_ext" in inputs
+        else forward_gradient(inputs, damping, floating_base_variant=True),
     )
 
 

@@ -14,9 +14,9 @@ algorithm 1 (IDSVA): with the composites I, 2B and f of the subtree of body i,
 External forces are constant in the world: with F the sum of those on the subtree, tau_i has - S_i' F, d tau_i / d q_j
 has S_i' (S_j x* F) = - S_j' (S_i x* F).
 
-With `freely` some columns are those of the gradient of forward dynamics, which are known before anything is solved for
-(docs/gradients.md): of a root that floats freely all of d qdd / d q and, of d qdd / d qd, those of linear velocities.
-With a_p = -g and v_p = 0 they are - S' psidd and - S' Sdot in the root's own rows, and zero in all others.
+With `floating_base_variant` some columns are those of the gradient of forward dynamics, which are known before anything
+is solved for (docs/gradients.md): of a root that floats freely all of d qdd / d q and, of d qdd / d qd, those of linear
+velocities. With a_p = -g and v_p = 0 they are - S' psidd and - S' Sdot in the root's own rows, and zero in all others.
 """
 
 from __future__ import annotations
@@ -195,20 +195,22 @@ def outside_sweeps() -> tuple[Sweep, ...]:
 
 
 @cache
-def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, freely: bool = False) -> Algorithm:
+def idsva(
+    inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, floating_base_variant: bool = False
+) -> Algorithm:
     """d tau / d q and d tau / d qd, with external forces where `inputs` names them.
 
-    `damping`: whether damping forces of the model's coefficients are part of tau. `freely`: all trees float freely, and
-    columns of the gradient of forward dynamics that are known stand in place of theirs; without external forces.
-    """
+    `damping`: whether damping forces of the model's coefficients are part of tau. `floating_base_variant`: all trees
+    float freely, and columns of the gradient of forward dynamics that are known stand in place of theirs; without
+    external forces."""
     outside = "f_ext" in inputs
     add = (Inward(external_composites, reads=("f_out",), gives=("f_out",)),) if outside else ()
     start, visit = columns, entries
     if outside:
         start, visit = columns_outside, entries_outside
-    elif freely:
+    elif floating_base_variant:
         start, visit = columns_freely, entries_freely
-    name = ("idsva", *inputs, *(("damping",) if damping else ()), *(("freely",) if freely else ()))
+    name = ("idsva", *inputs, *(("damping",) if damping else ()), *(("freely",) if floating_base_variant else ()))
     return Algorithm(
         name="_".join(name),
         inputs=inputs,
@@ -216,7 +218,7 @@ def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, f
         sweeps=(
             BASE,
             MOTION,
-            *((Outward(is_root, carries=("below",), writes=("root",)),) if freely else ()),
+            *((Outward(is_root, carries=("below",), writes=("root",)),) if floating_base_variant else ()),
             Outward(body_forces, reads=("XR", "v", "a"), writes=("Ic", "B2", "f")),
             *(outside_sweeps() if outside else ()),
             Inward(composites, reads=("Ic", "B2", "f"), gives=("Ic", "B2", "f")),
@@ -225,8 +227,8 @@ def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, f
                 start,
                 visit,
                 reads=("S", "psi", "psidd", "psi_Sdot", "Ic", "B2", "f", *(("f_out",) if outside else ())),
-                carries=(*_CARRIED, *(("SF",) if outside else ()), *(("itself",) if freely else ())),
-                visits=("S", "psi", "psidd", "psi_Sdot", *(("root",) if freely else ())),
+                carries=(*_CARRIED, *(("SF",) if outside else ()), *(("itself",) if floating_base_variant else ())),
+                visits=("S", "psi", "psidd", "psi_Sdot", *(("root",) if floating_base_variant else ())),
                 writes=_BLOCKS,
             ),
         ),

@@ -28,7 +28,7 @@ import numpy as np
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.manifold import scalars
-from robodyn.algorithms.tasks import Direct, Elimination, Placed, RunAlgorithm, Sized
+from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized, SymbolicFactor
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Algorithm, with_given
 from robodyn.internals.arguments import Array
@@ -55,7 +55,7 @@ class _Factors:
     """M = U L of a matrix (..., n, n) that is zero where the robot's mass matrix is: from the last row to the first, so
     that zeros stay (RBDA section 6.5). Rows are not exchanged, so that all states take the same operations.
 
-    `rows[k]`: columns of row k below the diagonal that are not zero (`Elimination`).
+    `rows[k]`: columns of row k below the diagonal that are not zero (`SymbolicFactor`).
     """
 
     def __init__(self, M: Any, rows: Sequence[Any]) -> None:
@@ -110,7 +110,7 @@ class _Accelerated:
 
 
 @cache
-def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiated: bool = False) -> Direct:
+def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiated: bool = False) -> ScalarTask:
     """qdd over a time dt, `inputs` being those of forward dynamics that are given; `differentiated`: with its
     derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau"."""
     names = tuple(name for name in _SIZES if name in (*inputs, "dt"))
@@ -130,11 +130,11 @@ def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiate
             return {name: scalars(each).reshape((nv,) * (1 if name == "tau" else 2)) for name, each in answers.items()}
 
         vectors = {name: scalars(values) for name, values in given.items()}
-        answers = found(vectors, ask, Elimination(model).lower, np.eye(nv).astype(object))
+        answers = found(vectors, ask, SymbolicFactor(model).lower, np.eye(nv).astype(object))
         return {name: list(values.ravel()) for name, values in answers.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> dict[str, Array]:
-        rows = [placed(row) for row in Elimination(model).lower]
+        rows = [placed(row) for row in SymbolicFactor(model).lower]
         identity = placed(np.eye(model.nv, dtype=given["qd"].dtype))
 
         def piece(some: Mapping[str, Array]) -> dict[str, Array]:
@@ -149,11 +149,11 @@ def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiate
         return {name: np.concatenate([each[name] for each in pieces]) for name in results}
 
     def least(model: Model) -> int:
-        sizes = [len(row) + 1 for row in Elimination(model).lower]
+        sizes = [len(row) + 1 for row in SymbolicFactor(model).lower]
         factors = sum(size * size for size in sizes)
         return (_OF_A_BODY * model.n_bodies + _OF_A_PAIR * sum(sizes) + factors) * (3 if differentiated else 1)
 
-    return Direct(
+    return ScalarTask(
         "_".join(("linearly_implicit", f"{share:g}", *(("gradient",) if differentiated else ()), *names)),
         {name: _SIZES[name] for name in names},
         results,

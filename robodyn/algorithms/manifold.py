@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import JointKind, unit_quaternion
 from robodyn.core.model import Model
 
@@ -72,13 +72,13 @@ def _length(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     return {"length": [np.sqrt(sum(squares, 0.0))]}
 
 
-INTEGRATE = Direct("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
+INTEGRATE = ScalarTask("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
 """`Model.integrate` for a second."""
-INTEGRATE_FOR = Direct("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
+INTEGRATE_FOR = ScalarTask("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
 """`Model.integrate` for dt seconds."""
-DIFFERENCE = Direct("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
+DIFFERENCE = ScalarTask("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
 """`Model.difference`."""
-INTERPOLATE = Direct("interpolate", {"q0": _Q, "q1": _Q, "t": Sized(())}, {"between": _Q}, _between)
+INTERPOLATE = ScalarTask("interpolate", {"q0": _Q, "q1": _Q, "t": Sized(())}, {"between": _Q}, _between)
 """`Model.interpolate`."""
-DISTANCE = Direct("distance", {"q0": _Q, "q1": _Q}, {"length": Sized(())}, _length)
+DISTANCE = ScalarTask("distance", {"q0": _Q, "q1": _Q}, {"length": Sized(())}, _length)
 """`Model.distance`."""

@@ -28,7 +28,7 @@ from robodyn.algorithms.kinematics import (
     link_velocity,
     to_frame,
 )
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import Motion, Transform, add, cross, dot, sub
@@ -184,7 +184,7 @@ def of_places(
     points: bool,
     frame: Frame,
     classical: bool,
-) -> Direct:
+) -> ScalarTask:
     """A query about links as one task.
 
     Args:
@@ -221,7 +221,7 @@ def of_places(
 
     which = f"of_{'_'.join(map(str, links))}" + ("" if several else "_alone") + ("" if to is None else f"_to_{to}")
     what = f"{algorithm.name}_{which}" + ("_at_points" if points else "") + ("_classical" if classical else "")
-    return Direct(f"{what}_{frame}", given, outputs, text)
+    return ScalarTask(f"{what}_{frame}", given, outputs, text)
 
 
 class OnArrays:

@@ -98,15 +98,14 @@ class Products(TaskBase):
 class Chain(TaskBase):
     """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs.
 
-    `freely`: a cheaper chain for robots that float freely, if there is one: for engines whose solves pass over columns
-    that are known.
-    """
+    `floating_base_variant`: a cheaper chain for robots that float freely, if there is one: for engines whose solves
+    pass over columns that are known."""
 
     name: str
     inputs: tuple[str, ...]
     stages: tuple[Stage | Solve | Products, ...]
     results: tuple[str, ...]
-    freely: Chain | None = None
+    floating_base_variant: Chain | None = None
 
     @cached_property
     def outputs(self) -> dict[str, Output | Solution | Product]:
@@ -133,8 +132,18 @@ class Chain(TaskBase):
     def on_given(self, name: str) -> Chain:
         """The same on an input instead of the model's numbers. Cheaper chains take first joints to have no armature."""
         stages = tuple(stage.on_given(name) for stage in self.stages)
-        freely = None if self.freely is None or name == "armature" else _on_given(self.freely, name)
-        return replace(self, name=f"{self.name}_{name}", inputs=(*self.inputs, name), stages=stages, freely=freely)
+        floating_base_variant = (
+            None
+            if self.floating_base_variant is None or name == "armature"
+            else _on_given(self.floating_base_variant, name)
+        )
+        return replace(
+            self,
+            name=f"{self.name}_{name}",
+            inputs=(*self.inputs, name),
+            stages=stages,
+            floating_base_variant=floating_base_variant,
+        )
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
         """Results at scalars of its inputs."""
@@ -171,7 +180,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, eq=False)
-class Units(TaskBase):
+class IdentitySeeds(TaskBase):
     """An algorithm or a chain at every unit vector of one of its inputs, which has a number for each degree of freedom.
 
     An algorithm as one program is cheaper than that many runs: what does not depend on the vector is computed once, and
@@ -229,7 +238,7 @@ class Units(TaskBase):
         """The algorithm once for each degree of freedom."""
         return model.nv, self.algorithm
 
-    def on_given(self, name: str) -> Units:
+    def on_given(self, name: str) -> IdentitySeeds:
         """The same on an input instead of the model's numbers."""
         return replace(self, algorithm=_on_given(self.algorithm, name))
 
@@ -242,9 +251,9 @@ class Units(TaskBase):
 
 
 @cache
-def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
-    """`Units`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Units(algorithm, vector)
+def with_identity_seeds(algorithm: Algorithm | Chain, vector: str = "vector") -> IdentitySeeds:
+    """`IdentitySeeds`, the same object whenever it is asked for: engines know tasks by identity."""
+    return IdentitySeeds(algorithm, vector)
 
 
 @dataclass(frozen=True)
@@ -276,12 +285,12 @@ class Step(TaskBase):
     there are; `limits`: of `LIMITS` those that it keeps to.
     """
 
-    forward_dynamics: Algorithm | Chain | Direct
+    forward_dynamics: Algorithm | Chain | ScalarTask
     integrator: str
     joint_forces: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
-    projection: Direct | None = None
+    projection: ScalarTask | None = None
     recurrent: ClassVar[bool] = True
 
     @cached_property
@@ -307,7 +316,7 @@ class Step(TaskBase):
         return "velocity" in self.limits or "position" in self.limits
 
     @cached_property
-    def dynamics(self) -> Algorithm | Chain | Direct:
+    def dynamics(self) -> Algorithm | Chain | ScalarTask:
         """What gives accelerations, on an armature that is an input where the step adds to it."""
         added = self.implicit or "armature" in self.given
         return on_armature(self.forward_dynamics) if added else self.forward_dynamics
@@ -327,7 +336,7 @@ class Step(TaskBase):
         """Those of the dynamics."""
         return self.dynamics.sweeps
 
-    def calls(self, model: Model) -> tuple[int, Algorithm | Chain | Direct]:
+    def calls(self, model: Model) -> tuple[int, Algorithm | Chain | ScalarTask]:
         """The dynamics, once before each part but the first."""
         return len(self.parts) - 1, self.dynamics
 
@@ -362,7 +371,7 @@ class Step(TaskBase):
     @property
     def fallback(self) -> Literal["parts"] | None:
         """Its parts and the dynamics, unless these are a program or nothing."""
-        return None if isinstance(self.dynamics, Direct) else "parts"
+        return None if isinstance(self.dynamics, ScalarTask) else "parts"
 
     def least_operations(self, model: Model) -> int | None:
         """Those of the dynamics and of the projection."""
@@ -456,7 +465,7 @@ class StepGradient(TaskBase):
     """
 
     step: Step
-    gradient: Chain | Direct
+    gradient: Chain | ScalarTask
 
     @property
     def name(self) -> str:
@@ -483,7 +492,7 @@ class StepGradient(TaskBase):
         """That of gradients."""
         return "gradient"
 
-    def calls(self, model: Model) -> tuple[int, Chain | Direct]:
+    def calls(self, model: Model) -> tuple[int, Chain | ScalarTask]:
         """The gradient, as often as the step does the dynamics."""
         return self.step.calls(model)[0], self.gradient
 
@@ -493,10 +502,11 @@ class StepGradient(TaskBase):
 
 
 @cache
-def step_gradient_of(step: Step, gradient: Chain | Direct) -> StepGradient:
+def step_gradient_of(step: Step, gradient: Chain | ScalarTask) -> StepGradient:
     """`StepGradient` for the gradient of the step's forward dynamics on inputs that are given, the same object whenever
-    it is asked for: engines know tasks by identity. A `Direct` has the inputs of the step's dynamics, and gives qdd."""
-    if isinstance(gradient, Direct):
+    it is asked for: engines know tasks by identity. A `ScalarTask` has the inputs of the step's dynamics, and gives
+    qdd."""
+    if isinstance(gradient, ScalarTask):
         return StepGradient(step, gradient)
     with_qdd = _and_accelerations(gradient)
     armature = "armature" in step.dynamics.inputs
@@ -504,18 +514,25 @@ def step_gradient_of(step: Step, gradient: Chain | Direct) -> StepGradient:
 
 
 def _and_accelerations(gradient: Chain) -> Chain:
-    freely = None if gradient.freely is None else _and_accelerations(gradient.freely)
-    return replace(gradient, name=f"{gradient.name}_qdd", results=("qdd", *gradient.results), freely=freely)
+    floating_base_variant = (
+        None if gradient.floating_base_variant is None else _and_accelerations(gradient.floating_base_variant)
+    )
+    return replace(
+        gradient,
+        name=f"{gradient.name}_qdd",
+        results=("qdd", *gradient.results),
+        floating_base_variant=floating_base_variant,
+    )
 
 
 @cache
 def step_of(
-    dynamics: Algorithm | Chain | Direct,
+    dynamics: Algorithm | Chain | ScalarTask,
     integrator: str,
     joint_forces: tuple[str, ...] = (),
     given: tuple[str, ...] = (),
     limits: tuple[str, ...] = (),
-    projection: Direct | None = None,
+    projection: ScalarTask | None = None,
 ) -> Step:
     """`Step`, the same object whenever it is asked for: engines know tasks by identity."""
     return Step(dynamics, integrator, joint_forces, given, limits, projection)
@@ -560,7 +577,7 @@ class Derivative(TaskBase):
         return replace(self, task=_on_given(self.task, name))
 
 
-class Along(Derivative):
+class Jvp(Derivative):
     """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
     Inputs are also rates, `x_rate` for each `x` in `wrt` (`rates`); q counts as the numbers that it is."""
 
@@ -585,7 +602,7 @@ class Along(Derivative):
         return self.task.outputs
 
 
-class Against(Derivative):
+class Vjp(Derivative):
     """The gradient of the sum of weights times results of a task, with respect to some of its inputs: a straight-line
     program differentiated backwards. Inputs are also weights, `y_weight` for each result `y` (`weights`); outputs are
     called `by_x`."""
@@ -624,15 +641,15 @@ def _fresh(names: Iterable[str], what: str, taken: Iterable[str]) -> dict[str, s
 
 
 @cache
-def along(task: Task, wrt: tuple[str, ...]) -> Along:
-    """`Along`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Along(task, wrt)
+def along(task: Task, wrt: tuple[str, ...]) -> Jvp:
+    """`Jvp`, the same object whenever it is asked for: engines know tasks by identity."""
+    return Jvp(task, wrt)
 
 
 @cache
-def against(task: Task, wrt: tuple[str, ...]) -> Against:
-    """`Against`, the same object whenever it is asked for."""
-    return Against(task, wrt)
+def against(task: Task, wrt: tuple[str, ...]) -> Vjp:
+    """`Vjp`, the same object whenever it is asked for."""
+    return Vjp(task, wrt)
 
 
 @dataclass(frozen=True)
@@ -660,7 +677,7 @@ ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm, Place
 
 
 @dataclass(frozen=True, eq=False)
-class Direct(TaskBase):
+class ScalarTask(TaskBase):
     """What is written down on scalars at once: a straight-line program or nothing.
 
     `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs;
@@ -672,7 +689,7 @@ class Direct(TaskBase):
     given: Mapping[str, Sized]
     outputs: Mapping[str, Sized]
     text: Text
-    of: Callable[[tuple[str, ...]], Direct] | None = None
+    of: Callable[[tuple[str, ...]], ScalarTask] | None = None
     on_arrays: ArrayText | None = None
     least: Callable[[Model], int] | None = None
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
@@ -687,12 +704,12 @@ class Direct(TaskBase):
         """Names of its inputs."""
         return tuple(self.given)
 
-    def with_input(self, name: str) -> Direct:
+    def with_input(self, name: str) -> ScalarTask:
         """The same with one more input."""
         assert self.of is not None
         return self.of((*self.inputs, name))
 
-    def on_given(self, name: str) -> Direct:
+    def on_given(self, name: str) -> ScalarTask:
         """The same on an armature to which a step adds; whoever made it for an inertia has named that."""
         return self if name == "inertia" else self.with_input(name)
 
@@ -708,9 +725,9 @@ class Direct(TaskBase):
 
 Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized
 """What tasks return."""
-StraightLine: TypeAlias = Step | Along | Against | Direct
+StraightLine: TypeAlias = Step | Jvp | Vjp | ScalarTask
 """Tasks that engines run as one program or not at all."""
-Task: TypeAlias = Algorithm | Chain | Units | StraightLine
+Task: TypeAlias = Algorithm | Chain | IdentitySeeds | StraightLine
 """What an engine runs."""
 Traceable: TypeAlias = Task | StepPart | StepGradient
 """What can be one straight-line program."""
@@ -721,9 +738,9 @@ def on_inertia(task: Task) -> Task:
     return cast(Task, _on_given(task, "inertia"))
 
 
-def on_armature(task: Algorithm | Chain | Direct) -> Algorithm | Chain | Direct:
+def on_armature(task: Algorithm | Chain | ScalarTask) -> Algorithm | Chain | ScalarTask:
     """The same task on an armature of every degree of freedom that is an input instead of the model's."""
-    return cast("Algorithm | Chain | Direct", _on_given(task, "armature"))
+    return cast("Algorithm | Chain | ScalarTask", _on_given(task, "armature"))
 
 
 @cache
@@ -736,15 +753,17 @@ def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
 
     `base`: which of V0 and dV0 are given.
     """
-    return task if task.freely is None or base or not floats_freely(model) else task.freely
+    return (
+        task if task.floating_base_variant is None or base or not floats_freely(model) else task.floating_base_variant
+    )
 
 
-def in_double(model: Model, task: Traceable) -> Traceable:
+def mixed_precision(model: Model, task: Traceable) -> Traceable:
     """The chain that does the same in double precision with fewer operations, where there is one, its matrices are not
     large, no joint mimics others, and armature is the model's; else the same task."""
-    if task.in_double is None or "armature" in task.inputs or model.has_mimic or model.nv > _LARGE_MATRIX:
+    if task.mixed_precision is None or "armature" in task.inputs or model.has_mimic or model.nv > _LARGE_MATRIX:
         return task
-    return on_inertia(task.in_double) if "inertia" in task.inputs else cast(Chain, task.in_double)
+    return on_inertia(task.mixed_precision) if "inertia" in task.inputs else cast(Chain, task.mixed_precision)
 
 
 def floats_freely(model: Model) -> bool:
@@ -765,7 +784,7 @@ def floating_place(model: Model) -> list[int]:
     return [int(place) for place in model.q_source[start : start + 3]]
 
 
-class Elimination:
+class SymbolicFactor:
     """Which entries of H = L' D L are nonzero, whatever the state (RBDA section 6.5).
 
     `lower[k]` are the columns p < k of row k of L: on a tree without mimicking joints, the degrees of freedom on the

@@ -37,7 +37,7 @@ from robodyn.internals.arguments import (
     rows_named,
     within_memory,
 )
-from robodyn.internals.cached import cached_property, stood_in_for
+from robodyn.internals.cached import cached_property, with_fast_path
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import alike, brief, near_misses, printable
 from robodyn.internals.provided import provided
@@ -165,9 +165,9 @@ class Model(Edits):
         for name, value in checked_fields({f.name: getattr(self, f.name) for f in fields(self)}).items():
             object.__setattr__(self, name, value)
         if self.constraints:
-            from robodyn.core.constraints.resolved import held_by
+            from robodyn.core.constraints.resolved import resolved_constraints
 
-            held_by(self)
+            resolved_constraints(self)
         if self.configurations:
             try:
                 self.normalized(self.configurations.rows)
@@ -380,9 +380,9 @@ class Model(Edits):
     @cached_property
     def n_rows(self) -> int:
         """Number of rows of all constraints."""
-        from robodyn.core.constraints.resolved import held_by
+        from robodyn.core.constraints.resolved import resolved_constraints
 
-        return sum(len(each.rows) for each in held_by(self)) if self.constraints else 0
+        return sum(len(each.rows) for each in resolved_constraints(self)) if self.constraints else 0
 
     @cached_property
     def total_mass(self) -> float:
@@ -517,7 +517,7 @@ class Model(Edits):
                 out[..., index[result][:, c]] = value
         return out
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def integrate(self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0) -> NDArray[np.float64]:
         """q (+) qd dt: the configuration after moving at constant velocity qd (..., nv) for dt seconds.
@@ -535,7 +535,7 @@ class Model(Edits):
             step = v_array * dt_array[..., None]
         return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
         """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second.
@@ -551,7 +551,7 @@ class Model(Edits):
         broadcast_leading({"q0": (a, 1), "q1": (b, 1)})
         return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def interpolate(self, q0: ArrayLike, q1: ArrayLike, t: float | ArrayLike) -> NDArray[np.float64]:
         """q0 (+) t (q1 (-) q0) (..., nq): the configuration a fraction t (...) of the way from q0 to q1.
@@ -570,7 +570,7 @@ class Model(Edits):
             step = self._on_manifold("difference", "v", (a, "q"), (b, "q")) * fraction[..., None]
         return self._on_manifold("integrate", "q", (a, "q"), (step, "v"))
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def distance(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
         """The length (...) of `difference(q0, q1)`: rad and m count alike. Zero for the same pose, whatever the sign of

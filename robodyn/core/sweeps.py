@@ -378,14 +378,13 @@ class Tracer(Protocol):
 class TaskBase:
     """What all kinds of tasks, and the stages of chains, answer for themselves, as most of them answer it.
 
-    `freely`: a cheaper chain for robots that float freely, if there is one; `in_double`: a chain that does the same in
-    fewer operations and loses digits that double precision has to spare, if there is one; `recurrent`: whether its
-    results are inputs of the next call; `extra`: inputs whose shapes do not follow from their names, by outputs of the
-    same shape.
-    """
+    `floating_base_variant`: a cheaper chain for robots that float freely, if there is one; `mixed_precision`: a chain
+    that does the same in fewer operations and loses digits that double precision has to spare, if there is one;
+    `recurrent`: whether its results are inputs of the next call; `extra`: inputs whose shapes do not follow from their
+    names, by outputs of the same shape."""
 
-    freely: Chain | None = None
-    in_double: Any = None
+    floating_base_variant: Chain | None = None
+    mixed_precision: Any = None
     recurrent: ClassVar[bool] = False
 
     @property
@@ -445,16 +444,15 @@ class Algorithm(TaskBase):
     listed reads as zero, `inertia` and `armature` as the model's. Two algorithms are the same if they are one
     object.
 
-    `in_double`: a `Chain` that does the same in fewer operations and loses digits that double precision has to spare,
-    if there is one.
-    """
+    `mixed_precision`: a `Chain` that does the same in fewer operations and loses digits that double precision has to
+    spare, if there is one."""
 
     name: str
     inputs: tuple[str, ...]
     fields: Mapping[str, FieldType]
     sweeps: tuple[Sweep, ...]
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    in_double: Any = None
+    mixed_precision: Any = None
 
     @property
     def fallback(self) -> Literal["loops"]:

@@ -16,7 +16,7 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.tuning import EVALUATED_ROWS, MAX_TRACED_BODIES
 
 
-class Evaluated:
+class Interpreted:
     """Programs of one model, each traced when it is first run."""
 
     def __init__(self, model: Model) -> None:

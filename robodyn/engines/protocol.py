@@ -11,11 +11,11 @@ import numpy as np
 
 from robodyn.algorithms.kinematics import Frame
 from robodyn.algorithms.relative_motion import OnArrays, scalars_of
-from robodyn.algorithms.tasks import ArrayText, Direct, Step, StepGradient, StraightLine, Task
+from robodyn.algorithms.tasks import ArrayText, ScalarTask, Step, StepGradient, StraightLine, Task
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, Algorithm
-from robodyn.engines.query_table import BASE, Asked, Places, Question
+from robodyn.engines.query_table import BASE, LinkSelection, QuerySpec, QueryVariant
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
@@ -57,21 +57,20 @@ BY_PARTS = "algorithm by algorithm on arrays of states; it is too large for one 
 class Calls:
     """What calls of a query have in common that are answered in one way.
 
-    `arrays`: names of those that are given, in the order of `Question.arrays`; `link`: its index; the others are what a
-    call chooses.
-    """
+    `arrays`: names of those that are given, in the order of `QuerySpec.arrays`; `link`: its index; the others are what
+    a call chooses."""
 
     arrays: tuple[str, ...]
     method: str = "auto"
     link: int | None = None
     frame: Frame = "world_aligned"
     classical: bool = False
-    places: Places | None = None
+    places: LinkSelection | None = None
 
-    def task(self, question: Question, model: Model, *, damping: bool = False) -> Task | Direct:
+    def task(self, question: QuerySpec, model: Model, *, damping: bool = False) -> Task | ScalarTask:
         """What answers them."""
         given = tuple(name for name in INPUTS if name in self.arrays)
-        return question.made(Asked(model, given, self.method, self.frame, self.classical, damping, self.places))
+        return question.made(QueryVariant(model, given, self.method, self.frame, self.classical, damping, self.places))
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -118,7 +117,7 @@ class Engine(ABC):
 
     def answer(
         self,
-        question: Question,
+        question: QuerySpec,
         method: str,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
@@ -133,25 +132,25 @@ class Engine(ABC):
             inputs: (B, ...) arrays; which are there says what the question is asked about.
             outputs: (B, ...) arrays.
             link: index of the link, where the question is about one.
-            choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.Asked`.
+            choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.QueryVariant`.
         """
-        task = question.made(Asked(self.model, _names(inputs), method, **choices))
+        task = question.made(QueryVariant(self.model, _names(inputs), method, **choices))
         results = dict(zip(task.outputs, outputs.values(), strict=True))
-        if isinstance(task, Direct):
+        if isinstance(task, ScalarTask):
             self.compose(task, inputs, results)
         else:
             self.run(task, inputs, results, link=link)
 
-    def compose(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def compose(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         """Fill `outputs` (B, ...): by one program where there is one, else by parts."""
         if not self.run_program(task, inputs, outputs):
             self._run_parts(task, inputs, outputs)
 
-    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+    def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` (B, ...) by one program; False where there is none, and nothing is done."""
         return False
 
-    def _run_parts(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def _run_parts(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         """The same on arrays, algorithm by algorithm."""
         like = next(iter(outputs.values()))
 
@@ -198,15 +197,15 @@ class Engine(ABC):
             for name, array in text(self.model, inputs, run, placed).items():
                 outputs[name][...] = array.reshape(outputs[name].shape)
 
-    def explain(self, question: Question, batch: int) -> Explanation:
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
         """What answers a plain call of a question with n states, and why."""
         return Explanation(question.name, batch, self.name, self.method_of(question), "computed when it is asked")
 
-    def method_of(self, question: Question) -> str:
+    def method_of(self, question: QuerySpec) -> str:
         """What `method=` calls the way in which a plain call is answered, or the algorithm where there is no choice."""
         chosen = question.plain_task(self.model)
         for name in question.possible(self.model, self.name):
-            if question.task(Asked(self.model, question.plain, name)) is chosen:
+            if question.task(QueryVariant(self.model, question.plain, name)) is chosen:
                 return name
         return chosen.name
 
@@ -217,7 +216,7 @@ class Engine(ABC):
 
     def quick(
         self,
-        question: Question,
+        question: QuerySpec,
         calls: Calls,
         check: bool | None,
         joint_forces: tuple[str, ...],
@@ -258,7 +257,7 @@ class Engine(ABC):
 
 
 @runtime_checkable
-class Marching(Protocol):
+class TimeLoops(Protocol):
     """An engine that can follow many steps of an integrator in one go."""
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:

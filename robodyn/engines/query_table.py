@@ -40,7 +40,7 @@ from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX
 from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.algorithms.tasks import Chain, Direct, Task, at_units, on_inertia
+from robodyn.algorithms.tasks import Chain, ScalarTask, Task, on_inertia, with_identity_seeds
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.joints import CODE
 from robodyn.core.model import Model
@@ -67,7 +67,7 @@ trees of two to eight revolute and helical ones. To count takes a third of the t
 
 
 @dataclass(frozen=True)
-class Places:
+class LinkSelection:
     """What a call is about where it is not one link alone: `links` by their numbers, `several` with an axis for them in
     the results; the link that their motion is `relative_to`, or None."""
 
@@ -83,7 +83,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryVariant:
     """What a task is made for: a model, the names of the arrays that are given (without V0 and dV0, in the order of
     `robodyn.sweeps.INPUTS`), and what a call chooses.
 
@@ -97,7 +97,7 @@ class Asked:
     frame: Frame = "world_aligned"
     classical: bool = False
     damping: bool = False
-    places: Places | None = None
+    places: LinkSelection | None = None
 
 
 AXES: dict[str, Callable[[Model], int]] = {
@@ -141,7 +141,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Question:
+class QuerySpec:
     """A query of `Dynamics`.
 
     Args:
@@ -173,7 +173,7 @@ class Question:
     name: str
     inputs: tuple[str, ...]
     results: Mapping[str, Result]
-    task: Callable[[Asked], Task]
+    task: Callable[[QueryVariant], Task]
     about: str
     optional: tuple[str, ...] = ()
     methods: tuple[Method, ...] = ()
@@ -187,7 +187,7 @@ class Question:
     short: str = ""
     eager: bool = False
     variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
-    doubts: bool = False
+    check_precision: bool = False
 
     def __post_init__(self) -> None:
         of_others = {*(() if self.of_link else ("point",)), *(() if self.of_constraints else OF_CONSTRAINTS)}
@@ -226,7 +226,9 @@ class Question:
         """Whether an engine answers it; one that no row names runs algorithms."""
         return engine in self.engines or engine not in EVERYWHERE
 
-    def shapes(self, model: Model, given: Iterable[str], places: Places | None = None) -> dict[str, tuple[int, ...]]:
+    def shapes(
+        self, model: Model, given: Iterable[str], places: LinkSelection | None = None
+    ) -> dict[str, tuple[int, ...]]:
         """The shape of one state of every result, where arrays of these names are given."""
         stacked = "vector" in self.optional and "vector" not in given
         more: tuple[int, ...] = (model.nv,) if stacked else ()
@@ -240,7 +242,7 @@ class Question:
         by_place = [arrays[name] for name in placed] + ([link] if self.of_link and link is not None else [])
         return by_place, {name: array for name, array in arrays.items() if name not in placed}
 
-    def made(self, asked: Asked) -> Task | Direct:
+    def made(self, asked: QueryVariant) -> Task | ScalarTask:
         """The task, on inertias and about points that are inputs where these are given.
 
         Raises:
@@ -259,7 +261,7 @@ class Question:
             return with_given(cast(Algorithm, task), "point")
         return on_inertia(task) if "inertia" in asked.inputs else task
 
-    def _of_places(self, task: Algorithm, places: Places, asked: Asked) -> Direct:
+    def _of_places(self, task: Algorithm, places: LinkSelection, asked: QueryVariant) -> ScalarTask:
         """The task about links that are several, or whose motion is relative to another one's."""
         return of_places(
             self.name,
@@ -280,7 +282,7 @@ class Question:
 
     def plain_task(self, model: Model) -> Task:
         """What answers a plain call."""
-        return self.task(Asked(model, self.plain))
+        return self.task(QueryVariant(model, self.plain))
 
     def methods_on(self, engine: str) -> tuple[str, ...]:
         """Names of methods on an engine; one that no row names runs what the reference engine runs."""
@@ -297,7 +299,7 @@ _SCAN = ("scan",)
 _FORCES = ("f_ext", "inertia", *BASE)
 
 
-def _one_tree(asked: Asked) -> bool:
+def _one_tree(asked: QueryVariant) -> bool:
     return int((asked.model.parent < 0).sum()) == 1
 
 
@@ -312,25 +314,25 @@ def _counted(model: Model, inputs: tuple[str, ...]) -> Algorithm:
     return min((idsva(inputs), rnea_gradient(inputs)), key=lambda each: trace(model, each).operations)
 
 
-def _gradient(asked: Asked) -> Task:
+def _gradient(asked: QueryVariant) -> Task:
     if asked.method == "auto":
         return _fewest(asked.model, asked.inputs)
     return {"idsva": idsva, "columns": rnea_gradient}[asked.method](asked.inputs)
 
 
-def _forward(asked: Asked) -> Task:
+def _forward(asked: QueryVariant) -> Task:
     by_matrix = asked.model.has_mimic or asked.method == "crba"
     return forward_by_mass_matrix(asked.inputs) if by_matrix else aba(asked.inputs)
 
 
-def _contracted(contraction: Callable[[tuple[str, ...]], Algorithm | Chain], asked: Asked) -> Task:
+def _contracted(contraction: Callable[[tuple[str, ...]], Algorithm | Chain], asked: QueryVariant) -> Task:
     """A contraction with the vector that is given, or with every unit vector."""
     task = contraction(tuple(name for name in INPUTS if name == "vector" or name in asked.inputs))
-    return task if "vector" in asked.inputs else at_units(task)
+    return task if "vector" in asked.inputs else with_identity_seeds(task)
 
 
 _DYNAMICS = (
-    Question(
+    QuerySpec(
         "inverse_dynamics",
         ("q", "qd", "qdd"),
         {"tau": Result(("nv",), "tau")},
@@ -343,7 +345,7 @@ _DYNAMICS = (
         short="id",
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics",
         ("q", "qd", "tau"),
         {"qdd": Result(("nv",), "qdd")},
@@ -365,7 +367,7 @@ _DYNAMICS = (
         short="fd",
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "mass_matrix",
         ("q",),
         {"H": Result(("nv", "nv"), "tau / qdd")},
@@ -375,7 +377,7 @@ _DYNAMICS = (
         engines=EVERYWHERE,
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "mass_matrix_inverse",
         ("q",),
         {"Hinv": Result(("nv", "nv"), "qdd / tau")},
@@ -384,7 +386,7 @@ _DYNAMICS = (
         optional=("inertia",),
         needs=("inverse",),
     ),
-    Question(
+    QuerySpec(
         "bias_force",
         ("q", "qd"),
         {"bias": Result(("nv",), "tau")},
@@ -396,7 +398,7 @@ _DYNAMICS = (
         short="bias",
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "gravity_force",
         ("q",),
         {"gravity": Result(("nv",), "tau")},
@@ -406,7 +408,7 @@ _DYNAMICS = (
         engines=EVERYWHERE,
         short="gravity",
     ),
-    Question(
+    QuerySpec(
         "coriolis_matrix",
         ("q", "qd"),
         {"C": Result(("nv", "nv"), "tau / qd")},
@@ -415,7 +417,7 @@ _DYNAMICS = (
         optional=("inertia", "V0"),
         short="coriolis",
     ),
-    Question(
+    QuerySpec(
         "joint_reaction",
         ("q", "qd", "qdd"),
         {"reaction": Result(("n_bodies", 6), "N m, N")},
@@ -427,7 +429,7 @@ _DYNAMICS = (
 )
 
 _DERIVATIVES = (
-    Question(
+    QuerySpec(
         "inverse_dynamics_gradient",
         ("q", "qd", "qdd"),
         {"dtau_dq": Result(("nv", "nv"), "tau / step"), "dtau_dqd": Result(("nv", "nv"), "tau / qd")},
@@ -440,7 +442,7 @@ _DERIVATIVES = (
         engines=EVERYWHERE,
         short="id_gradient",
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_gradient",
         ("q", "qd", "tau"),
         {
@@ -456,7 +458,7 @@ _DERIVATIVES = (
         joint_forces={"tau": "force"},
         short="fd_gradient",
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_vjp",
         ("q", "qd", "qdd", "vector"),
         {
@@ -469,7 +471,7 @@ _DERIVATIVES = (
         optional=_FORCES,
         joint_forces={"by_qd": "slope of vector"},
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_hessian",
         ("q", "qd", "qdd"),
         {
@@ -482,9 +484,9 @@ _DERIVATIVES = (
         "Second derivatives of vector' tau, row k, column m by component k of the first and m of the second; "
         "units where the vector is a velocity.",
         optional=("vector", *_FORCES),
-        doubts=True,
+        check_precision=True,
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_hessian",
         ("q", "qd", "tau"),
         {
@@ -497,11 +499,11 @@ _DERIVATIVES = (
         "Second derivatives of vector' qdd, row k, column m by component k of the first and m of the second; "
         "units where the vector is a generalised force.",
         optional=("vector", *_FORCES),
-        doubts=True,
+        check_precision=True,
         needs=("inverse",),
         joint_forces={"tau": "force"},
     ),
-    Question(
+    QuerySpec(
         "gravity_force_gradient",
         ("q",),
         {"dg_dq": Result(("nv", "nv"), "tau / step")},
@@ -509,7 +511,7 @@ _DERIVATIVES = (
         "Derivatives of the gravity force by q, on the tangent space.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "mass_matrix_product_gradient",
         ("q", "vector"),
         {"dHx_dq": Result(("nv", "nv"), "tau / step")},
@@ -520,7 +522,7 @@ _DERIVATIVES = (
 )
 
 _PARAMETERS = (
-    Question(
+    QuerySpec(
         "regressor",
         ("q", "qd", "qdd"),
         {"Y": Result(("nv", "parameters"), "tau / parameter")},
@@ -528,7 +530,7 @@ _PARAMETERS = (
         "The matrix Y with tau = Y pi, pi being the bodies' inertial parameters.",
         optional=BASE,
     ),
-    Question(
+    QuerySpec(
         "body_regressor",
         ("q", "qd", "qdd"),
         {"Y_body": Result(("n_bodies", 6, 10), "N m, N / parameter")},
@@ -536,7 +538,7 @@ _PARAMETERS = (
         "Matrices A_i with A_i pi_i = I a + v x* I v, the force that moves body i against gravity, in its frame.",
         optional=BASE,
     ),
-    Question(
+    QuerySpec(
         "kinetic_energy_regressor",
         ("q", "qd"),
         {"Y_kinetic": Result(("parameters",), "J / parameter")},
@@ -544,21 +546,21 @@ _PARAMETERS = (
         "The vector k with k . pi the kinetic energy, but for that of armature.",
         optional=("V0",),
     ),
-    Question(
+    QuerySpec(
         "potential_energy_regressor",
         ("q",),
         {"Y_potential": Result(("parameters",), "J / parameter")},
         lambda _: POTENTIAL_ENERGY_REGRESSOR,
         "The vector u with u . pi the potential energy.",
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_external_force_gradient",
         ("q",),
         {"dtau_df_ext": Result(("nv", "n_bodies", 6), "tau / N m, N")},
         lambda _: EXTERNAL_FORCE_GRADIENT,
         "Derivatives of tau by external forces.",
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_gravity_gradient",
         ("q",),
         {"dtau_dgravity": Result(("nv", 3), "tau / m/s^2")},
@@ -566,7 +568,7 @@ _PARAMETERS = (
         "Derivatives of tau by the acceleration of free fall.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_parameter_gradient",
         ("q", "qd", "tau"),
         {"dqdd_dpi": Result(("nv", "parameters"), "qdd / parameter")},
@@ -576,7 +578,7 @@ _PARAMETERS = (
         needs=("inverse",),
         joint_forces={"tau": "force"},
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_external_force_gradient",
         ("q",),
         {"dqdd_df_ext": Result(("nv", "n_bodies", 6), "qdd / N m, N")},
@@ -585,7 +587,7 @@ _PARAMETERS = (
         optional=("inertia",),
         needs=("inverse",),
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_gravity_gradient",
         ("q",),
         {"dqdd_dgravity": Result(("nv", 3), "qdd / m/s^2")},
@@ -597,7 +599,7 @@ _PARAMETERS = (
 )
 
 _KINEMATICS = (
-    Question(
+    QuerySpec(
         "forward_kinematics",
         ("q",),
         {"T": Result(("n_links", 4, 4), "1, m")},
@@ -605,14 +607,14 @@ _KINEMATICS = (
         "Poses of all links: homogeneous transforms from link to world coordinates.",
         short="fk",
     ),
-    Question(
+    QuerySpec(
         "forward_kinematics_gradient",
         ("q",),
         {"J": Result(("n_links", 6, "nv"), "rad, m / step")},
         lambda _: kinematics.LINK_JACOBIANS,
         "Jacobians of all links, in world axes about each link's origin.",
     ),
-    Question(
+    QuerySpec(
         "link_pose",
         ("q",),
         {"T": Result((4, 4), "1, m")},
@@ -621,7 +623,7 @@ _KINEMATICS = (
         optional=("point",),
         of_link=True,
     ),
-    Question(
+    QuerySpec(
         "jacobian",
         ("q",),
         {"J": Result((6, "nv"), "rad, m / step")},
@@ -631,7 +633,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "jacobian_derivative",
         ("q", "qd"),
         {"Jdot": Result((6, "nv"), "rad/s, m/s / step")},
@@ -641,7 +643,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "pose_hessian",
         ("q",),
         {"H": Result((6, "nv", "nv"), "rad, m / step step")},
@@ -651,7 +653,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "link_velocity",
         ("q", "qd"),
         {"V": Result((6,), "rad/s, m/s")},
@@ -661,7 +663,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "link_acceleration",
         ("q", "qd", "qdd"),
         {"A": Result((6,), "rad/s^2, m/s^2")},
@@ -672,7 +674,7 @@ _KINEMATICS = (
         in_frame=True,
         variants={"classical_acceleration": {"classical": True}},
     ),
-    Question(
+    QuerySpec(
         "link_velocity_gradient",
         ("q", "qd"),
         {
@@ -685,7 +687,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "link_acceleration_gradient",
         ("q", "qd", "qdd"),
         {
@@ -703,7 +705,7 @@ _KINEMATICS = (
 )
 
 _TOTALS = (
-    Question(
+    QuerySpec(
         "kinetic_energy",
         ("q", "qd"),
         {"K": Result((), "J")},
@@ -711,7 +713,7 @@ _TOTALS = (
         "Kinetic energy, J, armature included.",
         optional=("inertia", "V0"),
     ),
-    Question(
+    QuerySpec(
         "kinetic_energy_gradient",
         ("q", "qd"),
         {"dK_dq": Result(("nv",), "J / step"), "dK_dqd": Result(("nv",), "J / qd")},
@@ -719,7 +721,7 @@ _TOTALS = (
         "Derivatives of kinetic energy by q (on the tangent space) and by qd.",
         optional=("inertia", "V0"),
     ),
-    Question(
+    QuerySpec(
         "potential_energy",
         ("q",),
         {"U": Result((), "J")},
@@ -727,7 +729,7 @@ _TOTALS = (
         "Potential energy, J, zero at the height of the world's origin.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "potential_energy_gradient",
         ("q",),
         {"dU_dq": Result(("nv",), "J / step")},
@@ -735,7 +737,7 @@ _TOTALS = (
         "Derivatives of potential energy by q, on the tangent space.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "center_of_mass",
         ("q",),
         {"com": Result((3,), "m")},
@@ -744,7 +746,7 @@ _TOTALS = (
         optional=("inertia",),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "center_of_mass_jacobian",
         ("q",),
         {"J": Result((3, "nv"), "m / step")},
@@ -753,7 +755,7 @@ _TOTALS = (
         optional=("inertia",),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "centroidal_momentum",
         ("q", "qd"),
         {"h": Result((6,), "kg m^2/s, kg m/s"), "A": Result((6, "nv"), "kg m^2/s, kg m/s / qd")},
@@ -765,7 +767,7 @@ _TOTALS = (
 )
 
 _MOMENTA = (
-    Question(
+    QuerySpec(
         "center_of_mass_velocity",
         ("q", "qd"),
         {"vcom": Result((3,), "m/s")},
@@ -774,7 +776,7 @@ _MOMENTA = (
         optional=("inertia", "V0"),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "center_of_mass_acceleration",
         ("q", "qd", "qdd"),
         {"acom": Result((3,), "m/s^2")},
@@ -783,7 +785,7 @@ _MOMENTA = (
         optional=("inertia", *BASE),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "subtree_center_of_mass",
         ("q",),
         {"com": Result(("n_bodies", 3), "m")},
@@ -791,7 +793,7 @@ _MOMENTA = (
         "Centres of mass of every body and what follows it, in world coordinates, m.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "centroidal_momentum_rate",
         ("q", "qd", "qdd"),
         {"hdot": Result((6,), "N m, N")},
@@ -800,7 +802,7 @@ _MOMENTA = (
         optional=("inertia", *BASE),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "centroidal_momentum_matrix_derivative",
         ("q", "qd"),
         {"Adot": Result((6, "nv"), "N m s, N s / qd")},
@@ -812,7 +814,7 @@ _MOMENTA = (
 )
 
 _CONSTRAINED = (
-    Question(
+    QuerySpec(
         "constrained_forward_dynamics",
         ("q", "qd", "tau"),
         {"qdd": Result(("nv",), "qdd"), "lam": Result(("n_rows",), "N, N m")},
@@ -823,7 +825,7 @@ _CONSTRAINED = (
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "constraint_residual",
         ("q", "qd"),
         {"phi": Result(("n_rows",), "m, rad"), "phidot": Result(("n_rows",), "m/s, rad/s")},
@@ -832,7 +834,7 @@ _CONSTRAINED = (
         optional=("targets", "V0"),
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "constraint_jacobian",
         ("q",),
         {"J": Result(("n_rows", "nv"), "m, rad / step")},
@@ -841,7 +843,7 @@ _CONSTRAINED = (
         optional=("targets",),
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "delassus",
         ("q", "qd", "tau"),
         {"A": Result(("n_rows", "n_rows"), "1/kg, 1/kg m^2"), "v_free": Result(("n_rows",), "m/s^2, rad/s^2")},
@@ -852,7 +854,7 @@ _CONSTRAINED = (
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "impact",
         ("q", "qd"),
         {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
@@ -862,7 +864,7 @@ _CONSTRAINED = (
         needs=("inverse",),
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "project",
         ("q", "qd"),
         {"q_held": Result(("nq",), "m, rad"), "qd_held": Result(("nv",), "qd")},
@@ -874,7 +876,7 @@ _CONSTRAINED = (
     ),
 )
 
-QUESTIONS: dict[str, Question] = {
+QUERIES: dict[str, QuerySpec] = {
     question.name: question
     for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
@@ -883,40 +885,40 @@ QUESTIONS: dict[str, Question] = {
 later counts."""
 
 
-CONSTRAINED: dict[str, Question] = {question.name: question for question in _CONSTRAINED}
+CONSTRAINED: dict[str, QuerySpec] = {question.name: question for question in _CONSTRAINED}
 """Those about constraints, for models that have some."""
 
 
-def find(name: str) -> Question | None:
+def find(name: str) -> QuerySpec | None:
     """A query of either table."""
-    return QUESTIONS.get(name) or CONSTRAINED.get(name)
+    return QUERIES.get(name) or CONSTRAINED.get(name)
 
 
-def every_question() -> dict[str, Question]:
+def every_query() -> dict[str, QuerySpec]:
     """The rows of both tables."""
-    return {**QUESTIONS, **CONSTRAINED}
+    return {**QUERIES, **CONSTRAINED}
 
 
-def asked_of(model: Model) -> dict[str, Question]:
+def asked_of(model: Model) -> dict[str, QuerySpec]:
     """The queries that mean something to a model: those about constraints where it has some."""
-    return every_question() if model.constraints else QUESTIONS
+    return every_query() if model.constraints else QUERIES
 
 
 def plain_questions(model: Model | None = None) -> tuple[str, ...]:
     """Names of questions that arrays alone ask: `dyn.program` shows them. Without a model those of every robot."""
-    rows = QUESTIONS if model is None else asked_of(model)
+    rows = QUERIES if model is None else asked_of(model)
     return tuple(name for name, question in rows.items() if not question.of_link)
 
 
-def named() -> dict[str, tuple[Question, Mapping[str, bool]]]:
+def named() -> dict[str, tuple[QuerySpec, Mapping[str, bool]]]:
     """Questions of both tables by all of their names, and what a call chooses under that name."""
-    return {**{name: (question, {}) for name, question in every_question().items()}, **short_names()}
+    return {**{name: (question, {}) for name, question in every_query().items()}, **short_names()}
 
 
-def short_names() -> dict[str, tuple[Question, Mapping[str, bool]]]:
+def short_names() -> dict[str, tuple[QuerySpec, Mapping[str, bool]]]:
     """Questions by their names on the command line, and what a call chooses under that name."""
-    found: dict[str, tuple[Question, Mapping[str, bool]]] = {}
-    for question in every_question().values():
+    found: dict[str, tuple[QuerySpec, Mapping[str, bool]]] = {}
+    for question in every_query().values():
         found[question.short or question.name] = (question, {})
         found.update({name: (question, chosen) for name, chosen in question.variants.items()})
     return found

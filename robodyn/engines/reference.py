@@ -40,9 +40,9 @@ from robodyn.core.sweeps import (
     Written,
     flatten,
 )
-from robodyn.engines.interpreted import Evaluated
+from robodyn.engines.interpreted import Interpreted
 from robodyn.engines.protocol import Engine, Explanation
-from robodyn.engines.query_table import Question
+from robodyn.engines.query_table import QuerySpec
 from robodyn.engines.reference_groups import Constants, Group, Schedule, Where, scalars
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.internals.arguments import Array
@@ -374,13 +374,13 @@ class ReferenceEngine(Engine):
 
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype
-        self._derivatives = Evaluated(model)
+        self._derivatives = Interpreted(model)
 
     def has_program(self, task: Task, base: tuple[str, ...] = ()) -> bool:
         """Whether it is traced."""
         return 0 < self.model.n_bodies <= MAX_TRACED_BODIES
 
-    def explain(self, question: Question, batch: int) -> Explanation:
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
         """How it works."""
         how = "bodies of one depth and joint kind step together, in NumPy"
         return Explanation(question.name, batch, self.name, self.method_of(question), how)

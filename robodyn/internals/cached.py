@@ -8,14 +8,14 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-Quicker = Callable[[Any, str, Callable[..., Any]], Callable[..., Any] | None]
+FastPathFinder = Callable[[Any, str, Callable[..., Any]], Callable[..., Any] | None]
 """(object, name of a method, the bound method) to what stands in for it on that object, or None."""
 
 
 class _Looked:
     """A method that looks for something quicker when it is looked up."""
 
-    def __init__(self, function: FunctionType, quicker: Quicker) -> None:
+    def __init__(self, function: FunctionType, quicker: FastPathFinder) -> None:
         self._function, self._quicker = function, quicker
         self.__name__, self.__doc__, self.__wrapped__ = function.__name__, function.__doc__, function
 
@@ -28,7 +28,7 @@ class _Looked:
         return self._quicker(instance, name, method) or method
 
 
-def stood_in_for(quicker: Quicker) -> Decorator:
+def with_fast_path(quicker: FastPathFinder) -> Decorator:
     """Decorate a method that something quicker may stand in for, which is asked for when the method is looked up on an
     object of the class. What a subclass has made its own stays as it is."""
 

@@ -14,11 +14,11 @@ from robodyn.joints import KINDS
 from robots import own
 
 import robodyn as rd
-from robodyn.api.autodiff.calls import QuestionCall
+from robodyn.api.autodiff.calls import QueryCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import QD, QDD, Q
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 STEP = 1e-6
 # Truncation of STEP^2 and roundings of 1e-16 / STEP, relative to results of order one to a thousand.
@@ -38,8 +38,8 @@ class NumPy:
         return array
 
     def call(self, dyn, query, *arrays):
-        question = QUESTIONS[query]
-        return QuestionCall(dyn, question, question.plain[: len(arrays)]).answers(*arrays)
+        question = QUERIES[query]
+        return QueryCall(dyn, question, question.plain[: len(arrays)]).answers(*arrays)
 
     def smooth(self, function, *x):
         return function.value(*x)

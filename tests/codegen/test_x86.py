@@ -460,10 +460,10 @@ def require_advances(body, addresses):
 def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, dtype):
     model = rd.random_tree(6, seed=2, base="floating")
     engine_model = rd.Dynamics(model, engine="cpu", dtype=dtype).engine
-    from robodyn.engines.query_table import QUESTIONS
+    from robodyn.engines.query_table import QUERIES
 
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
-        program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
+        program = engine_model.request(QUERIES[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
         kinds = [(frozenset(), False), (vectors, False)]
         if level not in ALONE:
@@ -660,9 +660,9 @@ def test_the_reference_engine_serves_where_nothing_that_was_written_may_be_execu
 
 
 def _task(model):
-    from robodyn.engines.query_table import QUESTIONS
+    from robodyn.engines.query_table import QUERIES
 
-    return QUESTIONS["inverse_dynamics"].plain_task(model)
+    return QUERIES["inverse_dynamics"].plain_task(model)
 
 
 def test_pages_are_executed_or_written_to(arm):

@@ -108,7 +108,7 @@ def made(dtype: str, level: str):
     """A program of a robot whose matrix has zeros, with lines on the way."""
     model = rd.random_tree(9, seed=4, base="floating")
     engine = rd.Dynamics(model, engine="cpu", dtype=dtype).engine
-    program = engine.request(rd.questions.QUESTIONS["mass_matrix"].plain_task(model)).trace()
+    program = engine.request(rd.questions.QUERIES["mass_matrix"].plain_task(model)).trace()
     target = replace(host_target(), level=level)  # nothing is executed
     width, line = target.width(np.dtype(dtype)), 64 // np.dtype(dtype).itemsize
     filled = tuple(tuple(not program.is_zero(each) for each in port.scalars) for port in program.outputs)

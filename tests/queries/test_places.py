@@ -15,7 +15,7 @@ from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.algorithms.relative_motion import RELATIVE
-from robodyn.engines.query_table import FRAMES, QUESTIONS
+from robodyn.engines.query_table import FRAMES, QUERIES
 
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6
 MOVING = {"V0": np.array([0.3, -0.2, 0.5, 1.0, -0.7, 0.4]), "dV0": np.array([-0.5, 0.1, 0.2, 0.6, 0.3, -0.8])}
@@ -29,7 +29,7 @@ def model():
 def questions(q, qd, qdd, only=None):
     """Every query about a link, in every frame that it has: name, arguments, options."""
     arrays = {"q": q, "qd": qd, "qdd": qdd}
-    for name, question in QUESTIONS.items():
+    for name, question in QUERIES.items():
         if not question.of_link or (only is not None and name not in only):
             continue
         options = {key: MOVING[key] for key in question.optional if key in MOVING}

@@ -31,7 +31,7 @@ from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
 from robodyn.core.constraints.kinds import Constraint, Rod
-from robodyn.core.constraints.resolved import Held, held_by, row_sizes
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
 from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
@@ -103,7 +103,7 @@ class _Layout:
     """
 
     groups: tuple[_Group, ...]
-    simple: tuple[tuple[int, Held], ...]
+    simple: tuple[tuple[int, ResolvedConstraint], ...]
     dofs: Array
     carriers: Array
     S: Array
@@ -115,9 +115,9 @@ class _Layout:
 
 @lru_cache(maxsize=16)
 def _layout(model: Model) -> _Layout:
-    held, starts = held_by(model), [*model.v_start.tolist(), model.nv_tree]
+    held, starts = resolved_constraints(model), [*model.v_start.tolist(), model.nv_tree]
     first = np.cumsum([0, *(len(each.rows) for each in held)])
-    keys: dict[Any, list[Held]] = {}
+    keys: dict[Any, list[ResolvedConstraint]] = {}
     for each in held:
         if each.framed:
             keys.setdefault((each.kind, each.rows, each.to < 0), []).append(each)
@@ -141,7 +141,7 @@ def _layout(model: Model) -> _Layout:
     return _Layout(groups, simple, dofs, carriers, S, numbers, row_sizes(model, held), mimic, leaders)
 
 
-def _moving(model: Model, held: Held, starts: Sequence[int]) -> Iterator[tuple[int, float]]:
+def _moving(model: Model, held: ResolvedConstraint, starts: Sequence[int]) -> Iterator[tuple[int, float]]:
     """Degrees of freedom of the tree that move one frame relative to the other, with signs."""
     body, holder = (int(model.link_body[link]) if link >= 0 else -1 for link in (held.link, held.to))
     while body != holder:  # parents come first
@@ -151,7 +151,9 @@ def _moving(model: Model, held: Held, starts: Sequence[int]) -> Iterator[tuple[i
         body, holder = (above, holder) if sign > 0.0 else (body, above)
 
 
-def _group(model: Model, key: Any, members: list[Held], first: Array, pairs: Mapping[int, Any], dofs: Array) -> _Group:
+def _group(
+    model: Model, key: Any, members: list[ResolvedConstraint], first: Array, pairs: Mapping[int, Any], dofs: Array
+) -> _Group:
     kind, rows, to_world = key
     links = np.array([each.link for each in members])
     holders = np.array([each.to for each in members])
@@ -360,7 +362,7 @@ class ConstraintState:
             self._size[:, at] = self._tree_jacobian[:, at].sum(axis=2)
             self._tree_jacobian[:, at[owners], dofs] = entry
 
-    def _simple(self, first: int, held: Held) -> None:
+    def _simple(self, first: int, held: ResolvedConstraint) -> None:
         """Rows of a coupling or a lock: numbers of the model, and few coordinates."""
         given = {name: _Columns(self._given[name]) for name in ("q", "qd") if name in self._given}
         terms = Terms(self._model, [held], cast(Any, given), cast(Any, None), self._moving)

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn.core.constraints.kinds import Weld
-from robodyn.core.constraints.resolved import Held, held_by, row_sizes, row_units, velocities_of
+from robodyn.core.constraints.resolved import (
+    ResolvedConstraint,
+    resolved_constraints,
+    row_sizes,
+    row_units,
+    velocities_of,
+)
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, finite_number, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, AssemblyError
@@ -39,7 +45,9 @@ def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.fl
         raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
     found = model.normalized(given).copy()
     for row in np.ndindex(found.shape[:-1]):
-        found[row] = assembled(model, held_by(model), _asking(model), model.integrate, found[row], moving, least, row)
+        found[row] = assembled(
+            model, resolved_constraints(model), _asking(model), model.integrate, found[row], moving, least, row
+        )
     return found
 
 
@@ -77,7 +85,7 @@ class Asking(Protocol):
 @np.errstate(over="ignore", invalid="ignore")  # of places too far away for any step, which the error is about
 def assembled(
     model: Model,
-    held: Sequence[Held],
+    held: Sequence[ResolvedConstraint],
     asking: Asking,
     integrate: Callable[[Array, Array], Array],
     q: Array,
@@ -125,7 +133,7 @@ def assembled(
     raise _not_reached(model, held, phi, sizes, row)
 
 
-def _residual(model: Model, constraints: Sequence[Held], asking: Asking, q: Array) -> Array:
+def _residual(model: Model, constraints: Sequence[ResolvedConstraint], asking: Asking, q: Array) -> Array:
     """phi, with the angle of welds instead of its sine, which vanishes at half a turn, too."""
     phi, at = np.array(asking.constraint_residual(q, np.zeros(model.nv))[0]), 0
     poses: Any = None
@@ -148,7 +156,7 @@ def _attitude(poses: Any, link: int, E: Sequence[Any]) -> Array:
     return attitude
 
 
-def _log(R: Array, held: Held) -> Array:
+def _log(R: Array, held: ResolvedConstraint) -> Array:
     """The rotation vector of a rotation."""
     sine = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
     size = float(np.linalg.norm(sine))
@@ -159,7 +167,7 @@ def _log(R: Array, held: Held) -> Array:
     return turned
 
 
-def _tilt(R: Array, axis: int, held: Held) -> Array:
+def _tilt(R: Array, axis: int, held: ResolvedConstraint) -> Array:
     """The rotation vector that takes one axis where R has it, the shortest."""
     before, after = np.eye(3)[axis], R[:, axis]
     turn = np.cross(before, after)
@@ -170,14 +178,14 @@ def _tilt(R: Array, axis: int, held: Held) -> Array:
     return turn if size < 1e-9 else turn * (angle / size)
 
 
-def _half_a_turn(held: Held) -> AssemblyError:
+def _half_a_turn(held: ResolvedConstraint) -> AssemblyError:
     return AssemblyError(
         f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
     )
 
 
 def _not_reached(
-    model: Model, constraints: Sequence[Held], phi: Array, sizes: Array, row: tuple[int, ...]
+    model: Model, constraints: Sequence[ResolvedConstraint], phi: Array, sizes: Array, row: tuple[int, ...]
 ) -> AssemblyError:
     """What to raise for errors that are left, divided by the sizes of rows."""
     names = [f"{held.name}.{name}" for held in constraints for name in held.rows]

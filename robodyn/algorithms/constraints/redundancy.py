@@ -17,7 +17,7 @@ from robodyn.algorithms.constraints.terms import Row, Terms, moves
 from robodyn.algorithms.kinematics import forward_kinematics, link_pose, pose
 from robodyn.algorithms.manifold import INTEGRATE
 from robodyn.algorithms.relative_motion import Scalars
-from robodyn.core.constraints.resolved import Held, frame_of, held_by, row_names, row_sizes
+from robodyn.core.constraints.resolved import ResolvedConstraint, frame_of, resolved_constraints, row_names, row_sizes
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
@@ -54,7 +54,7 @@ def warn_of_redundancy(model: Model) -> None:
 def redundant_rows(model: Model) -> tuple[str, ...]:
     """Names of rows that are combinations of those before them, at three random configurations: assembled where the
     constraints can be met and the robot has no more than 100 bodies. The first that has none is the last."""
-    held = held_by(model)
+    held = resolved_constraints(model)
     if not held or model.n_rows * model.nv > _MOST_ENTRIES or not _near(model, held):
         return ()
     rng, numbers = np.random.default_rng(0), Numbers(model, held)
@@ -76,7 +76,7 @@ def redundant_rows(model: Model) -> tuple[str, ...]:
     return tuple(row_names(model)[k] for k in sorted(least or ()))
 
 
-def _near(model: Model, held: Sequence[Held]) -> bool:
+def _near(model: Model, held: Sequence[ResolvedConstraint]) -> bool:
     """Whether few enough bodies carry the two frames of constraints, or lie between them."""
     parent, visits, known = model.parent, 0, {-1}
     for each in held:
@@ -100,7 +100,7 @@ class Numbers:
         held: which of its constraints.
     """
 
-    def __init__(self, model: Model, held: Sequence[Held]) -> None:
+    def __init__(self, model: Model, held: Sequence[ResolvedConstraint]) -> None:
         self._model, self._held = model, held
         self._q: bytes | None = None
 

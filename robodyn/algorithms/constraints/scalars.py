@@ -24,9 +24,9 @@ from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, product
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink, between
-from robodyn.algorithms.tasks import Elimination
+from robodyn.algorithms.tasks import SymbolicFactor
 from robodyn.core.constraints.kinds import Lock
-from robodyn.core.constraints.resolved import held_by, row_sizes, velocities_of
+from robodyn.core.constraints.resolved import resolved_constraints, row_sizes, velocities_of
 from robodyn.core.model import Model
 
 Rows = Sequence[Sequence[Any]]
@@ -42,8 +42,8 @@ _MOST_COUNTED = 1000
 def operations(model: Model) -> tuple[int, int]:
     """About how many operations responses take in a program, by the mass matrix and by recursions; counted without a
     trace. Joints that mimic others have no recursion."""
-    elimination, columns = Elimination(model), []
-    for held in held_by(model):
+    elimination, columns = SymbolicFactor(model), []
+    for held in resolved_constraints(model):
         moved = np.zeros(model.nv, bool)
         if held.framed:
             moved |= between(model, held.link, held.to)
@@ -173,7 +173,7 @@ class ConstraintState:
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
         self._model, self._given, self._at = model, given, at
-        terms = Terms(model, held_by(model), given, at, moving, nearby=True)
+        terms = Terms(model, resolved_constraints(model), given, at, moving, nearby=True)
         self._rows, self._active = terms.rows(), terms.active
         self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
         self.gamma = scalars([row.gamma for row in self._rows])
@@ -247,7 +247,7 @@ class ConstraintState:
 
     def solver(self, responds: MatrixResponse | RecursiveResponse, proximal: tuple[float, int]) -> ProximalSolver:
         """What gives forces. Rows that are off, or move nothing, have none."""
-        sizes = row_sizes(self._model, held_by(self._model)).tolist()
+        sizes = row_sizes(self._model, resolved_constraints(self._model)).tolist()
         rows = zip(self._masked_jacobian(), self._rows, sizes, strict=True)
         moving = [moves(product(J, J), row.size, size, proximal) for J, row, size in rows]
         return ProximalSolver(responds.A, moving, proximal)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from robodyn.algorithms.constraints import arrays, scalars
 from robodyn.algorithms.relative_motion import Scalars
-from robodyn.algorithms.tasks import Direct, Placed, RunAlgorithm, Sized
-from robodyn.core.constraints.resolved import held_by
+from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 
@@ -71,7 +71,7 @@ class _State(Protocol):
 
 def _drift(state: _State, model: Model) -> Any:
     """r = gamma + k_v phidot + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`)."""
-    gains = [each.gains for each in held_by(model) for _ in each.rows]
+    gains = [each.gains for each in resolved_constraints(model) for _ in each.rows]
     r = state.gamma
     for k, error in enumerate((state.phidot, state.phi)):
         if any(each[k] for each in gains):
@@ -150,7 +150,7 @@ _SIZES: dict[str, Sized] = {
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> Direct:
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> ScalarTask:
     """A query about a model's constraints, of the inputs that are given."""
     query = _QUERIES[name]
 
@@ -165,7 +165,7 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> D
         return arrays.piece_by_piece(model, given, piece)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
-    return Direct(
+    return ScalarTask(
         "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
         {each: _SIZES[each] for each in inputs},
         {key: Sized(axes) for key, axes in query.outputs.items()},

@@ -24,7 +24,7 @@ from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acc
 from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
 from robodyn.algorithms.tasks import floating_place
 from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
-from robodyn.core.constraints.resolved import Held
+from robodyn.core.constraints.resolved import ResolvedConstraint
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
@@ -68,7 +68,7 @@ class Terms:
     def __init__(
         self,
         model: Model,
-        held: Sequence[Held],
+        held: Sequence[ResolvedConstraint],
         given: Mapping[str, Sequence[Any]],
         at: OfLink,
         moving: bool,
@@ -129,14 +129,14 @@ class Terms:
 
     # Rows.
 
-    def _target(self, held: Held) -> Transform:
+    def _target(self, held: ResolvedConstraint) -> Transform:
         """The transform from the world to frame a."""
         if held.to < 0 and "targets" in self._given:
             numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
             return Transform(orthonormal(numbers[:9]), tuple(numbers[9:])).after(self._world)
         return held.X_to.after(self._of("pose", held.to))
 
-    def _columns(self, held: Held) -> dict[int, Motion]:
+    def _columns(self, held: ResolvedConstraint) -> dict[int, Motion]:
         """Motions s_b - s_a by degree of freedom, of those that move one frame relative to the other."""
         n, model = self._model.nv, self._model
         if not self._with_columns:
@@ -149,7 +149,7 @@ class Terms:
                 found[k] = Motion(column[:3], column[3:])
         return found
 
-    def _apart(self, held: Held) -> tuple[Transform, Transform, Motion, Motion]:
+    def _apart(self, held: ResolvedConstraint) -> tuple[Transform, Transform, Motion, Motion]:
         """Frames a and b, V and A."""
         a, b = self.frames(held)
         V_b, V_a = self._of("velocity", held.link), self._of("velocity", held.to)
@@ -157,11 +157,11 @@ class Terms:
         A = self._of("acceleration", held.link) - self._of("acceleration", held.to) - V_a.cross(V)
         return a, b, V, A
 
-    def frames(self, held: Held) -> tuple[Transform, Transform]:
+    def frames(self, held: ResolvedConstraint) -> tuple[Transform, Transform]:
         """Transforms from the world to frame a and to frame b."""
         return self._target(held), held.X.after(self._of("pose", held.link))
 
-    def _frames(self, held: Held) -> list[Row]:
+    def _frames(self, held: ResolvedConstraint) -> list[Row]:
         a, b, V, A = self._apart(held)
         found = frame_rows(held.kind, held.rows, a, b, V, A)
         n = self._model.nv
@@ -171,7 +171,7 @@ class Terms:
                 rows[name].J[k], rows[name].size = entry, rows[name].size + size  # type: ignore[index]
         return list(rows.values())
 
-    def _rod(self, held: Held) -> list[Row]:
+    def _rod(self, held: ResolvedConstraint) -> list[Row]:
         a, b, V, A = self._apart(held)
         phi, phidot, gamma, u = rod_row(held.length, a, b, V, A, self._weight(held))
         row = Row(phi, phidot, gamma, [0.0] * self._model.nv)
@@ -181,7 +181,7 @@ class Terms:
             row.size = row.size + size
         return [row]
 
-    def _sum(self, held: Held) -> Row:
+    def _sum(self, held: ResolvedConstraint) -> Row:
         model, row = self._model, Row(-held.offset, J=[0.0] * self._model.nv)
         assert row.J is not None
         for v, q, c in held.joints:
@@ -194,7 +194,7 @@ class Terms:
                 row.phidot = row.phidot + weight * self._given["qd"][source]
         return row
 
-    def _lock(self, held: Held) -> list[Row]:
+    def _lock(self, held: ResolvedConstraint) -> list[Row]:
         model, kind = self._model, KINDS[self._model.joint_kind[held.joint]]
         start = int(model.q_start[held.joint])
         index = range(start, start + kind.nq)
@@ -222,7 +222,7 @@ class Terms:
             return None
         return [self._weight(each) for each in self._held for _ in each.rows]
 
-    def _weight(self, held: Held) -> Any:
+    def _weight(self, held: ResolvedConstraint) -> Any:
         """1 for a constraint that holds, 0 for one that is off, whatever number says so; None where none does."""
         if "active" not in self._given:
             return None

@@ -16,7 +16,7 @@ import numpy as np
 
 from robodyn.algorithms.constraints.terms import APART, Terms
 from robodyn.core.constraints.kinds import Rod
-from robodyn.core.constraints.resolved import Held, held_by
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.model import Model
 from robodyn.core.spatial import Transform, Vec3, add, cross, dot, rotate_back, scale, sub
 from robodyn.core.sweeps import Algorithm
@@ -25,7 +25,7 @@ from robodyn.internals.arguments import Array
 
 def holds_links(model: Model) -> bool:
     """Whether some constraint is between frames, so that its forces are wrenches on bodies."""
-    return any(held.framed for held in held_by(model))
+    return any(held.framed for held in resolved_constraints(model))
 
 
 def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: Array) -> None:
@@ -44,9 +44,9 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
     given = {}
     if "targets" in inputs:
         given["targets"] = [inputs["targets"][:, k, j] for k in range(model.n_constraints) for j in range(12)]
-    terms = Terms(model, held_by(model), given, at, moving=False, columns=False)
+    terms = Terms(model, resolved_constraints(model), given, at, moving=False, columns=False)
     row = 0
-    for held in held_by(model):
+    for held in resolved_constraints(model):
         strengths = [inputs["lam"][:, row + k] for k in range(len(held.rows))]
         row += len(held.rows)
         if not held.framed:
@@ -59,7 +59,7 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
                     out[:, body, k] += sign * scalar
 
 
-def _on_b(held: Held, a: Transform, b: Transform, strengths: Sequence[Any]) -> tuple[Vec3, Vec3]:
+def _on_b(held: ResolvedConstraint, a: Transform, b: Transform, strengths: Sequence[Any]) -> tuple[Vec3, Vec3]:
     """The moment about the world's origin, and the force, on what carries frame b."""
     moment: Any = (0.0, 0.0, 0.0)
     if held.kind is Rod:

@@ -26,7 +26,7 @@ def streamed_bytes(target: Target) -> int:
     return STREAMED_BYTES * 7 // 16 if target.level == "avx512" else STREAMED_BYTES
 
 
-def crowd(target: Target) -> int:
+def cache_pressure(target: Target) -> int:
     """For how many times their bytes large results in new arrays count.
 
     With AVX2: on a Zen 3 that has 8 of the 32 MB of its last cache an arm's results of 3 to 7 MB took 1.6 to 3 times as

@@ -128,7 +128,7 @@ class Module:
         """The module."""
         return "".join((*self._declared, "\n", *self._texts, "!0 = !{i32 1}\n" if self._stores_past else ""))
 
-    def past_caches(self) -> str:
+    def nontemporal(self) -> str:
         """What a store says that goes past the caches."""
         self._stores_past = True
         return ", !nontemporal !0"
@@ -267,7 +267,7 @@ def _load(printer: _Printer, it: Any) -> str:
 
 def _store(printer: _Printer, it: Any) -> str:
     atomic, end = _memory(it, it.operands[1])
-    past = printer.module.past_caches() if it.facts.get("nontemporal") else ""
+    past = printer.module.nontemporal() if it.facts.get("nontemporal") else ""
     return f"store{atomic} {_listed(it.operands)}{end}{past}"
 
 

@@ -16,7 +16,7 @@ class JointForces:
 
     Args:
         model: the robot.
-        parts: where they enter, as of `robodyn.engines.query_table.Question.joint_forces`.
+        parts: where they enter, as of `robodyn.engines.query_table.QuerySpec.joint_forces`.
         results: names of the query's results, in order.
         counted: which of the two count.
     """

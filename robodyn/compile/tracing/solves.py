@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from robodyn.algorithms.definite import TreeFactors
-from robodyn.algorithms.tasks import Elimination, Solve
+from robodyn.algorithms.tasks import Solve, SymbolicFactor
 from robodyn.compile.tracing.expression import Value
 from robodyn.core.model import Model
 
@@ -20,7 +20,7 @@ class Factors(TreeFactors):
         """Those of a model's mass matrix as one list: for each row of L 1/d, and what is not zero below its diagonal in
         some state; then zeros up to `packed_size`."""
         found: list[Value] = []
-        for k, row in enumerate(Elimination(model).lower):
+        for k, row in enumerate(SymbolicFactor(model).lower):
             found += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
         return found + [0.0] * (packed_size(model) - len(found))
 
@@ -39,7 +39,7 @@ class Factors(TreeFactors):
 
 def packed_size(model: Model) -> int:
     """Numbers that `Factors.packed` gives, a multiple of `PACK`."""
-    return -(-(model.nv + sum(map(len, Elimination(model).lower))) // PACK) * PACK
+    return -(-(model.nv + sum(map(len, SymbolicFactor(model).lower))) // PACK) * PACK
 
 
 def solved(solve: Solve, pool: Mapping[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:

@@ -11,15 +11,14 @@ import numpy as np
 
 from robodyn.algorithms.tasks import (
     STEP_INPUTS,
-    Against,
-    Along,
     Configuration,
     Derivative,
-    Direct,
+    Jvp,
     LikeInput,
     Product,
     Products,
     Result,
+    ScalarTask,
     Sized,
     Solution,
     Solve,
@@ -29,6 +28,7 @@ from robodyn.algorithms.tasks import (
     StepGradient,
     StepPart,
     Traceable,
+    Vjp,
     cheapest,
 )
 from robodyn.compile.tracing.constants import Constants
@@ -504,7 +504,7 @@ class _Tracer:
         found = Trace(self.model, task, link=link, base=moves, graph=self.graph, given=given).results()
         return {name: scalars for name, (_, scalars) in found.items()}
 
-    def _direct(self, task: Direct, given: NamedScalars) -> NamedScalars:
+    def _scalar_task(self, task: ScalarTask, given: NamedScalars) -> NamedScalars:
         def at(
             algorithm: Algorithm,
             of_link: int | None = self.link,
@@ -529,7 +529,7 @@ class _Tracer:
         gradient = cheapest(self.model, task.gradient, self.base)
         return step_differentiated(self.model, task, given, lambda state: gradient.trace(self, {**given, **state}))
 
-    def _along(self, task: Along, given: NamedScalars) -> NamedScalars:
+    def _jvp(self, task: Jvp, given: NamedScalars) -> NamedScalars:
         results = task.task.trace(self, given)
         nodes = [node for name in task.wrt for node in _nodes(given[name])]
         rates = [rate for name in task.wrt for rate in given[task.rates[name]]]
@@ -537,7 +537,7 @@ class _Tracer:
         found = iter(along(self.graph, flat, dict(zip(nodes, rates, strict=True))))
         return {name: [next(found) for _ in scalars] for name, scalars in results.items()}
 
-    def _against(self, task: Against, given: NamedScalars) -> NamedScalars:
+    def _vjp(self, task: Vjp, given: NamedScalars) -> NamedScalars:
         results = task.task.trace(self, given)
         moved = {name: _nodes(given[name]) for name in task.wrt}
         weights = [weight for name in results for weight in given[task.weights[name]]]
@@ -548,12 +548,12 @@ class _Tracer:
 
 _TEXTS: dict[type, Callable[[_Tracer, Any, NamedScalars], NamedScalars]] = {
     Algorithm: lambda tracer, task, given: tracer.algorithm(task, given, tracer.link),
-    Direct: _Tracer._direct,
+    ScalarTask: _Tracer._scalar_task,
     Step: _Tracer._step,
     StepPart: lambda tracer, task, given: stepped_in_part(tracer.model, task, given),
     StepGradient: _Tracer._step_gradient,
-    Along: _Tracer._along,
-    Against: _Tracer._against,
+    Jvp: _Tracer._jvp,
+    Vjp: _Tracer._vjp,
     Solve: lambda tracer, task, given: solved(task, given, tracer.model),
     Products: lambda tracer, task, given: multiplied(task, given, tracer.model.nv),
 }

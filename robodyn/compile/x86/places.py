@@ -21,7 +21,7 @@ rows follow."""
 _UNREAD = -1
 
 
-class Places:
+class ProgramMemory:
     """Where values of a program are in memory, and how its arrays are moved.
 
     Where a register holds one scalar, a row of one state is as good as a vector: nothing of it has to be moved.

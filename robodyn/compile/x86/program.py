@@ -45,7 +45,7 @@ from robodyn.compile.x86.image import PAGE, Image
 from robodyn.compile.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.compile.x86.listing import Listing
 from robodyn.compile.x86.order import ordered
-from robodyn.compile.x86.places import ADDRESS, Places
+from robodyn.compile.x86.places import ADDRESS, ProgramMemory
 from robodyn.compile.x86.pointers import (
     ARRAY_POINTERS,
     FRAME_POINTER,
@@ -97,7 +97,7 @@ def _aligned(size: int) -> int:
 class _Steps:
     """Steps of a program's operations."""
 
-    def __init__(self, program: Program, places: Places, itemsize: int, wide: bool) -> None:
+    def __init__(self, program: Program, places: ProgramMemory, itemsize: int, wide: bool) -> None:
         self.nodes, self.places = program.nodes, places
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.wide = wide
@@ -200,7 +200,9 @@ def assembled(
     size = target.width(dtype) * dtype.itemsize
     evex = target.level == "avx512"
     assert not spread or is_evex(size)
-    places = Places(program, vectors | spread, dtype.itemsize, size, fetches=copies, layout=layout, spread=spread)
+    places = ProgramMemory(
+        program, vectors | spread, dtype.itemsize, size, fetches=copies, layout=layout, spread=spread
+    )
     steps = places.moved(_Steps(program, places, dtype.itemsize, evex).steps)
     free = (registers or (32 if evex else 16)) - copies - (0 if layout is None else line_registers(places.staging))
     scalar = dtype.itemsize if places.scalar else 0
@@ -230,7 +232,7 @@ class Assembled:
     def __init__(
         self,
         program: Program,
-        places: Places,
+        places: ProgramMemory,
         code: list[Instruction],
         spills: int,
         itemsize: int,

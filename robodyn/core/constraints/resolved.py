@@ -26,7 +26,7 @@ _LENGTHS = ("x", "y", "z", "length")
 
 
 @dataclass(frozen=True)
-class Held:
+class ResolvedConstraint:
     """A constraint as its text sees it.
 
     `number`: its place among the model's; `name`: its own, no other's of the model; `rows`: their names; `gains`: on
@@ -61,7 +61,7 @@ class Held:
 
 
 @lru_cache(maxsize=64)
-def held_by(model: Model) -> tuple[Held, ...]:
+def resolved_constraints(model: Model) -> tuple[ResolvedConstraint, ...]:
     """The constraints of a model.
 
     Raises:
@@ -90,7 +90,7 @@ def anchored_by_calls(constraints: Sequence[Constraint]) -> bool:
 
 def row_names(model: Model) -> tuple[str, ...]:
     """Names of rows, "foot.x", in the order of declaration."""
-    return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)
+    return tuple(f"{each.name}.{row}" for each in resolved_constraints(model) for row in each.rows)
 
 
 def velocities_of(model: Model, joint: int) -> Array:
@@ -99,12 +99,12 @@ def velocities_of(model: Model, joint: int) -> Array:
     return model.v_source[start : start + KINDS[model.joint_kind[joint]].nv]
 
 
-def row_units(model: Model, held: Sequence[Held]) -> list[str]:
+def row_units(model: Model, held: Sequence[ResolvedConstraint]) -> list[str]:
     """The unit of each row's error: "m", "rad", or for couplings "m or rad" where joints of both kinds are in it."""
     return [unit for each in held for unit in _units(model, each)]
 
 
-def _units(model: Model, held: Held) -> list[str]:
+def _units(model: Model, held: ResolvedConstraint) -> list[str]:
     if held.kind is Lock:
         kind = KINDS[model.joint_kind[held.joint]]
         return ["m" if k in kind.lengths else "rad" for k in range(kind.nv)]
@@ -114,21 +114,21 @@ def _units(model: Model, held: Held) -> list[str]:
     return ["m" if name in _LENGTHS else "rad" for name in held.rows]
 
 
-def are_distances(model: Model, held: Sequence[Held]) -> list[bool]:
+def are_distances(model: Model, held: Sequence[ResolvedConstraint]) -> list[bool]:
     """Which rows are distances, that grow with the robot. Couplings are sums of coordinates, whatever their unit."""
     kinds = (each.kind for each in held for _ in each.rows)
     units = row_units(model, held)
     return [unit == "m" and kind is not Coupling for unit, kind in zip(units, kinds, strict=True)]
 
 
-def row_sizes(model: Model, held: Sequence[Held]) -> Array:
+def row_sizes(model: Model, held: Sequence[ResolvedConstraint]) -> Array:
     """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
     coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
     norms = [each.norm for each in held for _ in each.rows]
     return np.where(are_distances(model, held), reach(model), np.array(norms, float))
 
 
-def _held(model: Model, number: int, name: str, constraint: Constraint) -> Held:
+def _held(model: Model, number: int, name: str, constraint: Constraint) -> ResolvedConstraint:
     common: dict[str, Any] = {
         "kind": type(constraint),
         "number": number,
@@ -139,16 +139,16 @@ def _held(model: Model, number: int, name: str, constraint: Constraint) -> Held:
     if isinstance(constraint, Coupling):
         joints = tuple(_coordinate(model, where, joint, c) for joint, c in constraint.joints)
         norm = math.hypot(*(c * float(model.v_multiplier[v]) for v, _, c in joints)) or 1.0
-        return Held(**common, rows=constraint.rows, joints=joints, offset=constraint.offset, norm=norm)
+        return ResolvedConstraint(**common, rows=constraint.rows, joints=joints, offset=constraint.offset, norm=norm)
     if isinstance(constraint, Lock):
-        return Held(**common, **_locked(model, where, constraint))
+        return ResolvedConstraint(**common, **_locked(model, where, constraint))
     link = _link(model, where, "link", constraint.link)
     to = -1 if constraint.to is None else _link(model, where, "to", constraint.to)
     bodies = [int(model.link_body[each]) if each >= 0 else -1 for each in (link, to)]
     if bodies[0] == bodies[1]:
         on = "the world" if bodies[0] < 0 else f"body {model.body_names[bodies[0]]!r}"
         raise ArgumentError(f"{where}: both frames are on {on}; wanted links that move relative to each other")
-    return Held(
+    return ResolvedConstraint(
         **common,
         rows=constraint.rows,
         link=link,

@@ -140,8 +140,8 @@ def _copies(request: Request) -> bool:
 
 
 def _assembled(program: Program, request: Request) -> Assembled:
-    """Code of a program; for batches of a query's results that for large ones (`past_caches`), or that which writes
-    their lines on the way (`chains.lines`), as well."""
+    """Code of a program; for batches of a query's results that for large ones (`with_streaming_stores`), or that which
+    writes their lines on the way (`chains.lines`), as well."""
     whole = unpacked_program(program, request.model, request.algorithm.outputs) if request.packed else program
     layout = _layout(whole, request)
     program = program if layout is None else whole

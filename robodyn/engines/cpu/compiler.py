@@ -9,20 +9,20 @@ from robodyn.compile.llvm.jit import OPT
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.loop_plan import traits_of
 from robodyn.engines.cpu.backends import begin_driver
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.request import Request
-from robodyn.engines.cpu.route import Route, Whole, find_route, parts_of, writes_most
-from robodyn.engines.cpu.streaming_stores import begin_past_caches, past_caches
+from robodyn.engines.cpu.route import Route, SingleProgram, find_route, parts_of, writes_most
+from robodyn.engines.cpu.streaming_stores import begin_streaming_stores, with_streaming_stores
 from robodyn.engines.cpu.tiered_compilation import HURRIED, going_first
 from robodyn.internals.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from robodyn.engines.cpu.hoisting import Halves
+    from robodyn.engines.cpu.hoisting import Hoisted
 
 
-class Compiler(Maker):
-    """Makes all kernels; see `Maker`."""
+class Compiler(KernelCompiler):
+    """Makes all kernels; see `KernelCompiler`."""
 
     @going_first()
     def kernel(self, request: Request, *, single: bool, plan: Plan | None = None) -> Kernel:
@@ -40,11 +40,11 @@ class Compiler(Maker):
         routes: list[Route | None] = []  # held, so that nothing is traced twice
         asked, route = self._asked(request, single, routes)
         assert route is not None
-        if isinstance(route, Whole) and route.program is not None and not single:
+        if isinstance(route, SingleProgram) and route.program is not None and not single:
             self._begin_around(route.request, route.program.operations)
         found = self._made(asked, route, single)
         if not single or (route != "loops" and request.for_one_state is request):
-            found = past_caches(self, asked, found)
+            found = with_streaming_stores(self, asked, found)
         found.alone = single if route == "loops" or request.for_one_state is not request else None
         return found
 
@@ -61,7 +61,7 @@ class Compiler(Maker):
 
         narrow = request.for_one_state if single else request
         route = found(narrow)
-        if narrow is request or isinstance(route, Whole) or route is None:
+        if narrow is request or isinstance(route, SingleProgram) or route is None:
             return narrow, route
         if request.algorithm.unit_input is not None:
             return request, route
@@ -70,11 +70,11 @@ class Compiler(Maker):
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
         if route == "loops":
             return self.rolled(request, 1 if single or writes_most(request) else None)
-        if not isinstance(route, Whole) and not request.algorithm.in_stages():
+        if not isinstance(route, SingleProgram) and not request.algorithm.in_stages():
             raise UnavailableError(
                 f"engine 'cpu': {request.algorithm.name} of {request.model.name!r} is too large for one program"
             )
-        whole = self.whole(route) if isinstance(route, Whole) else None
+        whole = self.whole(route) if isinstance(route, SingleProgram) else None
         if whole is not None and not whole.request.vectors:
             return whole
         from robodyn.engines.cpu.chains.build import chained_kernel, flushed_kernel
@@ -93,7 +93,7 @@ class Compiler(Maker):
             return halved_kernel(self, request, halves)
         (part,) = parts_of(request)
         route, parts = self.route(part), parts_at_units(request.algorithm)
-        if parts is None or isinstance(route, Whole):
+        if parts is None or isinstance(route, SingleProgram):
             return repeated_kernel(self, request, self._made(part, route, single=False))
         once = self.kernel(replace(request, algorithm=parts.once), single=True)
         contracted = replace(request, algorithm=parts.contracted)
@@ -101,15 +101,15 @@ class Compiler(Maker):
         contraction = self._halves(contracted) or self._made(every, self.route(every), single=False)
         return parted_kernel(self, request, parts, once, contraction)
 
-    def _halves(self, request: Request, *, trace: bool = True) -> Halves | None:
-        from robodyn.engines.cpu.hoisting import find_halves
+    def _halves(self, request: Request, *, trace: bool = True) -> Hoisted | None:
+        from robodyn.engines.cpu.hoisting import find_hoisted
 
-        return find_halves(request, self.mode, self._cache(request), trace=trace)
+        return find_hoisted(request, self.mode, self._cache(request), trace=trace)
 
     def _begin_around(self, request: Request, operations: float) -> None:
         """Begin to compile what is around a program for batches: while it becomes machine code there is time."""
         if not request.vectors:
-            begin_past_caches(self, request)
+            begin_streaming_stores(self, request)
         else:
             from robodyn.engines.cpu.chains.build import begin_flushing
 
@@ -126,7 +126,7 @@ class Compiler(Maker):
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
             linked = self._rolled_code(request, traits_of(request.model), kind, "rolled" if plan is None else "parted")
             return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
-        return isinstance(route, Whole) and route.code is not None
+        return isinstance(route, SingleProgram) and route.code is not None
 
     def _units_in_cache(self, request: Request) -> bool:
         """The same of what runs at every unit vector."""
@@ -138,7 +138,7 @@ class Compiler(Maker):
         (part,) = parts_of(request)
         parts = parts_at_units(request.algorithm)
         route = find_route(part, self.mode, self._cache(part), trace=False)
-        if parts is None or isinstance(route, Whole):
+        if parts is None or isinstance(route, SingleProgram):
             return self.in_cache(part)
         contracted = replace(request, algorithm=parts.contracted)
         once = replace(request, algorithm=parts.once)
@@ -149,6 +149,6 @@ class Compiler(Maker):
         """The program of an integrator's step, or where it would be too large those of its parts; nothing where these
         are too large as well, or code is to be rolled."""
         route = self.route(request)
-        routes = [route] if isinstance(route, Whole) else [self.route(part) for part in parts_of(request)]
-        programs = [route for route in routes if isinstance(route, Whole)]
+        routes = [route] if isinstance(route, SingleProgram) else [self.route(part) for part in parts_of(request)]
+        programs = [route for route in routes if isinstance(route, SingleProgram)]
         return tuple(map(self.whole, programs)) if len(programs) == len(routes) else ()

@@ -12,10 +12,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest, in_double
+from robodyn.algorithms.tasks import (
+    ScalarTask,
+    Step,
+    StepGradient,
+    StraightLine,
+    Task,
+    Traceable,
+    cheapest,
+    mixed_precision,
+)
 from robodyn.compile.cache import ObjectCache
 from robodyn.compile.llvm.jit import Code
-from robodyn.compile.llvm.streaming import crowd
+from robodyn.compile.llvm.streaming import cache_pressure
 from robodyn.compile.llvm.target import Target, host_target
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.core.model import Model
@@ -30,9 +39,9 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
-from robodyn.engines.cpu.time_loop import Call, March, step_in_parts, whole_step
+from robodyn.engines.cpu.time_loop import Call, TimeLoop, step_in_parts, whole_step
 from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
-from robodyn.engines.query_table import BASE, Question
+from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
@@ -93,13 +102,13 @@ class CpuEngine(Engine):
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
-        self._marches: dict[tuple[Step, tuple[str, ...], bool], March] = {}
+        self._marches: dict[tuple[Step, tuple[str, ...], bool], TimeLoop] = {}
         self._without: set[tuple[StraightLine | StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
         """What a kernel is asked for."""
         if self.dtype == np.float64:
-            algorithm = in_double(self.model, algorithm)
+            algorithm = mixed_precision(self.model, algorithm)
         return Request(self.model, cheapest(self.model, algorithm, base), self.dtype, self.target, base, link)
 
     def kernel(
@@ -234,7 +243,7 @@ class CpuEngine(Engine):
                 outputs[name][...] = target.reshape(outputs[name].shape)
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
-        """Follow a step from the first row of states to the last; see `protocol.Marching`."""
+        """Follow a step from the first row of states to the last; see `protocol.TimeLoops`."""
         base = tuple(name for name in BASE if name in given)
         key = step, base, states[0].shape[1] == 1
         if key not in self._marches:
@@ -244,7 +253,7 @@ class CpuEngine(Engine):
                 self._steps[step, base] = calls = ()
             if not calls:
                 return False
-            self._marches[key] = March(self.compiler, step, calls)
+            self._marches[key] = TimeLoop(self.compiler, step, calls)
         if states[0].size:
             self._marches[key].run(self.launch, states, given, dt)
         return True
@@ -260,7 +269,7 @@ class CpuEngine(Engine):
         dynamics = self.kernel(step.dynamics, base, single=single)
         return step_in_parts(step, kernels, dynamics.plain or dynamics)  # what a step leaves the next one reads
 
-    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+    def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` by one program; see `protocol.Engine`."""
         base, batch = tuple(name for name in BASE if name in inputs), next(iter(outputs.values())).shape[0]
         if not self.model.n_bodies or (task, base) in self._without:
@@ -275,7 +284,7 @@ class CpuEngine(Engine):
         return kernel is not None
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill A and B of a step; see `protocol.Marching`."""
+        """Fill A and B of a step; see `protocol.TimeLoops`."""
         base, batch = tuple(name for name in BASE if name in inputs), outputs["A"].shape[0]
         if not self.has_program(task, base, batch == 1):
             return False
@@ -304,12 +313,12 @@ class CpuEngine(Engine):
         """The code that runs an algorithm on batches."""
         return GeneratedCode(self.kernel(algorithm))
 
-    def explain(self, question: Question, batch: int) -> Explanation:
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
         """What was compiled, and how much work it is."""
         if question.of_link:
             return super().explain(question, batch)
         task = question.plain_task(self.model)
-        if isinstance(task, Direct) and not self.has_program(task):
+        if isinstance(task, ScalarTask) and not self.has_program(task):
             return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)
         code = self.generated(task)
         words = self._planner.words(task, batch, lambda: self.kernel(task).width)
@@ -327,7 +336,7 @@ class CpuEngine(Engine):
 
     def quick(
         self,
-        question: Question,
+        question: QuerySpec,
         calls: Calls,
         check: bool | None,
         joint_forces: tuple[str, ...],
@@ -385,7 +394,7 @@ class CpuEngine(Engine):
         )
 
     def _in_double(
-        self, double: Engine, question: Question, key: tuple[Any, ...], joint_forces: tuple[str, ...], *, single: bool
+        self, double: Engine, question: QuerySpec, key: tuple[Any, ...], joint_forces: tuple[str, ...], *, single: bool
     ) -> Kernel | None:
         """The kernel that has the one of another engine compute, None where that is not there."""
         if not isinstance(double, CpuEngine):
@@ -393,13 +402,15 @@ class CpuEngine(Engine):
         inner = double._kernels.get(key) or double._kernels.get((*key, single))
         rounded = *key, "rounded", joint_forces, single
         if inner is not None and rounded not in self._kernels:
-            from robodyn.engines.cpu.chains.build import in_double_kernel
+            from robodyn.engines.cpu.chains.build import mixed_precision_kernel
 
             force = next(iter(joint_force_steps(self.model, question, inner.inputs, joint_forces)), None)
-            self._kernels[rounded] = in_double_kernel(self.compiler, self.request(*key), inner.plain or inner, force)
+            self._kernels[rounded] = mixed_precision_kernel(
+                self.compiler, self.request(*key), inner.plain or inner, force
+            )
         return self._kernels.get(rounded)
 
-    def direct(self, task: Direct, arrays: Sequence[str], link: int | None = None) -> Answers:
+    def direct(self, task: ScalarTask, arrays: Sequence[str], link: int | None = None) -> Answers:
         """What an entry is told to answer calls that give the inputs of a task, by their places among some arrays. What
         is not finite is left, and what goes in.
 
@@ -423,7 +434,7 @@ class CpuEngine(Engine):
             share_rows=max(self.share_rows(kernel), grain + 1),  # a batch of one piece needs no threads
             release_rows=min(RELEASE_ROWS, math.ceil(RELEASE_NS / kernel.row_ns)),
             keep=kernel,
-            batch=crowd(kernel.request.target) if kernel.batch else 0,
+            batch=cache_pressure(kernel.request.target) if kernel.batch else 0,
         )
 
     def _scratch_of(self, size: int) -> Scratch:
@@ -507,7 +518,7 @@ class CpuEngine(Engine):
 
 
 def joint_force_steps(
-    model: Model, question: Question, inputs: Sequence[str], counted: tuple[str, ...]
+    model: Model, question: QuerySpec, inputs: Sequence[str], counted: tuple[str, ...]
 ) -> list[JointForce]:
     """What damping and friction have a part in, of inputs and of results."""
     steps, nothing = [], np.zeros(model.nv)

@@ -15,7 +15,7 @@ _PLAIN = (str, int, float, bool, type(None))
 _KNOWN: WeakKeyDictionary[Traceable, tuple[str, bool]] = WeakKeyDictionary()
 
 
-def structure(task: Traceable) -> tuple[str, bool]:
+def fingerprint(task: Traceable) -> tuple[str, bool]:
     """A task's parts, sweeps and fields, and their functions by name, with what these have closed over; and whether all
     functions are robodyn's own, whose sources are part of a key where others may change."""
     found = _KNOWN.get(task)

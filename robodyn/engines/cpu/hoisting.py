@@ -55,7 +55,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Halves:
+class Hoisted:
     """Two programs of what a request of an algorithm asks for along the input `vector`; `linked`: where their code is
     kept; `images`: what is there; `traced`: both, where there is none."""
 
@@ -99,7 +99,7 @@ class Halves:
         return replace(self.requests[k], vectors=_SPREADS[k]).unrolled_module(self.programs()[k])
 
 
-def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool = True) -> Halves | None:
+def find_hoisted(request: Request, mode: str, cache: ObjectCache, *, trace: bool = True) -> Hoisted | None:
     """The halves of what a request asks for at every unit vector; None where it is not made so.
 
     Args:
@@ -120,9 +120,9 @@ def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool 
     kept = linked.direct()
     images = None if kept is None else Images.unpacked(kept)
     if images is not None or not trace:
-        return Halves(part, vector, linked, images)
+        return Hoisted(part, vector, linked, images)
     program = None if limit < math.inf and linked.too_large else program_within(part, limit, linked)
     traced = None if program is None else program.halves(vector)
     if traced is None or not traced[0].outputs[0].size:  # too large, or nothing is shared
         return None
-    return Halves(part, vector, linked, traced=traced)
+    return Hoisted(part, vector, linked, traced=traced)

@@ -25,8 +25,8 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Route, Whole, find_route
-from robodyn.engines.cpu.tiered_compilation import HURRIED, Relay, Replaced, later, relay_text
+from robodyn.engines.cpu.route import Route, SingleProgram, find_route
+from robodyn.engines.cpu.tiered_compilation import HURRIED, Replaced, Trampoline, later, trampoline_text
 from robodyn.internals import tuning
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
@@ -119,7 +119,7 @@ class Kernel:
         return self.program.operations
 
 
-class Maker:
+class KernelCompiler:
     """Makes kernels that are one piece of code, looking into the cache first.
 
     Args:
@@ -142,14 +142,14 @@ class Maker:
         return self.cache if request.cacheable else ObjectCache(None)
 
     @staticmethod
-    def coded(route: Whole) -> Whole:
+    def coded(route: SingleProgram) -> SingleProgram:
         """The same with its machine code, which need not be loaded yet."""
         if route.code is not None:
             return route
         assert route.program is not None
         return replace(route, code=route.backend.made(route.linked, route.request, route.program))
 
-    def whole(self, route: Whole) -> Kernel:
+    def whole(self, route: SingleProgram) -> Kernel:
         """The kernel of one program."""
         route = self.coded(route)
         request, program, code = route.request, route.program, route.code
@@ -212,10 +212,10 @@ class Maker:
         return self.hurried and characters > HURRY_CHARACTERS and not memory_is_limited()
 
     def _begin_relay(self, target: Target) -> None:
-        self.begin(relay_text(), _RELAY, target)
+        self.begin(trampoline_text(), _RELAY, target)
 
-    def _relayed(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Relay:
-        relay = Relay(self.shared(relay_text(), _RELAY, target), Code(hurried, target))
+    def _relayed(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Trampoline:
+        relay = Trampoline(self.shared(trampoline_text(), _RELAY, target), Code(hurried, target))
         later(relay, lambda: Code(better(), target))
         return relay
 

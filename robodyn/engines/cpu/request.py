@@ -18,7 +18,7 @@ from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape, trace
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Ancestors
-from robodyn.engines.cpu.fingerprint import structure
+from robodyn.engines.cpu.fingerprint import fingerprint
 from robodyn.engines.cpu.sparse_results import packed_program
 from robodyn.internals.records import dataclass
 
@@ -70,12 +70,12 @@ class Request:
     @property
     def cacheable(self) -> bool:
         """Whether the algorithm's steps are part of robodyn, whose sources are part of a key; others may change."""
-        return structure(self.algorithm)[1]
+        return fingerprint(self.algorithm)[1]
 
     def digest(self, kind: str, *facts: object) -> str:
         """A hash of what determines a module of a kind, besides processor and versions."""
         state = hashlib.blake2b(digest_size=16)
-        task = self.algorithm.name, structure(self.algorithm)[0]
+        task = self.algorithm.name, fingerprint(self.algorithm)[0]
         arrays = sorted(self.vectors), self.packed
         state.update(repr((kind, *task, self.base, str(self.dtype), *arrays, *facts)).encode())
         return state.hexdigest()

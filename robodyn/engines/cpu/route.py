@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Chain, Derivative, Elimination, Step, Units
+from robodyn.algorithms.tasks import Chain, Derivative, IdentitySeeds, Step, SymbolicFactor
 from robodyn.compile.cache import ObjectCache
 from robodyn.compile.keys import Linked
 from robodyn.compile.llvm.jit import OPT
@@ -20,7 +20,7 @@ from robodyn.compile.x86.row_writer import crowded
 from robodyn.core.joints import CODE
 from robodyn.core.sweeps import Algorithm, PairOutput
 from robodyn.engines.cpu.backends import Backend, backend_of, writes_lines
-from robodyn.engines.cpu.chains.dead_outputs import unread_of
+from robodyn.engines.cpu.chains.dead_outputs import dead_outputs_of
 from robodyn.engines.cpu.chains.solves import solve_operations
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.request import Request
@@ -30,7 +30,7 @@ from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)
-class Whole:
+class SingleProgram:
     """One straight-line program.
 
     `request`: what the program is for; its results may be left as vectors, which others bring to rows then; `linked`:
@@ -44,7 +44,7 @@ class Whole:
     program: Program | None = None
 
 
-Route = Whole | Literal["parts", "loops"]
+Route = SingleProgram | Literal["parts", "loops"]
 """A program, kernels of stages, of unit vectors or of a step's parts and one that calls them, or loops over bodies."""
 
 
@@ -67,13 +67,13 @@ def find_route(request: Request, mode: str, cache: ObjectCache, *, trace: bool =
     linked, backend = kept_at(request, "unrolled", cache), backend_of(request)
     code = backend.kept(linked)
     if code is not None:
-        return Whole(request, linked, backend, code)
+        return SingleProgram(request, linked, backend, code)
     if limit < math.inf and linked.too_large:
         return _otherwise(request)
     if not trace:
         return None
     program = program_within(request, limit, linked)
-    return _otherwise(request) if program is None else Whole(request, linked, backend, program=program)
+    return _otherwise(request) if program is None else SingleProgram(request, linked, backend, program=program)
 
 
 def kept_at(request: Request, kind: str, cache: ObjectCache) -> Linked:
@@ -109,9 +109,9 @@ def parts_of(request: Request) -> Iterator[Request]:
     task = request.algorithm
     if isinstance(task, Chain):
         for stage, vectors in task.algorithms():
-            left = unread_of(request.model, task, stage)
+            left = dead_outputs_of(request.model, task, stage)
             yield replace(request, algorithm=stage.algorithm, vectors=vectors, unread=left)
-    elif isinstance(task, Units | Step):
+    elif isinstance(task, IdentitySeeds | Step):
         for part in task.parts:
             yield replace(request, algorithm=part, base=request.base if part.sweeps else ())
 
@@ -161,7 +161,7 @@ def _least_operations(request: Request, *, thorough: bool) -> float:
         if not many or np.any(model.joint_kind == CODE["prismatic"]):
             return solves
         return int((sum(map(_operations_of_loops, parts_of(request))) + solves) / tuning.STAGES_SHARE)
-    if isinstance(task, Units):
+    if isinstance(task, IdentitySeeds):
         in_vectors = request.target.narrow and _units_fill_a_vector(request)
         return math.inf if in_vectors or sum(request.scalars) > tuning.MAX_TENSOR_ENTRIES else 0
     if isinstance(task, Algorithm):
@@ -179,7 +179,7 @@ def _units_fill_a_vector(request: Request) -> bool:
     model = request.model
     if model.nv * request.dtype.itemsize > LEVELS[request.target.level]:
         return False
-    ways = [len(row) + 1 for row in Elimination(model).lower]
+    ways = [len(row) + 1 for row in SymbolicFactor(model).lower]
     return sum(way * way for way in ways) >= tuning.TRIPLES_OF_A_PAIR * sum(ways)
 
 

@@ -25,7 +25,7 @@ from robodyn.compile.llvm.streaming import streams
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.loops.table import Argument
 from robodyn.compile.x86.memory import LoadedImage
-from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler, rows_bytes
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.streaming_stores_code import (
     LINE,
@@ -36,7 +36,7 @@ from robodyn.engines.cpu.streaming_stores_code import (
     Result,
     module_text,
 )
-from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Around
+from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Wrapper
 from robodyn.internals.arguments import Array
 from robodyn.internals.tuning import BUFFER_BYTES, MAX_BUFFER_BYTES
 
@@ -121,12 +121,12 @@ def _across(row: int, rows: int, vector: int) -> Array:
     return across[:, :: LINE // WORDS].T
 
 
-def begin_past_caches(maker: Maker, request: Request) -> None:
-    """Begin to compile what a request's kernel for batches needs (`Maker.begin`)."""
+def begin_streaming_stores(maker: KernelCompiler, request: Request) -> None:
+    """Begin to compile what a request's kernel for batches needs (`KernelCompiler.begin`)."""
     maker.begin(module_text(request.target), _LABEL, request.target, hurried=True)
 
 
-def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
+def with_streaming_stores(maker: KernelCompiler, request: Request, kernel: Kernel) -> Kernel:
     """A kernel that does the same and writes large results past the caches; itself where it cannot, or does already."""
     row_bytes = [scalars * request.dtype.itemsize for scalars in request.scalars]
     width, arrays = request.target.width(request.dtype), len(kernel.inputs) + len(row_bytes)
@@ -139,7 +139,7 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     wrapped = _Wrapped(kernel, row_bytes, width, 0 if image is None else image.large)
     made = replace(
         kernel,
-        code=Around(maker, module_text(request.target), _LABEL, request.target, arrays, wrapped.descriptor),
+        code=Wrapper(maker, module_text(request.target), _LABEL, request.target, arrays, wrapped.descriptor),
         constants=(ctypes.addressof(wrapped.descriptor), 0),
         workspace_bytes=wrapped.workspace_bytes,
         keep=wrapped,

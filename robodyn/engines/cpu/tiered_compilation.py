@@ -44,7 +44,7 @@ def jump(table: Address, first: Word, last: Word, workspace: Address) -> None:
 
 
 @cache
-def relay_text() -> str:
+def trampoline_text() -> str:
     """The module of a relay. Each has a word of its own, as often as it is loaded."""
     module = Module({})
     module.export(jump, "kernel")
@@ -58,11 +58,11 @@ class Replaced(Protocol):
         """Go on with that code."""
 
 
-class Relay:
+class Trampoline:
     """A kernel's code that is replaced once by better code.
 
     Args:
-        relay: code of `relay_text`, loaded for this one alone.
+        relay: code of `trampoline_text`, loaded for this one alone.
         first: the code until then.
     """
 

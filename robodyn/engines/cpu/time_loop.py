@@ -14,7 +14,7 @@ import numpy as np
 
 from robodyn.algorithms.tasks import Step
 from robodyn.engines.cpu.calls import WORDS, Called, CallsPlan, by_steps, calls_module, constants_of, workspace_of
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
@@ -49,10 +49,10 @@ def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list
     return calls
 
 
-class March:
+class TimeLoop:
     """The kernel around those of a step."""
 
-    def __init__(self, maker: Maker, step: Step, calls: Sequence[Call]) -> None:
+    def __init__(self, maker: KernelCompiler, step: Step, calls: Sequence[Call]) -> None:
         self._step, self._calls = step, tuple(calls)
         first, text = calls[0].kernel, calls_module(by_steps)
         self._kernel = replace(

@@ -16,7 +16,7 @@ from robodyn.compile.llvm.target import Target
 from robodyn.compile.loops.language import Address, Array, Static, Word, array, call, load_atomic, place, routine
 from robodyn.compile.loops.llvm import Module
 from robodyn.compile.loops.table import Argument
-from robodyn.engines.cpu.kernels import Maker
+from robodyn.engines.cpu.kernels import KernelCompiler
 
 MAX_ARRAYS = 16
 """Arrays of a kernel at most."""
@@ -43,11 +43,11 @@ def export_kernels(module: Module) -> None:
         module.export(kernel, f"kernel{n}", arrays=n)
 
 
-class Around:
+class Wrapper:
     """The kernel of n arrays of such a module, as "kernel"; `descriptor`: what its table leads to."""
 
     def __init__(
-        self, maker: Maker, text: str, label: str, target: Target, arrays: int, descriptor: Descriptor
+        self, maker: KernelCompiler, text: str, label: str, target: Target, arrays: int, descriptor: Descriptor
     ) -> None:
         self.arrays, self._descriptor = arrays, descriptor
         self._first = maker.shared_soon(text, label, target, self)

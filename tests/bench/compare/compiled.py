@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from robodyn.testing.mujoco_model import mujoco_model
-from robodyn.testing.pinocchio_model import Places, pinocchio_model
+from robodyn.testing.pinocchio_model import PinocchioIndices, pinocchio_model
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
@@ -86,7 +86,7 @@ class Pinocchio:
         self._pin: Any = pinocchio
         self._robot, self.name = robot, self._peer.name
         self._model = pinocchio_model(robot.model)
-        self._data, self._at = self._model.createData(), Places(robot.model, self._model)
+        self._data, self._at = self._model.createData(), PinocchioIndices(robot.model, self._model)
         self._ways = {"q": self._at.coordinates, "qd": self._at.rates, "tau": self._at.rates}
         self._frames = [self._model.getBodyId(name) for name in robot.model.link_names]
 

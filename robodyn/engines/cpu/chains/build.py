@@ -17,7 +17,7 @@ from robodyn.engines.cpu.backends import X86, backend_of, writes_lines
 from robodyn.engines.cpu.calls import by_vectors, calls_module
 from robodyn.engines.cpu.chains.column_lanes import vectors_of_columns
 from robodyn.engines.cpu.chains.dead_outputs import unread
-from robodyn.engines.cpu.chains.mixed_precision import InDoublePlan, in_double_module
+from robodyn.engines.cpu.chains.mixed_precision import MixedPrecisionPlan, mixed_precision_module
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_for
@@ -25,12 +25,12 @@ from robodyn.engines.cpu.chains.row_writer import begin_lines, lined_kernel, tak
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.store_rows_code import flush_module
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Whole, parts_of
+from robodyn.engines.cpu.route import SingleProgram, parts_of
 from robodyn.engines.cpu.sparse_results import packing
-from robodyn.engines.cpu.streaming_stores import past_caches
+from robodyn.engines.cpu.streaming_stores import with_streaming_stores
 from robodyn.internals import tuning
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
@@ -67,7 +67,7 @@ class Rounded:
     """The kernel in double precision, and how it is called."""
 
     kernels: tuple[Kernel]
-    plan: InDoublePlan
+    plan: MixedPrecisionPlan
 
     @property
     def operations(self) -> int:
@@ -85,7 +85,7 @@ class _Chained:
     `sizes`: scalars of one state of what they leave, by name.
     """
 
-    def __init__(self, maker: Maker, request: Request, sizes: dict[str, int]) -> None:
+    def __init__(self, maker: KernelCompiler, request: Request, sizes: dict[str, int]) -> None:
         self.maker, self.request, self.sizes = maker, request, sizes
         wide = VectorType.of(request.dtype, request.target)
         self.too_wide = sum(self.sizes.values()) * wide.bytes > tuning.MAX_WIDE_WORKSPACE
@@ -154,7 +154,7 @@ class _Chained:
         maker = self.maker
         self.vectors.update(stage.outputs)
         route = "loops" if self.too_wide else maker.route(part)
-        made = self._program(route) if isinstance(route, Whole) else maker.rolling(part, self.kind.width)
+        made = self._program(route) if isinstance(route, SingleProgram) else maker.rolling(part, self.kind.width)
 
         def call() -> _Call:
             kernel = made()
@@ -162,7 +162,7 @@ class _Chained:
 
         return call
 
-    def _program(self, route: Whole) -> Callable[[], Kernel]:
+    def _program(self, route: SingleProgram) -> Callable[[], Kernel]:
         """What loads the machine code of a program, which `programs` makes before."""
         coded = [route]
 
@@ -252,14 +252,14 @@ def _flush_label(request: Request) -> str:
     return f"robodyn flush {request.dtype} {request.target.level}"
 
 
-def chained_kernel(maker: Maker, request: Request) -> Kernel:
+def chained_kernel(maker: KernelCompiler, request: Request) -> Kernel:
     """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them."""
     chain = request.algorithm
     assert isinstance(chain, Chain)
     return _Chained(maker, request, sizes_between(request.model, chain)).chain(chain)
 
 
-def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
+def flushed_kernel(maker: KernelCompiler, request: Request, inner: Kernel) -> Kernel:
     """A kernel that leaves its results as vectors, and a flush of them to the user's rows; on the way, where it can."""
     outputs = request.algorithm.outputs
     ours = inner.code if isinstance(inner.code, LoadedImage) else None
@@ -277,11 +277,13 @@ def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     found = work.calling("unrolled", users, sizes)
     if ours is None or lines is None:
         return found
-    return lined_kernel(maker, work.kind, lines, ours.operations, inner, found, past_caches(maker, request, found))
+    return lined_kernel(
+        maker, work.kind, lines, ours.operations, inner, found, with_streaming_stores(maker, request, found)
+    )
 
 
-def begin_flushing(maker: Maker, request: Request, operations: float) -> None:
-    """Begin to compile what is around a program that leaves results as vectors (`Maker.begin`)."""
+def begin_flushing(maker: KernelCompiler, request: Request, operations: float) -> None:
+    """Begin to compile what is around a program that leaves results as vectors (`KernelCompiler.begin`)."""
     kind = VectorType.of(request.dtype, request.target)
     lines = backend_of(request) is X86 and writes_lines(request)
     dense = not lines or not takes_dense_rows(request, kind, operations)
@@ -292,7 +294,7 @@ def begin_flushing(maker: Maker, request: Request, operations: float) -> None:
     maker.begin(_chain_text(request, kind), _CHAIN, request.target, hurried=True)
 
 
-def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:
+def mixed_precision_kernel(maker: KernelCompiler, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:
     """A kernel in single precision that has another compute in double; what damping and friction take of an input is
     taken in double as well."""
     task, model = request.algorithm, request.model
@@ -301,8 +303,8 @@ def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: Joint
     sizes += [math.prod(output_shape(model, output)) for output in task.outputs.values()]
     call = StageCall(inner.address, (), inner.constants, inner.workspace_bytes, inner.batch)
     step = 1 if inner.alone else inner.request.target.width(inner.request.dtype)
-    plan = InDoublePlan(sizes, len(inner.inputs), call, step, force)
-    text = in_double_module(len(sizes))
+    plan = MixedPrecisionPlan(sizes, len(inner.inputs), call, step, force)
+    text = mixed_precision_module(len(sizes))
     return Kernel(
         request=request,
         mode="rounded",

@@ -24,7 +24,7 @@ from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)
-class Unread:
+class DeadOutputs:
     """Entries of an array that its stage need not store.
 
     `entries`: (n,) bool, in C order; `zero`: whether they are to be zero, as others read the array.
@@ -34,10 +34,10 @@ class Unread:
     zero: bool
 
 
-_FOUND: WeakKeyDictionary[Model, dict[Chain, dict[str, Unread]]] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Model, dict[Chain, dict[str, DeadOutputs]]] = WeakKeyDictionary()
 
 
-def unread(model: Model, chain: Chain) -> dict[str, Unread]:
+def unread(model: Model, chain: Chain) -> dict[str, DeadOutputs]:
     """By the chain's names, of arrays that have such entries."""
     found = _FOUND.setdefault(model, {})
     if chain not in found:
@@ -47,14 +47,14 @@ def unread(model: Model, chain: Chain) -> dict[str, Unread]:
     return found[chain]
 
 
-def unread_of(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, bytes], ...]:
+def dead_outputs_of(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, bytes], ...]:
     """Of the arrays that a stage leaves, as its algorithm calls them; in the form of `Request.unread`."""
     found = unread(model, chain)
     names = ((name, stage.names.get(name, name)) for name in stage.algorithm.outputs)
     return tuple((name, found[left].entries.tobytes()) for name, left in names if left in found)
 
 
-def _of(model: Model, chain: Chain, name: str) -> Unread | None:
+def _of(model: Model, chain: Chain, name: str) -> DeadOutputs | None:
     solves = [stage for stage in chain.solves if name in stage.inputs]
     if not solves or len(solves) < sum(name in stage.inputs for stage in chain.stages):
         return None
@@ -62,7 +62,7 @@ def _of(model: Model, chain: Chain, name: str) -> Unread | None:
         written = np.eye(model.nv, dtype=bool)
         for row, columns in enumerate(tiled_solve(model, solves[0]).elimination.lower):
             written[row, columns] = True
-        return Unread(~written.ravel(), zero=False)
+        return DeadOutputs(~written.ravel(), zero=False)
     if len(solves) > 1:
         return None
     (solve,) = solves
@@ -72,4 +72,4 @@ def _of(model: Model, chain: Chain, name: str) -> Unread | None:
         return None
     written = tiled_solve(model, solve).tilings[which].written()
     written[:, solution.known_columns(model)] = True
-    return Unread(~written.ravel(), zero=True)
+    return DeadOutputs(~written.ravel(), zero=True)

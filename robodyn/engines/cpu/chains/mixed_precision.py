@@ -30,7 +30,7 @@ _BLOCK = 8
 """Numbers that are converted together: a power of two."""
 
 
-class InDoublePlan:
+class MixedPrecisionPlan:
     """The descriptor, and the workspace that it takes.
 
     Args:
@@ -156,6 +156,6 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
         row += rows
 
 
-def in_double_module(arrays: int) -> str:
+def mixed_precision_module(arrays: int) -> str:
     """The module for some inputs and outputs."""
     return printed_module(("in double", arrays), {}, lambda module: module.export(kernel, arrays=arrays))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from robodyn.algorithms.tasks import Chain, Elimination
+from robodyn.algorithms.tasks import Chain, SymbolicFactor
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
@@ -32,7 +32,7 @@ def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
     for stage in chain.stages:
         found.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
     for solve in chain.solves:
-        found[FACTORS + solve.matrix] = model.nv + sum(len(row) for row in Elimination(model).lower)
+        found[FACTORS + solve.matrix] = model.nv + sum(len(row) for row in SymbolicFactor(model).lower)
     return found
 
 

@@ -6,7 +6,7 @@ Like the kernels of solves (`solve_code`) it works on arrays that hold vectors o
 vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
 a time, which stay in registers; entries that are zero whatever the state are left out.
 
-Columns of one state alone stand side by side in vectors (`side_by_side`), and one state follows the other. Right
+Columns of one state alone stand side by side in vectors (`column_lanes`), and one state follows the other. Right
 matrices are the same for all of them then: those of products with the same left one stand behind one another in the
 rows of one matrix, so that there is one product, of longer rows.
 """

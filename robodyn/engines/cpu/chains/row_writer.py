@@ -17,9 +17,9 @@ from robodyn.compile.x86.image import LineCode
 from robodyn.compile.x86.row_writer import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
 from robodyn.engines.cpu.caches import last_cache_bytes
 from robodyn.engines.cpu.chains.row_writer_code import Gap, LineDescriptor, Result, lines_module
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Around
+from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Wrapper
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import CACHE_SHARE, CACHED_BYTES, LIGHT_OPERATIONS, NARROW_BYTES
 
@@ -41,8 +41,8 @@ def _label(request: Request) -> str:
     return f"robodyn lines {request.dtype}"
 
 
-def begin_lines(maker: Maker, kind: VectorType, request: Request) -> None:
-    """Begin to compile what is around programs that write lines (`Maker.begin`)."""
+def begin_lines(maker: KernelCompiler, kind: VectorType, request: Request) -> None:
+    """Begin to compile what is around programs that write lines (`KernelCompiler.begin`)."""
     maker.begin(lines_module(kind), _label(request), request.target, hurried=True)
 
 
@@ -71,7 +71,13 @@ def _worth(request: Request, kind: VectorType, operations: float, large: int) ->
 
 
 def lined_kernel(
-    maker: Maker, kind: VectorType, lines: LineCode, operations: float, inner: Kernel, plain: Kernel, behind: Kernel
+    maker: KernelCompiler,
+    kind: VectorType,
+    lines: LineCode,
+    operations: float,
+    inner: Kernel,
+    plain: Kernel,
+    behind: Kernel,
 ) -> Kernel:
     """The kernel around a program; `plain` where it cannot be.
 
@@ -120,7 +126,7 @@ def lined_kernel(
     own = 2 * place_bytes + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(results)) + empty_bytes
     return replace(
         plain,
-        code=Around(maker, text, _label(request), request.target, arrays, descriptor),
+        code=Wrapper(maker, text, _label(request), request.target, arrays, descriptor),
         constants=(ctypes.addressof(descriptor), 0),
         workspace_bytes=-(-max(behind.workspace_bytes, own) // LINE) * LINE,
         module=lambda: text,

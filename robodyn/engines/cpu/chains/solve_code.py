@@ -4,10 +4,10 @@
 
 Like every kernel, but for the W states from `first` on alone, and on arrays that hold vectors of states (scalar k of a
 state is vector k), except for those that a user gave. The first solve with a matrix factorises it along the pattern
-that `Elimination` found, spoils it, and leaves 1/d and the nonzero entries of V = -L; later ones find them there. A
+that `SymbolicFactor` found, spoils it, and leaves 1/d and the nonzero entries of V = -L; later ones find them there. A
 right-hand side becomes the solution in its place, some columns at a time, from the leaves to the root and back
 (`panel_code`): what is at work, V and these columns, stays in the nearest cache. Columns of one state alone stand side
-by side in vectors meanwhile (`side_by_side`).
+by side in vectors meanwhile (`column_lanes`).
 """
 
 from __future__ import annotations

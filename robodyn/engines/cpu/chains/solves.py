@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from robodyn.algorithms.tasks import Elimination, Solution, Solve, Traceable, on_paths
+from robodyn.algorithms.tasks import Solution, Solve, SymbolicFactor, Traceable, on_paths
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
@@ -31,15 +31,15 @@ def pieces(count: int, most: int) -> list[int]:
 class Tiling:
     """The tiles of a solution, and which rows of them its sweeps pass; the same for every vector of states.
 
-    `reached`: (nv, columns) where L^-T b can be nonzero; `side_by_side`: columns of a vector. Those of an inverse have
+    `reached`: (nv, columns) where L^-T b can be nonzero; `column_lanes`: columns of a vector. Those of an inverse have
     the same tiles either way: what is copied from one side of the diagonal to the other has the same bits then.
     """
 
     def __init__(
-        self, model: Model, elimination: Elimination, solution: Solution, columns: int, side_by_side: int
+        self, model: Model, elimination: SymbolicFactor, solution: Solution, columns: int, column_lanes: int
     ) -> None:
         self.elimination, n = elimination, model.nv
-        self.side_by_side = side_by_side if solution.arrays else 1
+        self.column_lanes = column_lanes if solution.arrays else 1
         if not solution.arrays:
             begin: Array = np.eye(n, dtype=bool)
         elif isinstance(solution.like, PairOutput):  # columns are degrees of freedom, whose rows are zero where H is
@@ -72,7 +72,7 @@ class Tiling:
         cuts = [-1, *sorted(known), self.reached.shape[1]]
         runs = [(before + 1, after) for before, after in pairwise(cuts) if before + 1 < after]
         sizes = np.array([len(row) for row in self.elimination.lower], np.intp)
-        both, W = (self.reached, self._filled(self.reached)), self.side_by_side
+        both, W = (self.reached, self._filled(self.reached)), self.column_lanes
         found = []
         for start, stop in runs:
             begins = range(0, stop - start, W)
@@ -94,23 +94,23 @@ class Tiling:
 class Tiled:
     """The elimination of a model's mass matrix, and the tiling of each solution of a solve."""
 
-    elimination: Elimination
+    elimination: SymbolicFactor
     tilings: tuple[Tiling, ...]
 
 
 _TILED: WeakKeyDictionary[Model, dict[tuple[Solve, int], Tiled]] = WeakKeyDictionary()
 
 
-def tiled_solve(model: Model, solve: Solve, side_by_side: int = 1) -> Tiled:
-    """The same object whenever it is asked for: stages want to know what solves read, too. `side_by_side`: columns of a
+def tiled_solve(model: Model, solve: Solve, column_lanes: int = 1) -> Tiled:
+    """The same object whenever it is asked for: stages want to know what solves read, too. `column_lanes`: columns of a
     vector."""
-    found, key = _TILED.setdefault(model, {}), (solve, side_by_side)
+    found, key = _TILED.setdefault(model, {}), (solve, column_lanes)
     if key not in found:
-        elimination = Elimination(model)
+        elimination = SymbolicFactor(model)
         each = zip(solve.outputs.values(), _columns(model, solve), strict=True)
         found[key] = Tiled(
             elimination,
-            tuple(Tiling(model, elimination, solution, columns, side_by_side) for solution, columns in each),
+            tuple(Tiling(model, elimination, solution, columns, column_lanes) for solution, columns in each),
         )
     return found[key]
 
@@ -123,7 +123,7 @@ class SolvePlan:
 
     def __init__(self, model: Model, kind: SolveKind, vector: VectorType, panel: int) -> None:
         self.model, self.solve, self.vector, self.panel = model, kind.solve, vector, panel
-        self.rows, self.side_by_side, self.stores_rows = kind.rows, kind.columns, kind.stores_rows
+        self.rows, self.column_lanes, self.stores_rows = kind.rows, kind.columns, kind.stores_rows
         tiled = tiled_solve(model, kind.solve, 1 if kind.columns is None else kind.columns.width)
         self.elimination = tiled.elimination
         lower = self.elimination.lower
@@ -156,7 +156,7 @@ class SolvePlan:
         for columns, solution in zip(self.columns, self.solve.outputs.values(), strict=True):
             if sum(name in self.rows for name in solution.arrays) > 1:
                 staged = max(staged, columns)
-        tile = 0 if self.side_by_side is None else WIDTH * self.side_by_side.bytes
+        tile = 0 if self.column_lanes is None else WIDTH * self.column_lanes.bytes
         return self.model.nv * (tile + staged * self.vector.bytes)
 
     @property
@@ -172,7 +172,7 @@ class SolvePlan:
     @property
     def row_ns(self) -> float:
         """About how long a state takes."""
-        return self.operations * LOOP_OPERATION_NS * 8.0 / (self.side_by_side or self.vector).width
+        return self.operations * LOOP_OPERATION_NS * 8.0 / (self.column_lanes or self.vector).width
 
     def _of_solution(self, solution: Solution, tiling: Tiling, columns: int, before: int) -> tuple[Array, Array]:
         """Tiles, and the programs of their sweeps. Tiles that reach the same rows share the way up.
@@ -284,7 +284,7 @@ def solve_operations(model: Model, task: Traceable) -> int:
     """About how many operations the solves of a chain take for one state."""
     if not task.solves:
         return 0
-    elimination = Elimination(model)
+    elimination = SymbolicFactor(model)
     return sum(elimination.operations(sum(_columns(model, solve))) for solve in task.solves)
 
 

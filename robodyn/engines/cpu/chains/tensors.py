@@ -14,7 +14,16 @@ import math
 from collections.abc import Sequence
 from functools import cache, partial
 
-from robodyn.algorithms.tasks import Chain, Product, Products, Solution, Solve, Stage, Units, at_units
+from robodyn.algorithms.tasks import (
+    Chain,
+    IdentitySeeds,
+    Product,
+    Products,
+    Solution,
+    Solve,
+    Stage,
+    with_identity_seeds,
+)
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.tracing.program import SHARED
 from robodyn.compile.tracing.unrolled import output_shape
@@ -23,9 +32,9 @@ from robodyn.engines.cpu.backends import X86
 from robodyn.engines.cpu.calls import by_states, calls_module
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.chains.products import products_for
-from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within
-from robodyn.engines.cpu.hoisting import Halves
-from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
+from robodyn.engines.cpu.chains.units import IdentitySeedsCall, IdentitySeedsPlan, Within
+from robodyn.engines.cpu.hoisting import Hoisted
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler, unrolled_ns
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.internals.records import dataclass
 
@@ -41,12 +50,12 @@ class Half:
 
 
 @dataclass(frozen=True)
-class AtUnits:
+class WithIdentitySeeds:
     """Kernels, how often each runs for a state's unit vectors, and how they are called."""
 
     kernels: tuple[Kernel, ...]
     times: tuple[int, ...]
-    plan: UnitsPlan
+    plan: IdentitySeedsPlan
 
     @property
     def operations(self) -> int:
@@ -74,13 +83,13 @@ class Parts:
     products: Products
 
     @property
-    def contracted(self) -> Units:
+    def contracted(self) -> IdentitySeeds:
         """The contraction at unit vectors, whose code is what it is along rows of an inverse."""
-        return at_units(self.contraction.algorithm, self.vector)
+        return with_identity_seeds(self.contraction.algorithm, self.vector)
 
 
 @cache
-def parts_at_units(task: Units) -> Parts | None:
+def parts_at_units(task: IdentitySeeds) -> Parts | None:
     """A chain at unit vectors taken apart; None where it is not made so."""
     chain, vector = task.algorithm, task.vector
     once, contractions, products = list[Stage | Solve](), list[Stage](), list[Products]()
@@ -119,27 +128,27 @@ def parts_at_units(task: Units) -> Parts | None:
     return Parts(first, contraction, along[0], inverses[matrix], last)
 
 
-def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
+def repeated_kernel(maker: KernelCompiler, request: Request, inner: Kernel) -> Kernel:
     """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
     task, nv = request.algorithm, request.model.nv
     call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
-    return _at_units(maker, request, "repeated", (inner,), (nv,), [UnitsCall(call, 0, nv)], {})
+    return _at_units(maker, request, "repeated", (inner,), (nv,), [IdentitySeedsCall(call, 0, nv)], {})
 
 
-def halved_kernel(maker: Maker, request: Request, halves: Halves) -> Kernel:
+def halved_kernel(maker: KernelCompiler, request: Request, halves: Hoisted) -> Kernel:
     """The kernels of both halves of an algorithm or a chain, and one that calls the second at every unit vector."""
     task, nv = request.algorithm, request.model.nv
     (first, second), shared = _halves(maker, halves)
     names = (*first.inputs, SHARED)
     calls = [
-        UnitsCall(StageCall(first.address, names, (), 0), 0, 1),
-        UnitsCall(StageCall(second.address, (*names, *task.outputs), (), 0), 0, nv),
+        IdentitySeedsCall(StageCall(first.address, names, (), 0), 0, 1),
+        IdentitySeedsCall(StageCall(second.address, (*names, *task.outputs), (), 0), 0, nv),
     ]
     within = {SHARED: Within(shared * request.dtype.itemsize)}
     return _at_units(maker, request, "halved", (first, second), (1, nv), calls, within)
 
 
-def _halves(maker: Maker, halves: Halves) -> tuple[tuple[Kernel, Kernel], int]:
+def _halves(maker: KernelCompiler, halves: Hoisted) -> tuple[tuple[Kernel, Kernel], int]:
     """The kernels of two halves, and how many scalars the first leaves."""
     images, names = halves.made(), (*input_names(halves.request), SHARED)
     kernels = []
@@ -164,7 +173,9 @@ def _halves(maker: Maker, halves: Halves) -> tuple[tuple[Kernel, Kernel], int]:
     return (first, second), images.shared
 
 
-def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, contraction: Halves | Kernel) -> Kernel:
+def parted_kernel(
+    maker: KernelCompiler, request: Request, parts: Parts, once: Kernel, contraction: Hoisted | Kernel
+) -> Kernel:
     """The kernels of a chain that is taken apart, and one that calls them: the first once, the contraction and products
     for as many unit vectors as a vector holds, then the next ones."""
     model, size = request.model, request.dtype.itemsize
@@ -178,12 +189,12 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
         within[name] = Within(min(block, nv) * row, row)
     kernels, times = [once], [1]
     left = (*once.inputs, *parts.once.results)
-    calls = [UnitsCall(StageCall(once.address, left, once.constants, once.workspace_bytes), 0, 1)]
-    if isinstance(contraction, Halves):
+    calls = [IdentitySeedsCall(StageCall(once.address, left, once.constants, once.workspace_bytes), 0, 1)]
+    if isinstance(contraction, Hoisted):
         (first, every), shared = _halves(maker, contraction)
         within[SHARED] = Within(shared * size)
         names = tuple(renamed.get(name, name) for name in (*first.inputs, SHARED))
-        calls.append(UnitsCall(StageCall(first.address, names, (), 0), 0, 1))
+        calls.append(IdentitySeedsCall(StageCall(first.address, names, (), 0), 0, 1))
         kernels.append(first)
         times.append(1)
     else:
@@ -194,7 +205,9 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
     arrays = (*parts.products.inputs, *parts.products.outputs)
     multiplied = StageCall(multiply.address, arrays, multiply.constants, multiply.workspace_bytes)
     for k in range(0, nv, block):
-        calls += [UnitsCall(each, k, min(k + block, nv), tuple(stage.outputs)) for each in (contracted, multiplied)]
+        calls += [
+            IdentitySeedsCall(each, k, min(k + block, nv), tuple(stage.outputs)) for each in (contracted, multiplied)
+        ]
     return _at_units(maker, request, "apart", (*kernels, every, multiply), (*times, nv, nv), calls, within)
 
 
@@ -202,7 +215,7 @@ def _scalars(request: Request, output: Output | Solution | Product) -> int:
     return math.prod(output_shape(request.model, output))
 
 
-def _products(maker: Maker, request: Request, stage: Products) -> Kernel:
+def _products(maker: KernelCompiler, request: Request, stage: Products) -> Kernel:
     """The kernel of products whose columns are side by side, one state after the other."""
     target = request.target
     plan, text = products_for(request.model, stage, VectorType.of(request.dtype, target, 1), target)
@@ -220,17 +233,19 @@ def _products(maker: Maker, request: Request, stage: Products) -> Kernel:
 
 
 def _at_units(
-    maker: Maker,
+    maker: KernelCompiler,
     request: Request,
     mode: str,
     kernels: tuple[Kernel, ...],
     times: tuple[int, ...],
-    calls: Sequence[UnitsCall],
+    calls: Sequence[IdentitySeedsCall],
     within: dict[str, Within],
 ) -> Kernel:
     """The kernel that calls others as planned."""
     task, inputs = request.algorithm, input_names(request)
-    keep = AtUnits(kernels, times, UnitsPlan(request.model, task, inputs, calls, request.dtype, within))
+    keep = WithIdentitySeeds(
+        kernels, times, IdentitySeedsPlan(request.model, task, inputs, calls, request.dtype, within)
+    )
     text = calls_module(by_states, arrays=len(inputs) + len(task.outputs))
     return Kernel(
         request=request,

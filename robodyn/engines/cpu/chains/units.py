@@ -34,7 +34,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class UnitsCall:
+class IdentitySeedsCall:
     """A kernel, and the rows that it is called for; `moving`: arrays that begin with the first of these."""
 
     call: StageCall
@@ -43,7 +43,7 @@ class UnitsCall:
     moving: tuple[str, ...] = ()
 
 
-class UnitsPlan(CallsPlan):
+class IdentitySeedsPlan(CallsPlan):
     """The calls for one state.
 
     Args:
@@ -60,7 +60,7 @@ class UnitsPlan(CallsPlan):
         model: Model,
         task: Traceable,
         inputs: Sequence[str],
-        calls: Sequence[UnitsCall],
+        calls: Sequence[IdentitySeedsCall],
         dtype: np.dtype[np.float64] | np.dtype[np.float32],
         within: Mapping[str, Within],
     ) -> None:
@@ -71,7 +71,7 @@ class UnitsPlan(CallsPlan):
             offsets[name] = end if each.of is None else offsets[each.of]
             end += lines(each.size) if each.of is None else 0
 
-        def entry(asked: UnitsCall, name: str) -> tuple[int, int, int, int]:
+        def entry(asked: IdentitySeedsCall, name: str) -> tuple[int, int, int, int]:
             if name == task.unit_input:
                 return WORDS, self.identity.ctypes.data, self.identity.strides[0], 0
             if name in within:
