@@ -200,7 +200,7 @@ def test_code_is_that_of_llvms_assembler(dtype: str, level: str) -> None:
 def test_programs_leave_the_functions_registers_alone(dtype: str, level: str) -> None:
     code, _ = made(dtype, level)
     for body in code.bodies:
-        arithmetic = [each for each in body.code if each[0] < I.ROWS]
+        arithmetic = [each for each in body.code if each[0] < I.MOV_ROWS]
         assert arithmetic and max(max(each[1:4]) for each in arithmetic) < code._register
 
 

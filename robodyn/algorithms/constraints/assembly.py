@@ -1,4 +1,4 @@
-"""Configurations that meet constraints."""
+"""Configurations that satisfy constraints."""
 
 from __future__ import annotations
 
@@ -29,48 +29,49 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _LEAST_GAIN = 1e-3
-"""A step that leaves more than all but this of the error has stalled; this many of them and nothing is reached."""
+"""A step that reduces the error by a smaller fraction has stalled."""
 _STALLS = 20
+"""Stalled steps in a row after which the search ends."""
 _HALF_TURN = 1e-6
 _ROUNDING = 1e-14
-"""The least error of a row beside its size that is asked for."""
+"""Smallest error of a row, relative to its size, that can be asked for."""
 
 
 def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
-    """See `Model.assemble`."""
-    given = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
-    require_finite("q", given, 1)
+    """Implements `Model.assemble`."""
+    start = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
+    require_finite("q", start, 1)
     least, moving = finite_number("tol", tol), _columns(model, free)
     if least <= 0.0:
         raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
-    found = model.normalized(given).copy()
-    for row in np.ndindex(found.shape[:-1]):
-        found[row] = assembled(
-            model, resolved_constraints(model), _asking(model), model.integrate, found[row], moving, least, row
+    result = model.normalized(start).copy()
+    for row in np.ndindex(result.shape[:-1]):
+        result[row] = assembled(
+            model, resolved_constraints(model), _asking(model), model.integrate, result[row], moving, least, row
         )
-    return found
+    return result
 
 
 def _columns(model: Model, free: Any) -> Array:
-    """Which degrees of freedom may move."""
+    """(nv,) True for degrees of freedom that may move."""
     if free is None:
         return np.ones(model.nv, bool)
     if not strict_types.is_a(free, list, tuple):
         raise ArgumentError(f"free: got {brief(free)}; wanted a list of joints' names, or None for all")
-    found = np.zeros(model.nv, bool)
+    columns = np.zeros(model.nv, bool)
     for name in strict_types.members(free):
-        found[velocities_of(model, model.joint_index(name))] = True
-    return found
+        columns[velocities_of(model, model.joint_index(name))] = True
+    return columns
 
 
 @lru_cache(maxsize=16)
 def _asking(model: Model) -> Dynamics:
-    found: Dynamics = provided("Dynamics")(model, threads=1, check=False)
-    return found
+    dynamics: Dynamics = provided("Dynamics")(model, threads=1, check=False)
+    return dynamics
 
 
 class Asking(Protocol):
-    """What answers for some constraints at one state; a `Dynamics` does."""
+    """Evaluates constraints at one state; a `Dynamics` does."""
 
     def constraint_residual(self, q: Array, qd: Array) -> tuple[Array, Array]:
         """(phi, phidot), (m,) each."""
@@ -79,10 +80,10 @@ class Asking(Protocol):
         """J (m, nv)."""
 
     def forward_kinematics(self, q: Array) -> Any:
-        """T (4, 4) of every link by its number."""
+        """T (4, 4) of every link by its index."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of places too far away for any step, which the error is about
+@np.errstate(over="ignore", invalid="ignore")  # states too far away for any step; the error reports them
 def assembled(
     model: Model,
     held: Sequence[ResolvedConstraint],
@@ -94,11 +95,12 @@ def assembled(
     row: tuple[int, ...] = (),
     steps: int = _MOST_STEPS,
 ) -> Array:
-    """Levenberg and Marquardt's steps from q to where constraints are met, as `asking` answers for them, by the model's
-    `integrate`, or another one. Rows are divided by their sizes, so that units do not matter.
+    """Levenberg-Marquardt steps from q to a configuration that satisfies the constraints, as `asking` evaluates them.
+
+    `integrate` moves configurations, like the model's. Rows are divided by their sizes, so that units do not matter.
 
     Raises:
-        AssemblyError: no way there.
+        AssemblyError: the steps end elsewhere.
     """
     sizes = row_sizes(model, held)
     most = np.maximum(tol / np.maximum(sizes, 1.0), _ROUNDING)
@@ -134,7 +136,7 @@ def assembled(
 
 
 def _residual(model: Model, constraints: Sequence[ResolvedConstraint], asking: Asking, q: Array) -> Array:
-    """phi, with the angle of welds instead of its sine, which vanishes at half a turn, too."""
+    """phi, with the angle of welds instead of its sine, which is zero at half a turn as well."""
     phi, at = np.array(asking.constraint_residual(q, np.zeros(model.nv))[0]), 0
     poses: Any = None
     for held in constraints:
@@ -168,7 +170,7 @@ def _log(R: Array, held: ResolvedConstraint) -> Array:
 
 
 def _tilt(R: Array, axis: int, held: ResolvedConstraint) -> Array:
-    """The rotation vector that takes one axis where R has it, the shortest."""
+    """The shortest rotation vector that turns one axis to its direction in R."""
     before, after = np.eye(3)[axis], R[:, axis]
     turn = np.cross(before, after)
     size = float(np.linalg.norm(turn))
@@ -187,7 +189,7 @@ def _half_a_turn(held: ResolvedConstraint) -> AssemblyError:
 def _not_reached(
     model: Model, constraints: Sequence[ResolvedConstraint], phi: Array, sizes: Array, row: tuple[int, ...]
 ) -> AssemblyError:
-    """What to raise for errors that are left, divided by the sizes of rows."""
+    """The error for residuals that remain; `phi` is divided by `sizes`."""
     names = [f"{held.name}.{name}" for held in constraints for name in held.rows]
     worst = int(np.abs(phi).argmax())
     unit = row_units(model, constraints)[worst]

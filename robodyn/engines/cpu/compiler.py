@@ -1,4 +1,4 @@
-"""From what the engine is asked for to a kernel: one piece of code, or several and one that calls them."""
+"""Makes the kernel of a request: one piece of code, or several pieces and a kernel that calls them."""
 
 from __future__ import annotations
 
@@ -22,38 +22,36 @@ if TYPE_CHECKING:
 
 
 class Compiler(KernelCompiler):
-    """Makes all kernels; see `KernelCompiler`."""
+    """Makes all kinds of kernels; see `KernelCompiler`."""
 
     @going_first()
     def kernel(self, request: Request, *, single: bool, plan: Plan | None = None) -> Kernel:
-        """The kernel of a request; `single`: for one state at a time, where that makes a difference; `plan`: for a tree
-        in parts.
+        """The kernel of a request; `single`: for one state at a time; `plan`: for a tree in parts.
 
         Raises:
             UnavailableError: LLVM cannot compile it, or it needs more memory than there is.
         """
         if plan is not None:
-            found = self.parted(request, 1 if single or writes_most(request) else None, plan)
-            found.alone = single
-            return found
+            kernel = self.parted(request, 1 if single or writes_most(request) else None, plan)
+            kernel.alone = single
+            return kernel
         begin_driver(request.for_one_state if single else request, self.cache)
-        routes: list[Route | None] = []  # held, so that nothing is traced twice
-        asked, route = self._asked(request, single, routes)
+        routes: list[Route | None] = []  # kept alive, so that no program is traced twice
+        asked, route = self._route_of(request, single, routes)
         assert route is not None
         if isinstance(route, SingleProgram) and route.program is not None and not single:
-            self._begin_around(route.request, route.program.operations)
-        found = self._made(asked, route, single)
+            self._begin_wrappers(route.request, route.program.operations)
+        kernel = self._made(asked, route, single)
         if not single or (route != "loops" and request.for_one_state is request):
-            found = with_streaming_stores(self, asked, found)
-        found.alone = single if route == "loops" or request.for_one_state is not request else None
-        return found
+            kernel = with_streaming_stores(self, asked, kernel)
+        kernel.alone = single if route == "loops" or request.for_one_state is not request else None
+        return kernel
 
-    def _asked(
+    def _route_of(
         self, request: Request, single: bool, routes: list[Route | None], *, trace: bool = True
     ) -> tuple[Request, Route | None]:
-        """What is compiled for one state, or for many, and its route, as of `find_route`. Loops over bodies are what
-        they are: for one state they have vectors of one. Unit vectors are run as if they were states. `routes`: gets
-        all that were looked for."""
+        """The request to compile, and its route as from `find_route`. For single states, programs are compiled for the
+        narrow target, loops over bodies and unit vectors for the usual one. `routes` collects all routes."""
 
         def found(asked: Request) -> Route | None:
             routes.append(find_route(asked, self.mode, self._cache(asked), trace=trace))
@@ -84,8 +82,8 @@ class Compiler(KernelCompiler):
         return self._at_units(request) if request.algorithm.unit_input is not None else chained_kernel(self, request)
 
     def _at_units(self, request: Request) -> Kernel:
-        """What is no program for all unit vectors: in halves, a chain that is one program at each of them, or one that
-        is taken apart."""
+        """The kernel of a task at all unit vectors: two programs with hoisted code, one program called for every unit
+        vector, or a chain split into parts."""
         from robodyn.engines.cpu.chains.tensors import halved_kernel, parted_kernel, parts_at_units, repeated_kernel
 
         halves = self._halves(request)
@@ -106,8 +104,8 @@ class Compiler(KernelCompiler):
 
         return find_hoisted(request, self.mode, self._cache(request), trace=trace)
 
-    def _begin_around(self, request: Request, operations: float) -> None:
-        """Begin to compile what is around a program for batches: while it becomes machine code there is time."""
+    def _begin_wrappers(self, request: Request, operations: float) -> None:
+        """Start to compile the code around a program for batches, while the program becomes machine code."""
         if not request.vectors:
             begin_streaming_stores(self, request)
         else:
@@ -116,12 +114,12 @@ class Compiler(KernelCompiler):
             begin_flushing(self, request, operations)
 
     def in_cache(self, request: Request, *, single: bool = False, plan: Plan | None = None) -> bool:
-        """Whether the code of a request waits in the cache: that of its own, not what robots share."""
-        asked, route = (request, "loops") if plan is not None else self._asked(request, single, [], trace=False)
+        """True if the cache has the request's own code. Code that all robots share is not considered."""
+        effective, route = (request, "loops") if plan is not None else self._route_of(request, single, [], trace=False)
         if route == "parts":
-            if asked.algorithm.unit_input is not None:
-                return self._units_in_cache(asked)
-            return all(self.in_cache(part) for part in parts_of(asked))
+            if effective.algorithm.unit_input is not None:
+                return self._units_in_cache(effective)
+            return all(self.in_cache(part) for part in parts_of(effective))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
             linked = self._rolled_code(request, traits_of(request.model), kind, "rolled" if plan is None else "parted")
@@ -129,7 +127,7 @@ class Compiler(KernelCompiler):
         return isinstance(route, SingleProgram) and route.code is not None
 
     def _units_in_cache(self, request: Request) -> bool:
-        """The same of what runs at every unit vector."""
+        """`in_cache` for tasks at every unit vector."""
         from robodyn.engines.cpu.chains.tensors import parts_at_units
 
         halves = self._halves(request, trace=False)
@@ -146,8 +144,8 @@ class Compiler(KernelCompiler):
 
     @going_first()
     def step(self, request: Request) -> tuple[Kernel, ...]:
-        """The program of an integrator's step, or where it would be too large those of its parts; nothing where these
-        are too large as well, or code is to be rolled."""
+        """The program of an integrator's step, or the programs of its parts if it is too large. Empty if these are too
+        large as well, or if code is to be rolled."""
         route = self.route(request)
         routes = [route] if isinstance(route, SingleProgram) else [self.route(part) for part in parts_of(request)]
         programs = [route for route in routes if isinstance(route, SingleProgram)]
