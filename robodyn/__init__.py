@@ -136,7 +136,7 @@ _PROVIDED = {
     "with_frames": "io.editing.frames",
     "with_inertia": "io.editing.inertias",
 }
-"""Functions that lower rooms call, and where they are."""
+"""Functions of higher packages that lower packages call by name, and their modules (`robodyn.internals.provided`)."""
 
 _provide({name: f"robodyn.{home}" for name, home in _PROVIDED.items()})
 _install()

@@ -24,7 +24,7 @@ import robodyn as rd
 from robodyn.api.queries.fast_path import query as declared
 from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
 from robodyn.engines.protocol import DTYPES
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 TESTS = Path(__file__).parent
 # What tests share lies beside the rooms, and some rooms share with others.
@@ -91,7 +91,7 @@ def _missing_gpu() -> str:
         return f"no GPU: {error}"
 
 
-_COMPLETE = set.intersection(*(set(question.engines) for question in QUESTIONS.values()))
+_COMPLETE = set.intersection(*(set(question.engines) for question in QUERIES.values()))
 """Engines that answer every query."""
 _PAIRS = sorted((name, dtype) for name in _COMPLETE for dtype in DTYPES)
 
@@ -191,7 +191,7 @@ def passed_on(monkeypatch):
 
         return answer
 
-    for name in QUESTIONS:
+    for name in QUERIES:
         (owner,) = (each for each in rd.Dynamics.__mro__ if name in vars(each))
         monkeypatch.setattr(owner, name, declared(listed(name, getattr(rd.Dynamics, name))))
     return seen

@@ -22,11 +22,11 @@ import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient, inverse_by_mass_matrix
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.regressor import FORWARD_GRAVITY_GRADIENT, forward_regressor
-from robodyn.algorithms.tasks import Chain, Task, at_units
+from robodyn.algorithms.tasks import Chain, Task, with_identity_seeds
 from robodyn.compile.llvm.target import host_target
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.engines.cpu import hoisting, route
-from robodyn.engines.cpu.chains.build import in_double_kernel
+from robodyn.engines.cpu.chains.build import mixed_precision_kernel
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.loops.program import RolledProgram
@@ -38,7 +38,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 HALVES = "forward_hessian_at_units"
 """Two programs, where one instruction spreads a number over a vector."""
-AT_UNITS = {HALVES: at_units(forward_hessian())}
+AT_UNITS = {HALVES: with_identity_seeds(forward_hessian())}
 CHAINS = {
     chain.name: chain
     for chain in (
@@ -214,7 +214,7 @@ def check_in_double(
     force = None
     if "tau" in inner.inputs:
         force = JointForce(inner.inputs.index("tau"), inner.inputs.index("qd"), np.ones(model.nv), np.ones(model.nv))
-    kernel = in_double_kernel(engine.compiler, engine.request(algorithm, base, link), inner, force)
+    kernel = mixed_precision_kernel(engine.compiler, engine.request(algorithm, base, link), inner, force)
     inputs = [values[key] for key in kernel.inputs]
     wide = {key: array.astype(float) for key, array in values.items()}
     if force is not None:

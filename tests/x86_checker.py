@@ -87,12 +87,12 @@ class Checker:
             self.memory[~x] = self.written[~x] = self.read(d)
         elif code == I.CLEAR:
             self.registers[d] = (self.ZERO,) * self.width
-        elif code == I.STORE_MANY:
+        elif code == I.STORE_ZEROS:
             assert self.read(d) == (self.ZERO,) * self.width
             self.written.update({~x + k: self.read(d) for k in range(a)})
-        elif code == I.ROWS:
+        elif code == I.MOV_ROWS:
             self.at = ~x, -1
-        elif code == I.ROW:
+        elif code == I.MOV_OFFSET:
             self.at = self.at[0], ~x - self.at[0] - 1
         elif code == I.LOAD_ROW:
             rows, row = self.at
@@ -103,36 +103,36 @@ class Checker:
             self._require_inside(rows, a, x)
             for k, each in enumerate(self.read(d)):
                 self.rows[rows, row, x + k] = each
-        elif code in (I.LOAD_LANE, I.LOAD_HALF):
+        elif code in (I.INSERTF128, I.INSERTF64X4):
             rows, row = self.at
-            size = self.parts if code == I.LOAD_LANE else self.width // 2
+            size = self.parts if code == I.INSERTF128 else self.width // 2
             ends = [block.start + len(block.values) for block in self.blocks if block.rows == rows]
             assert 0 <= x <= max(ends, default=0) - size, "a column of no block"
             others = list(self.read(d)) if a else [None] * self.width
             others[a * size : (a + 1) * size] = [(rows, row, x + k) for k in range(size)]
             self.registers[d] = tuple(others)
-        elif code == I.EXTRACT:
+        elif code == I.EXTRACTF128:
             lane = self.read(x)[a * self.parts : (a + 1) * self.parts]
             self.registers[d] = lane + (None,) * (self.width - self.parts)
-        elif code in (*range(I.STORE_LANE, I.STORE_ONE + 1), I.STORE_SOME):
+        elif code in (*range(I.EXTRACTF128_STORE, I.EXTRACTPS + 1), I.MOVU_MASKED):
             lanes, half = self.read(d), self.parts // 2
             start, count = {
-                I.STORE_LANE: (a * self.parts, self.parts),
-                I.STORE_LOW: (0, half),
-                I.STORE_HIGH: (half, half),
-                I.STORE_ONE: (a, 1),
-                I.STORE_SOME: (0, self.masks.get(1, 0)),
+                I.EXTRACTF128_STORE: (a * self.parts, self.parts),
+                I.MOVLPD: (0, half),
+                I.MOVHPD: (half, half),
+                I.EXTRACTPS: (a, 1),
+                I.MOVU_MASKED: (0, self.masks.get(1, 0)),
             }[code]
             rows, row = self.at
             inside = [block for block in self.blocks if block.rows == rows and block.start <= x]
             assert any(x + count <= block.start + len(block.values) for block in inside), "a column of no block"
             for k, each in enumerate(lanes[start : start + count]):
                 self.rows[rows, row, x + k] = each
-        elif code in range(I.LOW, I.ODD + 1):
+        elif code in range(I.UNPCKL, I.SHUFF_ODD + 1):
             self.registers[d] = self._shuffled(code, self.registers[a], self.registers[x])
-        elif code == I.MASK:
+        elif code == I.KMOV:
             self.masks[a] = x
-        elif code == I.AHEAD:
+        elif code == I.PREFETCHW:
             rows, row = self.at
             ends = [block.start + len(block.values) for block in self.blocks if block.rows == rows and block.more]
             assert 0 <= row < self.width and x in ends, "a column of no block"
@@ -156,14 +156,14 @@ class Checker:
         """Of what nobody has set, lanes are None."""
         unknown = (None,) * self.width
         one, two = (unknown if each is None else each for each in (a, x))
-        if code in (I.EVEN, I.ODD):
+        if code in (I.SHUFF_EVEN, I.SHUFF_ODD):
             groups = [[each[k : k + self.parts] for k in range(0, self.width, self.parts)] for each in (one, two)]
-            chosen = [group[k] for group in groups for k in range(code == I.ODD, len(group), 2)]
+            chosen = [group[k] for group in groups for k in range(code == I.SHUFF_ODD, len(group), 2)]
             return tuple(lane for group in chosen for lane in group)
-        size = 2 if code in (I.LOW_PAIRS, I.HIGH_PAIRS) else 1
+        size = 2 if code in (I.UNPCKLPD, I.UNPCKHPD) else 1
         found: list[Any] = []
         for start in range(0, self.width, self.parts):
-            half = start + (self.parts // 2 if code in (I.HIGH, I.HIGH_PAIRS) else 0)
+            half = start + (self.parts // 2 if code in (I.UNPCKH, I.UNPCKHPD) else 0)
             for k in range(half, half + self.parts // 2, size):
                 found += [*one[k : k + size], *two[k : k + size]]
         return tuple(found)
@@ -177,8 +177,8 @@ class Checker:
             assert code == BINARY[kind]
             found = self.read(a), self.read(x)
             assert found == wanted or (code in COMMUTES and found[::-1] == wanted)
-        elif kind == "pick":
-            assert code >= I.PICK and (self.read(code - I.PICK), self.read(x), self.read(a)) == wanted
+        elif kind == "blendv":
+            assert code >= I.BLENDV and (self.read(code - I.BLENDV), self.read(x), self.read(a)) == wanted
         else:
             values = self.read(d), self.read(a), self.read(x)
             orders = [order for order, each in FUSED[kind].items() if each == code]

@@ -24,7 +24,7 @@ from robodyn import sweeps
 from robodyn.core.findings import FINDINGS, SEVERITIES
 from robodyn.engines.options import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
-from robodyn.engines.query_table import every_question, short_names
+from robodyn.engines.query_table import every_query, short_names
 from robodyn.engines.scan import HeavyPaths, VectorTree
 from robodyn.internals import archives, errors
 from robodyn.io.builders import (
@@ -102,9 +102,9 @@ def findings() -> list[Row]:
 
 def support() -> list[Row]:
     """Which query runs on which engine."""
-    engines = sorted({engine for question in every_question().values() for engine in question.engines})
+    engines = sorted({engine for question in every_query().values() for engine in question.engines})
     rows: list[Row] = [("query", "short", *engines, "methods besides `auto`", "answer")]
-    for query, question in every_question().items():
+    for query, question in every_query().items():
         answered = ["yes" if engine in question.engines else "-" for engine in engines]
         methods = _code(method.name for method in question.methods) or "-"
         rows.append(
@@ -127,8 +127,8 @@ def engine_names() -> list[Row]:
     """Values of `engine=`."""
     rows: list[Row] = [("`engine=`", "dtypes", "queries")]
     for name in ENGINE_NAMES:
-        answered = sum(name in question.engines for question in every_question().values())
-        queries = "all" if name == "auto" or answered == len(every_question()) else str(answered)
+        answered = sum(name in question.engines for question in every_query().values())
+        queries = "all" if name == "auto" or answered == len(every_query()) else str(answered)
         rows.append((f"`{name}`", ", ".join(DTYPES), queries))
     return rows
 

@@ -1,1 +1,1 @@
-"""Dynamics algorithms, each written once as sweeps over the tree (`robodyn.sweeps`)."""
+"""Dynamics algorithms, each written once as sweeps over the tree (`robodyn.core.sweeps`)."""

@@ -1,7 +1,7 @@
-"""ABA, the articulated-body algorithm: forward dynamics in O(n) (RBDA table 7.1), and what its inertias also give.
+"""ABA, the articulated-body algorithm: forward dynamics in O(n) (RBDA table 7.1), and the inverse mass matrix.
 
-The same inward sweep of articulated inertias serves the inverse of the mass matrix (one lane per unit force). Joints
-of several degrees of freedom are blocks: D = S' IA S is factorised as L diag(d) L' without square roots.
+Both use the same inward sweep of articulated inertias; the inverse has a lane per unit force. Joints of several degrees
+of freedom are blocks: D = S' IA S is factorised as L diag(d) L' without square roots.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from robodyn.core.sweeps import (
 
 
 def ldl(D: Scalars, k: int, pivot: Callable[[Scalar, Scalar], Scalar] | None = None) -> Scalars:
-    """L and d of D = L diag(d) L', in place of the lower triangle of D (row by row): d on the diagonal.
+    """L and d of D = L diag(d) L', packed like the lower triangle of D (row by row), with d on the diagonal.
 
-    `pivot`, where it is given, says what to take for an entry of d, given that and the entry of D's diagonal.
+    `pivot`: maps an entry of d, and the entry of D on its diagonal, to the entry of d that is used.
     """
     out: list[Scalar] = list(D)
     at = [i * (i + 1) // 2 for i in range(k)]
@@ -82,7 +82,7 @@ def ldl_solve(factor: Scalars, b: Scalars) -> Scalars:
 
 
 def base_acceleration(world: WorldInputs, own: Fields) -> Written:
-    """Lanes of the inverse mass matrix move from rest: a_0 = 0."""
+    """a_0 = 0: lanes of the inverse mass matrix start at rest."""
     return {"a": ZERO_MOTION}
 
 
@@ -100,7 +100,7 @@ def bias(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def external_force(body: Body, own: Fields, parent: Fields) -> Written:
-    """pA_i -= X_i0* f_ext_i, the external force being given in world coordinates."""
+    """pA_i -= X_i0* f_ext_i; external forces are in world coordinates."""
     return {"pA": own.pA - own.X0.force(body.f_ext)}
 
 
@@ -137,7 +137,7 @@ def _solve_joint(body: Body, own: Fields, a: Motion) -> Written:
 
 
 def joint_acceleration(body: Body, own: Fields, parent: Fields) -> Written:
-    """a' = X a_p + c, then the joint's share."""
+    """a' = X a_p + c, then qdd and a (`_solve_joint`)."""
     return _solve_joint(body, own, own.X.motion(parent.a) + own.c)
 
 
@@ -194,8 +194,9 @@ INVERSE_MASS_MATRIX = Algorithm(
         Outward(unit_acceleration, reads=("X", "U", "D", "u"), carries=("a",), writes=("qdd", "a"), lanes=True),
     ),
     outputs={"Hinv": DofOutput("qdd", force=False, lanes=True)},
-    in_double=inverse_by_mass_matrix(),
+    mixed_precision=inverse_by_mass_matrix(),
 )
-"""H^-1 by the articulated-body recursion, a lane for every unit generalised force: O(n^2). By factors of the mass
-matrix a humanoid takes half of the operations, an arm a third. But entries of H are sums over subtrees, from which
-elimination takes most of heavy ones again: in single precision a humanoid's inverse loses two of seven digits so."""
+"""H^-1 by the articulated-body recursion, a lane for every unit generalised force: O(n^2).
+
+A factorisation of the mass matrix takes half of the operations for a humanoid and a third for an arm. But it subtracts
+most of the composite inertias in H again: in single precision a humanoid's inverse loses two of seven digits."""

@@ -1,8 +1,8 @@
 """The Coriolis matrix C with C qd + g = bias and Hdot - 2 C skew-symmetric.
 
 Echeandia and Wensing, Numerical Methods to Compute the Coriolis Matrix and Christoffel Symbols for Rigid-Body Systems
-(2021), algorithm 1: composites of the body-level matrices B = ((v x*) I - I (v x) + (I v) xbar*) / 2 travel inward
-beside composite inertias. Worked out, B has a zero right half and a skew lower left block: twelve numbers.
+(2021), algorithm 1: composites of the body-level matrices B = ((v x*) I - I (v x) + (I v) xbar*) / 2 are summed inward
+along with composite inertias. B has a zero right half and a skew lower left block: twelve numbers.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ def body_coriolis(inertia: Inertia, v: Motion) -> CoriolisInertia:
 
 
 def outward(body: Body, own: Fields, parent: Fields) -> Written:
-    """v_i, the rigid inertia and B_i, to which those of the subtree will be added."""
+    """v_i, the rigid inertia and B_i of the body, to which those of its subtree will be added."""
     moved = velocity(body, own, parent)
     return {**moved, "Ic": body.inertia, "B": body_coriolis(body.inertia, moved["v"])}
 
 
 def inward(body: Body, own: Fields) -> tuple[Written, Written]:
     """Ic_p += X' Ic X, B_p += X' B X."""
-    _, given = composite(body, own)
-    return {}, {**given, "B": own.B.back(own.X)}
+    _, gives = composite(body, own)
+    return {}, {**gives, "B": own.B.back(own.X)}
 
 
 def start(body: Body, own: Fields, link: LinkConstants) -> Written:

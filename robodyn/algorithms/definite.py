@@ -1,5 +1,5 @@
-"""Symmetric positive definite systems on scalars, A = L D L', and mass matrices, H = L' D L (RBDA section 6.5). Zeros
-of the structure are left out."""
+"""Factorisations of symmetric positive definite matrices of scalars, A = L D L', and of mass matrices, H = L' D L (RBDA
+section 6.5). Structural zeros are skipped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a scalar is zero by structure."""
+    """True for a structural zero: the constant 0.0."""
     return isinstance(value, float) and value == 0.0
 
 
@@ -22,7 +22,7 @@ def product(a: Sequence[Any], b: Sequence[Any]) -> Any:
 
 
 class Definite:
-    """The factors of a matrix of which the lower triangle is given, m rows of 1 to m scalars."""
+    """The factors of a symmetric matrix, from its lower triangle: m rows of 1 to m scalars."""
 
     def __init__(self, lower: Sequence[Sequence[Any]]) -> None:
         m = len(lower)
@@ -55,10 +55,10 @@ class Definite:
 
 
 class TreeFactors:
-    """L and 1/D of a matrix H = L' D L (n rows of n scalars, of which the lower triangle is read): from the last row to
-    the first, so that the zeros that branches of a tree make in a mass matrix stay.
+    """L and 1/D of a matrix H = L' D L: n rows of n scalars, of which the lower triangle is read.
 
-    `lower[k]`: columns of row k of L that are not zero, below the diagonal.
+    Elimination from the last row to the first keeps the zeros that branches of a tree make in a mass matrix.
+    `lower[k]`: columns of nonzero entries left of the diagonal in row k of L.
     """
 
     def __init__(self, H: Sequence[Sequence[Any]]) -> None:

@@ -1,7 +1,7 @@
 """Batched dense solves with joint-space inertia matrices, vectorised over the batch.
 
-H = L' D L from the last row to the first (RBDA section 6.5): no square roots, and the zeros that branches make stay
-zeros, so that a row with NaN, or a singular one, spoils itself alone.
+H = L' D L from the last row to the first (RBDA section 6.5): there are no square roots, and zeros of branches stay
+zeros. A state with NaN, or a singular one, does not affect other states.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def ltdl(H: Array) -> tuple[Array, Array]:
 
 
 def pivots_with_error(H: Array, size: Array, tolerance: float) -> tuple[Array, Array]:
-    """The pivots d (..., n) of H = L' diag(d) L (..., n, n), and how much of the entries of H went into them.
+    """The pivots d (..., n) of H = L' diag(d) L (..., n, n), and bounds of their errors.
 
     With p_k the column k of L^-1, d_k = p_k' H p_k: an error of H_ij of at most sqrt(size_i size_j) changes d_k by at
-    most (sum of |p_ki| sqrt(size_i))^2. A degree of freedom whose pivot is at most `tolerance` times that is held fast
-    for those before it: they are judged without it.
+    most (sum of |p_ki| sqrt(size_i))^2. A degree of freedom whose pivot is at most `tolerance` times that bound counts
+    as locked for those before it.
     """
     n = H.shape[-1]
     left, motions, root = H.copy(), np.broadcast_to(np.eye(n), H.shape).copy(), np.sqrt(np.abs(size))

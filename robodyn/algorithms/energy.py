@@ -61,7 +61,7 @@ def center(world: WorldInputs, own: Fields) -> Written:
 
 
 def momentum_and_above(body: Body, own: Fields, parent: Fields) -> Written:
-    """v_i and h_i = I v_i; the parent's velocity in the body's frame."""
+    """v_i and h_i = I v_i; the parent's velocity in the body's frame (`above`)."""
     moved = velocity(body, own, parent)
     return {**moved, "above": moved["X"].motion(parent.v), "h": body.inertia.times(moved["v"])}
 
@@ -69,7 +69,7 @@ def momentum_and_above(body: Body, own: Fields, parent: Fields) -> Written:
 def kinetic_gradient(body: Body, own: Fields) -> tuple[Written, Written]:
     """dK/dq = (v_p x S) . h and dK/dqd = S . h + armature qd, with h the momentum of the subtree; h_p += X' h.
 
-    In the frame of a body of the subtree its velocity changes by v_p x S with a coordinate of the joint.
+    A coordinate of the joint changes the velocity of every body in the subtree by v_p x S, in that body's frame.
     """
     by_q = tuple(own.above.cross(column).dot(own.h) for column in body.S)
     by_qd = tuple(
@@ -79,7 +79,7 @@ def kinetic_gradient(body: Body, own: Fields) -> tuple[Written, Written]:
 
 
 def whole(world: WorldInputs, own: Fields) -> Written:
-    """The world's transform to itself, and 1 / (sum of m)."""
+    """The identity, and 1 / (sum of m)."""
     return {"X0": IDENTITY, "per_mass": 1.0 / own.Ic.m}
 
 
@@ -91,15 +91,15 @@ def center_columns(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def momentum(body: Body, own: Fields, parent: Fields) -> Written:
-    """v_i, h_i = I v, and the inertia to which those of the subtree will be added."""
+    """v_i, h_i = I v, and the body's inertia, to which those of its subtree will be added."""
     moved = velocity(body, own, parent)
     return {**moved, "Ic": body.inertia, "h": body.inertia.times(moved["v"])}
 
 
 def total_momentum(body: Body, own: Fields) -> tuple[Written, Written]:
     """Ic_p += X' Ic X, h_p += X' h."""
-    _, given = composite(body, own)
-    return {}, {**given, "h": own.X.force_back(own.h)}
+    _, gives = composite(body, own)
+    return {}, {**gives, "h": own.X.force_back(own.h)}
 
 
 def about_center(world: WorldInputs, own: Fields) -> Written:
@@ -170,7 +170,7 @@ CENTER_OF_MASS_JACOBIAN = Algorithm(
 
 @cache
 def centroidal_momentum(one_tree: bool) -> Algorithm:
-    """h and A. `one_tree`: of robots with one root, of which sums are from there."""
+    """h and A. `one_tree`: True for models with one root, at whose first body sums are taken."""
     return Algorithm(
         name="centroidal_momentum" + ("_of_one_tree" if one_tree else ""),
         inputs=("q", "qd"),

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from robodyn.algorithms.kinematics import Frame, forward_kinematics
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.model import Model
 from robodyn.core.spatial import add, cross, dot
 
@@ -15,7 +15,7 @@ _OF_LINK = forward_kinematics(True)
 
 
 def about_the_origin(frame: str, T: Sequence[Any], wrench: Sequence[Any]) -> tuple[Any, ...]:
-    """A wrench (moment, force) that is given in a frame of a link with pose T (16 scalars), in the frame "world"."""
+    """A wrench (moment, force) in a frame of a link with pose T (16 scalars), transformed to the frame "world"."""
     rows, p = ((T[0], T[1], T[2]), (T[4], T[5], T[6]), (T[8], T[9], T[10])), (T[3], T[7], T[11])
     moment, force = tuple(wrench[:3]), tuple(wrench[3:])
     if frame == "body":
@@ -26,8 +26,8 @@ def about_the_origin(frame: str, T: Sequence[Any], wrench: Sequence[Any]) -> tup
 
 
 @cache
-def external_force(frame: Frame, body: int) -> Direct:
-    """The forces of a wrench on the query's link, which is fixed to a body (-1: to the world)."""
+def external_force(frame: Frame, body: int) -> ScalarTask:
+    """The external forces of a wrench on the query's link, which is fixed to a body (-1: to the world)."""
 
     def text(
         model: Model, given: Mapping[str, Sequence[Any]], results: Callable[..., Mapping[str, Any]]
@@ -38,6 +38,6 @@ def external_force(frame: Frame, body: int) -> Direct:
             forces[6 * body : 6 * body + 6] = about_the_origin(frame, T, given["wrench"])
         return {"f_ext": forces}
 
-    return Direct(
+    return ScalarTask(
         f"external_force_{frame}", {"q": Sized(("nq",)), "wrench": Sized((6,))}, {"f_ext": Sized(("n_bodies", 6))}, text
     )

@@ -2,7 +2,7 @@
 
 d qdd / d u = - H^-1 d tau / d u and d qdd / d tau = H^-1 (Plancher et al., Accelerating Robot Dynamics Gradients on a
 CPU, GPU, and FPGA, algorithm 3). Accelerations come from the mass matrix, which the gradient needs anyway, and from the
-bias force in the frame that the gradient works in: traced together, they share all but the bias.
+bias force in the gradient's frame. A program of the whole chain computes everything but the bias once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def less_external(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def composites(body: Body, own: Fields) -> tuple[Written, Written]:
-    """tau_i = S' f_i; sums over subtrees need no transform in one frame."""
+    """tau_i = S' f_i. All bodies share one frame, so sums over subtrees have no transforms."""
     return {"tau": tuple(column.dot(own.f) for column in own.S)}, {"Ic": own.Ic, "f": own.f}
 
 
@@ -101,7 +101,7 @@ def _mass_matrix(inputs: tuple[str, ...]) -> Algorithm:
 
 @cache
 def forward_by_mass_matrix(inputs: tuple[str, ...] = ("q", "qd", "tau")) -> Chain:
-    """qdd = H^-1 (tau - bias): for models with mimicking joints, and a second way for all (RBDA section 6.1)."""
+    """qdd = H^-1 (tau - bias): for models with mimicking joints, and an alternative for all (RBDA section 6.1)."""
     return Chain(
         name="forward_crba_" + "_".join(inputs),
         inputs=inputs,
@@ -127,34 +127,41 @@ def inverse_by_mass_matrix(inputs: tuple[str, ...] = ("q",)) -> Chain:
 
 @cache
 def forward_gradient(
-    inputs: tuple[str, ...] = ("q", "qd", "tau"), damping: bool = False, freely: bool = False
+    inputs: tuple[str, ...] = ("q", "qd", "tau"), damping: bool = False, floating_base_variant: bool = False
 ) -> Chain:
     """d qdd / d q, d qdd / d qd and H^-1, with external forces where `inputs` names them.
 
-    `damping`: whether joints are damped by the model's coefficients. `freely`: for robots whose trees float freely
-    alone, some of whose columns are known: all of d qdd / d q and the first three of d qdd / d qd of every root.
-    """
-    given = _but(inputs, "tau")
-    gradient = idsva((*given[:2], "qdd", *given[2:]), damping=damping, freely=freely)
-    name = ("forward_gradient", *inputs, *(("damping",) if damping else ()), *(("freely",) if freely else ()))
+    `damping`: True if joints are damped by the model's coefficients. `floating_base_variant`: True for models whose
+    trees all float freely. Solves then skip known columns of every root: all six of d qdd / d q and the first three of
+    d qdd / d qd."""
+    state = _but(inputs, "tau")
+    gradient = idsva((*state[:2], "qdd", *state[2:]), damping=damping, floating_base_variant=floating_base_variant)
+    name = (
+        "forward_gradient",
+        *inputs,
+        *(("damping",) if damping else ()),
+        *(("freely",) if floating_base_variant else ()),
+    )
     return Chain(
         name="_".join(name),
         inputs=inputs,
         stages=(
-            Stage(bias_and_mass_matrix(given), {"tau": "bias"}),
+            Stage(bias_and_mass_matrix(state), {"tau": "bias"}),
             Solve("H", {"qdd": Solution("tau", "bias", DofOutput("tau"))}),
             Stage(gradient),
             Solve(
                 "H",
                 {
-                    "dqdd_dq": Solution(minus="tau_q", known=6 if freely else 0),
-                    "dqdd_dqd": Solution(minus="tau_qd", known=3 if freely else 0),
+                    "dqdd_dq": Solution(minus="tau_q", known=6 if floating_base_variant else 0),
+                    "dqdd_dqd": Solution(minus="tau_qd", known=3 if floating_base_variant else 0),
                     "dqdd_dtau": Solution(),
                 },
             ),
         ),
         results=("dqdd_dq", "dqdd_dqd", "dqdd_dtau"),
-        freely=None if freely or "f_ext" in inputs else forward_gradient(inputs, damping, freely=True),
+        floating_base_variant=None
+        if floating_base_variant or "f_ext" in inputs
+        else forward_gradient(inputs, damping, floating_base_variant=True),
     )
 
 

@@ -1,16 +1,16 @@
 """Second-order derivatives of forward dynamics.
 
-Differentiating tau(q, qd, qdd) twice at qdd = FD(q, qd, tau) and solving for d2 qdd, the second derivatives of inverse
-dynamics are contracted with y = H^-1 mu, where mu contracts those of forward dynamics. With A_x = d qdd / d x, with
-D_xy = y' d2 tau / dx dy and with C = D_q,qdd = y' dH / dq,
+The formulas follow from differentiating tau(q, qd, qdd) twice at qdd = FD(q, qd, tau) and solving for d2 qdd. If mu
+contracts the second derivatives of forward dynamics, y = H^-1 mu contracts those of inverse dynamics. With
+A_x = d qdd / d x, with D_xy = y' d2 tau / dx dy and with C = D_q,qdd = y' dH / dq,
 
     mu' d2 qdd / dq dq     = -(D_qq + C A_q + (C A_q)')
     mu' d2 qdd / dq dqd    = -(D_q,qd + C A_qd)
     mu' d2 qdd / dqd dqd   = -D_qd,qd
     mu' d2 qdd / dq dtau   = -C H^-1
 
-As in the gradient (`forward_gradient`) all but solves and products is in one frame: traced together, the gradient and
-the second derivatives of inverse dynamics share composites.
+All algorithms work in one frame, as in the gradient (`forward_gradient`). A program of the whole chain computes
+composites once for the gradient and the second derivatives of inverse dynamics.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from robodyn.core.sweeps import INPUTS, DofOutput
 def forward_hessian(inputs: tuple[str, ...] = ("q", "qd", "tau", "vector"), damping: bool = False) -> Chain:
     """The four second derivatives contracted with `vector`, with external forces where `inputs` names them.
 
-    `damping`: whether joints are damped by the model's coefficients.
+    `damping`: True if joints are damped by the model's coefficients.
     """
-    given = tuple(name for name in inputs if name not in ("tau", "vector"))
-    with_qdd, of_dofs = (*given[:2], "qdd", *given[2:]), DofOutput("tau")
+    state = tuple(name for name in inputs if name not in ("tau", "vector"))
+    with_qdd, of_dofs = (*state[:2], "qdd", *state[2:]), DofOutput("tau")
     products = {
         "qq": Product("D_qq", "C", "dqdd_dq", symmetric=True),
         "q_qd": Product("D_q_qd", "C", "dqdd_dqd"),
@@ -47,7 +47,7 @@ def forward_hessian(inputs: tuple[str, ...] = ("q", "qd", "tau", "vector"), damp
         name="forward_hessian_" + "_".join((*inputs, *(("damping",) if damping else ()))),
         inputs=inputs,
         stages=(
-            Stage(bias_and_mass_matrix(given), {"tau": "bias"}),
+            Stage(bias_and_mass_matrix(state), {"tau": "bias"}),
             Solve("H", {"qdd": Solution("tau", "bias", of_dofs), "multiplier": Solution("vector", like=of_dofs)}),
             Stage(idsva(with_qdd, damping=damping)),
             Solve(

@@ -1,4 +1,4 @@
-"""Gradient of inverse dynamics by composites of subtrees in one frame, an entry at a time.
+"""Gradient of inverse dynamics by composites of subtrees in one frame, entry by entry.
 
 Singh, Russell, Wensing, Efficient Analytical Derivatives of Rigid-Body Dynamics using Spatial Vector Algebra (2022),
 algorithm 1 (IDSVA): with the composites I, 2B and f of the subtree of body i,
@@ -14,9 +14,10 @@ algorithm 1 (IDSVA): with the composites I, 2B and f of the subtree of body i,
 External forces are constant in the world: with F the sum of those on the subtree, tau_i has - S_i' F, d tau_i / d q_j
 has S_i' (S_j x* F) = - S_j' (S_i x* F).
 
-With `freely` some columns are those of the gradient of forward dynamics, which are known before anything is solved for
-(docs/gradients.md): of a root that floats freely all of d qdd / d q and, of d qdd / d qd, those of linear velocities.
-With a_p = -g and v_p = 0 they are - S' psidd and - S' Sdot in the root's own rows, and zero in all others.
+With `floating_base_variant` some columns hold the gradient of forward dynamics, which is known there without a solve
+(docs/gradients.md). For a root that floats freely these are all columns of d qdd / d q and, of d qdd / d qd, those of
+linear velocities. With a_p = -g and v_p = 0 they are - S' psidd and - S' Sdot in the root's own rows, and zero in all
+others.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ def body_forces(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def composites(body: Body, own: Fields) -> tuple[Written, Written]:
-    """Sums over subtrees: in one frame nothing has to be transformed."""
+    """Sums over subtrees; all bodies share one frame, so there are no transforms."""
     return {}, {"Ic": own.Ic, "B2": own.B2, "f": own.f}
 
 
 def world_is_first(world: WorldInputs, own: Fields) -> Written:
-    """The world's frame, in which external forces are given."""
+    """The identity: external forces are in the world's frame."""
     return {"X0R": IDENTITY}
 
 
@@ -99,7 +100,7 @@ def columns(body: Body, own: Fields, link: LinkConstants) -> Written:
 
 
 def columns_outside(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """The same, and S x* F."""
+    """`columns`, and S x* F."""
     return {**columns(body, own, link), "SF": tuple(column.cross_force(own.f_out) for column in own.S)}
 
 
@@ -121,13 +122,13 @@ def entries(body: Body, own: Fields, first: Body, of_first: Fields, carry: Field
 
 
 def entries_outside(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """The same with external forces."""
-    written, kept = entries(body, own, first, of_first, carry)
+    """`entries` with external forces."""
+    written, carried = entries(body, own, first, of_first, carry)
     lower = tuple(
         tuple(value - S.dot(SF) for value, SF in zip(row, carry.SF, strict=True))
         for S, row in zip(own.S, written["q_lower"], strict=True)
     )
-    return {**written, "q_lower": lower}, {**kept, "SF": carry.SF}
+    return {**written, "q_lower": lower}, {**carried, "SF": carry.SF}
 
 
 def is_root(body: Body, own: Fields, parent: Fields) -> Written:
@@ -136,13 +137,13 @@ def is_root(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def columns_freely(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """The same as `columns`, and that the first pair is a body with itself."""
+    """`columns`, and a mark that the first visit pairs a body with itself."""
     return {**columns(body, own, link), "itself": 1.0}
 
 
 def entries_freely(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """The same as `entries`, but for columns of roots that are known: - S' psidd, - S' Sdot, and zero."""
-    written, kept = entries(body, own, first, of_first, carry)
+    """`entries` with known columns of roots: - S' psidd, - S' Sdot, and zero."""
+    written, carried = entries(body, own, first, of_first, carry)
     alone = own.root * carry.itself
     linear_j = tuple(own.root * dot(S.lin, S.lin) for S in own.S)
     linear_i = tuple(alone * dot(S.lin, S.lin) for S in of_first.S)
@@ -163,7 +164,7 @@ def entries_freely(body: Body, own: Fields, first: Body, of_first: Fields, carry
             for row, S in zip(written["qd_upper"], own.S, strict=True)
         ),
     }
-    return {**written, **known}, {**kept, "itself": 0.0}
+    return {**written, **known}, {**carried, "itself": 0.0}
 
 
 def _along(S: Motion, m: Motion) -> Scalar:
@@ -187,7 +188,7 @@ _FIELDS: dict[str, FieldType] = {
 
 
 def outside_sweeps() -> tuple[Sweep, ...]:
-    """Sweeps that bring external forces into the root's frame, as `f_out`."""
+    """Sweeps that transform external forces to the root's frame, as `f_out`."""
     return (
         World(world_is_first, writes=("X0R",)),
         Outward(external_force, carries=("below", "X0R"), writes=("X0R", "f_out")),
@@ -195,20 +196,22 @@ def outside_sweeps() -> tuple[Sweep, ...]:
 
 
 @cache
-def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, freely: bool = False) -> Algorithm:
+def idsva(
+    inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, floating_base_variant: bool = False
+) -> Algorithm:
     """d tau / d q and d tau / d qd, with external forces where `inputs` names them.
 
-    `damping`: whether damping forces of the model's coefficients are part of tau. `freely`: all trees float freely, and
-    columns of the gradient of forward dynamics that are known stand in place of theirs; without external forces.
-    """
+    `damping`: True if tau includes damping forces with the model's coefficients. `floating_base_variant`: True if all
+    trees float freely and known columns of the gradient of forward dynamics replace those of the roots; not with
+    external forces."""
     outside = "f_ext" in inputs
     add = (Inward(external_composites, reads=("f_out",), gives=("f_out",)),) if outside else ()
     start, visit = columns, entries
     if outside:
         start, visit = columns_outside, entries_outside
-    elif freely:
+    elif floating_base_variant:
         start, visit = columns_freely, entries_freely
-    name = ("idsva", *inputs, *(("damping",) if damping else ()), *(("freely",) if freely else ()))
+    name = ("idsva", *inputs, *(("damping",) if damping else ()), *(("freely",) if floating_base_variant else ()))
     return Algorithm(
         name="_".join(name),
         inputs=inputs,
@@ -216,7 +219,7 @@ def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, f
         sweeps=(
             BASE,
             MOTION,
-            *((Outward(is_root, carries=("below",), writes=("root",)),) if freely else ()),
+            *((Outward(is_root, carries=("below",), writes=("root",)),) if floating_base_variant else ()),
             Outward(body_forces, reads=("XR", "v", "a"), writes=("Ic", "B2", "f")),
             *(outside_sweeps() if outside else ()),
             Inward(composites, reads=("Ic", "B2", "f"), gives=("Ic", "B2", "f")),
@@ -225,8 +228,8 @@ def idsva(inputs: tuple[str, ...] = ("q", "qd", "qdd"), damping: bool = False, f
                 start,
                 visit,
                 reads=("S", "psi", "psidd", "psi_Sdot", "Ic", "B2", "f", *(("f_out",) if outside else ())),
-                carries=(*_CARRIED, *(("SF",) if outside else ()), *(("itself",) if freely else ())),
-                visits=("S", "psi", "psidd", "psi_Sdot", *(("root",) if freely else ())),
+                carries=(*_CARRIED, *(("SF",) if outside else ()), *(("itself",) if floating_base_variant else ())),
+                visits=("S", "psi", "psidd", "psi_Sdot", *(("root",) if floating_base_variant else ())),
                 writes=_BLOCKS,
             ),
         ),

@@ -2,10 +2,10 @@
 
 Singh, Russell, Wensing, On Second-Order Derivatives of Rigid-Body Dynamics: Theory & Implementation (2023) give the
 tensors of d2 tau analytically. Here they are contracted with a vector y before anything is summed, which takes matrix
-entries for n d pairs of bodies instead of tensor entries for n d^2 triples. The contracted form is worked out here.
+entries for n d pairs of bodies instead of tensor entries for n d^2 triples. The contracted form is derived here.
 
-L = y' tau is a virtual power: with the virtual velocity w_i = w_p + S_i y_i it is the sum of w_i . f_i. No frame
-changes this scalar, so derivatives can be taken in frames that move along. With omega_i = w_p x S_i, with
+L = y' tau is a virtual power: with the virtual velocity w_i = w_p + S_i y_i it is the sum of w_i . f_i. This scalar
+does not depend on frames, so derivatives can be taken in moving frames. With omega_i = w_p x S_i, with
 psi_i = v_p x S_i and psidd_i = a_p x S_i + v_p x psi_i (`tree_frame`), and with sums over the subtree of body i
 
     I, 2B, f as in `idsva`      P = sum I w      Z = sum 2B' w      D x = sum 2B(x)' w
@@ -151,7 +151,7 @@ def force_turns(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def composites(body: Body, own: Fields) -> tuple[Written, Written]:
-    """Sums over subtrees: in one frame nothing has to be transformed."""
+    """Sums over subtrees; all bodies share one frame, so there are no transforms."""
     return {}, {name: getattr(own, name) for name in _COMPOSITES}
 
 
@@ -167,7 +167,7 @@ def virtual_moment(A: Sym3, P: Force, x: Motion) -> Vec3:
 
 
 def columns(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """Of a body i: U, Ud, V, W, I S, and D S as it is taken for j = i (T) and for strict ancestors (DS)."""
+    """Of a body i: U, Ud, V, W, I S, D S for strict ancestors (DS), and D S - S x* P for j = i (T)."""
     S, B2, Ic, P = own.S, own.B2, own.Ic, own.P
     turned = tuple(column.cross_force(P) for column in S)
     DS = tuple(virtual_moment(own.A, P, column) for column in S)
@@ -192,7 +192,7 @@ def columns(body: Body, own: Fields, link: LinkConstants) -> Written:
 
 
 def columns_outside(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """The same, and Y = E S - omega x* F."""
+    """`columns`, and Y = E S - omega x* F."""
     Y = tuple(
         own.E.times(column) - omega.cross_force(own.f_out) for column, omega in zip(own.S, own.omega, strict=True)
     )
@@ -219,18 +219,18 @@ def entries(body: Body, own: Fields, first: Body, of_first: Fields, carry: Field
         "q_qdd": tuple(tuple(omega.dot(IS) for IS in carry.IS) for omega in own.omega),
         "qdd_q": tuple(tuple(S.dot(W) for W in carry.W) for S in own.S),
     }
-    kept = {name: getattr(carry, name) for name in _CARRIED}
-    return written, {**kept, "T": tuple(Force(DS, ZERO3) for DS in carry.DS)}
+    carried = {name: getattr(carry, name) for name in _CARRIED}
+    return written, {**carried, "T": tuple(Force(DS, ZERO3) for DS in carry.DS)}
 
 
 def entries_outside(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """The same with external forces."""
-    written, kept = entries(body, own, first, of_first, carry)
+    """`entries` with external forces."""
+    written, carried = entries(body, own, first, of_first, carry)
     outside = tuple(
         tuple(value + S.dot(Y) for value, Y in zip(row, carry.Y, strict=True))
         for S, row in zip(own.S, written["qq"], strict=True)
     )
-    return {**written, "qq": outside}, {**kept, "Y": carry.Y}
+    return {**written, "qq": outside}, {**carried, "Y": carry.Y}
 
 
 _COMPOSITES = ("Ic", "B2", "f", "P", "Z", "A")
@@ -258,7 +258,7 @@ _FIELDS: dict[str, FieldType] = {
 def idsva_hessian(inputs: tuple[str, ...] = ("q", "qd", "qdd", "vector")) -> Algorithm:
     """d2 L / dq dq, d2 L / dq dqd, d2 L / dqd dqd and d2 L / dq dqdd of L = y' tau, y being the input `vector`.
 
-    Entry [k, m] of each is d/dy_m of d/dx_k; external forces where `inputs` names them.
+    Entry [k, m] of each is d/dy_m of d/dx_k. External forces are included if `inputs` names them.
     """
     outside = "f_ext" in inputs
     place: tuple[Sweep, ...] = ()

@@ -89,7 +89,7 @@ def moved(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields)
 
 
 def moved_aligned(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """By a coordinate of the ancestor j column i turns; by one of i only the origin moves, about the axis of j."""
+    """A coordinate of the ancestor j turns column i; a coordinate of i only moves the origin, about the axis of j."""
     above = tuple(
         tuple(Motion(cross(upper.ang, lower.ang), cross(upper.ang, lower.lin)) for lower in of_first.J)
         for upper in own.J
@@ -107,7 +107,7 @@ def pose_hessian(frame: Frame) -> Algorithm:
         body            d J_b / d q_a = 0                          d J_a / d q_b = J_a x J_b
         world_aligned   d J_b / d q_a = [w_a x w_b; w_a x l_b]     d J_a / d q_b = [0; w_a x l_b]
 
-    Between columns of one body the left half holds.
+    For two columns of one body the formulas on the left hold.
     """
     of_jacobian = jacobian(frame)
     step, blocks, fields = {

@@ -1,6 +1,6 @@
 """Forward kinematics: poses, velocities and accelerations of bodies and links, and geometric Jacobians.
 
-Steps that other algorithms begin with live here too. Velocities and accelerations are spatial, in body frames.
+Steps that other algorithms share are here too. Velocities and accelerations are spatial, in body frames.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from robodyn.core.sweeps import (
 )
 
 Frame: TypeAlias = Literal["world", "body", "world_aligned"]
-"""Where the motion of a link is seen from; see docs/notation.md."""
+"""The frame in which the motion of a link is expressed; see docs/notation.md."""
 
 
 def joint_motion(body: Body, rates: tuple[Scalar, ...]) -> Motion:
@@ -73,7 +73,7 @@ def pose(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def pose_of_known(body: Body, own: Fields, parent: Fields) -> Written:
-    """X_i0 = X_i X_p0 where X_i is already there."""
+    """X_i0 = X_i X_p0, with X_i of an earlier sweep."""
     return {"X0": own.X.after(parent.X0)}
 
 
@@ -95,29 +95,29 @@ VELOCITIES: tuple[Sweep, ...] = (
     World(base_velocity, writes=("v",)),
     Outward(velocity, carries=("v",), writes=("X", "v")),
 )
-"""Sweeps that give every body X and v."""
+"""Sweeps that compute X and v of every body."""
 
 ACCELERATIONS: tuple[Sweep, ...] = (
     World(base_motion, writes=("v", "a")),
     Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
 )
-"""X, v and a."""
+"""Sweeps that compute X, v and a of every body."""
 
 POSES: tuple[Sweep, ...] = (World(base_pose, writes=("X0",)), Outward(pose, carries=("X0",), writes=("X0",)))
-"""Sweeps that give every body its transform X0 from the world."""
+"""Sweeps that compute the transform X0 of every body from the world."""
 
 POSES_OF_KNOWN: tuple[Sweep, ...] = (
     World(base_pose, writes=("X0",)),
     Outward(pose_of_known, reads=("X",), carries=("X0",), writes=("X0",)),
 )
-"""The same, where X is already there."""
+"""The same with X of an earlier sweep."""
 
 FROM_ROOT = {"is_body": SCALAR}
-"""Fields of algorithms whose sweeps are those of `from_root`."""
+"""Additional fields of algorithms that use `from_root`."""
 
 
 def no_body(step: Callable[[WorldInputs, Fields], Written]) -> Callable[[WorldInputs, Fields], Written]:
-    """A step of the world that also says that it is no body, as steps of `below_root` want to know."""
+    """A world step that also writes is_body = 0, which steps of `below_root` read."""
 
     def of_world(world: WorldInputs, own: Fields) -> Written:
         return {**step(world, own), "is_body": 0.0}
@@ -126,8 +126,8 @@ def no_body(step: Callable[[WorldInputs, Fields], Written]) -> Callable[[WorldIn
 
 
 def below_root(step: Callable[[Body, Fields, Fields], Written], name: str) -> Callable[[Body, Fields, Fields], Written]:
-    """An outward step that leaves a transform X or X0 of that name, which is now from a frame with the world's axes
-    whose origin is that of the tree's first body: far from the world's origin no digits are lost."""
+    """An outward step whose transform X or X0 (`name`) starts at the origin of the tree's first body, with the world's
+    axes. Results lose no digits far from the world's origin."""
 
     def of_body(body: Body, own: Fields, parent: Fields) -> Written:
         written = step(body, own, parent)
@@ -138,8 +138,10 @@ def below_root(step: Callable[[Body, Fields, Fields], Written], name: str) -> Ca
 
 
 def from_root(sweeps: tuple[Sweep, ...], name: str = "X") -> tuple[Sweep, ...]:
-    """The first two of some sweeps, of the world and outward, with a transform as `below_root` has it, and the others:
-    for results that do not depend on where the tree is in the world."""
+    """Sweeps whose first two, a `World` and an `Outward` one, are changed as in `no_body` and `below_root`.
+
+    For results that do not depend on the position of the tree in the world.
+    """
     world, outward, *others = sweeps
     assert isinstance(world, World) and isinstance(outward, Outward)
     return (
@@ -155,12 +157,12 @@ def from_root(sweeps: tuple[Sweep, ...], name: str = "X") -> tuple[Sweep, ...]:
 
 
 def for_frame(frame: Frame, sweeps: tuple[Sweep, ...], name: str = "X") -> tuple[Sweep, ...]:
-    """Sweeps for what is seen in a frame: `from_root` where that is not the world's."""
+    """Sweeps for results in a frame: `from_root` unless it is the world's."""
     return sweeps if frame == "world" else from_root(sweeps, name)
 
 
 def for_trees(one_tree: bool, *sweeps: Sweep) -> tuple[Sweep, ...]:
-    """Sweeps for sums over all bodies: `from_root` where these are one tree."""
+    """Sweeps for sums over all bodies: `from_root` if all are of one tree."""
     return from_root(sweeps) if one_tree else sweeps
 
 
@@ -183,23 +185,23 @@ def forward_kinematics(of_link: bool) -> Algorithm:
 
 
 def to_frame(frame: Frame, X: Transform) -> Transform:
-    """From the world's frame to the frame asked for, X being the transform from the world to the link."""
+    """The transform from the world's frame to `frame`, X being that from the world to the link."""
     return {"world": IDENTITY, "body": X, "world_aligned": Transform(IDENTITY.E, X.r)}[frame]
 
 
 def nothing_carried(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """The start of an `Ancestors` sweep whose visits need nothing but the two bodies' fields."""
+    """The start of an `Ancestors` sweep that carries nothing."""
     return {}
 
 
 def columns_seen(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """J_j = X X_j0^-1 S_j, X being the transform from the world's frame to the one they are seen in."""
+    """J_j = X X_j0^-1 S_j, X being the transform from the world's frame to that of the Jacobian."""
     return {"J": tuple(carry.X.motion(own.X0.motion_back(column)) for column in body.S)}, {"X": carry.X}
 
 
 @cache
 def jacobian(frame: Frame) -> Algorithm:
-    """The geometric Jacobian of the query's link: column j is S_j seen in `frame` (RBDA eq. 4.14 gives the idea)."""
+    """The geometric Jacobian of the query's link: column j is S_j in `frame` (compare RBDA eq. 4.14)."""
 
     def start(body: Body, own: Fields, link: LinkConstants) -> Written:
         return {"X": to_frame(frame, link.X.after(own.X0))}
@@ -217,12 +219,12 @@ def jacobian(frame: Frame) -> Algorithm:
 
 
 def at_origin(body: Body, own: Fields, link: LinkConstants) -> Written:
-    """From the world's frame to one with its axes at the link's origin."""
+    """From the world's frame to a parallel one at the link's origin."""
     return {"X": to_frame("world_aligned", link.X.after(own.X0))}
 
 
 def rows_seen(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """The same columns, six numbers each."""
+    """`columns_seen`, with columns as tuples of six numbers."""
     written, carried = columns_seen(body, own, first, of_first, carry)
     return {"J": tuple((*column.ang, *column.lin) for column in written["J"])}, carried
 
@@ -262,7 +264,7 @@ def link_velocity(frame: Frame) -> Algorithm:
 
 
 def classical_frame(frame: Frame) -> Frame:
-    """The frame of a classical acceleration, which is that of the link's origin."""
+    """The frame of a classical acceleration: "world_aligned" for "world"."""
     return "world_aligned" if frame == "world" else frame
 
 

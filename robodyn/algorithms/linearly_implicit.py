@@ -1,4 +1,4 @@
-"""Accelerations over a step in which gyroscopic, Coriolis and centrifugal forces change with the velocities.
+"""Accelerations over a step during which gyroscopic, Coriolis and centrifugal forces change with the velocities.
 
 With H the mass matrix and C(q, qd) the bias force, an explicit step takes H qdd = tau - C(q, qd). Here C is that of the
 velocities half a step later, to first order in their change:
@@ -7,12 +7,11 @@ velocities half a step later, to first order in their change:
 
 C is quadratic in qd, so this is Kahan's method (Celledoni, McLachlan, Owren and Quispel, Geometric properties of
 Kahan's method, 2013). For a free rigid body it is the discrete Euler top of Hirota and Kimura (Discretization of the
-Euler top, 2000): for all times angular velocities stay on closed curves, near those of the true motion. MuJoCo's
-integrator "implicit" takes the whole dC/dqd instead of the half. That damps spin; and where velocities are in the axes
-of a body that turns at w, as here, its linear velocity shrinks at the rate w^2 dt / 2. `share` is the part that is
-taken.
+Euler top, 2000): for all times angular velocities stay on closed curves, near those of the true motion. `share` is the
+fraction of dC/dqd, here 1/2. MuJoCo's integrator "implicit" takes all of it. That damps spin; and where velocities are
+in the axes of a body that turns at w, as here, its linear velocity shrinks at the rate w^2 dt / 2.
 
-Derivatives of qdd follow from those of what it solves, F = H qdd + C + h dC/dqd qdd - tau = 0, with h = share dt. As C
+Derivatives of qdd follow from those of the equation F = H qdd + C + h dC/dqd qdd - tau = 0, with h = share dt. As C
 is quadratic, h dC/dqd qdd = (C(q, qd + h qdd) - C(q, qd - h qdd)) / 2 exactly, and its derivatives are differences of
 first derivatives of C.
 """
@@ -28,14 +27,14 @@ import numpy as np
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.manifold import scalars
-from robodyn.algorithms.tasks import Direct, Elimination, Placed, RunAlgorithm, Sized
+from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized, SymbolicFactor
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Algorithm, with_given
 from robodyn.internals.arguments import Array
 
 _Given: TypeAlias = Mapping[str, Any]
 _Ask: TypeAlias = Callable[..., Mapping[str, Any]]
-"""(algorithm, other inputs by name) to its outputs: vectors (..., nv) and matrices (..., nv, nv)."""
+"""(algorithm, other inputs by name) -> its outputs: vectors (..., nv) and matrices (..., nv, nv)."""
 
 _SIZES = {
     "q": Sized(("nq",)),
@@ -45,17 +44,17 @@ _SIZES = {
     "dt": Sized((1,)),
 }
 _OF_A_BODY, _OF_A_PAIR = 40, 30
-"""About how many operations a program has at least for each body, and for each entry of the mass matrix that is not
-zero."""
+"""Rough lower bounds of a program's operations for each body, and for each nonzero entry of the mass matrix."""
 _MOST_SCALARS, _MATRICES = 1 << 24, 12
-"""About how many numbers may be kept for states at once, and how many matrices there are for each."""
+"""Approximate number of scalars that are kept for states at once, and of matrices for each state."""
 
 
 class _Factors:
-    """M = U L of a matrix (..., n, n) that is zero where the robot's mass matrix is: from the last row to the first, so
-    that zeros stay (RBDA section 6.5). Rows are not exchanged, so that all states take the same operations.
+    """M = U L of a matrix (..., n, n) that has the zeros of the robot's mass matrix.
 
-    `rows[k]`: columns of row k below the diagonal that are not zero (`Elimination`).
+    Elimination from the last row to the first keeps the zeros (RBDA section 6.5). Rows are not exchanged, so that all
+    states take the same operations. `rows[k]`: columns of nonzero entries left of the diagonal in row k
+    (`SymbolicFactor`).
     """
 
     def __init__(self, M: Any, rows: Sequence[Any]) -> None:
@@ -83,7 +82,7 @@ class _Factors:
 
 
 class _Accelerated:
-    """qdd, and what its derivatives take: `given` has vectors (..., nv) by name and dt (..., 1)."""
+    """qdd, and quantities that its derivatives need. `given`: vectors (..., nv) by name and dt (..., 1)."""
 
     def __init__(self, given: _Given, ask: _Ask, rows: Sequence[Any], share: float, inputs: Sequence[str]) -> None:
         names = tuple(name for name in ("q", "qd", "f_ext") if name in inputs)
@@ -93,14 +92,14 @@ class _Accelerated:
                 dynamics = with_given(dynamics, name)
                 gradient = with_given(gradient, name) if name == "inertia" else gradient
         self._ask, self._gradient, self._qd, self._h = ask, gradient, given["qd"], share * given["dt"]
-        found = ask(dynamics)
+        terms = ask(dynamics)
         self._still = 0.0 * self._qd
         self._by_qd = ask(gradient, qdd=self._still)["tau_qd"]
-        self._factors = _Factors(found["H"] + self._h[..., None] * self._by_qd, rows)
-        self.qdd = self._factors.solved((given["tau"] - found["tau"])[..., None])[..., 0]
+        self._factors = _Factors(terms["H"] + self._h[..., None] * self._by_qd, rows)
+        self.qdd = self._factors.solved((given["tau"] - terms["tau"])[..., None])[..., 0]
 
     def derivatives(self, one: Any) -> dict[str, Any]:
-        """By q on its tangent space, qd and tau; `one` (..., nv, nv) is the identity."""
+        """Derivatives by q on its tangent space, qd and tau; `one` (..., nv, nv) is the identity."""
         step = self._h * self.qdd
         more, less = (self._ask(self._gradient, qd=qd, qdd=self._still) for qd in (self._qd + step, self._qd - step))
         by_q = self._ask(self._gradient, qdd=self.qdd)["tau_q"] + 0.5 * (more["tau_q"] - less["tau_q"])
@@ -110,15 +109,15 @@ class _Accelerated:
 
 
 @cache
-def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiated: bool = False) -> Direct:
-    """qdd over a time dt, `inputs` being those of forward dynamics that are given; `differentiated`: with its
-    derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau"."""
+def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiated: bool = False) -> ScalarTask:
+    """qdd over a time dt as a task. `inputs`: those of forward dynamics. `differentiated`: adds the derivatives
+    "dqdd_dq", "dqdd_dqd" and "dqdd_dtau"."""
     names = tuple(name for name in _SIZES if name in (*inputs, "dt"))
     results = {"qdd": Sized(("nv",))}
     if differentiated:
         results |= dict.fromkeys(("dqdd_dq", "dqdd_dqd", "dqdd_dtau"), Sized(("nv", "nv")))
 
-    def found(given: _Given, ask: _Ask, rows: Sequence[Any], one: Any) -> dict[str, Any]:
+    def results_of(given: _Given, ask: _Ask, rows: Sequence[Any], one: Any) -> dict[str, Any]:
         accelerated = _Accelerated(given, ask, rows, share, names)
         return {"qdd": accelerated.qdd, **(accelerated.derivatives(one) if differentiated else {})}
 
@@ -130,18 +129,18 @@ def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiate
             return {name: scalars(each).reshape((nv,) * (1 if name == "tau" else 2)) for name, each in answers.items()}
 
         vectors = {name: scalars(values) for name, values in given.items()}
-        answers = found(vectors, ask, Elimination(model).lower, np.eye(nv).astype(object))
+        answers = results_of(vectors, ask, SymbolicFactor(model).lower, np.eye(nv).astype(object))
         return {name: list(values.ravel()) for name, values in answers.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> dict[str, Array]:
-        rows = [placed(row) for row in Elimination(model).lower]
+        rows = [placed(row) for row in SymbolicFactor(model).lower]
         identity = placed(np.eye(model.nv, dtype=given["qd"].dtype))
 
         def piece(some: Mapping[str, Array]) -> dict[str, Array]:
             def ask(algorithm: Algorithm, **others: Any) -> dict[str, Any]:
                 return run(algorithm, {**some, **others})
 
-            return found(some, ask, rows, identity + 0.0 * some["qd"][..., None])
+            return results_of(some, ask, rows, identity + 0.0 * some["qd"][..., None])
 
         at_once = max(1, _MOST_SCALARS // (_MATRICES * model.nv * model.nv + 1))
         starts = range(0, max(1, len(given["qd"])), at_once)
@@ -149,11 +148,11 @@ def linearly_implicit(inputs: tuple[str, ...], share: float = 0.5, differentiate
         return {name: np.concatenate([each[name] for each in pieces]) for name in results}
 
     def least(model: Model) -> int:
-        sizes = [len(row) + 1 for row in Elimination(model).lower]
+        sizes = [len(row) + 1 for row in SymbolicFactor(model).lower]
         factors = sum(size * size for size in sizes)
         return (_OF_A_BODY * model.n_bodies + _OF_A_PAIR * sum(sizes) + factors) * (3 if differentiated else 1)
 
-    return Direct(
+    return ScalarTask(
         "_".join(("linearly_implicit", f"{share:g}", *(("gradient",) if differentiated else ()), *names)),
         {name: _SIZES[name] for name in names},
         results,

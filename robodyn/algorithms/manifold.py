@@ -1,4 +1,4 @@
-"""The configuration manifold as programs: what `robodyn.Model` does to one configuration, joint by joint."""
+"""The configuration manifold as tasks: operations of `robodyn.Model` on one configuration, joint by joint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import JointKind, unit_quaternion
 from robodyn.core.model import Model
 
@@ -16,8 +16,10 @@ _Q, _V = Sized(("nq",)), Sized(("nv",))
 
 
 def joint_by_joint(model: Model, result: str, operation: Callable[[JointKind, Any, Any], Any]) -> Any:
-    """An array of scalars (nq,) or (nv,), as `result` is "q" or "v": for every free joint those that an operation gives
-    for its kind and its places in q and in v."""
+    """An array of scalars (nq,) for a `result` "q", (nv,) for "v".
+
+    For every joint that mimics none, `operation` computes its entries from its kind and its indices in q and in v.
+    """
     out = np.zeros(model.nq if result == "q" else model.nv, dtype=object)
     for kind, q_index, v_index in model.free_joints:
         for at, along in zip(q_index, v_index, strict=True):
@@ -27,9 +29,9 @@ def joint_by_joint(model: Model, result: str, operation: Callable[[JointKind, An
 
 
 def scalars(values: Sequence[Any]) -> Any:
-    """An array of expressions and numbers."""
+    """A NumPy array of expressions and numbers."""
     out = np.empty(len(values), dtype=object)
-    for k, value in enumerate(values):  # one by one: arrays of a device are not to be looked into
+    for k, value in enumerate(values):  # one by one: NumPy would read the elements of device arrays
         out[k] = value
     return out
 
@@ -67,18 +69,18 @@ def _between(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
 
 def _length(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     squares = [each * each for each in _apart(model, given, _)["step"]]
-    while len(squares) > 1:  # in pairs: what comes late, as attitudes do, has few sums after it
+    while len(squares) > 1:  # in pairs: terms that are computed late, as those of attitudes, have few sums after them
         squares = [sum(squares[k : k + 2]) for k in range(0, len(squares), 2)]
     return {"length": [np.sqrt(sum(squares, 0.0))]}
 
 
-INTEGRATE = Direct("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
-"""`Model.integrate` for a second."""
-INTEGRATE_FOR = Direct("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
+INTEGRATE = ScalarTask("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
+"""`Model.integrate` for one second."""
+INTEGRATE_FOR = ScalarTask("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
 """`Model.integrate` for dt seconds."""
-DIFFERENCE = Direct("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
+DIFFERENCE = ScalarTask("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
 """`Model.difference`."""
-INTERPOLATE = Direct("interpolate", {"q0": _Q, "q1": _Q, "t": Sized(())}, {"between": _Q}, _between)
+INTERPOLATE = ScalarTask("interpolate", {"q0": _Q, "q1": _Q, "t": Sized(())}, {"between": _Q}, _between)
 """`Model.interpolate`."""
-DISTANCE = Direct("distance", {"q0": _Q, "q1": _Q}, {"length": Sized(())}, _length)
+DISTANCE = ScalarTask("distance", {"q0": _Q, "q1": _Q}, {"length": Sized(())}, _length)
 """`Model.distance`."""

@@ -1,9 +1,9 @@
-"""How centres of mass and momentum move: velocities, accelerations, rates and the derivative of the centroidal matrix.
+"""Velocities, accelerations and rates of centres of mass and momentum, and the derivative of the centroidal matrix.
 
 Bodies fixed to the world do not move and do not count. Rates of the centroidal momentum are about the centre of mass,
 which moves, in axes that do not turn (Orin, Goswami, Lee 2013). Momentum about a fixed point changes with the sum of
-I a + v x* I v; about the centre of mass its rate is that sum moved there, since the centre moves along the linear
-momentum.
+I a + v x* I v; about the centre of mass its rate is that sum transformed there, since the centre's velocity is parallel
+to the linear momentum.
 
 The columns X_i' Ic_i S_i of the momentum matrix change, seen from the world, by X_i' (D_i S_i + Ic_i (v_i x S_i)), with
 D_i the rate of the composite inertia: the sum of (v x*) I - I (v x) over the subtree (Wensing and Orin, Improved
@@ -62,7 +62,7 @@ def momentum_rate(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def momentum_rate_and_composite(body: Body, own: Fields, parent: Fields) -> Written:
-    """The same, and the body's inertia to which those of its subtree will be added."""
+    """v_i, a_i, I a_i + v_i x* I v_i, and the body's inertia, to which those of its subtree will be added."""
     moved = acceleration(body, own, parent)
     return {**moved, "h": body.inertia.net_force(moved["v"], moved["a"]), "Ic": body.inertia}
 
@@ -74,8 +74,8 @@ def total(body: Body, own: Fields) -> tuple[Written, Written]:
 
 def total_and_composite(body: Body, own: Fields) -> tuple[Written, Written]:
     """h_p += X' h_i, Ic_p += X' Ic_i X."""
-    _, given = composite(body, own)
-    return {}, {**given, "h": own.X.force_back(own.h)}
+    _, gives = composite(body, own)
+    return {}, {**gives, "h": own.X.force_back(own.h)}
 
 
 def linear_over_mass(world: WorldInputs, own: Fields) -> Written:
@@ -89,7 +89,7 @@ def about_center(world: WorldInputs, own: Fields) -> Written:
 
 
 def center_of_subtree(body: Body, own: Fields, parent: Fields) -> Written:
-    """c = r + E' h / m; the body's own origin where nothing in its subtree has mass."""
+    """c = r + E' h / m; the body's own origin if its subtree has no mass."""
     weighs = is_positive(own.Ic.m)
     of_origin = scale(weighs / (own.Ic.m + (1.0 - weighs)), own.Ic.h)
     return {"com": add(own.X0.r, rotate_back(own.X0.E, of_origin))}
@@ -104,8 +104,8 @@ def inertia_and_rate(body: Body, own: Fields, parent: Fields) -> Written:
 
 def composite_and_rate(body: Body, own: Fields) -> tuple[Written, Written]:
     """Ic_p += X' Ic X, D_p += X' D X, h_p += X' h."""
-    _, given = composite(body, own)
-    return {}, {**given, "D": own.X.inertia_back(own.D), "h": own.X.force_back(own.h)}
+    _, gives = composite(body, own)
+    return {}, {**gives, "D": own.X.inertia_back(own.D), "h": own.X.force_back(own.h)}
 
 
 def moving_center(world: WorldInputs, own: Fields) -> Written:
@@ -155,7 +155,7 @@ CENTER_OF_MASS_ACCELERATION = Algorithm(
 
 @cache
 def centroidal_momentum_rate(one_tree: bool) -> Algorithm:
-    """The rate of the momentum about the centre of mass. `one_tree`: of robots with one root."""
+    """The rate of the momentum about the centre of mass. `one_tree`: True for models with one root."""
     return Algorithm(
         name="centroidal_momentum_rate" + ("_of_one_tree" if one_tree else ""),
         inputs=("q", "qd", "qdd"),
@@ -175,7 +175,7 @@ def centroidal_momentum_rate(one_tree: bool) -> Algorithm:
 
 @cache
 def centroidal_matrix_derivative(one_tree: bool) -> Algorithm:
-    """The time derivative of the centroidal momentum matrix. `one_tree`: of robots with one root."""
+    """The time derivative of the centroidal momentum matrix. `one_tree`: True for models with one root."""
     return Algorithm(
         name="centroidal_matrix_derivative" + ("_of_one_tree" if one_tree else ""),
         inputs=("q", "qd"),

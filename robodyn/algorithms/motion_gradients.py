@@ -1,8 +1,8 @@
 """Derivatives of a link's velocity and acceleration by q (on the tangent space), qd and qdd.
 
-In world coordinates, with s_j a column of the joint of body i and p the parent of i, a coordinate of the joint carries
-along what the joint and those below it give (Carpentier and Mansard, Analytical Derivatives of Rigid Body Dynamics
-Algorithms, 2018, have them in body frames):
+In world coordinates, let s_j be a column of the joint of body i, and p the parent of i. A coordinate of the joint turns
+the contributions of this joint and of those below it (Carpentier and Mansard, Analytical Derivatives of Rigid Body
+Dynamics Algorithms, 2018, have them in body frames):
 
     dv / dq_j  = s_j x (v - v_p)                                      dv / dqd_j = s_j
     da / dq_j  = s_j x (a - a_p) + (v_p x s_j) x (v - v_p)            da / dqdd_j = s_j
@@ -77,7 +77,7 @@ def link_velocity_gradient(frame: Frame) -> Algorithm:
         return {"XL": X, "XF": to_frame(frame, X), "V": own.X0.motion_back(own.v)}
 
     def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-        """dV/dq_j = S_j x (V - v_p), less what the frame itself turns; dV/dqd_j = S_j; in world coordinates."""
+        """dV/dq_j = S_j x (V - v_p), less the frame's own motion; dV/dqd_j = S_j; in world coordinates."""
         below = carry.V - own.X0.motion_back(own.v_p)
         by_q, by_qd = [], []
         for column in body.S:
@@ -123,13 +123,13 @@ def link_acceleration_gradient(frame: Frame, classical: bool) -> Algorithm:
         return {"XL": X, "XF": to_frame(seen_from, X), "V": V, "A": A}
 
     def visit(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-        """Columns of a joint on the way to the root: what its coordinate, rate and acceleration change."""
+        """Derivatives by the coordinate, rate and acceleration of a joint on the path to the root."""
         v, v_p, a_p = (own.X0.motion_back(each) for each in (own.v, own.v_p, own.a_p))
         V, A, XF = carry.V, carry.A, carry.XF
         seen = XF.motion(V)
 
         def of_origin(change: Motion, of_velocity: Motion) -> Motion:
-            """d(a + w x u) where the classical acceleration is asked for."""
+            """d(a + w x u) for the classical acceleration, da for the spatial one."""
             if not classical:
                 return change
             turning = add(cross(of_velocity.ang, seen.lin), cross(seen.ang, of_velocity.lin))
@@ -175,5 +175,5 @@ def link_acceleration_gradient(frame: Frame, classical: bool) -> Algorithm:
 
 
 def unchanged(carry: Fields, *names: str) -> Written:
-    """What goes on as it is."""
+    """Carried fields that stay as they are."""
     return {name: getattr(carry, name) for name in names}

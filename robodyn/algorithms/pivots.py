@@ -1,12 +1,12 @@
-"""Pivots of the mass matrix and the size of their rounding errors: what tells that a robot is singular.
+"""Pivots of the mass matrix and bounds of their rounding errors, which tell whether a robot is singular.
 
-The articulated-body recursion, one degree of freedom s after the other, with pivots d = s' IA s + armature. Beside the
-articulated inertias IA runs `error`, a positive semi-definite bound on what rounding has done to them, in units of the
-rounding of one operation. To first order an error e of IA becomes P' e P when a joint is taken out, with
-P = 1 - s (IA s)' / d: Ia = P' IA P + ..., and P makes it stationary. So errors of a chain grow where the motions of its
-outer joints are large beside that of the inner one, as they do next to a singularity, and stay bounded elsewhere.
+The articulated-body recursion takes out one degree of freedom s after the other, with pivots d = s' IA s + armature.
+Along with the articulated inertias IA it computes `error`, a positive semi-definite bound of their rounding errors, in
+units of the rounding of one operation. When a joint is taken out, an error e of IA becomes P' e P to first order, with
+P = 1 - s (IA s)' / d, because Ia = P' IA P + ... is stationary in P. So errors of a chain grow where the motions of its
+outer joints are large compared to that of the inner one, as next to a singularity, and stay bounded elsewhere.
 
-For models with mimicking joints, whose mass matrix is factorised as a whole: the sizes of its entries.
+For models with mimicking joints the mass matrix is factorised as a whole: `MASS_MATRIX_SIZE` bounds its entries.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from robodyn.core.sweeps import (
 
 
 def diagonal(IA: ArticulatedInertia) -> ArticulatedInertia:
-    """The diagonal of IA: bounds one rounding of each entry, as |IA_ij| <= sqrt(IA_ii IA_jj)."""
+    """The diagonal of IA. It bounds one rounding of each entry, as |IA_ij| <= sqrt(IA_ii IA_jj)."""
     (mx, _, _, my, _, mz), (ix, _, _, iy, _, iz) = IA.M, IA.I
     return ArticulatedInertia((mx, 0.0, 0.0, my, 0.0, mz), (0.0,) * 9, (ix, 0.0, 0.0, iy, 0.0, iz))
 
 
 def isotropic(IA: ArticulatedInertia) -> ArticulatedInertia:
-    """The traces of I and M on the diagonal: bounds one rounding of each entry however the axes are turned."""
+    """The traces of I and M on the diagonal. They bound one rounding of each entry in any orientation of the axes."""
     m, i = IA.M[0] + IA.M[3] + IA.M[5], IA.I[0] + IA.I[3] + IA.I[5]
     return ArticulatedInertia((m, 0.0, 0.0, m, 0.0, m), (0.0,) * 9, (i, 0.0, 0.0, i, 0.0, i))
 
 
 def place(body: Body, own: Fields, parent: Fields) -> Written:
-    """X_i, the rigid inertia, and its rounding: the loader has turned it to the axes of the body."""
+    """X_i, the rigid inertia, and its rounding errors from the rotation to the body's axes by the loader."""
     IA = articulated(body.inertia)
     return {"X": parent_transform(body), "IA": IA, "error": isotropic(IA)}
 
@@ -62,10 +62,10 @@ def without(error: ArticulatedInertia, s: Motion, share: Force) -> ArticulatedIn
 
 
 def pivots(body: Body, own: Fields) -> tuple[Written, Written]:
-    """U = IA s, d = s' U, and s' e s beside it; then IA -= U U' / d, e = P' e P.
+    """U = IA s, d = s' U and its error s' e s; then IA -= U U' / d, e = P' e P.
 
-    Rounding of that difference, and of its way to the parent, is added at the size that IA had before the joint took
-    its share: what it leaves may be small by cancellation.
+    The rounding of that difference, and of its transform to the parent, is added at the size of IA before it: the
+    difference may be small by cancellation.
     """
     IA, error = own.IA, own.error
     d: list[Scalar] = []
@@ -101,7 +101,7 @@ def column_size(body: Body, own: Fields, link: LinkConstants) -> Written:
 
 
 def own_block(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """S_i' F for the body itself, zero for its ancestors."""
+    """S_i' F for the body itself, zero for pairs with its ancestors."""
     block = tuple(tuple(column.dot(F) for F in carry.F) for column in body.S)
     return {"size": block}, {"F": (ZERO_FORCE,) * len(carry.F)}
 
@@ -117,4 +117,4 @@ MASS_MATRIX_SIZE = Algorithm(
     ),
     outputs={"size": PairOutput((PairBlocks("size"),), diagonal="armature")},
 )
-"""A diagonal matrix b: the rounding of one operation changes H_ij by at most sqrt(b_i b_j) of its unit."""
+"""A diagonal matrix b: the rounding of one operation changes H_ij by at most sqrt(b_i b_j) times that rounding."""

@@ -1,8 +1,8 @@
-"""Derivatives with respect to what inverse dynamics is linear in: inertial parameters, external forces, gravity.
+"""Derivatives by quantities in which inverse dynamics is linear: inertial parameters, external forces, gravity.
 
-The regressor Y of a robot is that of its bodies, carried to the root: tau = Y pi, where pi holds ten numbers for each
-body (Atkeson, An, Hollerbach, Estimation of Inertial Parameters of Manipulator Loads and Links, 1986). Accelerations
-follow: d qdd / d u = -H^-1 d tau / d u.
+The regressor Y of a robot consists of the regressors of its bodies, transformed towards the root: tau = Y pi, where pi
+holds ten numbers for each body (Atkeson, An, Hollerbach, Estimation of Inertial Parameters of Manipulator Loads and
+Links, 1986). Derivatives of accelerations follow: d qdd / d u = -H^-1 d tau / d u.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _SYMMETRIC: tuple[Sym3, ...] = (
 
 
 class Regressor(NamedTuple):
-    """Ten forces, one for each parameter of a body: those of m and h in full; those of I are pure moments."""
+    """Ten forces, one for each parameter of a body. Those of I are pure moments."""
 
     mh: tuple[Force, ...]
     I: tuple[Vec3, ...]
@@ -125,8 +125,8 @@ REGRESSOR = Algorithm(
     ),
     outputs={"Y": BodyOutput("Y", PER_BODY["inertia"], flat=True)},
 )
-"""Y (nv, 10 n_bodies): tau = Y pi, but for the forces of armature. Block (j, i) is there for j on the path from i to
-the root."""
+"""Y (nv, 10 n_bodies): tau = Y pi, without the forces of armature. Block (j, i) is nonzero only for j on the path from
+i to the root."""
 
 
 def rows_of_body(body: Body, own: Fields, parent: Fields) -> Written:
@@ -147,7 +147,7 @@ BODY_REGRESSOR = Algorithm(
     ),
     outputs={"A": FieldOutput("rows", (6, 10))},
 )
-"""A (n_bodies, 6, 10): A_i pi_i = I a + v x* I v is what moves a body against gravity, in its frame."""
+"""A (n_bodies, 6, 10): A_i pi_i = I a + v x* I v is the force that moves a body against gravity, in its frame."""
 
 
 def kinetic_numbers(body: Body, own: Fields, parent: Fields) -> Written:
@@ -166,11 +166,11 @@ KINETIC_ENERGY_REGRESSOR = Algorithm(
     sweeps=(World(base_velocity, writes=("v",)), Outward(kinetic_numbers, carries=("v",), writes=("X", "v", "k"))),
     outputs={"k": FieldOutput("k", (10,), flat=True)},
 )
-"""k (10 n_bodies): k . pi is the kinetic energy, but for that of armature."""
+"""k (10 n_bodies): k . pi is the kinetic energy, without that of armature."""
 
 
 def gravity_everywhere(world: WorldInputs, own: Fields) -> Written:
-    """The world's transform to itself, and g."""
+    """The identity, and g."""
     return {"X0": IDENTITY, "g": world.gravity}
 
 
@@ -203,7 +203,7 @@ def screw_in_world(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def against_force(body: Body, own: Fields, first: Body, of_first: Fields, carry: Fields) -> tuple[Written, Written]:
-    """dtau_j/df_i = -J_j': what the joint's drive must hold against."""
+    """dtau_j/df_i = -J_j': the joint's drive balances the external force."""
     return {"tau_f": tuple(scale(-1.0, (*column.ang, *column.lin)) for column in own.J)}, {}
 
 
@@ -218,7 +218,7 @@ EXTERNAL_FORCE_GRADIENT = Algorithm(
     ),
     outputs={"tau_f": BodyOutput("tau_f", PER_BODY["f_ext"])},
 )
-"""dtau/df_ext (nv, n_bodies, 6), the forces being given in world coordinates."""
+"""dtau/df_ext (nv, n_bodies, 6), with forces in world coordinates."""
 
 
 def against_gravity(body: Body, own: Fields, parent: Fields) -> Written:
@@ -243,7 +243,7 @@ GRAVITY_GRADIENT = Algorithm(
 
 @cache
 def forward_regressor(inputs: tuple[str, ...] = ("q", "qd", "tau")) -> Chain:
-    """dqdd/dpi = -H^-1 Y at the accelerations that tau gives, with external forces where `inputs` names them."""
+    """dqdd/dpi = -H^-1 Y at the accelerations of tau, with external forces where `inputs` names them."""
     return Chain(
         name="forward_regressor_" + "_".join(inputs),
         inputs=inputs,

@@ -1,13 +1,13 @@
 """Queries about several links at once, and about the motion of a link relative to another one.
 
-Both are sums of queries about one link, written down once on scalars: engines make one program of them, in which what
-links have in common is computed once, or run the parts on arrays. With V_a and V_b the velocities of two links in world
-coordinates, and A_a and A_b their accelerations, the motion of b that an observer on a sees is
+Both combine queries about one link in functions of scalars. Engines trace these into one program, which computes shared
+quantities once, or run the parts on arrays. With V_a and V_b the velocities of two links in world coordinates, and A_a
+and A_b their accelerations, the motion of b that an observer on a sees is
 
     V = V_b - V_a        A = A_b - A_a - V_a x V
 
-(the derivative of V in the moving frame), and its Jacobian has the columns s_j of joints between them: what is an
-ancestor of both cancels, exactly.
+(the derivative of V in the moving frame). Its Jacobian has the columns s_j of the joints between the links; columns of
+common ancestors cancel exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from robodyn.algorithms.kinematics import (
     link_velocity,
     to_frame,
 )
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import Motion, Transform, add, cross, dot, sub
@@ -38,8 +38,10 @@ Scalars: TypeAlias = Sequence[Any]
 
 
 class OfLink(Protocol):
-    """What an algorithm gives at the inputs of a call, maybe about one link and a point on it, and with other inputs in
-    the place of those of the call: scalars by output."""
+    """Evaluates an algorithm at the inputs of a call, about a link and a point on it if given.
+
+    `others` replace inputs of the call. Returns scalars by output.
+    """
 
     def __call__(
         self, algorithm: Algorithm, link: int | None = None, point: Scalars | None = None, **others: Scalars
@@ -48,31 +50,31 @@ class OfLink(Protocol):
 
 
 class _Relative:
-    """What is asked of two links as often as it is needed: `of` is the link (and the point on it), `to` the other."""
+    """Quantities of two links: `of` is the link (with the point on it), `to` the other."""
 
     def __init__(self, at: OfLink, of: int, to: int, point: Scalars | None) -> None:
         self._at, self._of, self._to, self._point = at, of, to, point
 
     def poses(self) -> tuple[Transform, Transform]:
-        """From the world to either link, that of the first one with its origin at the point."""
+        """Transforms from the world to both links; the first one ends at the point."""
         of = self._at(_POSE, self._of, self._point)["T"]
         return pose_from_world(of), pose_from_world(self._at(_POSE, self._to)["T"])
 
     def motions(self, algorithm: Algorithm) -> tuple[Motion, Motion]:
-        """A velocity or acceleration of either link."""
+        """A velocity or acceleration of both links."""
         name = next(iter(algorithm.outputs))
         of, to = self._at(algorithm, self._of)[name], self._at(algorithm, self._to)[name]
         return Motion(tuple(of[:3]), tuple(of[3:])), Motion(tuple(to[:3]), tuple(to[3:]))
 
     def columns(self, algorithm: Algorithm, between: Sequence[bool]) -> list[Motion]:
-        """The difference of two Jacobians, or of what has their columns; zero where no joint between them moves."""
+        """The difference of two Jacobians, or of matrices with their columns; zero where `between` is False."""
         name, n = next(iter(algorithm.outputs)), len(between)
         of, to = self._at(algorithm, self._of)[name], self._at(algorithm, self._to)[name]
-        found = []
+        columns = []
         for k, moves in enumerate(between):
             column = tuple(of[n * row + k] - to[n * row + k] if moves else 0.0 for row in range(6))
-            found.append(Motion(column[:3], column[3:]))  # type: ignore[arg-type]
-        return found
+            columns.append(Motion(column[:3], column[3:]))  # type: ignore[arg-type]
+        return columns
 
 
 _POSE = forward_kinematics(True)
@@ -102,7 +104,7 @@ def _pose(model: Model, pair: _Relative, frame: Frame, classical: bool, between:
 
 
 def _jacobian(model: Model, pair: _Relative, frame: Frame, classical: bool, between: Sequence[bool]) -> list[Any]:
-    """Columns s_j of the joints between, those on the way to a with a minus."""
+    """Columns s_j of the joints between the links, with a minus on the path to a."""
     X = to_frame(frame, pair.poses()[0])
     return _rows([X.motion(column) for column in pair.columns(jacobian("world"), between)])
 
@@ -148,8 +150,8 @@ RELATIVE = tuple(_TEXTS)
 
 
 def between(model: Model, of: int, to: int) -> list[bool]:
-    """For every degree of freedom whether it moves one link relative to another (-1: to the world); one that others
-    mimic counts with them."""
+    """For every degree of freedom, True if it moves one link relative to another (-1: to the world), also through
+    joints that mimic it."""
     bodies = [int(model.link_body[link]) if link >= 0 else -1 for link in (of, to)]
     paths = [set(model.tree.path(body)) if body >= 0 else set() for body in bodies]
     moves = [False] * model.nv
@@ -161,8 +163,11 @@ def between(model: Model, of: int, to: int) -> list[bool]:
 
 
 def _at_origin(model: Model, known: Mapping[str, Scalars], at: OfLink, links: Sequence[int], frame: Frame) -> OfLink:
-    """The same with the floating base at the world's origin, where both links stand on it: how they move relative to
-    one another does not depend on its place, and far away digits would be lost. Not so what is seen in "world"."""
+    """The evaluator with the floating base at the world's origin, if both links are on it.
+
+    Their relative motion does not depend on the place of the base, and far from the origin digits would be lost.
+    Results in the frame "world" do depend on it, and keep `at`.
+    """
     bodies = [int(model.link_body[each]) for each in links]
     root, *others = {int(model.tree.path(body)[0]) if body >= 0 else -1 for body in bodies}
     if frame == "world" or others or root < 0 or KINDS[model.joint_kind[root]].name != "floating":
@@ -184,29 +189,29 @@ def of_places(
     points: bool,
     frame: Frame,
     classical: bool,
-) -> Direct:
+) -> ScalarTask:
     """A query about links as one task.
 
     Args:
         name: of the query.
-        algorithm: what answers it about one link.
+        algorithm: answers the query about one link.
         shapes: axes of its results about one link.
-        links: which; `several`: whether results have an axis for them.
+        links: indices of the links; `several`: True if results have an axis for them.
         to: the link that their motion is relative to, or None.
-        points: whether there are points on the links, an input "point" (n, 3), or (3,) where they are not several.
-        frame, classical: what the call chooses.
+        points: True for points on the links, an input "point" (n, 3), or (3,) unless `several`.
+        frame, classical: arguments of the call.
     """
     inputs = _TEXTS[name][1] if to is not None else algorithm.inputs
-    given = {each: Sized(("nq",) if each == "q" else ("nv",)) for each in inputs}
+    sizes = {each: Sized(("nq",) if each == "q" else ("nv",)) for each in inputs}
     if points:
-        given["point"] = Sized((len(links), 3) if several else (3,))
+        sizes["point"] = Sized((len(links), 3) if several else (3,))
     outputs = {
         output: Sized((len(links), *axes) if several else axes)
         for output, axes in zip(algorithm.outputs, shapes, strict=True)
     }
 
     def text(model: Model, known: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
-        found: dict[str, list[Any]] = {output: [] for output in outputs}
+        collected: dict[str, list[Any]] = {output: [] for output in outputs}
         for k, link in enumerate(links):
             point = known["point"][3 * k : 3 * k + 3] if points else None
             if to is None:
@@ -216,22 +221,22 @@ def of_places(
                 scalars = _TEXTS[name][0](model, pair, frame, classical, between(model, link, to))
                 of_link = {next(iter(outputs)): scalars}
             for output in outputs:
-                found[output] += of_link[output]
-        return found
+                collected[output] += of_link[output]
+        return collected
 
     which = f"of_{'_'.join(map(str, links))}" + ("" if several else "_alone") + ("" if to is None else f"_to_{to}")
     what = f"{algorithm.name}_{which}" + ("_at_points" if points else "") + ("_classical" if classical else "")
-    return Direct(f"{what}_{frame}", given, outputs, text)
+    return ScalarTask(f"{what}_{frame}", sizes, outputs, text)
 
 
 class OnArrays:
-    """Parts of a task run on arrays (B, ...), whose scalars are arrays (B,).
+    """Runs parts of a task on arrays (B, ...); scalars are arrays (B,).
 
     Args:
         run: runs an algorithm, as engines do.
-        inputs: of the whole task.
-        new: makes an array (B, *shape).
-        shapes: those of an algorithm's outputs, by name.
+        inputs: inputs of the whole task.
+        new: creates an array (B, *shape).
+        shapes: shapes of an algorithm's outputs, by name.
     """
 
     def __init__(
@@ -247,7 +252,7 @@ class OnArrays:
     def __call__(
         self, algorithm: Algorithm, link: int | None = None, point: Scalars | None = None, **others: Scalars
     ) -> Mapping[str, Scalars]:
-        """The algorithm's outputs, computed once for a link."""
+        """The algorithm's outputs; computed once per link where `point` and `others` are missing."""
         if point is not None:
             return self._asked(with_given(algorithm, "point"), link, {**others, "point": point})
         if others:

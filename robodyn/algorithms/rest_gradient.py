@@ -1,6 +1,6 @@
 """Gradients of inverse dynamics at rest: of gravity forces, and of products of the mass matrix and a vector.
 
-The lines of `idsva` that are left without velocities. With psidd_i = a_p x S_i, and the inertia I and force f = sum of
+`idsva` without velocities. With psidd_i = a_p x S_i, and the inertia I and force f = sum of
 I a of the subtree of body i,
 
     d tau_j / d q_i  = S_j' (I psidd_i + S_i x* f)        j a strict ancestor of i
@@ -39,20 +39,20 @@ from robodyn.core.sweeps import (
 
 
 def base_against_gravity(world: WorldInputs, own: Fields) -> Written:
-    """a_0 = -g; the world is no body."""
+    """a_0 = -g. The world is not a body: `below` is 0."""
     return {"below": 0.0, "XR": IDENTITY, "a": base_motion_against_gravity(world, own)["a"]}
 
 
 def base_without_gravity(world: WorldInputs, own: Fields) -> Written:
-    """a_0 = 0; the world is no body."""
+    """a_0 = 0. The world is not a body: `below` is 0."""
     return {"below": 0.0, "XR": IDENTITY, "a": ZERO_MOTION}
 
 
 def acceleration(body: Body, own: Fields, parent: Fields) -> Written:
     """psidd_i = a_p x S_i and a_i = a_p + S_i x, in the frame of the tree's first body; x is zero or the vector."""
-    found = placed(body, parent, ("a",))
-    a_p, S = found.pop("a_p"), found["S"]
-    return {**found, "a": a_p + combined(S, body.vector), "psidd": tuple(a_p.cross(column) for column in S)}
+    fields = placed(body, parent, ("a",))
+    a_p, S = fields.pop("a_p"), fields["S"]
+    return {**fields, "a": a_p + combined(S, body.vector), "psidd": tuple(a_p.cross(column) for column in S)}
 
 
 def body_forces(body: Body, own: Fields, parent: Fields) -> Written:
@@ -62,7 +62,7 @@ def body_forces(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def composites(body: Body, own: Fields) -> tuple[Written, Written]:
-    """Sums over subtrees: in one frame nothing has to be transformed."""
+    """Sums over subtrees; all bodies share one frame, so there are no transforms."""
     return {}, {"Ic": own.Ic, "f": own.f}
 
 
@@ -122,4 +122,4 @@ GRAVITY_FORCE_GRADIENT = _at_rest(
 MASS_MATRIX_PRODUCT_GRADIENT = _at_rest(
     "mass_matrix_product_gradient", ("q", "vector"), World(base_without_gravity, writes=("below", "XR", "a"))
 )
-"""d(H x)/dq for a vector x that stays as it is."""
+"""d(H x)/dq for a constant vector x."""

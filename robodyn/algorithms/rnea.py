@@ -32,7 +32,7 @@ def force(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def external_force(body: Body, own: Fields, parent: Fields) -> Written:
-    """f_i -= X_i0* f_ext_i, the external force being given in world coordinates."""
+    """f_i -= X_i0* f_ext_i; external forces are in world coordinates."""
     return {"f": own.f - own.X0.force(body.f_ext)}
 
 
@@ -47,7 +47,7 @@ def joint_force(body: Body, own: Fields) -> tuple[Written, Written]:
 
 @cache
 def rnea(inputs: tuple[str, ...] = ("q", "qd", "qdd")) -> Algorithm:
-    """RNEA for the inputs given; without `qdd` it is the bias force, without `qd` and `qdd` the gravity force."""
+    """RNEA for these inputs. Without `qdd` it is the bias force, without `qd` and `qdd` the gravity force."""
     external: tuple[Sweep, ...] = ()
     if "f_ext" in inputs:
         external = (*POSES_OF_KNOWN, Outward(external_force, reads=("X0", "f"), writes=("f",)))
@@ -67,6 +67,6 @@ def rnea(inputs: tuple[str, ...] = ("q", "qd", "qdd")) -> Algorithm:
 
 @cache
 def joint_reaction(inputs: tuple[str, ...] = ("q", "qd", "qdd")) -> Algorithm:
-    """The forces f_i that RNEA ends with: what a body and its subtree need, through the joint."""
+    """The forces f_i at the end of RNEA: the force through joint i that moves its body and the subtree below."""
     whole = rnea(inputs)
     return replace(whole, name="joint_reaction_" + "_".join(inputs), outputs={"f": FieldOutput("f", (6,))})

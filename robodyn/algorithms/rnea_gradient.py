@@ -31,7 +31,7 @@ from robodyn.core.sweeps import (
 
 
 def base_at_rest(world: WorldInputs, own: Fields) -> Written:
-    """The base's motion is given: its derivatives are zero."""
+    """The base's motion is an input, so its derivatives are zero."""
     return dict.fromkeys(("v_q", "a_q", "v_qd", "a_qd", "moved"), ZERO_MOTION)
 
 
@@ -65,7 +65,7 @@ def motion_gradient(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def external_gradient(body: Body, own: Fields, parent: Fields) -> Written:
-    """A body displaced by m sees a constant world force turn: df_i += m x* (X_i0* f_ext)."""
+    """A displacement m of a body turns a constant world force in its frame: df_i += m x* (X_i0* f_ext)."""
     moved = own.X.motion(parent.moved) + joint_motion(body, body.unit)
     return {"moved": moved, "f_q": own.f_q + moved.cross_force(own.X0.force(body.f_ext))}
 

@@ -1,7 +1,7 @@
 """The gradient of y . tau, for a vector y: one product with the Jacobians of inverse dynamics, without the Jacobians.
 
-y . tau is a virtual power: with the virtual velocity w_i = w_p + S_i y_i it is the sum of w_i . f_i. How it changes
-with a joint's coordinates is worked out in `idsva_hessian`; here in body frames. With sums over the subtree of body i
+y . tau is a virtual power: with the virtual velocity w_i = w_p + S_i y_i it is the sum of w_i . f_i. Its derivatives by
+coordinates of joints are derived in `idsva_hessian`; here they are in body frames. With sums over the subtree of body i
 
     f = sum I a + v x* I v - f_ext      P = sum I w      Z = sum 2B' w      G = sum w x* f_ext
 
@@ -68,7 +68,7 @@ def external_forces(body: Body, own: Fields, parent: Fields) -> Written:
 
 
 def gradient(body: Body, own: Fields) -> tuple[Written, Written]:
-    """The equations above; f, P and Z go on to the parent."""
+    """The equations above; f, P and Z are added to the parent's."""
     S, X, P, Z = body.S, own.X, own.P, Force(own.Z, ZERO3)
     turned = own.v_p.cross_force(own.v_p.cross_force(P) - Z)
     by_q = turned - own.a_p.cross_force(P) - own.w_p.cross_force(own.f)
@@ -84,10 +84,10 @@ def gradient(body: Body, own: Fields) -> tuple[Written, Written]:
 
 
 def gradient_outside(body: Body, own: Fields) -> tuple[Written, Written]:
-    """The same with G."""
-    written, given = gradient(body, own)
+    """`gradient` with external forces (G)."""
+    written, gives = gradient(body, own)
     by_q = tuple(value - column.dot(own.G) for column, value in zip(body.S, written["by_q"], strict=True))
-    return {**written, "by_q": by_q}, {**given, "G": own.X.force_back(own.G)}
+    return {**written, "by_q": by_q}, {**gives, "G": own.X.force_back(own.G)}
 
 
 @cache

@@ -1,11 +1,11 @@
-"""Chains: queries that take several algorithms, solves with the mass matrix and products, one feeding the next.
+"""Tasks: everything that an engine can run.
 
-Forward dynamics with mimicking joints is the bias force, the mass matrix and a solve; the gradient of forward dynamics
-is accelerations, the gradient of inverse dynamics at them, and a solve (Plancher et al., algorithm 3); its second
-derivatives have products besides. A chain says so once, as data: engines run its stages one after another, or as one
-program.
+A chain is a task of several algorithms, solves with the mass matrix and products, each of which reads earlier results.
+Forward dynamics with mimicking joints is the bias force, the mass matrix and a solve. The gradient of forward dynamics
+is accelerations, the gradient of inverse dynamics at them, and a solve (Plancher et al., algorithm 3). Its second
+derivatives have products as well. A chain is data: engines run its stages one after another, or as one program.
 
-All kinds of tasks stand here together: an engine is what runs each of them, and whoever writes one reads this file.
+All kinds of tasks are defined in this module, and an engine must run each of them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class Solution:
-    """H^-1 (plus - minus), of the shape of `like`; one of them may be missing. Without both it is H^-1 itself.
+    """H^-1 (plus - minus), of the shape of `like`. A missing array is zero; without both it is H^-1 itself.
 
-    Columns of those like a `PairOutput` are degrees of freedom: zero in the rows of those that theirs is not coupled
-    with. `known`: for n degrees of freedom of every tree's first joint the columns of the one array that there is
-    are no right-hand sides, but solutions.
+    If `like` is a `PairOutput`, columns are degrees of freedom. A column is zero in the rows of degrees of freedom that
+    are not coupled with its own. `known`: the columns of the first n degrees of freedom of every tree's first joint
+    hold solutions instead of right-hand sides; there is one array then.
     """
 
     plus: str | None = None
@@ -42,19 +42,19 @@ class Solution:
     known: int = 0
 
     def known_columns(self, model: Model) -> list[int]:
-        """Columns that need not be solved for."""
+        """Columns that already hold solutions."""
         roots = model.v_start[model.parent < 0].tolist()
         return [int(model.v_source[start + k]) for start in roots for k in range(self.known)]
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of what it is made of."""
+        """Names of its arrays."""
         return tuple(name for name in (self.plus, self.minus) if name is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Solve(TaskBase):
-    """Solves with one matrix H, a mass matrix that earlier stages left under the name `matrix`."""
+    """Solves with one mass matrix H, the result `matrix` of an earlier stage."""
 
     matrix: str
     outputs: Mapping[str, Solution]
@@ -62,7 +62,7 @@ class Solve(TaskBase):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names that it reads, once each."""
+        """Names of its inputs, without duplicates."""
         names = (self.matrix, *(name for each in self.outputs.values() for name in each.arrays))
         return tuple(dict.fromkeys(names))
 
@@ -71,7 +71,7 @@ class Solve(TaskBase):
 class Product:
     """-(plain + left right), or with `symmetric` -(plain + left right + (left right)'), of matrices (nv, nv).
 
-    What is not named is zero. `left` is zero where the mass matrix is.
+    A matrix without a name is zero. `left` is zero wherever the mass matrix is.
     """
 
     plain: str | None = None
@@ -82,31 +82,30 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Products(TaskBase):
-    """Products of matrices that earlier stages left."""
+    """Products of matrices that earlier stages computed."""
 
     outputs: Mapping[str, Product]
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names that it reads, once each."""
+        """Names of its inputs, without duplicates."""
         names = (name for each in self.outputs.values() for name in (each.plain, each.left, each.right))
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 @dataclass(frozen=True, eq=False)
 class Chain(TaskBase):
-    """Stages in order; each reads the chain's inputs and what stages before it left. `results` are its outputs.
+    """Stages in order; each reads the chain's inputs and results of earlier stages. `results`: names of its outputs.
 
-    `freely`: a cheaper chain for robots that float freely, if there is one: for engines whose solves pass over columns
-    that are known.
-    """
+    `floating_base_variant`: a cheaper chain for robots whose trees all float freely, or None. It is for engines whose
+    solves skip known columns."""
 
     name: str
     inputs: tuple[str, ...]
     stages: tuple[Stage | Solve | Products, ...]
     results: tuple[str, ...]
-    freely: Chain | None = None
+    floating_base_variant: Chain | None = None
 
     @cached_property
     def outputs(self) -> dict[str, Output | Solution | Product]:
@@ -123,7 +122,7 @@ class Chain(TaskBase):
 
     @cached_property
     def solves(self) -> tuple[Solve, ...]:
-        """Those of its stages that solve."""
+        """Its stages that solve."""
         return tuple(stage for stage in self.stages if isinstance(stage, Solve))
 
     def in_stages(self) -> tuple[Stage | Solve | Products, ...]:
@@ -131,36 +130,49 @@ class Chain(TaskBase):
         return self.stages
 
     def on_given(self, name: str) -> Chain:
-        """The same on an input instead of the model's numbers. Cheaper chains take first joints to have no armature."""
+        """The same with an input instead of the model's numbers.
+
+        A floating-base variant is dropped for an "armature": it assumes that first joints have none.
+        """
         stages = tuple(stage.on_given(name) for stage in self.stages)
-        freely = None if self.freely is None or name == "armature" else _on_given(self.freely, name)
-        return replace(self, name=f"{self.name}_{name}", inputs=(*self.inputs, name), stages=stages, freely=freely)
+        floating_base_variant = (
+            None
+            if self.floating_base_variant is None or name == "armature"
+            else _on_given(self.floating_base_variant, name)
+        )
+        return replace(
+            self,
+            name=f"{self.name}_{name}",
+            inputs=(*self.inputs, name),
+            stages=stages,
+            floating_base_variant=floating_base_variant,
+        )
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
         """Results at scalars of its inputs."""
-        left = dict(given)
+        values = dict(given)
         for stage in self.stages:
-            left.update(stage.trace(tracer, left))
-        return {name: left[name] for name in self.results}
+            values.update(stage.trace(tracer, values))
+        return {name: values[name] for name in self.results}
 
     @property
     def budget(self) -> str:
-        """That of chains."""
+        """The budget of chains."""
         return "chain"
 
     @property
     def fallback(self) -> Literal["parts"]:
-        """Kernels of its stages."""
+        """It runs as kernels of its stages."""
         return "parts"
 
     def algorithms(self) -> Iterator[tuple[Stage, frozenset[str]]]:
-        """The stages that are algorithms, and which arrays of each, by the algorithm's names, stay between stages."""
-        left: set[str] = set()
+        """Each stage that is an algorithm, with its arrays, by the algorithm's names, that pass between stages."""
+        computed: set[str] = set()
         for stage in self.stages:
             if isinstance(stage, Stage):
-                read = (name for name in stage.algorithm.inputs if stage.reads.get(name, name) in left)
+                read = (name for name in stage.algorithm.inputs if stage.reads.get(name, name) in computed)
                 yield stage, frozenset((*stage.algorithm.outputs, *read))
-            left.update(stage.outputs)
+            computed.update(stage.outputs)
 
 
 @dataclass(frozen=True)
@@ -171,11 +183,11 @@ class Stacked:
 
 
 @dataclass(frozen=True, eq=False)
-class Units(TaskBase):
-    """An algorithm or a chain at every unit vector of one of its inputs, which has a number for each degree of freedom.
+class IdentitySeeds(TaskBase):
+    """An algorithm or a chain at every unit vector of its input `vector`, which has a number per degree of freedom.
 
-    An algorithm as one program is cheaper than that many runs: what does not depend on the vector is computed once, and
-    nothing for the zeros.
+    One program of an algorithm is cheaper than nv runs: terms that do not depend on the vector are computed once, and
+    zeros cost nothing.
     """
 
     algorithm: Algorithm | Chain
@@ -183,12 +195,12 @@ class Units(TaskBase):
 
     @cached_property
     def name(self) -> str:
-        """That of the algorithm, and what it is taken at."""
+        """The algorithm's name with a suffix."""
         return f"{self.algorithm.name}_at_units"
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The other inputs."""
+        """The algorithm's inputs except the vector."""
         return tuple(name for name in self.algorithm.inputs if name != self.vector)
 
     @cached_property
@@ -203,7 +215,7 @@ class Units(TaskBase):
 
     @property
     def traceable(self) -> bool:
-        """Not what is no program at one unit vector."""
+        """True for algorithms, False for chains."""
         return isinstance(self.algorithm, Algorithm)
 
     @property
@@ -213,24 +225,24 @@ class Units(TaskBase):
 
     @property
     def fallback(self) -> Literal["parts"]:
-        """The algorithm's kernel."""
+        """It runs as the algorithm's kernel."""
         return "parts"
 
     @property
     def unit_input(self) -> str:
-        """The vector."""
+        """The name of the vector."""
         return self.vector
 
     def in_stages(self) -> tuple[Stage | Solve | Products, ...]:
-        """The algorithm's."""
+        """The algorithm's stages."""
         return self.algorithm.in_stages()
 
     def calls(self, model: Model) -> tuple[int, Algorithm | Chain]:
-        """The algorithm once for each degree of freedom."""
+        """The algorithm, once for each degree of freedom."""
         return model.nv, self.algorithm
 
-    def on_given(self, name: str) -> Units:
-        """The same on an input instead of the model's numbers."""
+    def on_given(self, name: str) -> IdentitySeeds:
+        """The same with an input instead of the model's numbers."""
         return replace(self, algorithm=_on_given(self.algorithm, name))
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
@@ -242,9 +254,9 @@ class Units(TaskBase):
 
 
 @cache
-def at_units(algorithm: Algorithm | Chain, vector: str = "vector") -> Units:
-    """`Units`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Units(algorithm, vector)
+def with_identity_seeds(algorithm: Algorithm | Chain, vector: str = "vector") -> IdentitySeeds:
+    """The `IdentitySeeds` of an algorithm, cached because engines compare tasks by identity."""
+    return IdentitySeeds(algorithm, vector)
 
 
 @dataclass(frozen=True)
@@ -253,40 +265,40 @@ class Configuration:
 
 
 _LARGE_MATRIX = 100
-"""Rows of a mass matrix from which it is not factorised where a recursion does without it."""
+"""Most rows of a mass matrix that is factorised where a recursion could be used instead."""
 RESISTANCES = ("damping", "friction")
-"""Joint forces: what they are called in a model, in `Dynamics(joint_forces=)`, and as inputs of steps."""
+"""Joint forces, by their names in a model, in `Dynamics(joint_forces=)` and as inputs of steps."""
 COEFFICIENTS = ("armature", *RESISTANCES)
-"""Numbers of degrees of freedom that can be given to a step instead of the model's."""
+"""Numbers per degree of freedom that can be inputs of a step instead of the model's."""
 TARGETS = ("kp", "kd", "q_des")
-"""Inputs of steps that drive joints: stiffness and damping of every degree of freedom, and a configuration."""
+"""Inputs of steps that drive joints: stiffness and damping per degree of freedom, and a target configuration."""
 LIMITS = ("effort", "velocity", "position")
-"""Limits of a model that a step can keep to."""
+"""Limits of a model that a step can enforce."""
 STEP_INPUTS = (*RESISTANCES, *TARGETS, "dt")
-"""Inputs of steps that are none of algorithms."""
+"""Inputs of steps that no algorithm has."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step(TaskBase):
-    """One step of an integrator over a time `dt`, an input (1,), under forces that stay as they are.
+    """One step of an integrator over the time `dt` (s, an input (1,)), with a constant tau.
 
-    `forward_dynamics`: what gives accelerations; `projection`: what brings the state after it onto constraints, if
-    there are any; `integrator`: a name in `robodyn.core.integrators`; `joint_forces`: which to count, "damping" and
-    "friction"; `given`: of `COEFFICIENTS` those that are inputs instead of the model's, and of `TARGETS` those that
-    there are; `limits`: of `LIMITS` those that it keeps to.
+    `forward_dynamics`: the task that computes accelerations. `projection`: the task that brings the state after the
+    step onto constraints, or None. `integrator`: a name in `robodyn.core.integrators`. `joint_forces`: those that
+    count, of "damping" and "friction". `given`: the `COEFFICIENTS` that are inputs instead of the model's, and the
+    `TARGETS` that are inputs. `limits`: the `LIMITS` that the step enforces.
     """
 
-    forward_dynamics: Algorithm | Chain | Direct
+    forward_dynamics: Algorithm | Chain | ScalarTask
     integrator: str
     joint_forces: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
-    projection: Direct | None = None
+    projection: ScalarTask | None = None
     recurrent: ClassVar[bool] = True
 
     @cached_property
     def name(self) -> str:
-        """What it is, with what."""
+        """Names of the integrator, the dynamics and the options."""
         words = (
             *self.joint_forces,
             *(f"{name}_given" for name in self.given),
@@ -297,24 +309,24 @@ class Step(TaskBase):
 
     @property
     def implicit(self) -> bool:
-        """Whether it takes forces at the velocities that it leads to."""
+        """True if forces are evaluated at the velocities after the step."""
         targets = [name for name in self.given if name in TARGETS]
         return bool(self.joint_forces or targets or self.holds) and self.integrator in IMPLICIT
 
     @property
     def holds(self) -> bool:
-        """Whether it asks for accelerations once more, to hold joints at their limits."""
+        """True if accelerations are evaluated once more, to hold joints at their limits."""
         return "velocity" in self.limits or "position" in self.limits
 
     @cached_property
-    def dynamics(self) -> Algorithm | Chain | Direct:
-        """What gives accelerations, on an armature that is an input where the step adds to it."""
+    def dynamics(self) -> Algorithm | Chain | ScalarTask:
+        """The task that computes accelerations, with an armature as an input where the step adds to it."""
         added = self.implicit or "armature" in self.given
         return on_armature(self.forward_dynamics) if added else self.forward_dynamics
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Those of the dynamics, coefficients that are given, and the time."""
+        """Inputs of the dynamics, coefficients and targets that are inputs, and the time."""
         return tuple(dict.fromkeys((*self.forward_dynamics.inputs, *self.given, "dt")))
 
     @cached_property
@@ -324,15 +336,15 @@ class Step(TaskBase):
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the dynamics."""
+        """Sweeps of the dynamics."""
         return self.dynamics.sweeps
 
-    def calls(self, model: Model) -> tuple[int, Algorithm | Chain | Direct]:
+    def calls(self, model: Model) -> tuple[int, Algorithm | Chain | ScalarTask]:
         """The dynamics, once before each part but the first."""
         return len(self.parts) - 1, self.dynamics
 
     def on_given(self, name: str) -> Step:
-        """The same on an input instead of the model's numbers."""
+        """The same with an input instead of the model's numbers."""
         dynamics = _on_given(self.forward_dynamics, name)
         return self if dynamics is self.forward_dynamics else replace(self, forward_dynamics=dynamics)
 
@@ -343,29 +355,29 @@ class Step(TaskBase):
 
     @cached_property
     def acting(self) -> tuple[str, ...]:
-        """What decides on forces within the step: inputs, or numbers of the model."""
+        """Inputs, or numbers of the model, that determine forces within the step."""
         armature = ("armature",) if "armature" in self.asks else ()
         return ("tau", *armature, *self.joint_forces, *(name for name in TARGETS if name in self.given))
 
     @cached_property
     def parts(self) -> tuple[StepPart, ...]:
-        """What it does before, between and behind its evaluations of the dynamics."""
+        """The computations before, between and after its evaluations of the dynamics."""
         return tuple(
             StepPart(self, k) for k in range(evaluations(INTEGRATORS[self.integrator]) + HOLDS * self.holds + 1)
         )
 
     @property
     def budget(self) -> str:
-        """That of steps."""
+        """The budget of steps."""
         return "step"
 
     @property
     def fallback(self) -> Literal["parts"] | None:
-        """Its parts and the dynamics, unless these are a program or nothing."""
-        return None if isinstance(self.dynamics, Direct) else "parts"
+        """Its parts and the dynamics as kernels, unless the dynamics can be one program only."""
+        return None if isinstance(self.dynamics, ScalarTask) else "parts"
 
     def least_operations(self, model: Model) -> int | None:
-        """Those of the dynamics and of the projection."""
+        """Operations of the dynamics and of the projection."""
         least = self.dynamics.least_operations(model)
         if least is None or self.projection is None:
             return least
@@ -373,15 +385,17 @@ class Step(TaskBase):
 
     @property
     def between(self) -> dict[str, str]:
-        """What parts and the dynamics leave to one another, and whether it is like "q" or "qd"."""
+        """Arrays that parts and the dynamics pass to one another, each with "q" or "qd", whose shape it has."""
         first, last = self.parts[0], self.parts[-1]
         return {**dict.fromkeys((*first.outputs, *last.known), "qd"), first.at("q"): "q"}
 
 
 @dataclass(frozen=True, eq=False)
 class StepPart(TaskBase):
-    """What a step does from its beginning, once the first `number` accelerations are known: up to the state, torques
-    and armature at which it asks for the next ones, or to the state after the step."""
+    """The computation of a step between two evaluations of the dynamics.
+
+    It starts from the state before the step and the first `number` accelerations. It ends with the state, torques and
+    armature of the next evaluation of the dynamics, or with the state after the step."""
 
     step: Step
     number: int
@@ -390,53 +404,53 @@ class StepPart(TaskBase):
 
     @property
     def budget(self) -> str:
-        """That of parts of steps."""
+        """The budget of parts of steps."""
         return "part of a step"
 
     @property
     def fallback(self) -> Literal["loops"]:
-        """Loops, of which there are none for it: the step is taken on arrays of states then."""
+        """Loops by name, but engines have none for parts: they take the step on arrays of states then."""
         return "loops"
 
     @property
     def last(self) -> bool:
-        """Whether all accelerations are known."""
+        """True if all accelerations are known."""
         return self.number + 1 == len(self.step.parts)
 
     @cached_property
     def name(self) -> str:
-        """Of the step, and which part."""
+        """Name of the step, and number of the part."""
         return f"{self.step.name}_part_{self.number}"
 
     @cached_property
     def known(self) -> tuple[str, ...]:
-        """Names of the accelerations that are known."""
+        """Names of the known accelerations."""
         return tuple(f"qdd_{k}" for k in range(self.number))
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The state at the start, torques, coefficients and time, and accelerations."""
+        """The state before the step, torques, coefficients and time, and known accelerations."""
         return ("q", "qd", "tau", *self.step.given, "dt", *self.known)
 
     @cached_property
     def outputs(self) -> dict[str, Output | Configuration]:
-        """See above."""
+        """The state after the step, or inputs of the next evaluation of the dynamics."""
         if self.last:
             return self.step.outputs
         return {self.at(name): Configuration() if name == "q" else DofOutput("") for name in self.step.asks}
 
     def at(self, name: str) -> str:
-        """What the dynamics' input of a name is called where they are asked after a part that is not the last."""
+        """Name of an input of the dynamics at their next evaluation."""
         return f"{name}_at" if name in self.step.asks else name
 
     @property
     def asked(self) -> str:
-        """What the accelerations are called that are asked for after this part."""
+        """Name of the accelerations that are evaluated after this part."""
         return f"qdd_{self.number}"
 
     @property
     def extra(self) -> dict[str, DofOutput]:
-        """Accelerations that are known."""
+        """The known accelerations."""
         return {name: DofOutput("") for name in self.known}
 
 
@@ -449,54 +463,57 @@ class StateMatrix:
 
 @dataclass(frozen=True, eq=False)
 class StepGradient(TaskBase):
-    """The derivatives of a step's state after it, by the state before (`A`) and by tau (`B`), on tangent spaces.
+    """The derivatives of the state after a step by the state before (`A`) and by tau (`B`), on tangent spaces.
 
-    `gradient`: what gives accelerations "qdd" and their derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau", on the
-    inputs of the step's dynamics.
+    `gradient`: the task that computes accelerations "qdd" and their derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau"
+    from the inputs of the step's dynamics.
     """
 
     step: Step
-    gradient: Chain | Direct
+    gradient: Chain | ScalarTask
 
     @property
     def name(self) -> str:
-        """That of the step, and what it is."""
+        """The step's name with a suffix."""
         return f"{self.step.name}_gradient"
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Those of the step."""
+        """Inputs of the step."""
         return self.step.inputs
 
     @cached_property
     def outputs(self) -> dict[str, StateMatrix]:
-        """See above."""
+        """The matrices `A` (2 nv, 2 nv) and `B` (2 nv, nv)."""
         return {"A": StateMatrix(2), "B": StateMatrix(1)}
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the gradient."""
+        """Sweeps of the gradient."""
         return self.gradient.sweeps
 
     @property
     def budget(self) -> str:
-        """That of gradients."""
+        """The budget of gradients."""
         return "gradient"
 
-    def calls(self, model: Model) -> tuple[int, Chain | Direct]:
-        """The gradient, as often as the step does the dynamics."""
+    def calls(self, model: Model) -> tuple[int, Chain | ScalarTask]:
+        """The gradient, as often as the step evaluates the dynamics."""
         return self.step.calls(model)[0], self.gradient
 
     def least_operations(self, model: Model) -> int | None:
-        """Those of the gradient."""
+        """Operations of the gradient."""
         return self.gradient.least_operations(model)
 
 
 @cache
-def step_gradient_of(step: Step, gradient: Chain | Direct) -> StepGradient:
-    """`StepGradient` for the gradient of the step's forward dynamics on inputs that are given, the same object whenever
-    it is asked for: engines know tasks by identity. A `Direct` has the inputs of the step's dynamics, and gives qdd."""
-    if isinstance(gradient, Direct):
+def step_gradient_of(step: Step, gradient: Chain | ScalarTask) -> StepGradient:
+    """The `StepGradient` of a step, cached because engines compare tasks by identity.
+
+    A chain `gradient` is extended by the result qdd, and by an armature if the step's dynamics read one. A `ScalarTask`
+    must have the inputs of the step's dynamics and return qdd.
+    """
+    if isinstance(gradient, ScalarTask):
         return StepGradient(step, gradient)
     with_qdd = _and_accelerations(gradient)
     armature = "armature" in step.dynamics.inputs
@@ -504,20 +521,27 @@ def step_gradient_of(step: Step, gradient: Chain | Direct) -> StepGradient:
 
 
 def _and_accelerations(gradient: Chain) -> Chain:
-    freely = None if gradient.freely is None else _and_accelerations(gradient.freely)
-    return replace(gradient, name=f"{gradient.name}_qdd", results=("qdd", *gradient.results), freely=freely)
+    floating_base_variant = (
+        None if gradient.floating_base_variant is None else _and_accelerations(gradient.floating_base_variant)
+    )
+    return replace(
+        gradient,
+        name=f"{gradient.name}_qdd",
+        results=("qdd", *gradient.results),
+        floating_base_variant=floating_base_variant,
+    )
 
 
 @cache
 def step_of(
-    dynamics: Algorithm | Chain | Direct,
+    dynamics: Algorithm | Chain | ScalarTask,
     integrator: str,
     joint_forces: tuple[str, ...] = (),
     given: tuple[str, ...] = (),
     limits: tuple[str, ...] = (),
-    projection: Direct | None = None,
+    projection: ScalarTask | None = None,
 ) -> Step:
-    """`Step`, the same object whenever it is asked for: engines know tasks by identity."""
+    """The `Step` with these options, cached because engines compare tasks by identity."""
     return Step(dynamics, integrator, joint_forces, given, limits, projection)
 
 
@@ -531,47 +555,49 @@ class LikeInput:
 
 @dataclass(frozen=True, eq=False)
 class Derivative(TaskBase):
-    """The derivative of a task with respect to some of its inputs: a straight-line program differentiated."""
+    """The derivative of a task with respect to its inputs `wrt`: its straight-line program, differentiated."""
 
     task: Task
     wrt: tuple[str, ...]
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The task's, and those of the derivative."""
+        """Inputs of the task, and additional ones of the derivative."""
         return (*self.task.inputs, *self.extra)
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the task."""
+        """Sweeps of the task."""
         return self.task.sweeps
 
     @property
     def budget(self) -> str:
-        """That of gradients for steps."""
+        """The budget of gradients for steps, that of queries for others."""
         return "gradient" if self.task.budget == "step" else "query"
 
     def least_operations(self, model: Model) -> int | None:
-        """Those of the task."""
+        """Operations of the task."""
         return self.task.least_operations(model)
 
     def on_given(self, name: str) -> Self:
-        """The same on an input instead of the model's numbers."""
+        """The same with an input instead of the model's numbers."""
         return replace(self, task=_on_given(self.task, name))
 
 
-class Along(Derivative):
-    """The rates of a task's results while some of its inputs change: a straight-line program differentiated forwards.
-    Inputs are also rates, `x_rate` for each `x` in `wrt` (`rates`); q counts as the numbers that it is."""
+class Jvp(Derivative):
+    """The rates of a task's results while some of its inputs change: forward differentiation of its program.
+
+    Additional inputs are the rates, `x_rate` for each `x` in `wrt` (`rates`). q is differentiated by its coordinates,
+    not on the tangent space."""
 
     @cached_property
     def name(self) -> str:
-        """That of the task, and with respect to what."""
+        """Names of the task and of the inputs."""
         return "_".join((self.task.name, "along", *self.wrt))
 
     @cached_property
     def rates(self) -> dict[str, str]:
-        """What the rate of each input is called."""
+        """Name of the rate of each input."""
         return _fresh(self.wrt, "rate", self.task.inputs)
 
     @cached_property
@@ -581,23 +607,24 @@ class Along(Derivative):
 
     @property
     def outputs(self) -> Mapping[str, Result]:
-        """Those of the task."""
+        """Outputs of the task."""
         return self.task.outputs
 
 
-class Against(Derivative):
-    """The gradient of the sum of weights times results of a task, with respect to some of its inputs: a straight-line
-    program differentiated backwards. Inputs are also weights, `y_weight` for each result `y` (`weights`); outputs are
-    called `by_x`."""
+class Vjp(Derivative):
+    """The gradient of the weighted sum of a task's results, with respect to some of its inputs: backward
+    differentiation of its program.
+
+    Additional inputs are the weights, `y_weight` for each result `y` (`weights`). Outputs are called `by_x`."""
 
     @cached_property
     def name(self) -> str:
-        """That of the task, and with respect to what."""
+        """Names of the task and of the inputs."""
         return "_".join((self.task.name, "against", *self.wrt))
 
     @cached_property
     def weights(self) -> dict[str, str]:
-        """What the weight of each result is called."""
+        """Name of the weight of each result."""
         return _fresh(self.task.outputs, "weight", self.task.inputs)
 
     @cached_property
@@ -607,72 +634,74 @@ class Against(Derivative):
 
     @cached_property
     def outputs(self) -> Mapping[str, Result]:
-        """The gradient's parts."""
+        """The gradient by each input."""
         return {f"by_{name}": LikeInput(self.task, name) for name in self.wrt}
 
 
 def _fresh(names: Iterable[str], what: str, taken: Iterable[str]) -> dict[str, str]:
-    """A name for what belongs to each of some names that none of the taken ones is: derivatives of derivatives have
-    weights of weights."""
-    found: dict[str, str] = {}
+    """A name for each of some names that is not taken: `{name}_{what}`, with underscores added as needed.
+
+    Derivatives of derivatives have weights of weights.
+    """
+    unique: dict[str, str] = {}
     for name in names:
         fresh = f"{name}_{what}"
-        while fresh in {*taken, *found.values()}:
+        while fresh in {*taken, *unique.values()}:
             fresh += "_"
-        found[name] = fresh
-    return found
+        unique[name] = fresh
+    return unique
 
 
 @cache
-def along(task: Task, wrt: tuple[str, ...]) -> Along:
-    """`Along`, the same object whenever it is asked for: engines know tasks by identity."""
-    return Along(task, wrt)
+def along(task: Task, wrt: tuple[str, ...]) -> Jvp:
+    """The `Jvp` of a task, cached because engines compare tasks by identity."""
+    return Jvp(task, wrt)
 
 
 @cache
-def against(task: Task, wrt: tuple[str, ...]) -> Against:
-    """`Against`, the same object whenever it is asked for."""
-    return Against(task, wrt)
+def against(task: Task, wrt: tuple[str, ...]) -> Vjp:
+    """The `Vjp` of a task, cached like `along`."""
+    return Vjp(task, wrt)
 
 
 @dataclass(frozen=True)
 class Sized:
-    """An array whose axes are numbers, or numbers of a model by their names."""
+    """An array whose axes are numbers, or attributes of a model by their names."""
 
     axes: tuple[int | str, ...]
 
     def shape(self, model: Model) -> tuple[int, ...]:
-        """Of one state."""
+        """The shape for one state."""
         return tuple(getattr(model, axis) if isinstance(axis, str) else axis for axis in self.axes)
 
 
 Text: TypeAlias = Callable[[Model, Mapping[str, Any], Callable[..., Mapping[str, Any]]], Mapping[str, Any]]
-"""(model, scalars of every input, what gives an algorithm's results at them, as
-`robodyn.algorithms.relative_motion.OfLink` says) to the scalars of every result."""
+"""(model, scalars of every input, evaluator of algorithms at these scalars as in
+`robodyn.algorithms.relative_motion.OfLink`) -> scalars of every result."""
 
 
 RunAlgorithm: TypeAlias = Callable[[Algorithm, Mapping[str, Array]], dict[str, Array]]
-"""(algorithm, arrays (B, ...) of its inputs, others among them) to arrays of its results."""
+"""(algorithm, arrays (B, ...) by name, which include its inputs) -> arrays of its results."""
 Placed: TypeAlias = Callable[[Array], Array]
-"""A NumPy array to one of the library of a call."""
+"""Converts a NumPy array to one of the library of a call."""
 ArrayText: TypeAlias = Callable[[Model, Mapping[str, Array], RunAlgorithm, Placed], Mapping[str, Array]]
-"""(model, arrays (B, ...) of every input, what runs algorithms, what places constants) to arrays of every result."""
+"""(model, arrays (B, ...) of every input, runner of algorithms, placer of constants) -> arrays of every result."""
 
 
 @dataclass(frozen=True, eq=False)
-class Direct(TaskBase):
-    """What is written down on scalars at once: a straight-line program or nothing.
+class ScalarTask(TaskBase):
+    """A task defined by a function on scalars. Engines run it as one straight-line program or not at all.
 
-    `given`: its inputs; `outputs`: its results; `text`: how they follow; `of`: the same task of other inputs;
-    `on_arrays`: how they follow on arrays of states, where there is a quicker way than scalar by scalar; `least`: about
-    how many operations a program has at least, where that is known without a trace.
+    `given`: its inputs. `outputs`: its results. `text`: the function. `of`: makes the same task with other inputs.
+    `on_arrays`: a faster implementation on arrays of states, or None. `least`: a rough lower bound of the operations of
+    its program, or None if only a trace can tell.
     """
 
     name: str
     given: Mapping[str, Sized]
     outputs: Mapping[str, Sized]
     text: Text
-    of: Callable[[tuple[str, ...]], Direct] | None = None
+    of: Callable[[tuple[str, ...]], ScalarTask] | None = None
     on_arrays: ArrayText | None = None
     least: Callable[[Model], int] | None = None
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
@@ -687,43 +716,43 @@ class Direct(TaskBase):
         """Names of its inputs."""
         return tuple(self.given)
 
-    def with_input(self, name: str) -> Direct:
+    def with_input(self, name: str) -> ScalarTask:
         """The same with one more input."""
         assert self.of is not None
         return self.of((*self.inputs, name))
 
-    def on_given(self, name: str) -> Direct:
-        """The same on an armature to which a step adds; whoever made it for an inertia has named that."""
+    def on_given(self, name: str) -> ScalarTask:
+        """The same with an armature, to which a step adds. An inertia is an input from the start, if at all."""
         return self if name == "inertia" else self.with_input(name)
 
     @property
     def budget(self) -> str:
-        """That of gradients, where operations are known without a trace."""
+        """The budget of gradients if operations are known without a trace, else that of queries."""
         return "query" if self.least is None else "gradient"
 
     def least_operations(self, model: Model) -> int | None:
-        """As `least` says."""
+        """The bound of `least`."""
         return None if self.least is None else self.least(model)
 
 
 Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized
-"""What tasks return."""
-StraightLine: TypeAlias = Step | Along | Against | Direct
+"""Results of tasks."""
+StraightLine: TypeAlias = Step | Jvp | Vjp | ScalarTask
 """Tasks that engines run as one program or not at all."""
-Task: TypeAlias = Algorithm | Chain | Units | StraightLine
-"""What an engine runs."""
+Task: TypeAlias = Algorithm | Chain | IdentitySeeds | StraightLine
+"""Tasks that an engine runs."""
 Traceable: TypeAlias = Task | StepPart | StepGradient
-"""What can be one straight-line program."""
+"""Tasks that can be one straight-line program."""
 
 
 def on_inertia(task: Task) -> Task:
-    """The same task on inertias that are an input instead of the model's."""
+    """The same task with inertias as an input instead of the model's."""
     return cast(Task, _on_given(task, "inertia"))
 
 
-def on_armature(task: Algorithm | Chain | Direct) -> Algorithm | Chain | Direct:
-    """The same task on an armature of every degree of freedom that is an input instead of the model's."""
-    return cast("Algorithm | Chain | Direct", _on_given(task, "armature"))
+def on_armature(task: Algorithm | Chain | ScalarTask) -> Algorithm | Chain | ScalarTask:
+    """The same task with the armature of every degree of freedom as an input instead of the model's."""
+    return cast("Algorithm | Chain | ScalarTask", _on_given(task, "armature"))
 
 
 @cache
@@ -732,23 +761,28 @@ def _on_given(task: Any, name: str) -> Any:
 
 
 def cheapest(model: Model, task: Traceable, base: tuple[str, ...]) -> Traceable:
-    """The chain for robots that float freely, where there is one and this is such a robot; else the same task.
+    """The task's floating-base variant if it has one and all trees of the model float freely; else the task.
 
-    `base`: which of V0 and dV0 are given.
+    `base`: those of V0 and dV0 that are inputs of the call; variants have none.
     """
-    return task if task.freely is None or base or not floats_freely(model) else task.freely
+    return (
+        task if task.floating_base_variant is None or base or not floats_freely(model) else task.floating_base_variant
+    )
 
 
-def in_double(model: Model, task: Traceable) -> Traceable:
-    """The chain that does the same in double precision with fewer operations, where there is one, its matrices are not
-    large, no joint mimics others, and armature is the model's; else the same task."""
-    if task.in_double is None or "armature" in task.inputs or model.has_mimic or model.nv > _LARGE_MATRIX:
+def mixed_precision(model: Model, task: Traceable) -> Traceable:
+    """The task's chain for double precision, which takes fewer operations; the task itself where that does not apply.
+
+    The chain applies if there is one, matrices have at most `_LARGE_MATRIX` rows, no joint mimics others, and armature
+    is the model's.
+    """
+    if task.mixed_precision is None or "armature" in task.inputs or model.has_mimic or model.nv > _LARGE_MATRIX:
         return task
-    return on_inertia(task.in_double) if "inertia" in task.inputs else cast(Chain, task.in_double)
+    return on_inertia(task.mixed_precision) if "inertia" in task.inputs else cast(Chain, task.mixed_precision)
 
 
 def floats_freely(model: Model) -> bool:
-    """Whether every tree's first joint is a floating one, without inertia or damping of its own."""
+    """True if every tree's first joint is a floating one, without armature or damping."""
     roots = model.parent < 0
     dofs = (model.v_start[roots, None] + np.arange(6)).ravel()
     if not roots.any() or (model.joint_kind[roots] != CODE["floating"]).any():
@@ -757,7 +791,7 @@ def floats_freely(model: Model) -> bool:
 
 
 def floating_place(model: Model) -> list[int]:
-    """The coordinates that say where a robot is, three: of its one tree's floating base. Empty where there is none."""
+    """Indices of the three position coordinates of the floating base of a model with one tree; else an empty list."""
     roots = np.flatnonzero(model.parent < 0)
     if len(roots) != 1 or model.joint_kind[roots[0]] != CODE["floating"]:
         return []
@@ -765,8 +799,8 @@ def floating_place(model: Model) -> list[int]:
     return [int(place) for place in model.q_source[start : start + 3]]
 
 
-class Elimination:
-    """Which entries of H = L' D L are nonzero, whatever the state (RBDA section 6.5).
+class SymbolicFactor:
+    """Entries of H = L' D L that can be nonzero in some state (RBDA section 6.5).
 
     `lower[k]` are the columns p < k of row k of L: on a tree without mimicking joints, the degrees of freedom on the
     path to the root; otherwise those and the fill-in.
@@ -775,7 +809,7 @@ class Elimination:
     def __init__(self, model: Model) -> None:
         pattern = coupled(model)
         self.pattern = pattern.copy()
-        """(nv, nv) where H can be nonzero."""
+        """(nv, nv): True where H can be nonzero."""
         self.lower: list[Array] = [np.empty(0, np.intp)] * model.nv
         for k in range(model.nv - 1, -1, -1):
             columns = np.flatnonzero(pattern[k, :k])
@@ -783,38 +817,38 @@ class Elimination:
             self.lower[k] = columns
 
     def reached(self, rows: Array) -> Array:
-        """Where L^-T b can be nonzero, for b that is nonzero in `rows` (nv, ...) alone."""
+        """Where L^-T b can be nonzero, for b that is nonzero only where `rows` (nv, ...) is True."""
         reached: Array = rows.copy()
         for k in range(len(self.lower) - 1, -1, -1):
             reached[self.lower[k]] |= reached[k]
         return reached
 
     def operations(self, columns: int) -> int:
-        """About how many floating-point operations a factorisation and solves for n columns take."""
+        """Approximate number of floating-point operations of a factorisation and of solves for n columns."""
         sizes = [len(row) for row in self.lower]
         return sum(size * (size + 2) + columns * (4 * size + 1) for size in sizes)
 
 
 def coupled(model: Model) -> Array:
-    """(nv, nv): whether an entry of the mass matrix can be nonzero, one body being the other's ancestor."""
-    found = np.zeros((model.nv, model.nv), dtype=bool)
+    """(nv, nv): True where the mass matrix can be nonzero, that is where one body is the other's ancestor."""
+    pattern = np.zeros((model.nv, model.nv), dtype=bool)
     dofs = [model.v_source[start:end] for start, end in _ranges(model)]
     for i in range(model.n_bodies):
         path = np.concatenate([dofs[j] for j in model.tree.path(i)])
-        found[np.ix_(dofs[i], path)] = True
-        found[np.ix_(path, dofs[i])] = True
-    return found
+        pattern[np.ix_(dofs[i], path)] = True
+        pattern[np.ix_(path, dofs[i])] = True
+    return pattern
 
 
 def on_paths(model: Model) -> Array:
-    """(nv, n_bodies): whether a degree of freedom moves a body."""
-    found = np.zeros((model.nv, model.n_bodies), dtype=bool)
+    """(nv, n_bodies): True where a degree of freedom moves a body."""
+    moves = np.zeros((model.nv, model.n_bodies), dtype=bool)
     dofs = [model.v_source[start:end] for start, end in _ranges(model)]
     for i, parent in enumerate(model.parent.tolist()):
         if parent >= 0:
-            found[:, i] = found[:, parent]
-        found[dofs[i], i] = True
-    return found
+            moves[:, i] = moves[:, parent]
+        moves[dofs[i], i] = True
+    return moves
 
 
 def _ranges(model: Model) -> Iterator[tuple[int, int]]:

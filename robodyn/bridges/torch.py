@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.api.autodiff.calls import Call, QuestionCall
+from robodyn.api.autodiff.calls import Call, QueryCall
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.api.autodiff.rules import Arrays, Body, LinearMap, Smooth
 from robodyn.api.autodiff.steps import STEPS
@@ -23,7 +23,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.core.model import Model
 from robodyn.engines.gpu.device import selected
-from robodyn.engines.query_table import QUESTIONS, Question
+from robodyn.engines.query_table import QUERIES, QuerySpec
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
@@ -63,8 +63,8 @@ class _Torch:
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
         if key not in self._calls:
-            question = QUESTIONS[query]
-            self._calls[key] = QuestionCall(dyn, question, question.plain[: len(arrays)])
+            question = QUERIES[query]
+            self._calls[key] = QueryCall(dyn, question, question.plain[: len(arrays)])
         return self.run(self._calls[key], *arrays)
 
     def asked(self, dyn: Dynamics) -> Dynamics:
@@ -328,7 +328,7 @@ class TorchDynamics(DifferentiableDynamics):
                 self._on_gpus[device] = TorchDynamics(self.dyn.variant(engine="gpu"), device)
         return self._on_gpus[device]
 
-    def _answer(self, question: Question, given: dict[str, Any]) -> Any:
+    def _answer(self, question: QuerySpec, given: dict[str, Any]) -> Any:
         """The query looks at its first tensor for the device to run on."""
         return super(TorchDynamics, self._for(given.values()))._answer(question, given)
 

@@ -1,1 +1,1 @@
-"""Machine code from traced programs."""
+"""The compiler: traces algorithms into programs and translates these into machine code."""

@@ -1,8 +1,8 @@
-"""Compiled machine code kept on disk, so that the next process need not compile it again.
+"""A cache of machine code on disk, so that later processes need not compile again.
 
-Machine code that a process loads is code that it runs. So a folder is used only if no other user can put files in it
-(`cache_folder.py`), and a file in it only if it belongs to this user and nobody else can write to it. Nothing here
-raises: what cannot be read is a miss, and what cannot be written is compiled again next time.
+A process executes the machine code that it loads. A folder is therefore used only if no other user can add files to it
+(`cache_folder.py`). A file is used only if it belongs to this user and nobody else can write to it. No method raises:
+an entry that cannot be read counts as missing, and an entry that cannot be written is compiled again next time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 FOLDER_VARIABLE = "ROBODYN_CACHE_DIR"
-"""Environment variable that names the folder; empty or "off" for no cache."""
+"""Environment variable with the path of the folder; empty or "off" disables the cache."""
 SIZE_VARIABLE = "ROBODYN_CACHE_MAX_MB"
-"""Environment variable that limits the size, in megabytes of 2^20 bytes."""
+"""Environment variable with the size limit, in units of 2^20 bytes."""
 DEFAULT_MEGABYTES = 512
 
 _FORMAT = 1
@@ -41,18 +41,18 @@ _KEY_BYTES, _CHECKSUM_BYTES = 20, 32
 _ENTRY = re.compile(rf"([0-9a-f]{{{2 * _KEY_BYTES}}})\.object")
 _TEMPORARY = re.compile(rf"[0-9a-f]{{{2 * _KEY_BYTES}}}\.[0-9]+\.[0-9a-f]+\.tmp")
 _LOCK, _PATIENCE_S = "lock", 5.0
-"""The file that locks are on, and how long a lock is waited for: it is held for milliseconds."""
+"""Name of the lock file, and how long to wait for the lock, which is held for milliseconds."""
 _ABANDONED_S = 3600.0
-"""Age of a temporary file, whose writing takes milliseconds, at which its process is surely gone."""
+"""Age at which a temporary file is taken to be left over from a dead process: writing one takes milliseconds."""
 _LABEL_BYTES = 200
-# A link is not followed, and a pipe in the place of an entry must not make the reader wait. Windows has neither flag.
+# O_NOFOLLOW: links are not followed. O_NONBLOCK: a pipe in place of an entry does not block. Windows has neither flag.
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _WRITE = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class _BadEntryError(Exception):
-    """A file in the place of an entry that was not written here, or is damaged."""
+    """A file that has the name of an entry but is damaged or was not written by this module."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Entry:
 
     key: str
     label: str | None
-    """What it is, in words; None if the file is damaged."""
+    """A description; None if the file is damaged."""
     size: int
     """Bytes on disk."""
     last_used: float
@@ -69,18 +69,18 @@ class Entry:
 
 
 _PROCESSES = 8
-"""Processes that may write at the same time before the limit is exceeded for a while."""
+"""Number of processes that can write at the same time without exceeding the size limit."""
 _ROOM: dict[tuple[str, int], int] = {}
-"""By folder and limit: bytes that this process may still write before it looks again."""
+"""Bytes that this process may still write before it checks the folder's size again, by folder and limit."""
 
 
 class ObjectCache:
-    """Machine code by key, in a folder of this user alone. Safe for any number of threads and processes.
+    """Machine code by key, in a folder that only this user can access. Safe for any number of threads and processes.
 
     Args:
-        folder: where entries are; made when first needed, readable by this user alone. None for no cache.
-        max_bytes: when entries take more than this, those not used for longest are removed.
-        why_not: why there is no folder.
+        folder: where entries are; made when first needed. None for no cache.
+        max_bytes: limit of the entries' total size. The least recently used entries are removed first.
+        why_not: the reason if there is no folder.
     """
 
     def __init__(
@@ -90,13 +90,14 @@ class ObjectCache:
 
     @staticmethod
     def from_environment() -> ObjectCache:
-        """The cache that the environment asks for: by default `objects` in the platform's cache folder of robodyn."""
-        given = os.environ.get(FOLDER_VARIABLE)
-        if given is not None and given.strip().lower() in ("", "off"):
-            return ObjectCache(None, why_not=f"switched off by {FOLDER_VARIABLE}={given}")
+        """The cache that the environment variables select; by default `objects` in the platform's cache folder of
+        robodyn."""
+        setting = os.environ.get(FOLDER_VARIABLE)
+        if setting is not None and setting.strip().lower() in ("", "off"):
+            return ObjectCache(None, why_not=f"switched off by {FOLDER_VARIABLE}={setting}")
         try:
-            if given is not None:
-                folder = Path(given).expanduser().absolute()
+            if setting is not None:
+                folder = Path(setting).expanduser().absolute()
             else:
                 from platformdirs import user_cache_path
 
@@ -108,7 +109,7 @@ class ObjectCache:
         return ObjectCache(folder, _max_bytes())
 
     def problem(self) -> str | None:
-        """Why the folder cannot be used, or None. One that does not exist yet is none: it is made when needed."""
+        """The reason why the folder cannot be used, or None. A folder that does not exist yet is no problem."""
         if self.folder is None:
             return self._why_not
         try:
@@ -141,18 +142,18 @@ class ObjectCache:
         return None
 
     def put(self, key: str, data: bytes, label: str = "") -> None:
-        """Keep machine code under a key. `label` says what it is to people who look at the cache."""
-        words = _printable(label)
-        header = _HEADER.pack(_MAGIC, _FORMAT, len(words), len(data), _checksum(key, words, data))
-        size = len(header) + len(words) + len(data)
+        """Store machine code under a key. `label`: a description for people who look at the cache."""
+        text = _printable(label)
+        header = _HEADER.pack(_MAGIC, _FORMAT, len(text), len(data), _checksum(key, text, data))
+        size = len(header) + len(text) + len(data)
         folder = self._open(make_it=True) if size <= self.max_bytes else None
         if folder is None:
             return
         with folder:
-            # Written under a name of its own and renamed: readers see all of an entry or nothing.
+            # The file is written under a temporary name and renamed, so that readers see a complete entry or none.
             temporary = f"{key}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
             try:
-                _write_new(folder, temporary, header + words + data)
+                _write_new(folder, temporary, header + text + data)
                 folder.replace(_name(key), by=temporary)
             except (OSError, MemoryError):
                 return
@@ -162,9 +163,9 @@ class ObjectCache:
 
     @contextmanager
     def alone(self, lock: str = _LOCK, patience_s: float = _PATIENCE_S) -> Iterator[None]:
-        """Around reading an entry and writing it anew: other processes and threads that do so wait, some seconds at
-        most; nobody waits where there is no folder, or the system has no locks. `lock`: the file that the lock is on;
-        those on others do not wait for one another."""
+        """A context in which this thread alone reads and rewrites an entry. Other processes and threads wait for at
+        most `patience_s` seconds. Nobody waits if there is no folder or the system has no locks. `lock`: name of the
+        lock file; locks on different files are independent."""
         descriptor = self._lock(lock) if fcntl is not None else None
         try:
             if descriptor is not None:
@@ -175,7 +176,7 @@ class ObjectCache:
                 os.close(descriptor)
 
     def _lock(self, name: str) -> int | None:
-        """A descriptor of the file that a lock is on, or None where something else is in its place."""
+        """A descriptor of the lock file, or None if it cannot be opened or is not a plain file of this user."""
         folder = self._open(make_it=True)
         if folder is None:
             return None
@@ -190,7 +191,7 @@ class ObjectCache:
         return None
 
     def entries(self) -> list[Entry]:
-        """Everything in the cache, the most recently used first; nothing if the folder cannot be used."""
+        """All entries, the most recently used first; empty if the folder cannot be used."""
         folder = self._open()
         if folder is None:
             return []
@@ -198,7 +199,7 @@ class ObjectCache:
             return _entries(folder)
 
     def clear(self) -> list[Entry]:
-        """Remove everything, and return what was removed. Files that are not the cache's are left alone."""
+        """Remove all entries and return them. Files that do not belong to the cache stay."""
         folder = self._open()
         if folder is None:
             return []
@@ -212,7 +213,7 @@ class ObjectCache:
     # The folder.
 
     def _open(self, make_it: bool = False) -> Folder | None:
-        """The folder, made if it is missing and asked for; None where there is none, or one that must not be used."""
+        """The folder, or None if there is none or it must not be used. `make_it`: make a missing folder."""
         if self.folder is None:
             return None
         with suppress(OSError, ValueError):
@@ -225,15 +226,15 @@ class ObjectCache:
         return None
 
     def _make_room(self, folder: Folder, newest: str, written: int) -> None:
-        """Evict, but look at the folder only once a part of the room that was found is used up: there may be thousands
-        of files, and looking at them all takes longer than writing one."""
+        """Evict entries if necessary. The folder is listed only after this process has written its share of the free
+        space: listing thousands of files takes longer than writing one."""
         place = (folder.path, self.max_bytes)
         room = _ROOM.get(place, 0) - written
         _ROOM[place] = room if room > 0 else (self.max_bytes - self._evict(folder, newest)) // _PROCESSES
 
     def _evict(self, folder: Folder, newest: str) -> int:
-        """Remove what was not used for longest until the rest is small enough, and what dead processes left; the bytes
-        that are left."""
+        """Remove the least recently used entries until the others fit, and temporary files of dead processes. Returns
+        the bytes left."""
         files = sorted(_files(folder), key=lambda file: file[1].st_mtime_ns)
         total = sum(status.st_size for _, status in files)
         for name, status in files:
@@ -245,7 +246,7 @@ class ObjectCache:
 
 
 def _max_bytes() -> int:
-    """The limit that the environment asks for; the default where it is no number."""
+    """The size limit in bytes from the environment; the default if the variable is not a valid number."""
     try:
         megabytes = float(os.environ.get(SIZE_VARIABLE, DEFAULT_MEGABYTES))
     except ValueError:
@@ -259,29 +260,30 @@ def _name(key: str) -> str:
 
 
 def _files(folder: Folder) -> list[tuple[str, os.stat_result]]:
-    """Files of the cache, entries and temporary ones."""
+    """The cache's files, entries and temporary files."""
     return [(name, status) for name, status in folder.files() if _ENTRY.fullmatch(name) or _TEMPORARY.fullmatch(name)]
 
 
 def _entries(folder: Folder) -> list[Entry]:
-    found = [
+    entries = [
         Entry(match[1], _label(folder, name), status.st_size, status.st_mtime)
         for name, status in folder.files()
         if (match := _ENTRY.fullmatch(name))
     ]
-    return sorted(found, key=lambda entry: entry.last_used, reverse=True)
+    return sorted(entries, key=lambda entry: entry.last_used, reverse=True)
 
 
 def _is_own_file(status: os.stat_result) -> bool:
-    """Whether it is a plain file that this user alone can write to. It may have a second name, as backups give it:
-    under that, too, nobody else can write to it."""
+    """Whether it is a plain file to which only this user can write. A second hard link, as backup programs make, is
+    allowed: the file's mode applies to all its names."""
     if not stat.S_ISREG(status.st_mode):
         return False
     return not POSIX or (status.st_uid == os.geteuid() and not status.st_mode & OTHERS_WRITE)
 
 
 def _file(folder: Folder, name: str) -> BinaryIO:
-    """An entry's file, opened without following links, if it is a plain file that this user alone can write to."""
+    """Open an entry's file without following links. Raises _BadEntryError unless it is a plain file to which only this
+    user can write."""
     try:
         descriptor = folder.open(name, _READ)
     except OSError as error:
@@ -295,7 +297,7 @@ def _file(folder: Folder, name: str) -> BinaryIO:
 
 
 def _wait_for(descriptor: int, patience_s: float) -> None:
-    """Wait until a file is locked, so long at most; not at all where the disk has no locks."""
+    """Lock a file; give up after `patience_s` seconds, or at once if the disk has no locks."""
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
         try:
@@ -308,7 +310,7 @@ def _wait_for(descriptor: int, patience_s: float) -> None:
 
 
 def _read_header(file: BinaryIO) -> tuple[bytes, int, bytes]:
-    """Label, bytes of code and checksum of an entry."""
+    """An entry's label, number of bytes of code, and checksum."""
     header = file.read(_HEADER.size)
     if len(header) != _HEADER.size:
         raise _BadEntryError
@@ -336,13 +338,13 @@ def _label(folder: Folder, name: str) -> str | None:
 
 
 def _printable(label: str) -> bytes:
-    """A label that a terminal can show as it is."""
+    """A label in which unprintable characters are replaced."""
     text = "".join(character if character.isprintable() else "?" for character in label)
     return text.encode(errors="replace")[:_LABEL_BYTES].decode(errors="ignore").encode()
 
 
 def _checksum(key: str, label: bytes, code: bytes) -> bytes:
-    """Of all that an entry says, its key included: a file under another key's name is damaged too."""
+    """Checksum of an entry, its key included: a file under the name of another key counts as damaged."""
     state = hashlib.blake2b(key.encode(), digest_size=_CHECKSUM_BYTES)
     state.update(len(label).to_bytes(4, "little"))
     state.update(label)

@@ -1,9 +1,10 @@
-"""A folder that no other user can put files in, and its files by name.
+"""A folder to which no other user can add files, and access to its files by name.
 
-A process runs the machine code that it loads: another user who could place a file in the cache could run code as this
-one. So every component of the folder's path is looked at, from the root down. Where each belongs to this user or to
-root, and nobody else can rename or replace the next one, the whole path stays as it was found. Files are then reached
-through a descriptor of the folder, not through its path. On Windows a user's folder is as safe as the system made it.
+A process executes the machine code that it loads. Another user who could put a file into the cache could therefore run
+code as this user. So every component of the folder's path is checked, from the root down. If each belongs to this user
+or to root, and nobody else can rename or replace the next component, the whole path stays as it was checked. Files are
+then opened relative to a descriptor of the folder instead of its path. On Windows the system's protection of the user's
+folder is trusted.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ POSIX = os.name == "posix"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
 _MOST_LINKS = 40
-"""Symbolic links on one path; as many as Linux follows."""
+"""Limit of symbolic links on one path, the same as Linux has."""
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
-"""Descriptors are not inherited by other programs in any case (PEP 446)."""
+"""Flags for opening the folder. Other programs never inherit Python's descriptors (PEP 446)."""
 
 
 class UnsafeFolderError(OSError):
-    """A folder that must not be used: the part of its path, what is wrong with that, and what is wanted."""
+    """A folder that must not be used. The message names the part of its path, the problem, and what is wanted."""
 
 
 class Folder:
-    """A folder that was found to be safe, by a descriptor: names are of files in it, whatever becomes of its path.
+    """A folder that was checked, held by a descriptor: files are found in it even if its path changes.
 
     `path`: its path without symbolic links. `descriptor`: None on Windows, where names are joined to the path.
     """
@@ -46,23 +47,23 @@ class Folder:
             os.close(self.descriptor)
 
     def open(self, name: str, flags: int) -> int:
-        """A descriptor of a file; new ones are readable by this user alone.
+        """A descriptor of a file. New files are readable by this user only.
 
         Raises:
-            OSError: the system's.
+            OSError: from the system.
         """
         return os.open(self._place(name), flags, 0o600, dir_fd=self.descriptor)
 
     def replace(self, name: str, by: str) -> None:
-        """Give the file `by` another name, that of a file which goes if there is one.
+        """Rename the file `by` to `name`, and replace a file of that name.
 
         Raises:
-            OSError: the system's.
+            OSError: from the system.
         """
         os.replace(self._place(by), self._place(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def remove(self, name: str) -> bool:
-        """Whether a file was there and is gone."""
+        """Remove a file. Returns False if there is none or it cannot be removed."""
         try:
             os.unlink(self._place(name), dir_fd=self.descriptor)
         except (OSError, ValueError):
@@ -70,48 +71,49 @@ class Folder:
         return True
 
     def touch(self, descriptor: int, name: str) -> None:
-        """Note that an open file is used now. A disk that cannot be written to still serves what it has."""
+        """Set the time at which an open file was last used. A read-only disk is not an error."""
         with suppress(OSError):
             os.utime(descriptor if os.utime in os.supports_fd else self._place(name))
 
     def files(self) -> list[tuple[str, os.stat_result]]:
-        """Names and states of what is in the folder, links not followed; empty where it cannot be listed."""
-        found = []
+        """Names and status of the folder's entries; links are not followed. Empty if the folder cannot be listed."""
+        entries = []
         with suppress(OSError), os.scandir(self.path if self.descriptor is None else self.descriptor) as listing:
             for each in listing:
                 with suppress(OSError):
-                    found.append((each.name, each.stat(follow_symlinks=False)))
-        return found
+                    entries.append((each.name, each.stat(follow_symlinks=False)))
+        return entries
 
     def _place(self, name: str) -> str:
         return name if self.descriptor is not None else os.path.join(self.path, name)  # noqa: PTH118 - a tenth of the time
 
 
 def open_folder(path: Path) -> Folder:
-    """A folder for as long as it is used, checked anew each time: a descriptor that is held would be shared by forks.
+    """Check and open a folder. It is opened anew for each use: forked processes would share a descriptor kept open.
 
     Raises:
-        UnsafeFolderError: it must not be used.
+        UnsafeFolderError: the folder must not be used.
         OSError: there is no such folder, or no descriptor is left.
         ValueError: no folder has such a path.
     """
-    found = safe_path(path)
+    checked = safe_path(path)
     if not POSIX:
-        return Folder(found, None)
-    descriptor = os.open(found, _FOLDER)
+        return Folder(checked, None)
+    descriptor = os.open(checked, _FOLDER)
     try:
-        _check_folder(found, os.fstat(descriptor))
+        _check_folder(checked, os.fstat(descriptor))
     except OSError:
         os.close(descriptor)
         raise
-    return Folder(found, descriptor)
+    return Folder(checked, descriptor)
 
 
 def make(path: Path) -> None:
-    """Make a folder and all above it that are missing, for this user alone; none where a link leads nowhere.
+    """Make a folder and its missing parents, accessible by this user only. Nothing is made if the path ends at a broken
+    link.
 
     Raises:
-        OSError: the system's.
+        OSError: from the system.
         ValueError: no folder has such a path.
     """
     missing = []
@@ -125,11 +127,11 @@ def make(path: Path) -> None:
 
 
 def safe_path(path: Path) -> str:
-    """The path of a folder without symbolic links, after each of its components was found to be safe.
+    """The path of a folder without symbolic links, after a check of each component.
 
     Raises:
-        UnsafeFolderError: it must not be used.
-        OSError: there is no such folder, or it cannot be looked at.
+        UnsafeFolderError: the folder must not be used.
+        OSError: there is no such folder, or its status cannot be read.
         ValueError: no folder has such a path.
     """
     if not POSIX:
@@ -141,18 +143,18 @@ def safe_path(path: Path) -> str:
     while ahead:
         _check_above(at, status, user, trusted)
         name = ahead.pop()
-        beyond = at.rpartition("/")[0] if name == ".." else f"{at}/{name}"
-        found = os.lstat(beyond or "/")
-        if not stat.S_ISLNK(found.st_mode):
-            at, status = beyond, found
+        below = at.rpartition("/")[0] if name == ".." else f"{at}/{name}"
+        child = os.lstat(below or "/")
+        if not stat.S_ISLNK(child.st_mode):
+            at, status = below, child
             continue
-        if found.st_uid not in trusted:
+        if child.st_uid not in trusted:
             wanted = f"wanted one of this user, {user}, or of root"
-            raise UnsafeFolderError(f"{beyond} is a symbolic link of user {found.st_uid}; {wanted}")
+            raise UnsafeFolderError(f"{below} is a symbolic link of user {child.st_uid}; {wanted}")
         links += 1
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        target = str(Path(beyond).readlink())
+        target = str(Path(below).readlink())
         ahead += _names(target)
         if target.startswith("/"):
             at, status = "", os.lstat("/")
@@ -161,12 +163,12 @@ def safe_path(path: Path) -> str:
 
 
 def _names(path: str) -> list[str]:
-    """The components of a path, the first one last."""
+    """The components of a path, in reverse order."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
 def _check_above(path: str, found: os.stat_result, user: int, trusted: Container[int | None]) -> None:
-    """Raise UnsafeFolderError where another user could put something else in the place of what is in a folder."""
+    """Raise UnsafeFolderError if another user could replace the entries of a folder."""
     mode = found.st_mode
     if not stat.S_ISDIR(mode):
         raise UnsafeFolderError(f"{path} is not a folder")
@@ -182,7 +184,7 @@ def _check_above(path: str, found: os.stat_result, user: int, trusted: Container
 
 
 def _check_folder(path: str, found: os.stat_result) -> None:
-    """Raise UnsafeFolderError unless the folder itself is this user's, and nobody else can write to it."""
+    """Raise UnsafeFolderError unless the folder itself belongs to this user and nobody else can write to it."""
     if not stat.S_ISDIR(found.st_mode):
         raise UnsafeFolderError(f"{path} is not a folder")
     if not POSIX:
@@ -197,28 +199,28 @@ def _check_folder(path: str, found: os.stat_result) -> None:
 
 @cache
 def _outside() -> int | None:
-    """The number under which a container sees all users that it does not have, root of the machine among them; None
-    where there is no such number, as outside of containers. Folders above a home often are root's of the machine."""
+    """The user id that stands, inside a container, for all users outside it, the machine's root included. None outside
+    of containers. The folders above a container's home often belong to the machine's root."""
     try:
-        number = int(Path("/proc/sys/kernel/overflowuid").read_text())
+        overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
         lines = Path("/proc/self/uid_map").read_text().splitlines()
-        here = [range(first, first + n) for first, _, n in (map(int, line.split()) for line in lines)]
+        ranges = [range(first, first + n) for first, _, n in (map(int, line.split()) for line in lines)]
     except (OSError, ValueError):
         return None
-    return None if not here or any(number in users for users in here) else number
+    return None if not ranges or any(overflow in users for users in ranges) else overflow
 
 
 @cache
 def _is_private(group: int, user: int) -> bool:
-    """Whether nobody but a user is in a group: many systems give each user such a group, and let it write."""
+    """Whether a group has no member but this user. Many systems give each user a private group with write access."""
     try:
         import grp
         import pwd
 
-        found, own = grp.getgrgid(group), pwd.getpwuid(user)
+        entry, own = grp.getgrgid(group), pwd.getpwuid(user)
         return (
-            found.gr_name == own.pw_name
-            and set(found.gr_mem) <= {own.pw_name}
+            entry.gr_name == own.pw_name
+            and set(entry.gr_mem) <= {own.pw_name}
             and all(each.pw_uid == user for each in pwd.getpwall() if each.pw_gid == group)
         )
     except (ImportError, KeyError, OSError):
@@ -226,7 +228,7 @@ def _is_private(group: int, user: int) -> bool:
 
 
 def _has_list(path: str) -> bool:
-    """Whether a folder has an access control list: the bits of its group are then those of others that it names."""
+    """Whether a folder has an access control list. The group bits of its mode are then the mask of that list."""
     if not hasattr(os, "getxattr"):
         return False
     try:

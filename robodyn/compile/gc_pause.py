@@ -1,7 +1,7 @@
-"""Python's garbage collector, which waits while code is made.
+"""Pauses Python's garbage collector during code generation.
 
-Tracing and code generation make some hundred thousand tuples that stay until the code is there. Again and again the
-collector would look through all of them, and all else that the process has, and find nothing: a third of the time.
+Tracing and code generation make several hundred thousand tuples, which stay alive until the code is complete. The
+collector would scan these and all other objects of the process repeatedly without freeing any: a third of the time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 _NEVER = 1 << 30
-"""Objects that no process makes between two collections; whether the collector is enabled is left to the user."""
+"""Collection threshold that no process reaches. The threshold pauses the collector; `gc.enable` and `gc.disable` are
+left to the user."""
 _USUAL = [gc.get_threshold()]
 
 
 @contextmanager
 def no_collection() -> Generator[None]:
-    """The collector waits. Where several threads have it wait, the first that is done ends it for all, and so does the
-    next one if a signal's handler raises at the wrong moment."""
+    """Pause the collector.
+
+    If several threads pause it, the first one that finishes resumes it for all. If a signal handler raises at the wrong
+    moment, the next pause resumes it.
+    """
     try:
         usual = gc.get_threshold()
         if usual[0] != _NEVER:
@@ -36,5 +40,5 @@ def _resume() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # In a child there is nobody who would end the wait of another thread.
+    # A forked child lacks the threads that would resume the collector.
     os.register_at_fork(after_in_child=_resume)

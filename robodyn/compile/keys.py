@@ -1,9 +1,9 @@
-"""Keys of the cache: from what is asked for to the text of a module, and from the text to machine code.
+"""Keys of the cache, in two steps: from a request to a module's text, and from the text to machine code.
 
-The first key is made of all that determines a text: what is asked for, and every file of the package. Under it there is
-a link, the digest of the text. The second is made of all that determines machine code: that digest, the processor and
-the compiler. So no code outlives a change of what it was made from, and a change that leaves the text as it was
-compiles nothing: the text is made again, and its code is there.
+The first key is a hash of everything that determines the text: the request and every file of the package. Its entry is
+a link, the digest of the text. The second key is a hash of everything that determines machine code: that digest, the
+processor and the compiler. Changed sources therefore never give old code. If a change leaves the text as it is, the
+text is made again, but its machine code comes from the cache.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from robodyn.internals.version import __version__
 
 _PACKAGE = package.FOLDER.resolve()
 _COMPILER = ("compile/llvm/jit.py", "compile/llvm/target.py")
-"""Files that turn a text into machine code: they count for it besides the text."""
+"""Source files that translate texts into machine code; they are part of the second key."""
 _KEY_BYTES, _DIGEST_BYTES = 20, 16
 
 _TOO_LARGE = b"too large"
-"""Stands in the place of a link where no text is wanted, so that what is too large for one is not traced again."""
+"""Stored in place of a link if a program is too large for one text, so that it is not traced again."""
 _LINK = re.compile(rb"[0-9a-f]{%d}" % (2 * _DIGEST_BYTES))
 
 
 def source_digests(package: Path) -> dict[str, str]:
-    """A hash of every file below a package's folder, by its name there, but for what Python compiled.
+    """A hash of every file below a package's folder, by relative path, except files compiled by Python.
 
-    Nothing where there are no files, as in an archive.
+    Empty if there are no files, for example if the package is in an archive.
     """
-    found = {}
+    digests = {}
     for name, entry in _files(package):
         digest = _digest_of(entry.path)
         if digest is not None:
-            found[name] = digest
-    return found
+            digests[name] = digest
+    return digests
 
 
 def _digest_of(path: str | Path) -> str | None:
@@ -63,7 +63,8 @@ def _digest_of(path: str | Path) -> str | None:
 
 
 def _files(folder: str | Path, before: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Names below a folder, with slashes between their parts, and where they are; a fifth of the time of `os.walk`."""
+    """Relative paths (with slashes) and directory entries of the files below a folder. Takes a fifth of the time of
+    `os.walk`."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir():
@@ -74,29 +75,29 @@ def _files(folder: str | Path, before: str = "") -> Iterator[tuple[str, os.DirEn
 
 _Stamps: TypeAlias = tuple[tuple[str, int, int, int, int], ...]
 _SETTLED_NS = 2_000_000_000
-"""Age of a change from which another one has another time."""
+"""Age from which a change of a file certainly gives it a new time stamp."""
 
 
 @remembered
 def _stamps(package: Path) -> _Stamps:
-    """Of every file: its name, and what changes with it: size, times in nanoseconds, and number."""
-    found = []
+    """For every file: its name, and what a change alters: size, times in nanoseconds, and inode number."""
+    stamps = []
     for name, entry in _files(package):
         with suppress(OSError):
             status = entry.stat()
-            found.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-    return tuple(sorted(found))
+            stamps.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return tuple(sorted(stamps))
 
 
 def _changed(stamps: _Stamps, since: float) -> bool:
-    """Whether a file has changed since a time. What lies in the future is a clock's fault and says nothing."""
+    """Whether a file has changed since a time. Times in the future come from a wrong clock and are ignored."""
     first, now = since * 1e9, time.time_ns()
     return any(first < then <= now for _, _, *times, _ in stamps for then in times)
 
 
 def _stamps_key(stamps: _Stamps) -> str | None:
-    """The key of the hashes of files, None where their stamps do not tell them from what they may be next: what has
-    just changed may change again in the same instant, and other systems than POSIX's have no time of it."""
+    """The cache key of the files' hashes, or None if the stamps do not identify the contents. A file that has just
+    changed may change again at the same time stamp, and only POSIX systems record the time of a change."""
     newest = max((max(times) for _, _, *times, _ in stamps), default=math.inf)
     settled = os.name == "posix" and newest < time.time_ns() - _SETTLED_NS
     return _key("sources", stamps) if settled else None
@@ -108,37 +109,37 @@ def _digest(data: bytes) -> str:
 
 @remembered
 def _sources() -> dict[str, str]:
-    """Hashes of the package's files: from the cache if it knows files with these stamps, or else read. It takes some
-    milliseconds to look at all files, and three times as long to read them."""
+    """Hashes of the package's files, from the cache if it has an entry for their stamps. Reading all stamps takes some
+    milliseconds; reading all files takes three times as long."""
     cache, key = ObjectCache.from_environment(), _stamps_key(_stamps(_PACKAGE))
     known = None if key is None else cache.get(key)
     if known is not None:
         with suppress(ValueError):
             return dict(json.loads(known))
-    found = source_digests(_PACKAGE)
-    _stamps.cache_clear()  # what changes before it is read must not be taken for what it was
+    digests = source_digests(_PACKAGE)
+    _stamps.cache_clear()  # a file may have changed between its stamp and its reading
     if key is not None and key == _stamps_key(_stamps(_PACKAGE)):
-        cache.put(key, json.dumps(found).encode(), "sources of robodyn")
-    return found
+        cache.put(key, json.dumps(digests).encode(), "sources of robodyn")
+    return digests
 
 
 @remembered
 def _generator() -> str:
-    """A hash of what turns models into texts. A package without files has a version, which must do.
+    """A hash of the code that prints models as texts. A package without files is identified by its version.
 
-    Where files changed after this process imported them, they are not what makes its texts: its links are of no use to
-    others then.
+    If files have changed since this process imported them, its texts do not come from those files. A random number then
+    keeps other processes from using its links.
     """
     sources = sorted(_sources().items())
-    mine = os.urandom(_DIGEST_BYTES) if _changed(_stamps(_PACKAGE), package.IMPORTED_AT) else b""
-    return _digest(repr((__version__, sources, mine)).encode())
+    private = os.urandom(_DIGEST_BYTES) if _changed(_stamps(_PACKAGE), package.IMPORTED_AT) else b""
+    return _digest(repr((__version__, sources, private)).encode())
 
 
 @remembered
 def _compiler() -> str:
-    """A hash of what turns texts into machine code."""
-    ours = [_digest_of(_PACKAGE / name) or __version__ for name in _COMPILER]
-    return _digest(repr((ours, llvmlite.__version__, tuple(llvm_version_info))).encode())
+    """A hash of the code that translates texts into machine code."""
+    files = [_digest_of(_PACKAGE / name) or __version__ for name in _COMPILER]
+    return _digest(repr((files, llvmlite.__version__, tuple(llvm_version_info))).encode())
 
 
 def _key(*facts: object) -> str:
@@ -150,21 +151,21 @@ def _processor(target: Target) -> tuple[str, ...]:
 
 
 def link_key(facts: str, target: Target) -> str:
-    """The key of a text's digest, 40 hexadecimal digits, from everything that determines the text.
+    """The key of a text's digest: 40 hexadecimal digits, a hash of everything that determines the text.
 
     Args:
-        facts: hash of what is asked for.
-        target: the processor that it is for.
+        facts: hash of the request.
+        target: the processor for which the text is made.
     """
     return _key("link", facts, _processor(target), _generator())
 
 
 def object_key(text: str, target: Target, opt: int) -> str:
-    """The key of the machine code of a module, 40 hexadecimal digits, from everything that determines the code.
+    """The key of a module's machine code: 40 hexadecimal digits, a hash of everything that determines the code.
 
     Args:
         text: hash of the module's text.
-        target: the processor compiled for.
+        target: the processor for which the text is compiled.
         opt: level of the code generator.
     """
     return _key("object", text, _processor(target), opt, _compiler())
@@ -174,10 +175,11 @@ _PRINTED: dict[str, str] = {}
 
 
 def printed(facts: object, make: Callable[[], str]) -> str:
-    """A text that takes some milliseconds to make: from the cache, or made and then kept there.
+    """A text from the cache, or else made and added to the cache. Worthwhile for texts that take some milliseconds to
+    make.
 
     Args:
-        facts: what determines the text besides the package: its repr says all of it.
+        facts: everything that determines the text besides the package; its repr is part of the key.
         make: makes the text.
     """
     name = repr(facts)
@@ -196,14 +198,14 @@ def printed(facts: object, make: Callable[[], str]) -> str:
 
 
 def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> bytes:
-    """Machine code of a module: from the cache, or compiled and then kept there.
+    """Machine code of a module, from the cache, or else compiled and added to the cache.
 
     Args:
         text: the module in LLVM's language.
-        label: what it is, for people who look at the cache, such as "arm7 aba_q_qd_tau float64 avx512".
+        label: a description for people who look at the cache, such as "arm7 aba_q_qd_tau float64 avx512".
         target: the processor to compile for.
         opt: level of the code generator, 0 to 3.
-        cache: where to look and to keep.
+        cache: the cache.
 
     Raises:
         UnavailableError: LLVM cannot compile the module.
@@ -213,15 +215,15 @@ def compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache
 
 
 _BEGUN: dict[tuple[str, Target, int, Path | None], Callable[[], bytes]] = {}
-"""What is being compiled and was not asked for yet."""
+"""Compilations that `begin` started and whose code nobody has asked for yet."""
 
 
 def begin(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> None:
-    """Begin to compile in another thread what `compiled` will be asked for."""
-    what = text, target, opt, cache.folder
-    if what not in _BEGUN:
+    """Start to compile in another thread. A later call of `compiled` with the same arguments returns the code."""
+    request = text, target, opt, cache.folder
+    if request not in _BEGUN:
         code = kept(text, target, opt, cache)
-        _BEGUN[what] = begun(code, lambda: _found_or_compiled(text, label, target, opt, cache))
+        _BEGUN[request] = begun(code, lambda: _found_or_compiled(text, label, target, opt, cache))
 
 
 def _found_or_compiled(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> bytes:
@@ -236,7 +238,7 @@ def _found_or_compiled(text: str, label: str, target: Target, opt: int, cache: O
 
 
 def memory_is_limited() -> bool:
-    """Whether this process may have less memory than there is."""
+    """Whether a resource limit restricts the memory of this process."""
     try:
         import resource
     except ImportError:  # not on this system
@@ -246,48 +248,49 @@ def memory_is_limited() -> bool:
 
 
 def compiling(text: str, label: str, target: Target, opt: int, cache: ObjectCache) -> Callable[[], bytes]:
-    """What `compiled` gives, once it is called for: see `begun`."""
+    """Start to compile in another thread; the function returned gives the code as `compiled` does. See `begun`."""
     return begun(kept(text, target, opt, cache), lambda: compiled(text, label, target, opt, cache))
 
 
 def kept(text: str, target: Target, opt: int, cache: ObjectCache) -> bytes | None:
-    """What the cache has of a module."""
+    """Machine code of a module from the cache, or None."""
     return cache.get(object_key(_digest(text.encode()), target, opt)) if cache.problem() is None else None
 
 
 def begun(code: bytes | None, make: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Code that is there, or that is being made, once it is called for: another thread begins, for LLVM leaves Python
-    to others while it works.
+    """A function that returns `code`, or else the code that `make` makes in another thread, which starts now. LLVM
+    releases Python's global lock while it works.
 
-    Not where memory is limited: what a new thread of LLVM's lacks ends the process.
+    If memory is limited, no thread starts and the function is `make`: LLVM aborts the process if a new thread of its
+    own gets no memory.
     """
     if code is not None:
         return lambda: code
     if memory_is_limited():
         return make
-    found: list[bytes] = []
+    finished: list[bytes] = []
 
     def work() -> None:
-        with suppress(UnavailableError, MemoryError):  # who asks for the code gets them
-            found.append(make())
+        with suppress(UnavailableError, MemoryError):  # the caller of `wait` gets the error from `make`
+            finished.append(make())
 
     def wait() -> bytes:
         thread.join()
-        return found[0] if found else make()
+        return finished[0] if finished else make()
 
     thread = threading.Thread(target=work, name="robodyn: code begun", daemon=True)
     try:
         thread.start()
-    except (RuntimeError, MemoryError):  # the system grants no thread
+    except (RuntimeError, MemoryError):  # the system has no thread left
         return make
     return wait
 
 
 @dataclass(frozen=True)
 class Linked:
-    """Machine code of a module whose text need not be made to find it.
+    """Machine code of a module that a link finds in the cache without making the module's text.
 
-    `facts`: hash of what is asked for; the others as for `compiled`.
+    `facts`: hash of the request; the other attributes are as for `compiled`.
     """
 
     facts: str
@@ -304,14 +307,14 @@ class Linked:
         return self.cache.get(self._key) if self.cache.problem() is None else None
 
     def code(self) -> bytes | None:
-        """What the cache has, or None."""
+        """The machine code from the cache, or None."""
         text = self._link()
         if text is None or not _LINK.fullmatch(text):
             return None
         return self.cache.get(object_key(text.decode(), self.target, self.opt))
 
     def compiled(self, text: str) -> bytes:
-        """The code of this text, found or compiled, and linked from now on.
+        """The machine code of this text, from the cache or compiled. Adds the link to the cache.
 
         Raises:
             UnavailableError: LLVM cannot compile the module.
@@ -321,10 +324,11 @@ class Linked:
         return code
 
     def code_of(self, text: Callable[[], str]) -> Callable[[], bytes]:
-        """What the cache has, or else the code of a text, which is made only then: see `begun`.
+        """A function that returns the cached machine code, or else that of `text`, which is called only then. See
+        `begun`.
 
         Raises:
-            UnavailableError: LLVM cannot compile the module; from what is returned.
+            UnavailableError: LLVM cannot compile the module; raised by the function returned.
         """
         return begun(self.code(), lambda: self.compiled(text()))
 
@@ -333,21 +337,21 @@ class Linked:
         return _key("direct", self.facts, _processor(self.target), _generator())
 
     def direct(self) -> bytes | None:
-        """Code that was kept under the first key itself, because to make it again costs next to nothing."""
+        """Machine code stored under the request's own key, without a link; for code that is cheap to make again."""
         return self.cache.get(self._direct_key) if self.cache.problem() is None else None
 
     def keep(self, code: bytes) -> None:
-        """Have it there from now on."""
+        """Store machine code for `direct`."""
         if self.cache.problem() is None:
             self.cache.put(self._direct_key, code, self.label)
 
     @property
     def too_large(self) -> bool:
-        """Whether it is known that there shall be no text."""
+        """Whether the cache records that the program is too large for one text."""
         return self._link() == _TOO_LARGE
 
     def mark_too_large(self) -> None:
-        """Know it from now on."""
+        """Record in the cache that the program is too large for one text."""
         self._put(_TOO_LARGE, "too large")
 
     def _put(self, content: bytes, what: str) -> None:

@@ -1,7 +1,5 @@
-"""What rolled code needs beside its text, whatever the language.
-
-Sizes, traits of a robot, names of what steps are about, and which lanes of which bodies can be nonzero.
-"""
+"""Language-independent data of loop code: array sizes, traits of a robot, names of a step's subjects, and the (body,
+lane) pairs whose lane fields can be nonzero."""
 
 from __future__ import annotations
 
@@ -34,17 +32,17 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 ZERO_SLOT, SPARE_SLOT = 0, 1
-"""Rows of a lane field that are unused: one is zero, the other takes what bodies hand to the world."""
+"""Two extra rows of a lane field. The row ZERO_SLOT stays zero; bodies without a parent add to the row SPARE_SLOT."""
 _LARGEST_NV = max(kind.nv for kind in KINDS)
 _MAX_LANE_PAIRS = 1 << 27
 CONSTANT_ROWS = {"Xtree": 12, "inertia": 10, "pitch": 1, "X": 12}
-"""Arrays of constants with a row for each body (or link), and the scalars of a row."""
+"""Arrays of constants with one row for each body (or link), and the number of scalars in a row."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What rolled code knows of a robot when it is compiled: the joint kinds it has (rows of the joint table), and
-    whether any joint has armature or mimics another."""
+    """The traits of a robot for which loop code is compiled: its joint kinds (rows of the joint table), whether any
+    joint has armature, and whether any joint mimics another."""
 
     kinds: tuple[int, ...]
     armature: bool
@@ -52,19 +50,20 @@ class Traits:
 
     @property
     def single(self) -> bool:
-        """Whether every joint has one coordinate and one velocity: body, coordinate and velocity have one number."""
+        """True if every joint has one coordinate and one velocity. Bodies, coordinates and velocities then share one
+        index."""
         return all(KINDS[code].nq == KINDS[code].nv == 1 for code in self.kinds)
 
 
 def traits_of(model: Model) -> Traits:
-    """What rolled code is compiled for."""
+    """The traits of a model."""
     kinds = tuple(np.unique(model.joint_kind).tolist())
     return Traits(kinds, armature=bool(model.tree_armature.any()), mimic=model.has_mimic)
 
 
 @dataclass
 class Scope:
-    """Names of what a step's subjects are: body numbers, link, lane and slots. "-1" is the world."""
+    """Names of the variables that hold a step's subjects: body indices, link, lane and slots. "-1" is the world."""
 
     self_: str = "-1"
     parent: str = "-1"
@@ -76,12 +75,12 @@ class Scope:
     parent_slot: str = ""
 
     def body(self, subject: str) -> str:
-        """The body's number of a subject."""
+        """The body index of a subject."""
         return {"self": self.self_, "parent": self.parent, "first": self.first, "world": "-1"}[subject]
 
 
 def is_block(algorithm: Algorithm, name: str) -> bool:
-    """Whether a field is only ever the blocks of a matrix, which no array holds."""
+    """Whether a field only holds the blocks of a matrix. No array stores such a field."""
     return any(
         isinstance(sweep, Ancestors) and not sweep.of_link and name in sweep.writes for sweep in algorithm.sweeps
     )
@@ -108,33 +107,34 @@ def per_velocity(field_type: FieldType) -> int:
 
 
 def lane_size(field_type: FieldType) -> int:
-    """Scalars that a lane field takes for a body and a lane."""
+    """Scalars that a lane field needs for one body and one lane."""
     return field_type.size(_LARGEST_NV)
 
 
 def must_be_zeroed(algorithm: Algorithm) -> dict[str, str]:
-    """Fields that hold zeros where no sweep writes before one reads: "all" of them, or the "world" row alone."""
+    """Fields that must hold zeros before the sweeps run, because a sweep reads entries that none has written: "all"
+    entries, or only the row of the "world"."""
     lanes, links = lane_fields(algorithm), link_fields(algorithm)
     written: set[str] = set()
-    found = {name: "world" for name, each in algorithm.fields.items() if each.copies is None}
+    zeroed = {name: "world" for name, each in algorithm.fields.items() if each.copies is None}
     for sweep in algorithm.sweeps:
         reads = (*sweep.reads, *getattr(sweep, "carries", ()), *getattr(sweep, "gives", ()))
         if isinstance(sweep, Ancestors):
             reads = (*sweep.reads, *sweep.visits)
-            found.update({name: "all" for name in sweep.writes if sweep.of_link})
+            zeroed.update({name: "all" for name in sweep.writes if sweep.of_link})
         elif isinstance(sweep, Outward):
             reads = sweep.reads
         elif isinstance(sweep, World):
             continue
-        found.update({name: "all" for name in reads if name not in written})
+        zeroed.update({name: "all" for name in reads if name not in written})
         written |= set(sweep.writes)
-    return {name: how for name, how in found.items() if name not in lanes | links}
+    return {name: how for name, how in zeroed.items() if name not in lanes | links}
 
 
 class LaneSchedule:
-    """For each lane sweep the pairs of a body and a lane that it visits, in order; and a slot for each pair.
+    """For each lane sweep, the (body, lane) pairs that it visits, in order. Each pair has a slot in the lane fields.
 
-    A lane step is linear in the lane's fields and in `body.unit`: where all of those are zero it need not run.
+    A lane step is linear in the lane's fields and in `body.unit`. It is skipped where all of these are zero.
     """
 
     def __init__(self, model: Model, algorithm: Algorithm) -> None:
@@ -158,22 +158,22 @@ class LaneSchedule:
             elif isinstance(sweep, Inward) and sweep.lanes:
                 visited.append((k, self._inward(sweep), True))
         self.slots = np.zeros((n, lanes), dtype=np.int64)
-        every = np.zeros((n, lanes), dtype=bool)
+        either = np.zeros((n, lanes), dtype=bool)
         for _, pairs, _ in visited:
-            every |= pairs
-        self.slots[every] = np.arange(2, 2 + np.count_nonzero(every))
-        self.n_slots = 2 + int(np.count_nonzero(every))
+            either |= pairs
+        self.slots[either] = np.arange(2, 2 + np.count_nonzero(either))
+        self.n_slots = 2 + int(np.count_nonzero(either))
         self.pairs = {k: self._table(pairs, inward) for k, pairs, inward in visited}
 
     def _any(self, names: Iterable[str]) -> Array:
-        found = np.zeros_like(self.unit)
+        active = np.zeros_like(self.unit)
         for name in names:
             if name in self.active:
-                found |= self.active[name]
-        return found
+                active |= self.active[name]
+        return active
 
     def _note_unwritten(self, names: Iterable[str], pairs: Array) -> None:
-        """Fields read at pairs where nothing was written hold zeros there."""
+        """Record fields that a sweep reads at pairs where no sweep has written: they must hold zeros there."""
         self.zeroed |= {name for name in names if name in self.active and (pairs & ~self.active[name]).any()}
 
     def _outward(self, sweep: Outward) -> Array:
@@ -205,7 +205,7 @@ class LaneSchedule:
         return pairs
 
     def _table(self, pairs: Array, inward: bool) -> Array:
-        """(m, 4): body, lane, its slot, and the slot at the parent."""
+        """Table (m, 4) of the visits: body, lane, the pair's slot, and the slot of the parent in the same lane."""
         body, lane = np.nonzero(pairs)
         if inward:
             body, lane = body[::-1], lane[::-1]
@@ -217,7 +217,7 @@ class LaneSchedule:
 
 @dataclass
 class Gather:
-    """Sums that make an output from a field: out[pairs[k, 1]] += weight[k] field[pairs[k, 0]]."""
+    """Computes an output as sums over a field: out[pairs[k, 1]] += weight[k] * field[pairs[k, 0]]."""
 
     field: str
     pairs: Array
@@ -226,9 +226,9 @@ class Gather:
 
 
 class RolledPlan:
-    """Sizes and arrays of one algorithm on one model; `integers` and `vectors` by name are laid out by the module.
+    """Sizes and index arrays of one algorithm on one model.
 
-    `mimic`: whether the module expects that joints may mimic others, as those of the model may or may not do.
+    `mimic`: True if the loop code supports mimicking joints; the model need not have any.
     """
 
     def __init__(
@@ -238,27 +238,27 @@ class RolledPlan:
 
     @cached_property
     def lanes(self) -> LaneSchedule | None:
-        """The schedule of lane sweeps, where there are any."""
+        """The schedule of the lane sweeps, or None if there are none."""
         return LaneSchedule(self.model, self.algorithm) if lane_fields(self.algorithm) else None
 
     @cached_property
     def integers(self) -> dict[str, int]:
-        """Numbers that code reads when it runs."""
+        """Integers that the loop code reads at run time, by name."""
         model = self.model
-        found = {
+        integers = {
             "n_bodies": model.n_bodies,
             "nv": model.nv,
             "n_links": len(model.link_names),
             "link": -1 if self.link is None else self.link,
         }
         for k, table in ({} if self.lanes is None else self.lanes.pairs).items():
-            found[f"n_pairs {k}"] = len(table)
+            integers[f"n_pairs {k}"] = len(table)
         for name, gather in self.gathers.items():
-            found[f"n_gather {name}"] = len(gather.weight)
-        return found
+            integers[f"n_gather {name}"] = len(gather.weight)
+        return integers
 
     def field_vectors(self, name: str, stored: int) -> int:
-        """Vectors in a field's array, `stored` being those of a plain field on one body."""
+        """Number of vectors in a field's array. `stored`: number of stored vectors of a plain field for one body."""
         each, model = self.algorithm.fields[name], self.model
         if self.lanes is not None and name in lane_fields(self.algorithm):
             return self.lanes.n_slots * lane_size(each)
@@ -270,31 +270,31 @@ class RolledPlan:
 
     @cached_property
     def gathers(self) -> dict[str, Gather]:
-        """Outputs that are sums over a field rather than the field itself."""
-        found = {}
+        """Outputs that are sums over a field instead of the field itself."""
+        gathers = {}
         for name, output in self.algorithm.outputs.items():
             if isinstance(output, ColumnOutput):
-                found[name] = self._columns(output)
+                gathers[name] = self._columns(output)
             elif isinstance(output, FieldOutput):
-                found[name] = self._bodies(output)
+                gathers[name] = self._bodies(output)
             elif isinstance(output, DofOutput) and output.lanes:
-                found[name] = self._lane_columns(output)
+                gathers[name] = self._lane_columns(output)
             elif isinstance(output, DofOutput) and self.mimic:
                 v = np.arange(self.model.nv_tree)
                 pairs = np.stack([v, self.model.v_source], axis=1)
-                found[name] = Gather(output.field, pairs, self.model.v_multiplier, self.model.nv)
-        return found
+                gathers[name] = Gather(output.field, pairs, self.model.v_multiplier, self.model.nv)
+        return gathers
 
     def _columns(self, output: ColumnOutput) -> Gather:
         model = self.model
         v, p = (index.ravel() for index in np.indices((model.nv_tree, output.rows)))
-        to = model.v_source[v]
-        place = to * output.rows + p if output.transposed else p * model.nv + to
+        column = model.v_source[v]
+        place = column * output.rows + p if output.transposed else p * model.nv + column
         pairs = np.stack([output.rows * v + p, place], axis=1)
         return Gather(output.field, pairs, model.v_multiplier[v], output.rows * model.nv)
 
     def _bodies(self, output: FieldOutput) -> Gather:
-        """All rows of a field but the first, which is the world's."""
+        """All rows of a field except the first, which belongs to the world."""
         each = self.algorithm.fields[output.field].size(0)
         k = np.arange(self.model.n_bodies * each)
         return Gather(output.field, np.stack([each + k, k], axis=1), np.ones(k.size), k.size)
@@ -304,17 +304,17 @@ class RolledPlan:
         assert lanes is not None
         body, lane = np.nonzero(lanes.active[output.field])
         nv = np.array([kind.nv for kind in KINDS])[model.joint_kind][body]
-        which = np.repeat(np.arange(body.size), nv)
-        c = np.arange(which.size) - np.repeat(np.cumsum(nv) - nv, nv)
-        v, column = model.v_start[body[which]] + c, lane[which]
+        visits = np.repeat(np.arange(body.size), nv)
+        c = np.arange(visits.size) - np.repeat(np.cumsum(nv) - nv, nv)
+        v, column = model.v_start[body[visits]] + c, lane[visits]
         size = lane_size(self.algorithm.fields[output.field])
-        at = lanes.slots[body[which], column] * size + c
-        to = model.v_source[v] * model.nv + model.v_source[column]
+        source = lanes.slots[body[visits], column] * size + c
+        target = model.v_source[v] * model.nv + model.v_source[column]
         weight = model.v_multiplier[v] * model.v_multiplier[column]
-        return Gather(output.field, np.stack([at, to], axis=1), weight, model.nv**2)
+        return Gather(output.field, np.stack([source, target], axis=1), weight, model.nv**2)
 
     def output_vectors(self, name: str) -> int:
-        """Vectors in an output's own array; outputs that are a field have none."""
+        """Number of vectors in an output's own array; 0 if the output is the array of a field."""
         output = self.algorithm.outputs[name]
         if isinstance(output, PairOutput):
             return (output.rows or 1) * self.model.nv**2
@@ -325,7 +325,7 @@ class RolledPlan:
         return self.gathers[name].size if name in self.gathers else 0
 
     def output_columns(self, name: str) -> int:
-        """Scalars of one state's result."""
+        """Number of scalars in the result of one state."""
         output, model = self.algorithm.outputs[name], self.model
         own = self.output_vectors(name)
         if own:

@@ -1,8 +1,9 @@
-"""From a graph to the operations a processor has: products that only one sum uses are computed inside that sum.
+"""Lowering: from a graph to the operations of a processor. Products that only one sum uses become fused multiply-adds.
 
-So are sums of a few products for a CPU: x + (a b + c d) becomes (x + a b) + c d, two operations instead of three. A
-traced robot has many of them, as one cross product is added to another. Where additions take the place of products, as
-on Intel's processors, that is a seventh of what a gradient computes; where they do not, it is as much less code.
+For a CPU, sums of a few products are merged as well: x + (a b + c d) becomes (x + a b) + c d, two operations instead of
+three. Traced robots have many such sums, because cross products are added to one another. On Intel's processors, where
+additions use the same units as products, this saves a seventh of a gradient's operations. On other processors it saves
+that much code.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from robodyn.compile.tracing.program import Port, Program
 from robodyn.internals.tuning import MAX_INNER_PRODUCTS, MAX_SUM_PRODUCTS
 
 _new = tuple.__new__
-"""Makes an `Operation` in a third of the time of a call of it: there are tens of thousands."""
+"""Makes an `Operation` in a third of the time of a call: there are tens of thousands."""
 _Products: TypeAlias = tuple[int, ...]
-"""Nodes of products; ~node of one that is taken away. The first one of a sum of products alone is not."""
+"""Nodes of products; ~node for a product that is subtracted. The first product is positive if the sum has no other
+start."""
 _Sum: TypeAlias = tuple[int, bool, _Products]
-"""A sum: the node that it begins with (-1: none), whether that is taken away, and products."""
+"""A sum: the node at which it starts (-1: none), whether that node is subtracted, and the products."""
 _NONE: _Sum = -1, False, ()
 _PLAIN = {ADD: "add", SUB: "sub", MUL: "mul", NEG: "neg", RECIPROCAL: "reciprocal", SQRT: "sqrt", ABS: "abs"}
 
 
 class Operation(NamedTuple):
-    """One step of straight-line code: it computes `results` (two for a sine with its cosine) from `operands`.
+    """One operation of straight-line code. It computes the nodes `results` from the nodes `operands`.
 
     `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt", "abs"; "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
-    "sincos", whose results are the nodes of the sine and the cosine, -1 where one is not needed.
+    "sincos", which has two results, the sine and the cosine, or -1 for one that is not needed.
     """
 
     kind: str
@@ -37,16 +39,16 @@ class Operation(NamedTuple):
 
 
 def stored_nodes(ports: Iterable[Port]) -> list[int]:
-    """Nodes that outputs need, once for each place they go to."""
+    """The nodes that outputs read, once for each entry that reads them."""
     return [scalar for port in ports for scalar in port.scalars if isinstance(scalar, int)]
 
 
 def lower(program: Program, *, nested: bool = False) -> list[Operation]:
-    """The program's operations in an order of evaluation; constants and inputs need none.
+    """The program's operations in an order of evaluation. Constants and inputs need no operations.
 
-    `nested`: whether sums of products become part of other sums. The operations of such a sum stand together, and each
-    but the last makes what no node is: it has the node of its product. More values wait for them, which takes registers
-    that a GPU's threads need.
+    `nested`: True if sums of products are merged into other sums. The operations of a merged sum are consecutive. Each
+    but the last computes a partial sum, which is no node of the graph; it gets the index of its product's node. Merging
+    keeps more values live and therefore needs more registers, which GPU threads lack.
     """
     nodes = program.nodes
     uses = [0] * len(nodes)
@@ -61,38 +63,38 @@ def lower(program: Program, *, nested: bool = False) -> list[Operation]:
             if b >= 0:
                 uses[b] += 1
     sums, inside = _sums(nodes, computed, uses, *((MAX_INNER_PRODUCTS, MAX_SUM_PRODUCTS) if nested else (1, 0)))
-    found: list[Operation] = []
+    lowered: list[Operation] = []
     done: set[int] = set()
     for index in computed:
         if index in inside or index in done:
             continue
         if index in sums:
-            found += _fused(nodes, index, sums[index])
+            lowered += _fused(nodes, index, sums[index])
             continue
         operation, a, b = nodes[index]
         if operation in (SIN, COS):
             pair = tuple(program.node_of(each, a) for each in (SIN, COS))
             done.update(pair)
-            found.append(Operation("sincos", pair, (a,)))
+            lowered.append(Operation("sincos", pair, (a,)))
         else:
-            found.append(_new(Operation, (_PLAIN[operation], (index,), (a,) if b < 0 else (a, b))))
-    return found
+            lowered.append(_new(Operation, (_PLAIN[operation], (index,), (a,) if b < 0 else (a, b))))
+    return lowered
 
 
 def _sums(
     nodes: Sequence[Node], computed: Iterable[int], uses: Sequence[int], most: int, longest: int
 ) -> tuple[dict[int, _Sum], set[int]]:
-    """Sums with products, by their nodes; and nodes that are computed inside those of others: of `most` products, or
-    `longest` where others are added to them."""
+    """Sums with products, by node, and the nodes that are computed inside other sums. `most`: limit of the products of
+    a sum that is merged into another; `longest`: limit of the products of a sum to which others are added."""
     sums: dict[int, _Sum] = {}
     inside: set[int] = set()
 
     def products(node: int, most: int) -> _Products:
-        """Of a sum of products alone, or of one."""
+        """The products of a node that is a product or a sum of at most `most` products alone; else empty."""
         if nodes[node][0] == MUL:
             return (node,) if most else ()
-        start, _, found = sums.get(node, _NONE)
-        return found if start < 0 and len(found) <= most else ()
+        start, _, summands = sums.get(node, _NONE)
+        return summands if start < 0 and len(summands) <= most else ()
 
     for index in computed:
         operation, a, b = nodes[index]
@@ -116,30 +118,32 @@ def _sums(
 
 
 def _fused(nodes: Sequence[Node], index: int, whole: _Sum) -> list[Operation]:
-    """The operations of a sum: one for each product, whose node it stands for, but for the last one."""
+    """The operations of a sum, one for each product. Each gets the index of its product's node, the last that of the
+    sum."""
     value, minus, products = whole
-    found = []
+    fused = []
     last = products[-1]
     for product in products:
         node = product if product >= 0 else ~product
         _, x, y = nodes[node]
         result = index if product == last else node
         if value < 0:
-            found.append(_new(Operation, ("mul", (result,), (x, y))))
+            fused.append(_new(Operation, ("mul", (result,), (x, y))))
         else:
             kind = "fms" if minus else "fma" if product >= 0 else "fnma"
-            found.append(_new(Operation, (kind, (result,), (x, y, value))))
+            fused.append(_new(Operation, (kind, (result,), (x, y, value))))
         value, minus = result, False
-    return found
+    return fused
 
 
 def last_readers(parts: Sequence[Sequence[Operation]]) -> dict[int, int]:
-    """For each node that an operation reads: the last part that does."""
+    """For each node that an operation reads, the index of the last part that reads it."""
     return {node: k for k, part in enumerate(parts) for operation in part for node in operation.operands}
 
 
 def frame_slots(parts: Sequence[Sequence[Operation]], last: Mapping[int, int]) -> tuple[dict[int, int], int]:
-    """Places for values that a part later than their own reads last, used again after it; and how many there are."""
+    """Slots for values that a later part reads, and the number of slots. A slot is reused after its value's last
+    reader."""
     slots: dict[int, int] = {}
     free: list[int] = []
     ending: dict[int, list[int]] = {}

@@ -1,8 +1,8 @@
-"""In which order a program's operations run, so that few values wait for their readers at once.
+"""Orders the operations of a program so that few values are live at once.
 
-A GPU's thread has 255 registers of 32 bits; values beyond them go through memory. Compilers keep about the order that
-they are given, and a traced program runs outward over all bodies before it runs inward, so that on a tree with branches
-every leg waits for all others. Finding the best order is hard; one of a few simple ones is good.
+A GPU thread has 255 registers of 32 bits; further values go through memory. Compilers roughly keep the order of the
+source. A traced program runs outward over all bodies before it runs inward, so on a branched tree the values of every
+leg stay live until all legs are done. Finding the best order is hard; the best of a few simple orders is good.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from robodyn.internals.tuning import ORDERED_OPERATIONS
 
 
 def values_alive(operations: Sequence[Operation]) -> int:
-    """The most results that wait for readers at once. Inputs do not count, for they can be read again; nor do results
-    that are only stored, for they leave at once."""
+    """The largest number of results that are live at once. Inputs do not count, because they can be loaded again.
+    Results that are only stored do not count either."""
     last = {node: k for k, operation in enumerate(operations) for node in operation.operands}
     made: set[int] = set()
     most = 0
@@ -31,7 +31,7 @@ def values_alive(operations: Sequence[Operation]) -> int:
 
 
 def in_short_order(program: Program) -> Program:
-    """The same program with its operations in the order, of a few, in which fewest values wait."""
+    """The same program, in that of a few simple orders which has the fewest live values."""
     operations = lower(program)
     links = _Links(program, operations)
     orders = (
@@ -46,9 +46,10 @@ def in_short_order(program: Program) -> Program:
 
 
 class _Links:
-    """Which operations read which: all by place in a list of operations.
+    """The dependencies between operations, as indices into the list of operations.
 
-    `needs`: what each reads, once each; `readers`: what reads each; `roots`: those that outputs take, in their order.
+    `needs`: the operations whose results an operation reads, once each; `readers`: the operations that read its
+    results; `roots`: the operations that outputs read, in the order of the outputs.
     """
 
     def __init__(self, program: Program, operations: Sequence[Operation]) -> None:
@@ -62,11 +63,12 @@ class _Links:
 
 
 def _depth_first(links: _Links, roots: Sequence[int]) -> list[int]:
-    """All that a result needs, before the next result; of two operands, the one that needs more registers first."""
+    """Computes everything that one result needs before the next result. Of two operands, the one that needs more
+    registers comes first."""
     registers = [1] * len(links.needs)
-    for k, needs in enumerate(links.needs):  # Sethi and Ullman's numbers, as if the graph were a tree
+    for k, needs in enumerate(links.needs):  # Sethi-Ullman numbers, which are exact for trees
         ranked = sorted((registers[need] for need in needs), reverse=True)
-        registers[k] = max([1, *(count + place for place, count in enumerate(ranked))])
+        registers[k] = max([1, *(count + position for position, count in enumerate(ranked))])
     done = bytearray(len(links.needs))
     order = []
     for root in roots:
@@ -85,9 +87,9 @@ def _depth_first(links: _Links, roots: Sequence[int]) -> list[int]:
 
 
 def _cheapest_first(links: _Links) -> list[int]:
-    """Roots such that each adds as little as possible to what those before it need: results that share what they are
-    made of come together."""
-    needed: list[int] = []  # by each operation, itself included: a bit for each
+    """Roots ordered so that each adds as few operations as possible to those already computed: results with common
+    operands are neighbours."""
+    needed: list[int] = []  # bit sets: the operations that each operation needs, itself included
     for k, needs in enumerate(links.needs):
         whole = 1 << k
         for need in needs:
@@ -103,8 +105,8 @@ def _cheapest_first(links: _Links) -> list[int]:
 
 
 def _greedy(links: _Links) -> list[int]:
-    """Of the operations whose operands are there: the one that ends the wait of most values; of those alike, the one
-    whose operands came last."""
+    """Of the operations whose operands are computed, takes the one that ends the lifetime of most values; among equals,
+    the one whose last operand was computed last."""
     waiting = [len(readers) for readers in links.readers]
     missing = [len(needs) for needs in links.needs]
     since = [0] * len(missing)
@@ -119,35 +121,35 @@ def _greedy(links: _Links) -> list[int]:
     while ready:
         known, _, k = heapq.heappop(ready)
         if done[k] or known != cost(k):
-            continue  # what it says of the cost is old: there is a newer entry
+            continue  # the cost is out of date, and the heap has a newer entry
         done[k] = 1
         order.append(k)
-        changed = []
+        updated = []
         for need in links.needs[k]:
             waiting[need] -= 1
             if waiting[need] == 1:
-                changed += [reader for reader in links.readers[need] if not done[reader] and not missing[reader]]
+                updated += [reader for reader in links.readers[need] if not done[reader] and not missing[reader]]
         for reader in links.readers[k]:
             missing[reader] -= 1
             if not missing[reader]:
                 since[reader] = len(order)
-                changed.append(reader)
-        for each in changed:
+                updated.append(reader)
+        for each in updated:
             heapq.heappush(ready, (cost(each), -since[each], each))
     return order
 
 
 def _live(program: Program, operations: Sequence[Operation]) -> tuple[int, ...]:
-    """Nodes in an order of evaluation in which `lower` finds the operations in theirs."""
+    """Live nodes in an order from which `lower` makes the operations in the given order."""
     nodes = program.nodes
-    found = [node for node in program.live if nodes[node][0] in (CONSTANT, INPUT)]
-    seen = set(found)
+    live = [node for node in program.live if nodes[node][0] in (CONSTANT, INPUT)]
+    seen = set(live)
     for operation in operations:
         results = [node for node in operation.results if node >= 0]
-        # Operands that are not there yet are products inside a sum.
+        # Operands that are not in the list yet are products inside a sum.
         operands = (operand for node in results for operand in nodes[node][1:] if operand >= 0)
         for node in (*operands, *results):
             if node not in seen:
                 seen.add(node)
-                found.append(node)
-    return tuple(found)
+                live.append(node)
+    return tuple(live)

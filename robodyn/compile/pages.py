@@ -1,4 +1,4 @@
-"""Pages of memory for machine code: written first, executed then, and never both at once."""
+"""Memory pages for machine code. A page is writable first and executable later, never both at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _refused(what: str) -> UnavailableError:
 
 
 def take(size: int) -> int:
-    """The address of new pages that can be written to.
+    """Map new writable pages and return their address.
 
     Raises:
         UnavailableError: the system has no memory for them.
@@ -44,26 +44,26 @@ def take(size: int) -> int:
 
 
 def protect(start: int, size: int, how: int) -> None:
-    """Allow this from now on, and nothing else.
+    """Set the access rights of pages to `how`.
 
     Raises:
-        UnavailableError: the system does not.
+        UnavailableError: the system refuses.
     """
     if _library().mprotect(start, size, how) != 0:
         raise _refused("protect")
 
 
 def give_back(start: int, size: int) -> None:
-    """Have no such pages any more."""
+    """Unmap pages."""
     _library().munmap(start, size)
 
 
 def require_executable() -> None:
-    """Raise where a process may not execute what it wrote, as hardened systems and services have it: LLVM would end the
-    process.
+    """Check that this process may execute memory that it wrote. Hardened systems forbid this, and LLVM would then abort
+    the process.
 
     Raises:
-        UnavailableError: it may not.
+        UnavailableError: the process may not.
     """
     if not sys.platform.startswith("linux"):
         return

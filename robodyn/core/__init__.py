@@ -1,4 +1,4 @@
-"""Robots as data:
+"""Robot data: spatial algebra, joints, trees, descriptions, models and constraints.
 
-spatial algebra, joints, trees, descriptions, models, constraints; and sweeps, in which algorithms are written.
+This package also defines sweeps, the building blocks of algorithms.
 """

@@ -1,7 +1,7 @@
-"""RobotDescription: what a robot file says, checked, before it becomes arrays.
+"""RobotDescription: the checked content of a robot file, before it becomes arrays.
 
 Plain frozen dataclasses of names, numbers and tuples. Builders make them (`robodyn.io.builders`), `robodyn.core.model`
-turns them into a `Model`. Units are SI, angles radians. A rotation is nine numbers, row-major, and turns
+turns them into a `Model`. Units are SI, angles radians. A rotation is nine numbers, row-major, and transforms
 coordinates of the child (or inertial) frame into coordinates of the frame it is given in.
 """
 
@@ -22,7 +22,7 @@ Vector3: TypeAlias = tuple[float, float, float]
 Rotation: TypeAlias = tuple[float, float, float, float, float, float, float, float, float]
 """Nine numbers, row-major."""
 Severity: TypeAlias = Literal["info", "warning", "error"]
-"""How much a finding matters; see `Finding`."""
+"""Severity of a finding; see `Finding`."""
 
 IDENTITY: Rotation = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
@@ -41,16 +41,16 @@ JOINT_TYPES = (
 into a merge of two links, and `universal` into two revolute joints with a massless body between them."""
 
 ONE_COORDINATE_TYPES = frozenset({"revolute", "continuous", "prismatic", "helical"})
-"""Joint types with a single coordinate: those that mimics are for, and, but for `continuous`, position limits."""
+"""Joint types with one coordinate. Only they can mimic; all but `continuous` can have position limits."""
 
 UNLIMITED = sys.float_info.max
-"""A limit of this size stands for none where a format demands a number."""
+"""A limit of this size means none, in formats that demand a number."""
 
 TYPES_WITHOUT_AXIS = frozenset({"fixed", "floating", "spherical"})
-"""Joint types whose axis is not looked at."""
+"""Joint types whose axis is ignored."""
 
 TRANSLATING_TYPES = frozenset({"prismatic", "planar", "floating"})
-"""Joint types with a coordinate that only translates, and so needs mass to move."""
+"""Joint types with a coordinate that only translates, so that the moved body needs mass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Finding:
 
     `severity`: "info" (read and used as it stands, or harmless), "warning" (defaulted, ignored or doubtful: the
     user should know), "error" (accepted only because of `strict=False`).
-    `code`: a short stable identifier such as "link-without-inertial"; `element`: which element of the file, such
-    as `link "base"`, or the first few of those of which the same is to be said; `message`: what was found and what was
-    done about it; `line`: line in the file of the (first) element, or None; `elements`: every element concerned.
+    `code`: a short stable identifier such as "link-without-inertial"; `element`: the element of the file, such
+    as `link "base"`, or the first few of several with the same finding; `message`: the finding and how it was handled;
+    `line`: line in the file of the (first) element, or None; `elements`: every element concerned.
     """
 
     severity: Severity
@@ -78,7 +78,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """Where a frame is: `xyz` its origin (m) and `rotation` its axes, both in the frame it is given in."""
+    """The pose of a frame: `xyz` its origin (m) and `rotation` its axes, both in the frame it is given in."""
 
     xyz: Vector3 = (0.0, 0.0, 0.0)
     rotation: Rotation = IDENTITY
@@ -96,8 +96,8 @@ class Inertial:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A rigid link; `inertial` is None where the file gives none (mass and inertia are then zero). `line`: where it
-    stands in the file, or None; two links that differ in `line` alone are equal."""
+    """A rigid link; `inertial` is None if the file has none (mass and inertia are then zero). `line`: its line in the
+    file, or None; links that differ only in `line` are equal."""
 
     name: str
     inertial: Inertial | None = None
@@ -106,7 +106,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a one-coordinate joint, None where the file gives none. SI units."""
+    """Limits of a one-coordinate joint, None where the file has none. SI units."""
 
     lower: float | None = None
     upper: float | None = None
@@ -131,7 +131,7 @@ class Joint:
     frame at position zero. `axis`: unit vector in the joint frame (rotation or translation axis; the normal of a
     planar joint; the first axis of a universal joint, whose second is `axis2`). `pitch`: m/rad, helical only.
     `damping` (N s/m or N m s/rad), `friction` (N or N m), `armature` (kg or kg m^2: inertia felt along the joint
-    coordinate itself, as of a geared rotor) apply to each coordinate of the joint. `line`: as of a link.
+    coordinate itself, as of a geared rotor) apply to each coordinate of the joint. `line`: as for a link.
     """
 
     name: str
@@ -151,24 +151,24 @@ class Joint:
 
 
 GEOMETRY_SIZES = {"box": 3, "sphere": 1, "cylinder": 2, "capsule": 2, "ellipsoid": 3, "plane": 2, "mesh": 3}
-"""Kinds of geometries, with how many numbers their size has; see `Geometry`."""
+"""Kinds of geometries, and how many numbers their size has; see `Geometry`."""
 
 ROLES = ("visual", "collision", "both")
-"""What a geometry is there for."""
+"""Purposes of a geometry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A shape on a link, which is seen ("visual"), collides ("collision"), or "both". It has no part in the dynamics.
+    """A shape on a link: visible ("visual"), for collisions ("collision"), or "both". It does not affect the dynamics.
 
     `pose`: in the frame of the link. `size`, in m:
     box: edges along x, y, z; sphere: radius; cylinder: radius and length along z; capsule: radius and length, along z,
     between the centres of its ends; ellipsoid: semi-axes; plane (normal z): edges along x and y, 0 where it is
     infinite; mesh: factors that scale it along x, y, z.
-    `mesh`: the file of a mesh as the robot's file names it; `folder`: where that file lies, "" where it is none.
-    `name`, "" for none. `color`: red, green, blue, opacity, 0 to 1; `material`: its name, `texture`: its picture, as
-    the file names them. `format`: of the file; `attributes`, `elements`: further attributes of the element there, and
-    further elements in it as XML, which mean nothing in other formats.
+    `mesh`: path of the mesh file as the robot's file has it; `folder`: the folder of the robot's file, "" for none.
+    `name`, "" for none. `color`: red, green, blue, opacity, 0 to 1; `material`: name, `texture`: image file, as the
+    robot's file has them. `format`: of the robot's file; `attributes`, `elements`: further attributes of the element
+    there, and further elements in it as XML, which have no meaning in other formats.
 
     Raises, where it becomes a part of a model:
         ArgumentError: another kind or role, sizes that are not positive, or numbers that are not finite floats.
@@ -192,10 +192,10 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """An element of a robot's file that is not read, such as a transmission: kept as text for files that are written.
+    """An element of a robot's file that is not interpreted, such as a transmission: text for files that are written.
 
-    `format`: of the file; `parent`: the tag of the element that it stands in; `of`: the name of that link or joint, ""
-    where it is neither.
+    `format`: of the file; `parent`: the tag of the enclosing element; `of`: the name of the enclosing link or joint, ""
+    for other elements.
     """
 
     format: str
@@ -207,9 +207,9 @@ class Extension:
 @dataclass(frozen=True, slots=True)
 class RobotDescription:
     """A checked kinematic tree: unique names, one root, every other link the child of exactly one joint, no
-    cycles. `links` and `joints` keep the file's order; `report` is what the builder found; `constraints` hold the tree
-    besides its joints (`robodyn.core.constraints`), by names of its links and joints. `geometries`: what the links look
-    like and collide with; `extensions`: elements of the file that are kept as text."""
+    cycles. `links` and `joints` keep the file's order; `report`: findings of the builder; `constraints`: constraints
+    besides the joints (`robodyn.core.constraints`), by names of links and joints. `geometries`: visual and collision
+    shapes; `extensions`: elements of the file that are kept as text."""
 
     name: str
     links: tuple[Link, ...]
@@ -228,13 +228,12 @@ class RobotDescription:
 
 @dataclass(frozen=True, slots=True)
 class FileTree:
-    """Joints as a file has them, fixed ones too: what a model no longer shows, and what the orders of other libraries
-    depend on.
+    """Joints of a file, fixed ones included, which a model does not keep but orders of other libraries depend on.
 
     `format`: "urdf", "sdf", or one whose order every library keeps: "mjcf", "pinocchio". `names` and `types` of the
-    joints in the file's order. `carriers`: of each joint, the place of the joint that carries its parent link, -1 for
-    the root. `joints`: of each body of the model, the place of its joint, -1 for one that no file has, such as that of
-    a floating base.
+    joints in the file's order. `carriers`: for each joint, the index of the joint that carries its parent link, -1 for
+    the root. `joints`: for each body of the model, the index of its joint, -1 for a joint that is not in the file, such
+    as that of a floating base.
     """
 
     format: str

@@ -1,4 +1,4 @@
-"""The codes of loading reports, and the collector that builders and checks write their findings to."""
+"""The codes of loading reports, and the collector of findings of builders and checks."""
 
 from __future__ import annotations
 
@@ -253,18 +253,18 @@ _CODES: dict[str, tuple[Severity, str]] = {
 }
 
 FINDINGS: dict[str, str] = {code: meaning for code, (_, meaning) in _CODES.items()}
-"""Every finding code that a loading report or `robodyn check` may hold, with what it means."""
+"""Every finding code of a loading report or `robodyn check`, with its meaning."""
 
 SEVERITIES: dict[str, Severity] = {code: severity for code, (severity, _) in _CODES.items()}
-"""The severity of every finding code, of those of several the usual one."""
+"""The severity of every finding code; for codes with several, the usual one."""
 
 _SEVERITY = frozenset(SEVERITIES.values())
 
 LAST_LINE = 1 << 63
-"""Numbers of lines are below: Python prints no number of thousands of digits."""
+"""Line numbers are below this: Python prints no number of thousands of digits."""
 
 LISTED = 5
-"""So many names are spelled out in a message about many elements; the rest are counted."""
+"""Number of names that a message about many elements lists; the others are counted."""
 
 
 def at_line(line: int | None) -> str:
@@ -279,7 +279,7 @@ def listed(names: list[str]) -> str:
 
 
 def cycle(names: list[str]) -> str:
-    """Names that lead in a circle, quoted and joined by arrows, the middle left out where there are many."""
+    """Names of a cycle, quoted and joined by arrows; the middle is left out if there are many."""
     shown = [quoted(name) for name in names]
     if len(shown) > 2 * LISTED:
         shown = [*shown[:LISTED], "...", *shown[-LISTED:]]
@@ -287,7 +287,7 @@ def cycle(names: list[str]) -> str:
 
 
 class Report(tuple[Finding, ...]):
-    """What loading found: a tuple of findings, which prints, and is shown in notebooks, as a table."""
+    """Findings of loading: a tuple that prints, and is shown in notebooks, as a table."""
 
     __slots__ = ()
 
@@ -303,7 +303,7 @@ class Report(tuple[Finding, ...]):
 
 
 def is_finding(given: Any) -> bool:
-    """Whether it is a finding whose fields have their types, so that it can be compared, printed and written."""
+    """True for a finding whose fields have their types, so that it can be compared, printed and written."""
     return (
         strict_types.is_whole(given, Finding)
         and type(given.severity) is str
@@ -316,8 +316,8 @@ def is_finding(given: Any) -> bool:
 
 
 class Notes:
-    """Collects the findings of one load. `add` makes one finding; `gather` makes one finding out of all elements
-    of which the same is to be said."""
+    """Collects the findings of one load. `add` makes a finding about one element; `gather` makes one finding about all
+    elements with the same message."""
 
     def __init__(self) -> None:
         self._findings: list[Finding] = []
@@ -339,15 +339,15 @@ class Notes:
         places.append((element, line))
 
     def findings(self) -> tuple[Finding, ...]:
-        """Everything collected: first the single findings, then the gathered ones, each in the order of finding."""
+        """All findings: first the single ones, then the gathered ones, each in the order in which they were made."""
         gathered = []
-        for (code, message, given), places in self._gathered.items():
-            severity = given or SEVERITIES[code]
+        for (code, message, own_severity), places in self._gathered.items():
+            severity = own_severity or SEVERITIES[code]
             elements = tuple(dict.fromkeys(element for element, _ in places))
             if len(places) > 1:
                 lines = [str(line) for _, line in places if line is not None] if severity != "info" else []
                 where = f": lines {listed(lines)}" if lines else ""
                 message = f"{message} ({len(places)} times{where})"
-            found = Finding(severity, code, listed(list(elements)), message, places[0][1], elements)
-            gathered.append(found)
+            finding = Finding(severity, code, listed(list(elements)), message, places[0][1], elements)
+            gathered.append(finding)
         return (*self._findings, *gathered)

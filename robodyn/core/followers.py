@@ -1,4 +1,4 @@
-"""Limits where joints follow others: what a joint and all that follow it may do at once."""
+"""Limits of joints that other joints mimic: the range that a joint and all its followers allow together."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Limits:
 
     @staticmethod
     def own(fields: Mapping[str, Array]) -> Limits:
-        """Those that joints have by themselves; `fields` of a `Model`, by name."""
+        """Each joint's own limits; `fields` of a `Model`, by name."""
         return Limits(fields["tree_lower"], fields["tree_upper"], fields["tree_velocity"])
 
     @staticmethod
     def left(fields: Mapping[str, Array]) -> Limits:
-        """What joints that follow leave of the limits of those that they follow: lower above upper, or a negative
-        velocity, where that is nothing.
+        """Limits of joints that all their followers allow as well.
 
-        A follower at m q + o that may be from lo to hi leaves (lo - o) / m to (hi - o) / m, the other way round where m
-        is negative; one that may move at v leaves v / |m|. One with m = 0 does not move, and leaves all.
+        Where no range remains, lower is above upper, or the velocity is negative. A follower at m q + o with a range of
+        lo to hi allows q from (lo - o) / m to (hi - o) / m, swapped if m is negative. A follower with a velocity limit
+        v allows v / |m|. A follower with m = 0 does not move and restricts nothing.
         """
         own = Limits.own(fields)
         followers = np.flatnonzero(fields["mimics"] >= 0)
@@ -39,7 +39,7 @@ class Limits:
         leaders = fields["mimics"][followers]
         left = Limits(own.lower.copy(), own.upper.copy(), own.velocity.copy())
         with np.errstate(over="ignore"):
-            ends = [(each[q] - o) / m + 0.0 for each in (own.lower, own.upper)]  # + 0.0: no zero has a sign
+            ends = [(each[q] - o) / m + 0.0 for each in (own.lower, own.upper)]  # + 0.0 turns -0.0 into 0.0
             np.maximum.at(left.lower, fields["q_start"][leaders], np.where(m > 0.0, *ends))
             np.minimum.at(left.upper, fields["q_start"][leaders], np.where(m > 0.0, *ends[::-1]))
             np.minimum.at(left.velocity, fields["v_start"][leaders], own.velocity[v] / np.abs(m))
@@ -47,7 +47,7 @@ class Limits:
 
     @staticmethod
     def used(fields: Mapping[str, Array]) -> Limits:
-        """What followers leave, and where that is nothing what joints have by themselves."""
+        """Limits that followers allow as well; where no range remains, each joint's own limits."""
         own = Limits.own(fields)
         if not (fields["mimics"] >= 0).any():
             return own

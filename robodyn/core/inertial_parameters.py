@@ -1,10 +1,10 @@
-"""Inertial parameters: ten numbers of a body, the frames they are seen from, and whether any body can have them.
+"""Inertial parameters: the ten numbers of a body, their change of frame, and their physical consistency.
 
 The order is that of `Model.inertia`: mass m (kg), first moment h = m c (kg m), rotational inertia I xx xy xz yy yz zz
 about the frame's origin (kg m^2). The pseudo-inertia matrix of a body is [[S, h], [h', m]] with S = tr(I)/2 - I, the
-second moments of its mass. There is a distribution of positive mass in space with these parameters exactly if it is
-positive definite (Wensing, Kim, Slotine, Linear Matrix Inequalities for Physically Consistent Inertial Parameter
-Identification, 2018).
+second moments of its mass. A distribution of positive mass in space with these parameters exists if and only if the
+matrix is positive definite (Wensing, Kim, Slotine, Linear Matrix Inequalities for Physically Consistent Inertial
+Parameter Identification, 2018).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from robodyn.internals.errors import ArgumentError
 
 _WHAT = "m, h, and I xx xy xz yy yz zz"
 _ROWS, _COLUMNS = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 1, 2, 2])
-"""Places of xx xy xz yy yz zz in a matrix."""
+"""Rows and columns of xx xy xz yy yz zz in a matrix."""
 
 
 def _parameters(inertia: ArrayLike) -> Array:
@@ -40,11 +40,11 @@ def pseudo_inertia(inertia: ArrayLike) -> Array:
 
 
 def from_pseudo_inertia(J: ArrayLike) -> Array:
-    """Inertial parameters (..., 10) of a pseudo-inertia matrix (..., 4, 4), of its symmetric part if it has another."""
-    given = real_array("J", J, (4, 4), np.float64)
-    pi = np.empty((*given.shape[:-2], 10))
+    """Inertial parameters (..., 10) of the symmetric part of a pseudo-inertia matrix (..., 4, 4)."""
+    matrix = real_array("J", J, (4, 4), np.float64)
+    pi = np.empty((*matrix.shape[:-2], 10))
     with np.errstate(all="ignore"):
-        symmetric = 0.5 * (given + np.swapaxes(given, -1, -2))
+        symmetric = 0.5 * (matrix + np.swapaxes(matrix, -1, -2))
         pi[..., 0], pi[..., 1:4] = symmetric[..., 3, 3], symmetric[..., :3, 3]
         pi[..., 4:] = -symmetric[..., _ROWS, _COLUMNS]
         pi[..., [4, 7, 9]] += np.trace(symmetric[..., :3, :3], axis1=-2, axis2=-1)[..., None]
@@ -53,7 +53,7 @@ def from_pseudo_inertia(J: ArrayLike) -> Array:
 
 def consistency_margin(inertia: ArrayLike) -> Array:
     """The smallest eigenvalue (...) of the pseudo-inertia matrix of parameters (..., 10), in SI units; NaN where they
-    are not finite. It is positive for a body, zero for one that is flat or has no mass, a concave function of the
+    are not finite. It is positive for a body and zero for a flat or massless one. It is a concave function of the
     parameters, and small for a small body."""
     J = pseudo_inertia(inertia)
     finite: Array = np.logical_and.reduce(np.isfinite(J), axis=(-2, -1))
@@ -64,15 +64,15 @@ def consistency_margin(inertia: ArrayLike) -> Array:
 def physically_consistent(inertia: ArrayLike, margin: float = 0.0) -> Array:
     """Whether some distribution of positive mass in space has the parameters (..., 10), as booleans (...).
 
-    That is: `consistency_margin` is greater than `margin`. At 0 a mass that is a point, on a line or in a plane is not
-    consistent, but for rounding; a margin a little below zero lets it pass.
+    True where `consistency_margin` is greater than `margin`. At 0, point masses, and masses on a line or in a plane,
+    are inconsistent up to rounding; a margin slightly below zero accepts them.
     """
     least = finite_number("margin", margin)
     return np.asarray(consistency_margin(inertia) > least)[()]
 
 
 def in_frame(inertia: ArrayLike, X: ArrayLike) -> Array:
-    """The same body seen from another frame: parameters (..., 10) in frame A become those in frame B.
+    """The same body in another frame: parameters (..., 10) in frame A become those in frame B.
 
     `X`: (..., 12) the transform from A to B as in `model.link_X`: E row-major, which takes coordinates of A to B, and
     r, B's origin in A. Leading axes broadcast.
@@ -83,8 +83,8 @@ def in_frame(inertia: ArrayLike, X: ArrayLike) -> Array:
     moved = np.empty((*leading, 10))
     with np.errstate(all="ignore"):
         seen = Transform(tuple(e[:9]), (e[9], e[10], e[11])).inverse()
-        given = Inertia(x[0], (x[1], x[2], x[3]), (x[4], x[5], x[6], x[7], x[8], x[9]))
-        for k, scalar in enumerate(flatten(seen.inertia_back(given))):
+        body = Inertia(x[0], (x[1], x[2], x[3]), (x[4], x[5], x[6], x[7], x[8], x[9]))
+        for k, scalar in enumerate(flatten(seen.inertia_back(body))):
             moved[..., k] = scalar
     return moved
 
@@ -92,7 +92,7 @@ def in_frame(inertia: ArrayLike, X: ArrayLike) -> Array:
 def frame_matrix(X: ArrayLike) -> Array:
     """(..., 10, 10) with `in_frame(inertia, X) == frame_matrix(X) @ inertia`: parameters change linearly.
 
-    Columns of a regressor go the other way: those of a body for parameters in A are `Y_B @ frame_matrix(X)`.
+    Regressors transform the other way: the columns of a body for parameters in A are `Y_B @ frame_matrix(X)`.
     """
     transform = real_array("X", X, (12,), np.float64, what="E row-major, then r")
     return np.swapaxes(in_frame(np.eye(10), transform[..., None, :]), -1, -2)
@@ -102,13 +102,13 @@ def deviation_metric(nominal: ArrayLike) -> Array:
     """(..., 10, 10) symmetric G with d' G d = tr((P^-1 D)^2), P and D the pseudo-inertia matrices of the nominal
     parameters (..., 10) and of a deviation d from them.
 
-    It weighs a deviation by what it is beside the body itself, whatever the units and the frame: in least squares it
-    keeps near their nominal values what the data do not determine, on the scale on which a body stops being one (Lee,
-    Wensing, Park, Geometric Robot Dynamic Identification: A Convex Programming Approach, 2020: the metric of the
-    manifold of P, held at the nominal point).
+    It weighs a deviation relative to the body itself, whatever the units and the frame. In least squares it keeps
+    parameters that the data do not determine near their nominal values, on the scale at which they stop being
+    consistent (Lee, Wensing, Park, Geometric Robot Dynamic Identification: A Convex Programming Approach, 2020: the
+    metric of the manifold of P, evaluated at the nominal point).
 
     Raises:
-        ArgumentError: nominal parameters that no body can have; names the rows.
+        ArgumentError: nominal parameters that are not physically consistent; names the rows.
     """
     pi = _parameters(nominal)
     bad = ~physically_consistent(pi)

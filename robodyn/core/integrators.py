@@ -1,7 +1,8 @@
-"""Integrators: what a step in time does to a state, on the manifold of configurations.
+"""Time integrators of robot states, on the manifold of configurations.
 
-Each is a text over a `System`, which has accelerations and moves configurations: with arrays of states, or with
-expressions when a step is traced into one program. q (+) u is `System.moved`: where the velocity u leads in unit time.
+Each is a function of a `System`, which evaluates accelerations and moves configurations. States are arrays, or
+expressions when a step is traced into one program. q (+) u is `System.moved`: the configuration after moving at the
+velocity u for unit time.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ from typing import Any, Protocol, TypeAlias
 from robodyn.internals.records import dataclass
 
 Vector: TypeAlias = Any
-"""Something over degrees of freedom that adds and scales."""
+"""A vector over degrees of freedom that can be added and scaled."""
 Coordinates: TypeAlias = Any
 """A configuration, or a batch of them."""
 
 
 class System(Protocol):
-    """What an integrator asks of a robot under forces that do not change during a step."""
+    """The robot as integrators see it, under forces that do not change during a step."""
 
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
         """qdd at a state."""
 
     def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
-        """qdd that is constant over a time, joint forces being those at the velocity that it leads to, and by the
-        integrators in `GYROSCOPIC` gyroscopic forces those halfway there."""
+        """qdd that is constant over a time dt, with joint forces at the velocities that it leads to.
+
+        Integrators in `GYROSCOPIC` take gyroscopic forces at the velocities halfway there.
+        """
 
     def moved(self, q: Coordinates, u: Vector) -> Coordinates:
         """q (+) u."""
@@ -36,7 +39,7 @@ class System(Protocol):
 
 
 Step: TypeAlias = Callable[[System, Coordinates, Vector, Any], tuple[Coordinates, Vector]]
-"""(system, q, qd, dt) to the q and qd of the time dt later."""
+"""(system, q, qd, dt) -> q and qd after the time dt."""
 
 
 def euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
@@ -46,14 +49,14 @@ def euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordina
 
 def semi_implicit_euler(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
     """The semi-implicit Euler method, of order 1. Configurations move with the new velocities: where the mass matrix is
-    constant the method is symplectic, and oscillations of springs do not grow. What resists velocities resists the new
-    ones, and cannot overshoot however long the step is. Gyroscopic forces are explicit: spin gains energy."""
+    constant the method is symplectic, and oscillations of springs do not grow. Damping and friction act at the new
+    velocities and cannot overshoot, however long the step is. Gyroscopic forces are explicit: spin gains energy."""
     qd = qd + system.acceleration_over(q, qd, dt) * dt
     return system.moved(q, qd * dt), qd
 
 
 def implicit(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
-    """The same step, in which gyroscopic, Coriolis and centrifugal forces are those of the velocities halfway to the
+    """The semi-implicit Euler step with gyroscopic, Coriolis and centrifugal forces at the velocities halfway to the
     new ones, to first order (`robodyn.algorithms.linearly_implicit`): spin neither grows nor is damped. Of order 1."""
     return semi_implicit_euler(system, q, qd, dt)
 
@@ -71,7 +74,7 @@ def rk4(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinate
     half = 0.5 * dt
 
     def rate(u: Vector, velocity: Vector) -> Vector:
-        """du/dt: the inverse of the exponential's derivative, up to the order that counts."""
+        """du/dt: the inverse of the exponential's derivative, applied to `velocity`, up to the required order."""
         first = system.bracket(u, velocity)
         return velocity + 0.5 * first + (1.0 / 12.0) * system.bracket(u, first)
 
@@ -88,7 +91,7 @@ def rk4(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinate
 
 
 class _Counting:
-    """A robot at rest, without anything but a count of how often it is asked for accelerations."""
+    """A system at rest that counts evaluations of accelerations."""
 
     count = 0
 
@@ -107,38 +110,39 @@ class _Counting:
 
 
 def evaluations(step: Step) -> int:
-    """How many accelerations a step asks for."""
+    """Number of accelerations that a step evaluates."""
     system = _Counting()
     step(system, 0.0, 0.0, 0.0)
     return system.count
 
 
 INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, implicit, euler, midpoint, rk4)}
-"""By name."""
+"""Integrators by name."""
 IMPLICIT = ("semi_implicit_euler", "implicit")
-"""Those that ask for `System.acceleration_over`."""
+"""Integrators that call `System.acceleration_over`."""
 GYROSCOPIC = ("implicit",)
-"""Those whose accelerations take gyroscopic forces implicitly."""
+"""Integrators that treat gyroscopic forces implicitly."""
 STABLE = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}
-"""By explicit integrator the largest dt k with which steps of v' = -k v do not grow."""
+"""For each explicit integrator, the largest dt k for which steps of v' = -k v do not grow."""
 STICTION = 1e-3
-"""m/s or rad/s: dry friction grows in proportion to velocities below, and does not change above."""
+"""Speed (m/s or rad/s) below which dry friction is proportional to velocity; above it is constant."""
 HOLDING = 1e5
-"""How many times what a joint moves is the armature that holds it: as much as single precision sees a force through."""
+"""Armature that holds a joint at a limit, as a multiple of the inertia that it moves. More would hide forces from
+single precision."""
 HOLDS = 2
-"""How often a step decides which joints are held."""
+"""How often a step decides which joints it holds."""
 _RETURN = 0.2
-"""The share of the way back that a joint beyond its limits goes in a step."""
+"""Share of the distance back to its limit that a joint beyond the limit moves in a step."""
 _TINY = 1e-30
 _WHOLE = 1.5 * 2.0**23
-"""Added to a number from -1 to 1 and taken away again, it leaves the nearest whole number, in both precisions: what is
-1 but for a rounding becomes 1."""
+"""Adding this to a number from -1 to 1 and subtracting it again removes rounding errors: 1 with a rounding error
+becomes 1, in both precisions."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that some degrees of freedom have: `on`, their numbers, (k,); `at`, their places in q, where the bounds
-    are positions; `bound` (k,)."""
+    """Bounds of some degrees of freedom. `on` (k,): their indices. `bound` (k,): the bounds. `at` (k,): indices in q,
+    for bounds of positions."""
 
     on: Any
     bound: Any
@@ -148,22 +152,23 @@ class Limits:
 class Driven(ABC):
     """A system whose joints are driven towards targets, resist their velocities and have limits.
 
-    Forces are tau, held within the limits of effort, plus damping -d qd, and dry friction -f qd / max(|qd|, STICTION).
-    With targets there is kp (q_des (-) q) - kd qd in tau. Over a step from qd to qd + dt qdd = v, by which q moves:
-    damping and friction are -r v with r = d + f / max(|qd|, STICTION), and what drives is
-    kp (q_des (-) q - dt v) - kd v. So
+    Forces are tau, clipped to the effort limits, plus damping -d qd, and dry friction -f qd / max(|qd|, STICTION). With
+    targets, kp (q_des (-) q) - kd qd is part of tau. A step goes from qd to v = qd + dt qdd, and q moves with v.
+    Damping and friction are -r v with r = d + f / max(|qd|, STICTION), and the drive is kp (q_des (-) q - dt v) - kd v.
+    So
 
         (H + diag(dt (r + kd) + dt^2 kp)) qdd = tau - bias - r qd + kp (q_des (-) q - dt qd) - kd qd,
 
-    the dynamics of a robot with more armature, solved as ever. Where what drives is beyond the limit of effort it is
-    constant. Where v is beyond limits of velocity, or leads beyond those of position, the joint is held at the nearest
-    velocity that is not, by much armature, and the dynamics are solved again; then joints are let go that are pulled
-    back and not pushed, others are held, and they are solved once more (a primal-dual active set method, Hintermueller,
-    Ito and Kunisch 2002, of two iterations; what is still beyond loses the rest). A joint that is beyond its limits of
-    position already comes back by a fifth of the way in every step.
+    the dynamics of a robot with more armature, solved as usual. A drive beyond its effort limit is constant.
 
-    `given`: "tau", and "armature", "damping", "friction", "kp", "kd" and "q_des" as far as they count; `limits`: by
-    name "effort", "velocity", "lower" and "upper"; `moves`: the inertia that each degree of freedom moves, about.
+    Where v is beyond velocity limits, or leads beyond position limits, a large armature holds the joint at the nearest
+    velocity within them, and the dynamics are solved again. Then joints whose holding force has the wrong sign are
+    released, others are held, and the dynamics are solved once more. This is a primal-dual active set method
+    (Hintermueller, Ito and Kunisch 2002) of two iterations; remaining excess is cut off. A joint that is already beyond
+    its position limits returns by a fifth of the distance in every step.
+
+    `given`: "tau", and "armature", "damping", "friction", "kp", "kd" and "q_des" as far as they count. `limits`: by the
+    names "effort", "velocity", "lower" and "upper". `moves`: roughly the inertia that each degree of freedom moves.
     """
 
     def __init__(self, given: Mapping[str, Any], limits: Mapping[str, Limits], moves: Vector | None) -> None:
@@ -171,7 +176,7 @@ class Driven(ABC):
 
     @abstractmethod
     def solved(self, q: Coordinates, qd: Vector, tau: Vector, armature: Vector | None) -> Vector:
-        """qdd under generalised forces; `armature`: instead of the model's, None for that."""
+        """qdd under generalised forces. `armature` replaces the model's, unless it is None."""
 
     @abstractmethod
     def moved(self, q: Coordinates, u: Vector) -> Coordinates:
@@ -187,10 +192,10 @@ class Driven(ABC):
 
     @abstractmethod
     def spread(self, values: Vector, on: Any) -> Vector:
-        """A number of every degree of freedom, zero but for those in `on`."""
+        """A vector over all degrees of freedom: `values` at the indices `on`, zeros elsewhere."""
 
     def flat(self, function: Callable[[Vector], Vector], values: Vector) -> Vector:
-        """A function that jumps between constants: differentiated, it is constant."""
+        """A piecewise constant function, whose values derivatives treat as constants."""
         return function(values)
 
     def acceleration(self, q: Coordinates, qd: Vector) -> Vector:
@@ -198,7 +203,7 @@ class Driven(ABC):
         return self.solved(q, qd, self._acting(q, qd, 0.0)[0], self._given.get("armature"))
 
     def acceleration_over(self, q: Coordinates, qd: Vector, dt: Any) -> Vector:
-        """qdd that is constant over a time."""
+        """qdd that is constant over a time dt."""
         if "armature" not in self._given:
             return self.acceleration(q, qd)
         tau, added = self._acting(q, qd, dt)
@@ -213,19 +218,19 @@ class Driven(ABC):
             bound = wished - beyond / dt
             hold = HOLDING * held * self._moves
             qdd = self.solved(q, qd, tau + hold * bound, armature + hold)
-            # Where a held joint would go: by how far its acceleration misses the bound, what holds it pushes.
+            # The acceleration without holding forces: they are the hold's armature times (bound - qdd).
             wished = qdd + HOLDING * held * (qdd - bound)
         return qdd - self._beyond(q, qd + qdd * dt, dt) / dt
 
     def _acting(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
-        """What acts on joints a time dt from now if velocities stay, and the armature that stands for how it changes
+        """Forces on joints a time dt from now at constant velocities, and the armature that stands for their change
         with accelerations."""
         tau, added = self._driven(q, qd, dt)
         resistance = self._resistance(qd)
         return (tau, added) if resistance is None else (tau - resistance * qd, added + resistance * dt)
 
     def _driven(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
-        """The part of it that drives, within limits of effort."""
+        """The driving part of `_acting`, within effort limits."""
         tau, added, kp, kd = self._given["tau"], 0.0, self._given.get("kp"), self._given.get("kd")
         if kp is not None:
             tau, added = tau + kp * (self.apart(q, self._given["q_des"]) - qd * dt), kp * dt * dt
@@ -233,15 +238,15 @@ class Driven(ABC):
             tau, added = tau - kd * qd, added + kd * dt
         if "effort" in self._limits:
             on, bound = self._limits["effort"].on, self._limits["effort"].bound
-            asked = tau[..., on]
-            beyond = self.flat(_sign, _above(abs(asked) - bound))
+            driving = tau[..., on]
+            beyond = self.flat(_sign, _above(abs(driving) - bound))
             free = 1.0 - self.spread(beyond, on)
-            tau = tau * free + self.spread(beyond * self.flat(_sign, asked) * bound, on)
+            tau = tau * free + self.spread(beyond * self.flat(_sign, driving) * bound, on)
             added = added * free
         return tau, added
 
     def _beyond(self, q: Coordinates, v: Vector, dt: Any) -> Vector:
-        """How far velocities are beyond what limits allow for a time dt."""
+        """How far velocities exceed what limits allow during a time dt."""
         beyond = v * 0.0
         for name, sign in (("upper", 1.0), ("lower", -1.0)):
             if name in self._limits:
@@ -257,24 +262,24 @@ class Driven(ABC):
         return beyond
 
     def _resistance(self, qd: Vector) -> Vector | None:
-        """r."""
-        found = self._given.get("damping")
+        """r of the class, or None without damping and friction."""
+        resistance = self._given.get("damping")
         if "friction" in self._given:
             friction = dry_resistance(self._given["friction"], qd)
-            found = friction if found is None else found + friction
-        return found
+            resistance = friction if resistance is None else resistance + friction
+        return resistance
 
 
 def dry_resistance(friction: Vector, qd: Vector) -> Vector:
-    """f / max(|qd|, STICTION): times -qd it is dry friction without the jump of f sign(qd)."""
+    """f / max(|qd|, STICTION): multiplied by -qd it is dry friction without the jump of f sign(qd)."""
     return friction / (STICTION + _above(abs(qd) - STICTION))
 
 
 def _above(x: Vector) -> Vector:
-    """max(x, 0), without a branch; exactly zero where it is."""
+    """max(x, 0) without a branch; exactly zero for x <= 0."""
     return 0.5 * (x + abs(x))
 
 
 def _sign(x: Vector) -> Vector:
-    """1, 0 or -1, exactly, without a branch."""
+    """1, 0 or -1 without a branch; exact for zero, and for sizes from 1e-20 on."""
     return (x / (abs(x) + _TINY) + _WHOLE) - _WHOLE

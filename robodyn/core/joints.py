@@ -1,10 +1,10 @@
-"""The joint table: one row per joint kind, each answering the same questions.
+"""The joint table: one row per joint kind, all with the same methods.
 
-A row knows its coordinates (nq, nv), its motion subspace S, the transform across the joint, and how its coordinates
-add, subtract and change with time on their manifold. Body frames are laid so that a joint's own axis is z
-(`robodyn.core.model` turns them), hence S is made of zeros and ones (and the pitch of a screw) and is constant in the
-body frame: no joint kind needs a velocity-product term of its own. What algorithms use is written over scalars (see
-`robodyn.spatial`); `velocity` and `rate` are written over arrays of any library.
+A row defines its coordinates (nq, nv), its motion subspace S, the transform across the joint, and how its coordinates
+add, subtract and change with time on their manifold. `robodyn.core.model` rotates body frames so that a joint's axis is
+z. Hence S consists of zeros, ones and the pitch of a screw. It is constant in the body frame, so no joint kind needs a
+velocity-product term. Methods that algorithms use work on scalars (see `robodyn.core.spatial`); `velocity` and `rate`
+work on arrays of any library.
 
 How to add a kind: docs/add_a_joint.md.
 """
@@ -44,10 +44,10 @@ _X, _Y, _Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 class JointKind(ABC):
     """A row of the table. `coordinates` and `velocities` name the components, in order.
 
-    `lengths` are the coordinates in metres, and the velocities in metres per second, which have the same places; the
-    others are angles or parts of a quaternion, and rad/s. `quaternion` is where a unit quaternion (xyzw) starts among
-    the coordinates, or None; `axial` says whether the body frame is turned so that the joint's axis is z, and
-    `pitched` whether the joint has a pitch.
+    `lengths`: indices of the coordinates in metres, and of the velocities in m/s. Other coordinates are angles (rad) or
+    quaternion components, other velocities are in rad/s. `quaternion`: index of the first component of a unit
+    quaternion (xyzw) among the coordinates, or None. `axial`: True if the body frame is rotated so that the joint's
+    axis is z. `pitched`: True if the joint has a pitch.
     """
 
     name: ClassVar[str]
@@ -60,7 +60,7 @@ class JointKind(ABC):
     pitched: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Callable[[str], JointKind], tuple[str]]:
-        """A row is pickled and copied as itself: kinds are told apart by identity."""
+        """Pickling and copying return the row itself: kinds are compared by identity."""
         return _row, (self.name,)
 
     @property
@@ -75,7 +75,7 @@ class JointKind(ABC):
 
     @abstractmethod
     def subspace(self, pitch: Scalar) -> tuple[Motion, ...]:
-        """Columns of S, in the body frame. `pitch` is that of a screw (m/rad) and ignored by every other kind."""
+        """Columns of S, in the body frame. `pitch` (m/rad) is used by the screw joint only."""
 
     @abstractmethod
     def transform(self, q: Scalars, pitch: Scalar) -> Transform:
@@ -96,16 +96,16 @@ class JointKind(ABC):
     def velocity(self, q: Any, rate: Any, xp: Any = np) -> Any:
         """The velocity (..., nv) of a joint whose coordinates q (..., nq) change at a rate dq/dt (..., nq).
 
-        Linear in the rate. A quaternion in q is of unit length; of its rate, the part that would only change its length
-        is no motion. Leading axes of the two are equal. Arrays may be of any library; `xp` is its namespace (numpy,
-        jax.numpy, torch).
+        The result is linear in the rate. A quaternion in q has unit length, and the part of its rate along the
+        quaternion is ignored. Leading axes of the two are equal. Arrays may be of any library; `xp` is its namespace
+        (numpy, jax.numpy, torch).
         """
         return rate
 
     def rate(self, q: Any, velocity: Any, xp: Any = np) -> Any:
         """dq/dt (..., nq) at a velocity (..., nv), so that velocity(q, rate(q, v)) = v; arrays as in `velocity`.
 
-        Its components are those of the transpose of `velocity`, but for a quaternion's, which are a quarter of them.
+        As a matrix it is the transpose of `velocity`, except that the rows of a quaternion are a quarter of it.
         """
         return velocity
 
@@ -182,14 +182,14 @@ class Planar(JointKind):
         return (q[0] + c * forward - s * left, q[1] + s * forward + c * left, q[2] + theta)
 
     def bracket(self, a: Scalars, b: Scalars) -> Scalars:
-        """That of se(2)."""
+        """The bracket of se(2)."""
         return (b[2] * a[1] - a[2] * b[1], a[2] * b[0] - b[2] * a[0], 0.0)
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
         theta = q1[2] - q0[2]
-        for _ in range(2):  # of angles that are so large that the first time leaves whole turns
-            # A half turn is pi, and not -pi because of a rounding.
+        for _ in range(2):  # for very large angles the first pass leaves whole turns
+            # The tolerance keeps a half turn at +pi although rounding could make it -pi.
             theta = theta - 2.0 * np.pi * _ceiling(theta / (2.0 * np.pi) - (0.5 + _ROUNDINGS))
         c, s = np.cos(q0[2]), np.sin(q0[2])
         dx, dy = q1[0] - q0[0], q1[1] - q0[1]
@@ -233,7 +233,7 @@ class Spherical(JointKind):
         return quaternion_product(q, quaternion_exp(step))
 
     def bracket(self, a: Scalars, b: Scalars) -> Scalars:
-        """That of so(3), a x b."""
+        """The bracket of so(3), a x b."""
         return cross(a, b)
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
@@ -279,7 +279,7 @@ class Floating(JointKind):
         return (*add(q[0:3], moved), *quaternion_product(q[3:7], quaternion_exp(w)))
 
     def bracket(self, a: Scalars, b: Scalars) -> Scalars:
-        """That of se(3)."""
+        """The bracket of se(3)."""
         return (*add(cross(a[3:6], b[0:3]), cross(a[0:3], b[3:6])), *cross(a[3:6], b[3:6]))
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
@@ -303,20 +303,22 @@ class Floating(JointKind):
 
 
 def flat(x: Scalar) -> Scalar:
-    """The same number, which derivatives of programs take for a constant: it jumps, or what follows does not depend on
-    it."""
+    """The same number, which derivatives of traced programs treat as a constant.
+
+    For piecewise constant numbers, and for numbers on which the final result does not depend.
+    """
     return x.jumping() if hasattr(x, "jumping") else x
 
 
 def unit_quaternion(q: Scalars) -> Scalars:
     """A quaternion xyzw scaled to unit length, by operations on scalars alone.
 
-    First twice by the sum of the roots of its entries' sizes, so that no square overflows or vanishes: of all finite
-    lengths there are, that sum and its reciprocal are normal numbers. All four entries become NaN where the length is
-    zero, or where one is NaN or infinite.
+    The entries are first divided twice by s, the sum of the square roots of their absolute values, so that no square
+    overflows or underflows. For every finite length, s and 1/s are normal floating-point numbers. All four entries
+    become NaN where the length is zero, or where one is NaN or infinite.
     """
     x, y, z, w = (np.sqrt(np.abs(entry)) for entry in q)
-    step = flat(1.0 / (x + y + z + w))  # the direction does not depend on it
+    step = flat(1.0 / (x + y + z + w))  # the result does not depend on this factor
     q = scale(step, scale(step, q))
     return scale(1.0 / np.sqrt(dot(q, q)), q)  # type: ignore[no-any-return]
 
@@ -343,7 +345,7 @@ def quaternion_log(q: Scalars) -> Scalars:
     """The rotation vector of a unit quaternion xyzw, at most pi long.
 
     Its angle is four times the angle whose tangent is sqrt(s) / (1 + c), s = x^2 + y^2 + z^2 and c = |w|. Halved twice
-    more, the tangent is at most 0.2, and a series gives the arc: nothing jumps, and nothing is 0/0 at the identity.
+    more, the tangent is at most 0.2, and a series gives the arc. There is no 0/0 at the identity.
     """
     x, y, z, w = q
     c = np.abs(w)
@@ -363,16 +365,16 @@ def quaternion_log(q: Scalars) -> Scalars:
 _ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
 """arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
 _TINY = 1e-37
-"""A number of either precision."""
+"""A positive number that both precisions can represent."""
 _ROUNDINGS = 2.0**-50
 _WHOLE = 1.5 * 2.0**52
-"""Added to a number below 2^51 and taken away again, it leaves the nearest whole number, the even one of two."""
+"""Adding this to a number below 2^51 and subtracting it again rounds to the nearest whole number, ties to even."""
 
 
 def _ceiling(x: Scalar) -> Scalar:
-    """The smallest whole number that is no smaller, without a branch."""
+    """The smallest whole number >= x, without a branch."""
     nearest = (x + _WHOLE) - _WHOLE
-    # In single precision that is zero; then whole numbers up to four are counted. A double is no further than 1/2 off.
+    # `nearest` is zero in single precision; the loops then count up to four. In double precision it is 1/2 off at most.
     left = x - nearest
     for k in range(4):
         for sign in (1.0, -1.0):
@@ -386,7 +388,7 @@ def is_positive(x: Scalar) -> Scalar:
 
 
 def _cross(xp: Any) -> Callable[[Any, Any], Any]:
-    """The product of vectors (..., 3) in a library: CuPy has that of NumPy's older name alone."""
+    """The cross product of vectors (..., 3) in a library. CuPy has it under NumPy's older name only."""
     return getattr(xp.linalg, "cross", None) or xp.cross  # type: ignore[no-any-return]
 
 
@@ -414,8 +416,8 @@ def _conjugate(q: Scalars) -> Scalars:
     return (-q[0], -q[1], -q[2], q[3])
 
 
-# Below this squared angle the closed forms lose digits to cancellation and their series, cut where the next term is
-# under 1e-16 of the sum, is exact.
+# Below this squared angle the closed forms lose digits to cancellation. The series are cut where the next term is under
+# 1e-16 of the sum.
 _SERIES_BELOW = 0.25
 
 
@@ -425,8 +427,10 @@ def joined(
     t: Scalar,
     limit: float = _SERIES_BELOW,
 ) -> Scalar:
-    """`series` of squared angles below the limit, `closed` of those above, without a branch, so that it can be traced:
-    one of the two is taken at the angle and the other at the limit, where they are equal."""
+    """`series` of squared angles below the limit and `closed` above it, without a branch, so that it can be traced.
+
+    One of the two is evaluated at t and the other at the limit, where both are equal.
+    """
     apart = np.abs(t - limit)
     below, above = 0.5 * (t + limit - apart), 0.5 * (t + limit + apart)
     return closed(above) + (series(below) - series(limit))

@@ -1,7 +1,6 @@
 """Model: a robot as frozen flat arrays, and its configuration manifold.
 
-It is long because it is one class: fields with their meanings, what follows from them, and methods whose docstrings are
-longer than they are.
+The file is long because it is one class with many documented fields and methods.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from robodyn.internals.arguments import (
     rows_named,
     within_memory,
 )
-from robodyn.internals.cached import cached_property, stood_in_for
+from robodyn.internals.cached import cached_property, with_fast_path
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import alike, brief, near_misses, printable
 from robodyn.internals.provided import provided
@@ -45,13 +44,14 @@ from robodyn.internals.records import dataclass
 
 _TABLE_ROWS = 40
 _WITHOUT_PART = ("report", "file_tree", "source", "geometries", "extensions")
-"""Fields that have no part in the answers of queries."""
+"""Fields that do not affect results of queries."""
 _Generator, _multiply, _add = np.random.Generator, np.multiply, np.add
 _AHEAD, _MOST_AHEAD, _SHARING = 8192, 256, 8
-"""Coordinates that are drawn at once, and configurations; of the latter, those that share memory."""
+"""Random configurations are drawn ahead in blocks: coordinates of a block, most configurations of a block, and
+configurations that share one piece of memory."""
 _LENGTH_RANGE = 1.0
 _FARTHEST_ANGLE = 1e6
-"""A position limit of an angle beyond this, 160,000 turns, stands for none: sine and cosine lose their digits there."""
+"""A position limit of an angle beyond this (rad, 160,000 turns) counts as none: sine and cosine lose their digits."""
 
 
 _COMPUTED = {
@@ -67,21 +67,21 @@ _COMPUTED = {
     "nv": "joint_kind",
     "n_bodies": "parent",
 }
-"""What is asked of a model under one name, and is given to it as a field of another."""
+"""Computed attributes of a model, and the fields that determine them."""
 
 
 def _quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
-    found: Callable[..., Any] | None = provided("quicker")(model, name, method)
-    return found
+    fast_path: Callable[..., Any] | None = provided("quicker")(model, name, method)
+    return fast_path
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Model(Edits):
     """A kinematic tree as flat arrays. Frozen: arrays are read-only, and everything derived from them is computed once.
 
-    Body i is moved by joint i; its frame sits at the joint, turned so that the joint's axis is z (joints without one
-    axis keep the link's frame). `parent[i] < i`. n bodies, L links. A "tree coordinate" is one of a joint, a mimicking
-    joint included; coordinates (nq, nv) are those the robot is free in, and differ only where joints mimic others.
+    Joint i moves body i, whose frame is at the joint, rotated so that the joint's axis is z. Joints without a single
+    axis keep the link's frame. `parent[i] < i`. n bodies, L links. A "tree coordinate" is one of a joint, a mimicking
+    joint included; coordinates (nq, nv) are independent, and the two differ only where joints mimic others.
 
     | array | meaning | shape, unit |
     |---|---|---|
@@ -99,21 +99,21 @@ class Model(Edits):
     | `tree_effort`, `tree_velocity` | effort and velocity limits, infinite where none | (nv_tree,) SI |
     | `link_body` | body a link is fixed to, -1 for the world | (L,) |
     | `link_X` | transform from that body to the link: E row-major, r | (L, 12) -, m |
-    | `link_parent` | link that each hangs on by a joint, fixed or not; -1 for none, None where not known | (L,) |
+    | `link_parent` | parent link across a joint, fixed or not; -1 for none, None if unknown | (L,) |
     | `link_inertia` | as `inertia`, of links in their frames; None where only bodies' are known | (L, 10) as above |
     | `gravity` | acceleration of free fall in world coordinates | (3,) m/s^2 |
 
-    `report` is what loading found, `file_tree` the joints of the file (`robodyn.description.FileTree`), None for a
-    model of no file; `source` the path of a URDF that was read, else None; `geometries` what links look like and
-    collide with (`robodyn.description.Geometry`); `extensions` elements of the file that are kept as text, for files
-    that are written (`robodyn.description.Extension`). None of them has a part in the answers of queries, and folders
-    and paths of files are not saved.
+    `report`: findings of loading. `file_tree`: the joints of the file (`robodyn.description.FileTree`), None for a
+    model without a file. `source`: the path of the URDF that was read, else None. `geometries`: visual and collision
+    shapes (`robodyn.description.Geometry`). `extensions`: elements of the file that are kept as text, for files that
+    are written (`robodyn.description.Extension`). None of them affects results of queries. Folders and paths of files
+    are not saved.
 
-    `constraints`: what holds the tree besides its joints (`robodyn.core.constraints`): closed loops, feet. `proximal`:
-    the size of the term that makes their forces unique, beside the diagonal of J H^-1 J', and how many iterations take
-    it away again.
+    `constraints`: closed loops, feet and other constraints besides the joints (`robodyn.core.constraints`). `proximal`:
+    (size, iterations): the size of the term that makes their forces unique, relative to the diagonal of J H^-1 J', and
+    the number of iterations that remove its effect.
 
-    `configurations`: names to q (nq,), read-only, as keyframes of MJCF: postures, which determine no answer.
+    `configurations`: named configurations q (nq,), read-only, such as keyframes of MJCF. They affect no result.
     """
 
     name: str
@@ -148,7 +148,7 @@ class Model(Edits):
     source: str | None = None
     link_parent: Indices | None = None
     link_joints: Sequence[str] | None = None
-    """Name of the joint, fixed or not, by which each link hangs on another, "" for none; None where not known."""
+    """Name of the joint, fixed or not, between each link and its parent link, "" for none; None if unknown."""
     link_inertia: NDArray[np.float64] | None = None
     constraints: tuple[Constraint, ...] = ()
     proximal: tuple[float, int] = (1e-8, 5)
@@ -157,7 +157,7 @@ class Model(Edits):
     configurations: Configurations = Configurations()
 
     def __post_init__(self) -> None:
-        """Check what is given, and keep arrays that nobody else can write to (`robodyn.core.model_fields`).
+        """Check the fields, and keep arrays that no other code can write to (`robodyn.core.model_fields`).
 
         Raises:
             ArgumentError: a field of another shape or type, or with values that no robot has; names it.
@@ -165,9 +165,9 @@ class Model(Edits):
         for name, value in checked_fields({f.name: getattr(self, f.name) for f in fields(self)}).items():
             object.__setattr__(self, name, value)
         if self.constraints:
-            from robodyn.core.constraints.resolved import held_by
+            from robodyn.core.constraints.resolved import resolved_constraints
 
-            held_by(self)
+            resolved_constraints(self)
         if self.configurations:
             try:
                 self.normalized(self.configurations.rows)
@@ -176,12 +176,12 @@ class Model(Edits):
 
     @classmethod
     def of_checked(cls, **given: Any) -> Model:
-        """A model of fields that builders have made and checked themselves, which are kept as they are."""
+        """A model of fields that builders have made and checked themselves; they are kept as they are."""
         model = object.__new__(cls)
         model.__setstate__({**given, "report": Report(given.get("report", ()))})
         return model
 
-    # Identity: what is pickled and compared is the fields; cached properties are rebuilt.
+    # Identity: fields are pickled and compared; cached properties are computed again.
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -197,12 +197,12 @@ class Model(Edits):
 
     @cached_property
     def digest(self) -> str:
-        """A hash of everything that determines results and names, the same in every process."""
+        """A hash of all fields that determine results and names, the same in every process."""
         state = hashlib.blake2b(digest_size=16)
         for f in fields(self):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
-            without_part |= f.name == "configurations" and not value  # programs may read them, and are known by this
+            without_part |= f.name == "configurations" and not value  # programs may read them; the digest is their key
             if f.name in _WITHOUT_PART or without_part:
                 continue
             state.update(f.name.encode())
@@ -216,7 +216,7 @@ class Model(Edits):
         return hash(self.digest)
 
     def __new__(cls, **given: Any) -> Model:
-        """Say what to give instead of what is no field, which `dataclasses.replace` cannot change."""
+        """Refuse names that are not fields, such as computed attributes in `dataclasses.replace`, with a hint."""
         strange = sorted(given.keys() - cls.__dataclass_fields__.keys())
         if strange:
             raise ArgumentError(f"Model: {_no_field(strange[0])}")
@@ -267,11 +267,11 @@ class Model(Edits):
 
     @cached_property
     def has_mimic(self) -> bool:
-        """Whether some joint follows another."""
+        """True if some joint mimics another."""
         return self.nv != self.nv_tree
 
     def coupling(self) -> NDArray[np.float64]:
-        """G (nv_tree, nv): velocities of all joints, followers included, are G qd; forces come back by G'."""
+        """G (nv_tree, nv): velocities of all joints, followers included, are G qd; forces map back by G'."""
         G = np.zeros((self.nv_tree, self.nv))
         G[np.arange(self.nv_tree), self.v_source] = self.v_multiplier
         return G
@@ -320,7 +320,7 @@ class Model(Edits):
 
     @cached_property
     def armature(self) -> NDArray[np.float64]:
-        """(nv,) inertia felt along each degree of freedom itself; followers add theirs times multiplier squared."""
+        """(nv,) armature (inertia along the joint coordinate itself); followers add theirs times multiplier squared."""
         return self._gathered(self.tree_armature * self.v_multiplier**2)
 
     @cached_property
@@ -340,36 +340,36 @@ class Model(Edits):
 
     @cached_property
     def _own_coordinates(self) -> tuple[Indices, Indices]:
-        """Tree coordinates and tree velocities that are the robot's own, in order."""
+        """Indices of tree coordinates and of tree velocities of joints that mimic none."""
         free = self.mimics < 0
         nq, nv = (np.array([getattr(kind, what) for kind in KINDS])[self.joint_kind] for what in ("nq", "nv"))
         return read_only(np.flatnonzero(np.repeat(free, nq))), read_only(np.flatnonzero(np.repeat(free, nv)))
 
     @cached_property
     def _limits(self) -> Limits:
-        """Of all joints, those of joints that others mimic as far as these allow."""
+        """Limits of all joints; those of mimicked joints are reduced to what their followers allow."""
         return Limits.used(vars(self))
 
     @property
     def lower(self) -> NDArray[np.float64]:
-        """(nq,) lower position limits, -inf where none: what a joint and all that mimic it may do at once. Where they
-        contradict each other, the limits of the joint that is mimicked; the report says so."""
+        """(nq,) lower position limits, -inf for none: the range that a joint and all joints that mimic it allow
+        together. If there is no such range, the limits of the mimicked joint; the report says so."""
         return self._limits.lower[self._own_coordinates[0]]
 
     @property
     def upper(self) -> NDArray[np.float64]:
-        """(nq,) upper position limits, inf where none, as `lower`."""
+        """(nq,) upper position limits, inf for none, as `lower`."""
         return self._limits.upper[self._own_coordinates[0]]
 
     @property
     def effort_limit(self) -> NDArray[np.float64]:
-        """(nv,) effort limits, inf where none. Those of joints that mimic have no part: the drive is at the joint that
-        they follow, and how much of its force goes through them depends on the motion."""
+        """(nv,) effort limits, inf for none. Limits of mimicking joints do not count: the drive is at the joint that
+        they follow, and the share of its force that passes through them depends on the motion."""
         return self.tree_effort[self._own_coordinates[1]]
 
     @property
     def velocity_limit(self) -> NDArray[np.float64]:
-        """(nv,) velocity limits, inf where none, of a joint and all that mimic it, as `lower`."""
+        """(nv,) velocity limits, inf for none, of a joint and all that mimic it, as `lower`."""
         return self._limits.velocity[self._own_coordinates[1]]
 
     @property
@@ -380,46 +380,48 @@ class Model(Edits):
     @cached_property
     def n_rows(self) -> int:
         """Number of rows of all constraints."""
-        from robodyn.core.constraints.resolved import held_by
+        from robodyn.core.constraints.resolved import resolved_constraints
 
-        return sum(len(each.rows) for each in held_by(self)) if self.constraints else 0
+        return sum(len(each.rows) for each in resolved_constraints(self)) if self.constraints else 0
 
     @cached_property
     def total_mass(self) -> float:
-        """Mass of everything that can move, kg."""
+        """Mass (kg) of all bodies."""
         return float(self.inertia[:, 0].sum())
 
     def link_index(self, link: str | int) -> int:
-        """Place of a link, given by name or by its place, in `link_names`.
+        """Index of a link in `link_names`, given its name or its index.
 
         Raises:
-            ArgumentError: no such link; the message names near misses, which it looks for among the first thousand.
+            ArgumentError: no such link; the message lists similar names among the first thousand.
         """
         name = strict_types.text_or_none(link)
-        found = self._link_numbers.get(name) if name is not None else _place(link, len(self.link_names))
-        if found is None:
+        index = self._link_numbers.get(name) if name is not None else _place(link, len(self.link_names))
+        if index is None:
             moved = None if name is None else self._joint_numbers.get(name, alike(name, self.joint_names))
             hint = ""
             if moved is not None:
                 body = self.body_names[moved]
                 hint = f" (a joint; it moves {printable(body)!r})" if body in self._link_numbers else " (a joint)"
             raise _not_found("link", link, hint, self.link_names, self.name)
-        return found
+        return index
 
     def joint_index(self, joint: str | int) -> int:
-        """Place of a joint, given by name or by its place, in `joint_names`: the body that it moves. Its coordinates
-        begin at `q_start` and `v_start` among those of the tree. Fixed joints have none: they merge links.
+        """Index of a joint in `joint_names`, given its name or its index. It is also the index of the body it moves.
+
+        Its coordinates begin at `q_start` and `v_start` among those of the tree. Fixed joints merge links and have no
+        index.
 
         Raises:
-            ArgumentError: no such joint, or a fixed one; the message names near misses.
+            ArgumentError: no such joint, or a fixed one; the message lists similar names.
         """
         name = strict_types.text_or_none(joint)
-        found = self._joint_numbers.get(name) if name is not None else _place(joint, self.n_bodies)
-        if found is None:
+        index = self._joint_numbers.get(name) if name is not None else _place(joint, self.n_bodies)
+        if index is None:
             known = name is not None and (name in self._link_numbers or alike(name, self.link_names) is not None)
             hint = " (a link; a joint is asked for)" if known else ""
             raise _not_found("joint", joint, hint, self.joint_names, self.name)
-        return found
+        return index
 
     @cached_property
     def _link_numbers(self) -> dict[str, int]:
@@ -436,28 +438,28 @@ class Model(Edits):
         free: Sequence[str] | None = None,
         tol: float = 1e-10,
     ) -> NDArray[np.float64]:
-        """A configuration (..., nq) near q that meets the constraints: Levenberg and Marquardt's steps on the manifold.
+        """A configuration (..., nq) near q that meets the constraints, by Levenberg-Marquardt steps on the manifold.
 
         Args:
             q: (..., nq) where to start.
             constraints: instead of the model's.
             free: names of the joints that may move; None: all.
-            tol: the largest error of a row, m or rad; of a coupling, times the norm of its numbers where that is less
-                than 1; in m, times the reach of a robot that is smaller than 1 m. Not below what rounding leaves.
+            tol: largest error of a row, m or rad. For a coupling it is multiplied by the norm of its numbers if that is
+                below 1; in m, by the reach of the robot if that is below 1 m. Rounding errors bound it from below.
 
         Raises:
-            AssemblyError: no way there from q; names the row that is furthest off, and by how much.
-            ArgumentError: wrong shapes, or names that the model has not.
+            AssemblyError: the search ends elsewhere; names the row with the largest error, and the error.
+            ArgumentError: wrong shapes, or names that the model does not have.
         """
-        held = self if constraints is None else dataclasses.replace(self, constraints=cast(Any, constraints))
-        found: NDArray[np.float64] = provided("assemble")(held, q, free, tol)
-        return found
+        model = self if constraints is None else dataclasses.replace(self, constraints=cast(Any, constraints))
+        assembled: NDArray[np.float64] = provided("assemble")(model, q, free, tol)
+        return assembled
 
     # The configuration manifold.
 
     @cached_property
     def free_joints(self) -> list[tuple[JointKind, NDArray[np.intp], NDArray[np.intp]]]:
-        """For every joint kind present: (kind, (m, nq) coordinates, (m, nv) velocities) of its joints that are free."""
+        """For every joint kind: (kind, (m, nq) coordinates, (m, nv) velocities) of its joints that mimic none."""
         free = np.flatnonzero(self.mimics < 0)
         grouped = []
         for kind in KINDS:
@@ -470,13 +472,16 @@ class Model(Edits):
 
     @cached_property
     def quaternion_starts(self) -> NDArray[np.intp]:
-        """(number of quaternions,) where each unit quaternion starts in q."""
+        """(number of quaternions,) index in q at which each unit quaternion starts."""
         starts = [q_index[:, kind.quaternion] for kind, q_index, _ in self.free_joints if kind.quaternion is not None]
         return read_only(np.concatenate(starts) if starts else np.empty(0, dtype=np.intp))
 
     def unit_coordinates(self, q: Array) -> Array:
-        """q (..., nq) with every quaternion scaled to unit length, whatever its length; one of zero length, or with an
-        entry that is NaN or infinite, becomes NaN. q itself where the model has no quaternions."""
+        """q (..., nq) with every quaternion scaled to unit length.
+
+        A quaternion of zero length, or with an entry that is NaN or infinite, becomes NaN. The result is q itself if
+        the model has no quaternions.
+        """
         if not self.quaternion_starts.size:
             return q
         index = self.quaternion_starts[:, None] + np.arange(4)
@@ -488,16 +493,16 @@ class Model(Edits):
 
     @within_memory
     def normalized(self, q: Array) -> Array:
-        """`unit_coordinates` where zero length is an error.
+        """`unit_coordinates`, but quaternions of zero length are an error.
 
         Raises:
             ArgumentError: a quaternion of zero length; names the joint's coordinate and the rows.
         """
         index = self.quaternion_starts[:, None] + np.arange(4)
-        nothing = (q[..., index] == 0.0).all(axis=-1)
-        if nothing.any():
-            which = int(np.argwhere(nothing)[0][-1])
-            where = f" {rows_named(nothing, 1)}" if nothing.ndim > 1 else ""
+        empty = (q[..., index] == 0.0).all(axis=-1)
+        if empty.any():
+            which = int(np.argwhere(empty)[0][-1])
+            where = f" {rows_named(empty, 1)}" if empty.ndim > 1 else ""
             raise ArgumentError(
                 f"q: the quaternion that starts at {self.coordinate_names[index[which, 0]]!r} has zero length{where}; "
                 "wanted four numbers xyzw that can be scaled to unit length"
@@ -505,7 +510,7 @@ class Model(Edits):
         return self.unit_coordinates(q)
 
     def _on_manifold(self, operation: str, result: str, *arguments: tuple[Array, str]) -> Array:
-        """Apply an operation of the joint table to every free joint; arrays are indexed like "q" or like "v"."""
+        """Apply an operation of the joint table to every free joint. "q" or "v" tells how an array is indexed."""
         leading = np.broadcast_shapes(*(array.shape[:-1] for array, _ in arguments))
         out = np.empty((*leading, self.nq if result == "q" else self.nv))
         for kind, q_index, v_index in self.free_joints:
@@ -517,7 +522,7 @@ class Model(Edits):
                 out[..., index[result][:, c]] = value
         return out
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def integrate(self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0) -> NDArray[np.float64]:
         """q (+) qd dt: the configuration after moving at constant velocity qd (..., nv) for dt seconds.
@@ -535,7 +540,7 @@ class Model(Edits):
             step = v_array * dt_array[..., None]
         return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
         """q1 (-) q0 (..., nv): the velocity that takes q0 (..., nq) to q1 in one second.
@@ -551,13 +556,13 @@ class Model(Edits):
         broadcast_leading({"q0": (a, 1), "q1": (b, 1)})
         return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def interpolate(self, q0: ArrayLike, q1: ArrayLike, t: float | ArrayLike) -> NDArray[np.float64]:
         """q0 (+) t (q1 (-) q0) (..., nq): the configuration a fraction t (...) of the way from q0 to q1.
 
-        The way is that of `difference`: attitudes go the short way round at constant angular velocity (slerp), floating
-        bodies along one twist, angles of revolute joints straight. t below 0 or above 1 goes on.
+        The path is that of `difference`: attitudes go the short way round at constant angular velocity (slerp),
+        floating bodies along one twist, angles of revolute joints straight. t below 0 or above 1 extrapolates.
 
         Raises:
             ArgumentError: wrong shapes, or a quaternion of zero length.
@@ -570,11 +575,11 @@ class Model(Edits):
             step = self._on_manifold("difference", "v", (a, "q"), (b, "q")) * fraction[..., None]
         return self._on_manifold("integrate", "q", (a, "q"), (step, "v"))
 
-    @stood_in_for(_quicker)
+    @with_fast_path(_quicker)
     @within_memory
     def distance(self, q0: ArrayLike, q1: ArrayLike) -> NDArray[np.float64]:
-        """The length (...) of `difference(q0, q1)`: rad and m count alike. Zero for the same pose, whatever the sign of
-        its quaternions.
+        """The length (...) of `difference(q0, q1)`, in which rad and m have equal weight. It is zero for equal poses,
+        whatever the signs of their quaternions.
 
         Raises:
             ArgumentError: wrong shapes, or a quaternion of zero length.
@@ -589,8 +594,8 @@ class Model(Edits):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Derivatives (..., nv, nv) of `integrate(q, qd, dt)` by q and by qd, all on tangent spaces.
 
-        A small change of q moves the result by the first times it, one of qd by the second, which has dt in it. Joints
-        of one coordinate have 1 and dt; the others' blocks depend on qd dt. `robodyn.core.tangent` has the text.
+        The first matrix maps small changes of q to those of the result, the second those of qd, dt included. Joints of
+        one coordinate have the entries 1 and dt; blocks of other joints depend on qd dt (`robodyn.core.tangent`).
 
         Raises:
             ArgumentError: wrong shapes.
@@ -618,15 +623,15 @@ class Model(Edits):
     def _joint_blocks(
         self, derivatives: Callable[[JointKind, Array], tuple[Array, Array]], step: Array
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Two matrices (..., nv, nv) of a block for every free joint."""
-        found = np.zeros((2, *step.shape, self.nv))
+        """Two matrices (..., nv, nv) with a block for every free joint."""
+        matrices = np.zeros((2, *step.shape, self.nv))
         for kind, _, v_index in self.free_joints:
-            for out, block in zip(found, derivatives(kind, step[..., v_index]), strict=True):
+            for out, block in zip(matrices, derivatives(kind, step[..., v_index]), strict=True):
                 out[..., v_index[:, :, None], v_index[:, None, :]] = block
-        return found[0], found[1]
+        return matrices[0], matrices[1]
 
     def neutral(self) -> NDArray[np.float64]:
-        """(nq,) zeros, and the identity for attitudes. Position limits are not looked at."""
+        """(nq,) zeros, and the identity for attitudes. Position limits are ignored."""
         return self._neutral.copy()
 
     @cached_property
@@ -639,9 +644,10 @@ class Model(Edits):
     def random_configuration(
         self, rng: np.random.Generator | int | None = None, shape: tuple[int, ...] | int = ()
     ) -> NDArray[np.float64]:
-        """(*shape, nq) random configurations: uniform within position limits (within +-pi rad or +-1 m where a limit
-        is missing, infinite, reversed or, of an angle, beyond 1e6 rad, or the two are too far apart to subtract),
-        attitudes uniform over all rotations. `rng`: a generator or a seed.
+        """(*shape, nq) random configurations, uniform within position limits; attitudes uniform over all rotations.
+
+        The range is +-pi rad or +-1 m where a limit is missing, infinite, reversed or, of an angle, beyond 1e6 rad, and
+        where the difference of the limits overflows. `rng`: a generator or a seed.
 
         Raises:
             ArgumentError: `rng` is neither a generator nor a seed, or `shape` neither an integer from 0 nor a tuple of
@@ -679,24 +685,24 @@ class Model(Edits):
 
     @cached_property
     def _drawing(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64], list[int]]:
-        """nq, `drawn_from`, and where quaternions start."""
+        """nq, `drawn_from`, and the indices at which quaternions start."""
         return self.nq, *self.drawn_from, self.quaternion_starts.tolist()
 
     def _fresh(self) -> NDArray[np.float64]:
-        """A random configuration of nobody's generator: many are drawn at once, and handed out one by one."""
+        """A random configuration of the default generator: many are drawn at once, and handed out one by one."""
         rows = min(_MOST_AHEAD, max(1, _AHEAD // max(1, self.nq)))
         drawn = self.random_configuration(generator_of(None), rows)
-        # They share memory a few at a time: a copy of each would take as long as all else.
-        found: list[Array] = [
+        # Few rows share memory, so that one row keeps little alive; a copy of each would double the time.
+        ready: list[Array] = [
             row for first in range(0, rows, _SHARING) for row in drawn[first : first + _SHARING].copy()
         ]
-        last = found.pop()
-        self._drawn.rows.extend(found)
+        last = ready.pop()
+        self._drawn.rows.extend(ready)
         return last
 
     @cached_property
     def drawn_from(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(nq,) each: from where, and how far from there, `random_configuration` draws."""
+        """(nq,) each: lower end and width of the range of `random_configuration`."""
         wide, farthest = np.full(self.nq, np.pi), np.full(self.nq, _FARTHEST_ANGLE)
         for kind, q_index, _ in self.free_joints:
             wide[q_index[:, kind.lengths]], farthest[q_index[:, kind.lengths]] = _LENGTH_RANGE, np.inf
@@ -709,7 +715,7 @@ class Model(Edits):
 
 
 def _place(given: Any, end: int) -> int | None:
-    """A place below `end`, or None for anything else."""
+    """An integer from 0 to `end` - 1, or None for anything else."""
     number = integer(given)
     return number if number is not None and 0 <= number < end else None
 
@@ -727,7 +733,7 @@ def _not_found(what: str, given: Any, hint: str, names: Sequence[str], robot: st
 
 
 def generator_of(given: Any) -> np.random.Generator:
-    """The generator that a user gives, or one made from a seed."""
+    """The generator that a user passes, or one made from a seed."""
     if strict_types.is_a(given, np.random.Generator):
         return cast(np.random.Generator, given)
     seed = integer(given)
@@ -741,12 +747,14 @@ def generator_of(given: Any) -> np.random.Generator:
 
 
 _FRESH: list[np.random.Generator] = []
-"""What draws where no generator is given; the child of a fork has one of its own."""
+"""The generator that is used where none is given; the child of a fork makes its own."""
 
 
 class _Drawn:
-    """Configurations that were drawn and not handed out yet. In the child of a fork there are none: the parent hands
-    them out."""
+    """Random configurations that were drawn ahead.
+
+    The child of a fork drops them, because the parent hands out the same ones.
+    """
 
     __slots__ = ("__weakref__", "rows")
 
@@ -769,7 +777,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _no_field(name: str) -> str:
-    """What to give instead of what is no field of a model."""
+    """A hint what to set instead of an attribute that is not a field."""
     behind = _COMPUTED.get(name)
     if behind is not None:
         size = "nq_tree" if behind in ("tree_lower", "tree_upper") else "nv_tree"

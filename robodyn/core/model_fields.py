@@ -1,4 +1,4 @@
-"""What the fields of a `Model` may hold, and that nobody else can write to it."""
+"""Checks of the fields of a `Model`, and ownership of its arrays: no other code can write to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from robodyn.internals.records import dataclass
 
 
 class Numbered(Sequence[str]):
-    """The names prefix0, prefix1, ..., made when asked for: ten million of them cost nothing."""
+    """The names prefix0, prefix1, ..., made on access, so that ten million of them take no memory."""
 
     def __init__(self, prefix: str, n: int) -> None:
         self.prefix, self.n = prefix, n
@@ -56,23 +56,23 @@ class Numbered(Sequence[str]):
 
 
 class Configurations(Mapping[str, "NDArray[np.float64]"]):
-    """Names to configurations q (nq,), read-only, in this library's order and convention. Never changes."""
+    """Names to configurations q (nq,), read-only, in robodyn's order and convention. Immutable."""
 
     __slots__ = ("_places", "_rows")
 
     def __init__(self, names: Iterable[str] = (), rows: Array | None = None) -> None:
-        given = tuple(names)
-        self._places = {name: k for k, name in enumerate(given)}
-        self._rows: NDArray[np.float64] = np.array(rows, np.float64) if given else np.zeros((0, 0))
-        if len(self._places) < len(given) or self._rows.ndim != 2 or len(self._rows) != len(given):
+        ordered = tuple(names)
+        self._places = {name: k for k, name in enumerate(ordered)}
+        self._rows: NDArray[np.float64] = np.array(rows, np.float64) if ordered else np.zeros((0, 0))
+        if len(self._places) < len(ordered) or self._rows.ndim != 2 or len(self._rows) != len(ordered):
             raise ArgumentError(
-                f"rows: got shape {self._rows.shape} for {len(given)} names; wanted a row for each name"
+                f"rows: got shape {self._rows.shape} for {len(ordered)} names; wanted a row for each name"
             )
         self._rows.setflags(write=False)
 
     @property
     def rows(self) -> NDArray[np.float64]:
-        """(number of them, nq) all of them, in the order of their names; (0, 0) where there are none."""
+        """(number of configurations, nq) all of them, in the order of their names; (0, 0) if there are none."""
         return self._rows
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
@@ -102,21 +102,21 @@ class Configurations(Mapping[str, "NDArray[np.float64]"]):
 
 @dataclass(frozen=True)
 class _Field:
-    """An array: its axes, numbers or names of sizes, its dtype, and what its entries may be besides."""
+    """An array field: its axes (numbers or names of sizes), its dtype, and the range of its entries."""
 
     axes: tuple[str | int, ...]
     dtype: Any = np.float64
     infinite: bool = False
-    """Whether entries may be infinite."""
+    """True if entries may be infinite."""
     smallest: int = 0
     end: str = ""
-    """Integers are from `smallest` to the size of this name, that excluded."""
+    """Integers range from `smallest` to the size of this name, exclusive."""
     optional: bool = False
-    """Whether it may be None."""
+    """True if it may be None."""
 
     @property
     def wanted(self) -> str:
-        """The entries, in words."""
+        """The allowed entries, for messages."""
         if self.dtype != np.float64:
             return "integers"
         return "numbers, finite or infinite," if self.infinite else "finite numbers"
@@ -149,25 +149,25 @@ _ARRAYS: dict[str, _Field] = {
     "link_inertia": _Field(("n_links", 10), optional=True),
     "gravity": _Field((3,)),
 }
-"""Arrays in the order in which they are looked at: what gives the sizes of others stands before them."""
+"""Array fields in the order of their checks: arrays that determine sizes come first."""
 _MOST_ITERATIONS = 100
 _TURNED = 1e-6
-"""How far a rotation of a shape may be from one."""
+"""Tolerance for the rotation of a shape to be orthogonal."""
 _NAMES = {"link_names": "n_links", "joint_names": "n_bodies", "body_names": "n_bodies", "link_joints": "n_links"}
 OPTIONAL = (*(name for name, field in _ARRAYS.items() if field.optional), "link_joints")
 """Fields that may be None."""
 FIRST_AXES = {**{name: str(field.axes[0]) for name, field in _ARRAYS.items() if name != "gravity"}, **_NAMES}
-"""What the entries of a field stand for, one each: the name of a size."""
+"""Name of the size of a field's first axis."""
 REFERENCES = {name: field.end for name, field in _ARRAYS.items() if field.smallest < 0}
-"""Fields whose entries are places of bodies or links, -1 for none, by the name of that size."""
+"""Fields whose entries are indices of bodies or links, -1 for none, and the name of their number."""
 
 
 class _Owned:
-    """Arrays that models hold. They are shared by models that are made of others, where an array of anybody else is
-    copied: that it is read-only does not say that no other array writes to its memory.
+    """Arrays that models own. Models that are derived from others share them.
 
-    References by identity; those to arrays that are gone are dropped once they may be half of all, because a call for
-    every array that goes, as of a `WeakValueDictionary`, takes longer than all else here.
+    Arrays of other code are copied: although one is read-only, another array may write to its memory. The arrays are
+    kept by identity as weak references. Dead references are dropped once they may be half of all. A callback for every
+    array, as in a `WeakValueDictionary`, takes longer than all other work here.
     """
 
     def __init__(self) -> None:
@@ -189,30 +189,32 @@ _OWNED = _Owned()
 
 
 def owned(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model, from arrays that nobody else holds: themselves, unless they are views of what others can
-    change; all else as it is."""
-    found = dict(given)
+    """The fields of a model, from arrays that no other code holds.
+
+    Arrays become read-only. Views of memory that others can change are copied. Other values stay as they are.
+    """
+    fields = dict(given)
     arrays = []
     for name, value in given.items():
         if isinstance(value, np.ndarray):
             if not value.flags.owndata:
-                found[name] = value = _of_its_own(value)
+                fields[name] = value = _of_its_own(value)
             value.setflags(write=False)
             arrays.append(value)
     _OWNED.add(arrays)
-    return found
+    return fields
 
 
 def _of_its_own(array: Array) -> Array:
-    """A view, or a copy of it where others can change what it looks at."""
+    """A view, or a copy of it if others can change its memory."""
     memory = array
     while isinstance(memory.base, np.ndarray):
         memory = memory.base
-    return array if isinstance(memory.base, bytes) else array.copy()  # bytes: unpickled
+    return array if isinstance(memory.base, bytes) else array.copy()  # bytes are immutable: it was unpickled
 
 
 def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a model from what is given for them: arrays that nobody else can write to, names as tuples.
+    """Checked fields of a model: arrays that no other code can write to, names as tuples.
 
     Raises:
         ArgumentError: a field of another type or shape, or with values that no robot has; names it.
@@ -220,36 +222,36 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     name = strict_types.text_or_none(given["name"])
     if name is None:
         raise ArgumentError(f"name: got {brief(given['name'])}; wanted a text")
-    found: dict[str, Any] = {"name": name, "report": _findings(given["report"])}
-    found["file_tree"] = tree = given.get("file_tree")
+    checked: dict[str, Any] = {"name": name, "report": _findings(given["report"])}
+    checked["file_tree"] = tree = given.get("file_tree")
     if tree is not None and not _is_sound(tree):
         raise ArgumentError(f"file_tree: got {brief(tree)}; wanted a robodyn.description.FileTree or None")
-    found["source"] = source = given.get("source")
+    checked["source"] = source = given.get("source")
     if source is not None and type(source) is not str:
         raise ArgumentError(f"source: got {brief(source)}; wanted a text or None")
-    found["constraints"], found["proximal"] = _constraints(given["constraints"]), _proximal(given["proximal"])
-    found["geometries"], found["extensions"] = _geometries(given["geometries"]), _extensions(given["extensions"])
-    found["link_names"] = _names("link_names", given["link_names"], None, "")
+    checked["constraints"], checked["proximal"] = _constraints(given["constraints"]), _proximal(given["proximal"])
+    checked["geometries"], checked["extensions"] = _geometries(given["geometries"]), _extensions(given["extensions"])
+    checked["link_names"] = _names("link_names", given["link_names"], None, "")
     parent = as_array("parent", given["parent"], "wanted a one-dimensional array of integers")
-    sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(found["link_names"])}
+    sizes = {"n_bodies": parent.shape[0] if parent.ndim == 1 else 0, "n_links": len(checked["link_names"])}
     sizes["joint kinds"] = len(KINDS)
     for name, field in _ARRAYS.items():
         if field.optional and given[name] is None:
-            found[name] = None
+            checked[name] = None
             continue
-        found[name] = array = _array(name, given[name], field, sizes)
+        checked[name] = array = _array(name, given[name], field, sizes)
         if name == "parent":
             _require_order(array)
         elif name == "mimics":
-            sizes |= _sizes(found["joint_kind"], array)
+            sizes |= _sizes(checked["joint_kind"], array)
     for name in ("joint_names", "body_names", "link_joints"):
         none = given[name] is None and name in OPTIONAL
-        found[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
-    found["configurations"] = _configurations(given["configurations"], sizes["nq"])
-    _require_places(found)
-    _require_couplings(found)
-    _require_forest(found["link_parent"])
-    return found
+        checked[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
+    checked["configurations"] = _configurations(given["configurations"], sizes["nq"])
+    _require_places(checked)
+    _require_couplings(checked)
+    _require_forest(checked["link_parent"])
+    return checked
 
 
 def _array(name: str, value: Any, field: _Field, sizes: Mapping[str, int]) -> Array:
@@ -266,7 +268,7 @@ def _array(name: str, value: Any, field: _Field, sizes: Mapping[str, int]) -> Ar
     if not real:
         _require_range(name, array, field.smallest, sizes[field.end])
     if array not in _OWNED or array.dtype != field.dtype:
-        with np.errstate(over="ignore"):  # of numbers with more bits than a float64
+        with np.errstate(over="ignore"):  # for numbers with more bits than a float64
             array = owned({name: np.array(array, dtype=field.dtype, order="C", copy=True, subok=False)})[name]
     if real:
         wrong = np.isnan(array) if field.infinite else ~np.isfinite(array)
@@ -291,7 +293,7 @@ def _require_order(parent: Array) -> None:
 
 
 def _sizes(kind: Array, mimics: Array) -> dict[str, int]:
-    """How many coordinates and velocities kinds of joints add up to, with those of followers and without."""
+    """Numbers of coordinates and velocities of all joints, with those of mimicking joints and without."""
     free = np.bincount(kind[mimics < 0], minlength=len(KINDS))
     every = np.bincount(kind, minlength=len(KINDS))
     sizes = {}
@@ -303,7 +305,7 @@ def _sizes(kind: Array, mimics: Array) -> dict[str, int]:
 
 
 def _require_places(found: Mapping[str, Any]) -> None:
-    """Raise where tree coordinates do not stand in the order of joints, or a joint follows one that follows another."""
+    """Raise unless tree coordinates are in the order of joints, and joints mimic only joints that mimic none."""
     kind, mimics = found["joint_kind"], found["mimics"]
     followers = np.flatnonzero(mimics >= 0)
     led = followers[mimics[mimics[followers]] >= 0]
@@ -321,8 +323,8 @@ def _require_places(found: Mapping[str, Any]) -> None:
 
 
 def _require_couplings(found: Mapping[str, Any]) -> None:
-    """Raise where a joint that follows none is anything else than its own coordinates, or one that follows another
-    anything else than a linear function of the other's."""
+    """Raise unless coordinates of joints that mimic none are independent (multiplier 1, offset 0), and mimicking
+    joints are linear functions of their leaders."""
     mimics, names = found["mimics"], found["joint_names"]
     followers = np.flatnonzero(mimics >= 0)
     leaders = mimics[followers]
@@ -364,10 +366,10 @@ def _require_equal(name: str, got: Array, wanted: Array, places: Array) -> None:
 
 
 def _require_forest(link_parent: Array | None) -> None:
-    """Raise where links hang on each other in a circle."""
+    """Raise if links form a cycle."""
     if link_parent is None or not link_parent.size:
         return
-    above = np.append(link_parent, -1)  # the last entry is what -1 leads to
+    above = np.append(link_parent, -1)  # the last entry is the parent of -1
     for _ in range(int(link_parent.size).bit_length()):
         above = above[above]
     circle = np.flatnonzero(above >= 0)
@@ -388,16 +390,16 @@ def _names(name: str, value: Any, count: int | None, each: str) -> Sequence[str]
 
 
 def _numbered_or_texts(value: Any) -> Sequence[str] | None:
-    """Names that are made when asked for, as they are; others as a tuple of exact texts; None for something else."""
+    """`Numbered` names as they are; other names as a tuple of exact `str`; None for anything else."""
     if type(value) is Numbered:
         return cast(Sequence[str], value)
     if not strict_types.is_a(value, tuple, list):
         return None
-    given = strict_types.members(value)
-    if strict_types.all_are(given, str):
-        return given
-    names = tuple(text for text in map(strict_types.text_or_none, given) if text is not None)
-    return names if len(names) == len(given) else None
+    entries = strict_types.members(value)
+    if strict_types.all_are(entries, str):
+        return entries
+    names = tuple(text for text in map(strict_types.text_or_none, entries) if text is not None)
+    return names if len(names) == len(entries) else None
 
 
 def _is_sound(tree: Any) -> bool:
@@ -418,28 +420,28 @@ def _constraints(value: Any) -> tuple[Constraint, ...]:
 
 
 def _geometries(value: Any) -> tuple[Geometry, ...]:
-    found = _parts("geometries", value, (Geometry,), "a tuple of robodyn.description.Geometry")
-    for k, each in enumerate(found):
+    geometries = _parts("geometries", value, (Geometry,), "a tuple of robodyn.description.Geometry")
+    for k, each in enumerate(geometries):
         _require_geometry(f"geometries[{k}]", each)
-    return found
+    return geometries
 
 
 def _extensions(value: Any) -> tuple[Extension, ...]:
-    found = _parts("extensions", value, (Extension,), "a tuple of robodyn.description.Extension")
-    for k, each in enumerate(found):
+    extensions = _parts("extensions", value, (Extension,), "a tuple of robodyn.description.Extension")
+    for k, each in enumerate(extensions):
         _require_extension(f"extensions[{k}]", each)
-    return found
+    return extensions
 
 
 def _parts(name: str, value: Any, kinds: Collection[type[Any]], wanted: str) -> tuple[Any, ...]:
-    """A tuple of objects of these very types."""
+    """A tuple of objects whose types are exactly `kinds`."""
     if not strict_types.is_a(value, tuple, list):
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {wanted}")
-    given = strict_types.members(value)
-    for k, each in enumerate(given):
+    entries = strict_types.members(value)
+    for k, each in enumerate(entries):
         if not strict_types.is_whole(each, *kinds):
             raise ArgumentError(f"{name}[{k}]: got {brief(each)}; wanted {wanted}")
-    return given
+    return entries
 
 
 def _require_geometry(name: str, each: Geometry) -> None:
@@ -483,10 +485,10 @@ def _require_extension(name: str, each: Extension) -> None:
 
 
 def with_sound_parts(description: RobotDescription) -> RobotDescription:
-    """The description with geometries and extensions as tuples.
+    """The description with checked geometries and extensions, as tuples.
 
     Raises:
-        ArgumentError: some of them are none.
+        ArgumentError: some of them are invalid.
     """
     shapes, kept = _geometries(description.geometries), _extensions(description.extensions)
     if shapes is description.geometries and kept is description.extensions:
@@ -495,9 +497,9 @@ def with_sound_parts(description: RobotDescription) -> RobotDescription:
 
 
 def _proximal(value: Any) -> tuple[float, int]:
-    given = strict_types.members(value) if strict_types.is_a(value, tuple, list) else ()
-    if len(given) == 2:
-        size, times = finite_number("proximal", given[0]), integer(given[1])
+    pair = strict_types.members(value) if strict_types.is_a(value, tuple, list) else ()
+    if len(pair) == 2:
+        size, times = finite_number("proximal", pair[0]), integer(pair[1])
         if 0.0 < size <= 1.0 and times is not None and 1 <= times <= _MOST_ITERATIONS:
             return size, times
     raise ArgumentError(
@@ -506,7 +508,7 @@ def _proximal(value: Any) -> tuple[float, int]:
 
 
 def _configurations(value: Any, nq: int) -> Configurations:
-    """Configurations from what is given as such: they, or a dictionary of names to arrays (nq,).
+    """`Configurations` from themselves, or from a dictionary of names to arrays (nq,).
 
     Raises:
         ArgumentError: something else, or other shapes.

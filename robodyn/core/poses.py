@@ -1,4 +1,4 @@
-"""Poses and names as users of edits give them."""
+"""Poses and names that users pass to edits, checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
 _UNIT = 1e-9
-"""How far a rotation may be from orthonormal, as in a description."""
+"""Tolerance for a rotation to be orthonormal, as in a description."""
 _WANTED = (
     "wanted None, three numbers (m), a 4 x 4 matrix of a pose, a row of `Model.link_X` (12), or a description.Pose"
 )
@@ -23,20 +23,20 @@ _WANTED = (
 def transform_of(name: str, pose: Any) -> Transform:
     """The transform from the frame that a pose is given in to the posed frame.
 
-    `pose`: None for no way at all, three numbers (m), a homogeneous matrix (4, 4), whose rotation turns coordinates of
-    the posed frame into those of the other, a row of `Model.link_X` (E row-major, r), or a `Pose`.
+    `pose`: None for the identity, three numbers (m), a homogeneous matrix (4, 4), whose rotation transforms coordinates
+    of the posed frame into those of the other, a row of `Model.link_X` (E row-major, r), or a `Pose`.
 
     Raises:
-        ArgumentError: anything else, or a rotation that is none; names the argument.
+        ArgumentError: anything else, or a matrix that is not a rotation; names the argument.
         NumericalError: NaN or infinity.
     """
     if pose is None:
         return IDENTITY
     if strict_types.is_a(pose, Pose):
-        if (given := strict_types.of_kind(pose, Pose)) is None:
+        if (exact := strict_types.of_kind(pose, Pose)) is None:
             raise ArgumentError(f"{name}: got {brief(pose)}; {_WANTED}")
-        R = real_array(f"{name}.rotation", given.rotation, (9,), np.float64).reshape(-1, 3, 3)
-        r = real_array(f"{name}.xyz", given.xyz, (3,), np.float64).reshape(-1, 3)
+        R = real_array(f"{name}.rotation", exact.rotation, (9,), np.float64).reshape(-1, 3, 3)
+        r = real_array(f"{name}.xyz", exact.xyz, (3,), np.float64).reshape(-1, 3)
         if len(R) != 1 or len(r) != 1:
             raise ArgumentError(f"{name}: got {brief(pose)}; {_WANTED}")
         R, r = R[0], r[0]
@@ -52,7 +52,7 @@ def transform_of(name: str, pose: Any) -> Transform:
 
 
 def _matrix_of(name: str, pose: Any) -> tuple[Any, Any]:
-    """The rotation and the place of a pose that is given as an array."""
+    """The rotation and the position of a pose that is an array."""
     array = real_array(name, pose, (), np.float64, what="a pose")
     if array.shape == (3,):
         return np.eye(3), array
@@ -77,10 +77,10 @@ def transform_in(row: Any) -> Transform:
 
 
 def name_of(what: str, given: Any) -> str:
-    """A name that a user gives to something.
+    """A checked name from a user.
 
     Raises:
-        ArgumentError: no text, or a blank one.
+        ArgumentError: not a text, or a blank one.
     """
     name = strict_types.text_or_none(given)
     if name is None or not name.strip():

@@ -1,4 +1,4 @@
-"""How large a robot is."""
+"""The size of a robot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 def reach(model: Model, point: Sequence[float] = (0.0, 0.0, 0.0)) -> float:
-    """m: how far a point of a link may be from the joints that move it, by distances along the tree; 1 where all is in
-    one place."""
+    """Longest distance (m) along the tree from the world to a link's origin, plus that from a link's origin to `point`.
+
+    It is 1 where the sum is zero.
+    """
     return _longest(model) + float(np.linalg.norm(point)) or 1.0
 
 

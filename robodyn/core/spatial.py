@@ -1,10 +1,10 @@
 """Spatial (6D) vector algebra over scalars of any kind.
 
 A scalar is anything with `+ - * /` and NumPy's `sin`, `cos`, `sqrt`: a float, a NumPy or CuPy array over a batch, or
-a traced expression. Nothing here looks at a value, so one text serves them all. Notation and the transformation
-rules are Featherstone's (Rigid Body Dynamics Algorithms, 2008, chapter 2 and table A.1-A.4): a 6-vector holds its
-angular part first; `Transform` X takes motion vectors from frame A to frame B, `E` turns coordinates of A into
-coordinates of B, and `r` is the origin of B in coordinates of A.
+a traced expression. No function here branches on a value, so one implementation serves all kinds of scalars. Notation
+and transformation rules are Featherstone's (Rigid Body Dynamics Algorithms, 2008, chapter 2 and tables A.1-A.4): a
+6-vector holds its angular part first; `Transform` X takes motion vectors from frame A to frame B, `E` turns coordinates
+of A into coordinates of B, and `r` is the origin of B in coordinates of A.
 """
 
 from __future__ import annotations
@@ -197,17 +197,19 @@ class Inertia(NamedTuple):
         )
 
     def velocity_force(self, v: Motion) -> Force:
-        """v x* I v, without v x m v, which is zero and much larger than the rest far from the axes of rotation."""
+        """v x* I v. The term m v x v is left out: it is zero, but its products are large far from the rotation axis."""
         classical = cross(v.ang, v.lin)
         return self._turning(v.ang) + Force(cross(self.h, classical), scale(self.m, classical))
 
     def net_force(self, v: Motion, a: Motion) -> Force:
-        """I a + v x* I v: I times the classical acceleration, and what turning takes."""
+        """I a + v x* I v, computed as I times the classical acceleration plus the gyroscopic force."""
         return self.times(Motion(a.ang, add(a.lin, cross(v.ang, v.lin)))) + self._turning(v.ang)
 
     def rate(self, v: Motion) -> Inertia:
-        """(v x*) I - I (v x): how it changes, seen from a frame that does not move, where what it belongs to moves with
-        v. Its first number is zero: no mass is lost."""
+        """(v x*) I - I (v x): the rate of change, in a fixed frame, of the inertia of a body that moves with v.
+
+        The first number, the rate of the mass, is zero.
+        """
         w, u = v
         x, y, z = w
         W: Mat3 = (0.0, -z, y, z, 0.0, -x, -y, x, 0.0)
@@ -220,14 +222,14 @@ class Inertia(NamedTuple):
         return Inertia(0.0, add(scale(self.m, u), cross(w, self.h)), I)
 
     def _turning(self, ang: Vec3) -> Force:
-        """w x I w, w x (w x h)."""
+        """Gyroscopic and centrifugal force: moment w x I w, linear force w x (w x h)."""
         return Force(cross(ang, symmetric_times(self.I, ang)), cross(ang, cross(ang, self.h)))
 
 
 class ArticulatedInertia(NamedTuple):
     """A symmetric 6 x 6 inertia [[I, H], [H', M]] as 21 numbers: I and M symmetric, H full.
 
-    Never a free 6 x 6: a recursion that lets rounding break the symmetry loses all digits on long chains.
+    Only 21 numbers are stored: where rounding breaks the symmetry, recursions lose all digits on long chains.
     """
 
     M: Sym3
@@ -245,7 +247,7 @@ class ArticulatedInertia(NamedTuple):
         )
 
     def minus_outer(self, u: Force, w: Force) -> ArticulatedInertia:
-        """IA - u w', for a u w' that is part of a symmetric sum (only the kept 21 entries are computed)."""
+        """IA - u w'. Only the 21 stored entries are computed, so u w' must be a term of a symmetric sum."""
         pairs = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
         return ArticulatedInertia(
             sub(self.M, (u.lin[i] * w.lin[j] for i, j in pairs)),

@@ -1,23 +1,23 @@
-"""What an algorithm is: fields that live on bodies, and sweeps over the tree that fill them.
+"""Algorithms as data: fields on bodies, and sweeps over the tree that compute them.
 
 Every recursion of rigid-body dynamics is a list of these sweeps:
 
-- `World`: fills the world's own fields, such as the base velocity V0, or turns totals that arrived there into results;
-- `Outward`: root to leaves, a body's fields from its parent's;
-- `Inward`: leaves to root, what a body hands to its parent, summed there;
-- `Ancestors`: for a body i (every body, or the one that carries a link), visit j = i, parent(i), ... up to the root,
+- `World`: computes the world's fields, such as the base velocity V0, or turns sums of inward sweeps into results;
+- `Outward`: root to leaves, computes a body's fields from its parent's;
+- `Inward`: leaves to root, adds contributions of a body to its parent's fields;
+- `Ancestors`: for a body i (every body, or the one that carries a link), visits j = i, parent(i), ... up to the root,
   carrying fields along;
-- `Links`: one value per link from the fields of the body it is fixed to.
+- `Links`: computes one value per link from the fields of the link's body.
 
 A sweep is data plus a pure step function. The step sees spatial quantities whose components are scalars of any kind
-and must not branch on values, on the root or on the joint kind. Engines alone allocate fields and choose the order
+and must not branch on values, on the root or on the joint kind. Only engines allocate fields and choose the order
 (bodies, levels, lanes). With `lanes=True` a step runs once per degree of freedom: its fields have one more axis, and
 `body.unit` is 1 for the lane's own degree of freedom and 0 for every other.
 
-Engines rely on one rule for lanes: what a lane step writes and gives is linear in the lane's fields and in `body.unit`,
-without a constant term; other fields and the body's constants and inputs are its coefficients. Where the lane's fields
-and `body.unit` are all zero, so is what it writes, and an engine may skip it. The world is at rest in every lane: what
-`World` sweeps write to fields that have lanes is zero.
+Engines rely on one rule for lanes: the values that a lane step returns are linear in the lane's fields and in
+`body.unit`, without a constant term. Other fields and the body's constants and inputs are its coefficients. Where the
+lane's fields and `body.unit` are all zero the values are zero, and an engine may skip the step. The world is at rest in
+every lane: `World` sweeps write zeros to fields that have lanes.
 
 How to write an algorithm: docs/add_an_algorithm.md.
 """
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 class FieldType:
     """How many scalars a field holds and how they are arranged.
 
-    `template` is a value of the field (nested tuples); `copies(nv)` says how many of it a body has whose joint has
-    nv degrees of freedom, or is None for exactly one, not wrapped in a tuple.
+    `template`: a value of the field (nested tuples). `copies(nv)`: number of such values on a body whose joint has nv
+    degrees of freedom; None for exactly one, not wrapped in a tuple.
     """
 
     template: Any
@@ -109,11 +109,11 @@ DOF_VECTORS = FieldType((0.0, 0.0, 0.0), lambda nv: nv)
 DOF_TRIANGLE = FieldType(0.0, lambda nv: nv * (nv + 1) // 2)
 """The lower triangle of a matrix over the joint's degrees of freedom, row by row."""
 DOF_PAIRS = FieldType(0.0)
-"""A block of a matrix over degrees of freedom, a tuple of rows; only `Ancestors` writes it, only outputs read it."""
+"""A block of a matrix over degrees of freedom, a tuple of rows. Only `Ancestors` writes it, only outputs read it."""
 DOF_PAIR_MOTIONS = FieldType(ZERO_MOTION)
-"""The same, whose entries are motions."""
+"""Like `DOF_PAIRS`, with motions as entries."""
 DOF_ROWS = FieldType(0.0)
-"""A block of a matrix with a row for each degree of freedom and some columns for each body: likewise."""
+"""A block with a row per degree of freedom, and the same number of columns for each body or link; like `DOF_PAIRS`."""
 
 INPUTS = (
     "q",
@@ -129,25 +129,24 @@ INPUTS = (
     "active",
     "restitution",
 )
-"""Inputs that a task can have, in the order in which engines take them; V0 and dV0 come after them. Algorithms list
-those up to "point"."""
+"""Inputs of tasks, in the order in which engines take them; V0 and dV0 follow. Algorithms use those up to "point"."""
 PER_VELOCITY = ("qd", "qdd", "tau", "vector", "armature")
-"""Inputs that have a number for each degree of freedom. Of `armature`, joints that mimic others have no share of their
-own: on robots that have such joints only matrices, which add it on the diagonal, may read it."""
+"""Inputs with a number per degree of freedom. Mimicking joints have no `armature` of their own: on robots with such
+joints only matrices, which add it on the diagonal, may read it."""
 POINT = 3
-"""Numbers of a "point" on the query's link, in the link's frame: algorithms that list it see the link there."""
+"""Numbers of a "point" on the query's link, in the link's frame (m): algorithms with this input see the link there."""
 PER_BODY = {"f_ext": 6, "inertia": 10}
-"""Inputs that have a row for each body, and the numbers of a row."""
+"""Inputs with a row per body, and the length of a row."""
 
 
 class Body(Protocol):
-    """What a step sees of a body: its row of the joint table, its constants, its share of the inputs.
+    """A step's view of a body: its row of the joint table, its constants, its share of the inputs.
 
     `joint`: the row; `S`: columns of the motion subspace, as many as the joint has degrees of freedom; `Xtree`: from
     the parent's frame to the joint's; `inertia`: in the body's frame; `armature`, `qd`, `qdd`, `tau`, `vector`, `unit`:
-    one scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. `vector` is what an
-    algorithm multiplies generalised forces with, and so a velocity. Inputs that the algorithm does not list are zero,
-    but for `inertia` and `armature`, which are then the model's; `unit` has a meaning in lanes alone.
+    one scalar per degree of freedom; `q`: one per coordinate; `f_ext`: in world coordinates. `vector` is a velocity, by
+    which an algorithm multiplies generalised forces. Inputs that the algorithm does not list are zero, except
+    `inertia` and `armature`, which are then the model's. `unit` has a meaning in lanes only.
     """
 
     joint: JointKind
@@ -166,7 +165,7 @@ class Body(Protocol):
 
 
 class WorldInputs(Protocol):
-    """What a step sees of the world: base velocity and acceleration (world coordinates) and gravity."""
+    """A step's view of the world: base velocity and acceleration (world coordinates) and gravity."""
 
     V0: Motion
     dV0: Motion
@@ -174,21 +173,23 @@ class WorldInputs(Protocol):
 
 
 class LinkConstants(Protocol):
-    """What a step sees of a link: the transform from its body's frame to its own, or to axes like its own at the point
-    that the algorithm lists."""
+    """A step's view of a link: the transform X from its body's frame to its own.
+
+    For algorithms with the input "point", X leads to a frame parallel to the link's at that point.
+    """
 
     X: Transform
 
 
 Fields: TypeAlias = Any
-"""A view of one body's fields: those a sweep declares, as attributes."""
+"""A view of one body's fields: those that a sweep declares, as attributes."""
 Written: TypeAlias = Mapping[str, Any]
 """Values of fields, by name."""
 
 
 @dataclass(frozen=True)
 class World:
-    """`step(world, own) -> writes` on the world's fields; `own` holds totals that inward sweeps left there."""
+    """`step(world, own) -> writes` on the world's fields; `own` holds sums of inward sweeps."""
 
     step: Callable[[WorldInputs, Fields], Written]
     reads: tuple[str, ...] = ()
@@ -210,7 +211,7 @@ class Outward:
 class Inward:
     """`step(body, own) -> (writes, gives)`, children first; `gives` is added to the parent's fields of that name.
 
-    A field that is given starts from what an earlier sweep wrote there, or from zero.
+    A parent's field starts from the value that an earlier sweep wrote there, or from zero.
     """
 
     step: Callable[[Body, Fields], tuple[Written, Written]]
@@ -225,10 +226,10 @@ class Ancestors:
     """For a body i: `start(body, own, link) -> carry`, then for j = i and each ancestor of i in turn
     `visit(body_j, own_j, body_i, own_i, carry) -> (values, carry)`.
 
-    `of_link` starts only at the body of the query's link, and values belong to j; otherwise every body starts, and
-    values are blocks whose rows are the degrees of freedom of j and whose columns are those of i (`PairOutput`), or are
-    as many for every body (`BodyOutput`). `of_links` starts from every link, at its body, and values are blocks whose
-    columns are as many for every link (`LinkColumnOutput`).
+    With `of_link` only the body of the query's link starts, and values belong to j. With `of_links` every link starts
+    at its body, and values are blocks with the same number of columns for every link (`LinkColumnOutput`). Otherwise
+    every body starts, and values are blocks whose rows are the degrees of freedom of j. Their columns are the degrees
+    of freedom of i (`PairOutput`), or the same number for every body (`BodyOutput`).
     """
 
     start: Callable[[Body, Fields, LinkConstants], Written]
@@ -242,13 +243,13 @@ class Ancestors:
 
     @property
     def from_links(self) -> bool:
-        """Whether it starts from links, the query's or all, and not from bodies."""
+        """True if it starts from links, the query's or all, and not from bodies."""
         return self.of_link or self.of_links
 
 
 @dataclass(frozen=True)
 class Links:
-    """`step(link, own) -> writes` for every link, or with `of_link` for the query's link alone; `own` is the body's."""
+    """`step(link, own) -> writes` for every link, with `of_link` for the query's only; `own`: its body's fields."""
 
     step: Callable[[LinkConstants, Fields], Written]
     reads: tuple[str, ...] = ()
@@ -290,8 +291,8 @@ class FieldOutput:
 class DofOutput:
     """A field of DOFS as (nv,), or as (nv, nv) for a lane field (columns are lanes).
 
-    `force=True`: a generalised force, to which a mimicking joint contributes through its multiplier; otherwise a
-    generalised motion, which exists only where every joint has a coordinate of its own.
+    `force=True`: a generalised force, to which a mimicking joint contributes through its multiplier. Otherwise a
+    generalised motion, which exists only on robots without mimicking joints.
     """
 
     field: str
@@ -313,7 +314,7 @@ class ColumnOutput:
 class PairBlocks:
     """Blocks of one field of an `Ancestors` sweep, whose rows are j's degrees of freedom and whose columns are i's.
 
-    `transposed` puts the transposed block at (i, j); `diagonal` says whether the block of j = i counts.
+    `transposed`: puts the transposed block at (i, j). `diagonal`: True if the block of j = i counts.
     """
 
     field: str
@@ -323,10 +324,9 @@ class PairBlocks:
 
 @dataclass(frozen=True)
 class PairOutput:
-    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep, or `rows` such matrices
-    (rows, nv, nv), where entries are values of that many scalars.
+    """A matrix (nv, nv) filled by blocks of an `Ancestors` sweep; (rows, nv, nv) if an entry has `rows` scalars.
 
-    `diagonal`: "armature" or "damping", the model's numbers to be added on the diagonal.
+    `diagonal`: "armature" or "damping", coefficients of the model that are added on the diagonal.
     """
 
     blocks: tuple[PairBlocks, ...]
@@ -366,31 +366,30 @@ NamedScalars: TypeAlias = Mapping[str, Sequence[Scalar]]
 
 
 class Tracer(Protocol):
-    """What traces tasks as one program on a model, perhaps about a link; it has a text for most kinds of tasks."""
+    """Traces tasks as one program on a model, about a link if `link` is not None."""
 
     model: Model
     link: int | None
 
     def own(self, task: Any, given: NamedScalars) -> NamedScalars:
-        """Results of a task at scalars of its inputs, by the text for its kind."""
+        """Results of a task at scalars of its inputs, by the tracer's implementation of this kind of task."""
 
 
 class TaskBase:
-    """What all kinds of tasks, and the stages of chains, answer for themselves, as most of them answer it.
+    """Properties that all kinds of tasks, and the stages of chains, have; the values here are defaults.
 
-    `freely`: a cheaper chain for robots that float freely, if there is one; `in_double`: a chain that does the same in
-    fewer operations and loses digits that double precision has to spare, if there is one; `recurrent`: whether its
-    results are inputs of the next call; `extra`: inputs whose shapes do not follow from their names, by outputs of the
-    same shape.
-    """
+    `floating_base_variant`: a cheaper chain for robots with floating bases, or None. `mixed_precision`: an equivalent
+    chain of fewer operations that loses digits, which only double precision can spare, or None. `recurrent`: True if
+    its results are inputs of the next call. `extra`: inputs whose shapes do not follow from their names, each with an
+    output of the same shape."""
 
-    freely: Chain | None = None
-    in_double: Any = None
+    floating_base_variant: Chain | None = None
+    mixed_precision: Any = None
     recurrent: ClassVar[bool] = False
 
     @property
     def traceable(self) -> bool:
-        """Whether it may be one program at all."""
+        """True if it can be traced as one program."""
         return True
 
     @property
@@ -400,38 +399,41 @@ class TaskBase:
 
     @property
     def fallback(self) -> Literal["loops", "parts"] | None:
-        """How it runs where it is not one program: by loops over bodies, as kernels of its parts, or not at all."""
+        """How it runs if not as one program: by loops over bodies, as kernels of its parts, or (None) not at all."""
         return None
 
     def least_operations(self, model: Model) -> int | None:
-        """About how many operations a program has at least, where that is known without a trace."""
+        """A rough lower bound of the operations of its program, or None if only a trace can tell."""
         return None
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """See above."""
+        """Described in the class."""
         return {}
 
     @property
     def unit_input(self) -> str | None:
-        """The input of which it runs at every unit vector, if there is one."""
+        """The input for which it runs at every unit vector, or None."""
         return None
 
     @property
     def solves(self) -> tuple[Solve, ...]:
-        """Those of a chain."""
+        """The solves of a chain; none for other tasks."""
         return ()
 
     def in_stages(self) -> tuple[Stage | Solve | Products, ...]:
-        """What does it in steps, one after another (at each unit vector); none where it is a program or nothing."""
+        """Stages that compute it one after another, for each unit vector if it has a `unit_input`.
+
+        Empty for tasks that run as one program only.
+        """
         return ()
 
     def calls(self, model: Model) -> tuple[int, Any]:
-        """How often it evaluates another task, and which; once itself where there is no other."""
+        """(number of evaluations, task) of the task that it evaluates; (1, itself) if there is no other."""
         return 1, self
 
     def on_given(self, name: str) -> Any:
-        """The same on an "inertia" or "armature" that is an input instead of the model's."""
+        """The same task with "inertia" or "armature" as an input instead of the model's numbers."""
         return self
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
@@ -441,20 +443,18 @@ class TaskBase:
 
 @dataclass(frozen=True, eq=False)
 class Algorithm(TaskBase):
-    """A named list of sweeps over declared fields. `inputs` are those of `INPUTS` that its steps read; one that is not
-    listed reads as zero, `inertia` and `armature` as the model's. Two algorithms are the same if they are one
-    object.
+    """A named list of sweeps over declared fields. `inputs`: those of `INPUTS` that its steps read; others read as
+    zero, `inertia` and `armature` as the model's. Algorithms are compared by identity.
 
-    `in_double`: a `Chain` that does the same in fewer operations and loses digits that double precision has to spare,
-    if there is one.
-    """
+    `mixed_precision`: an equivalent `Chain` of fewer operations that loses digits, which only double precision can
+    spare, or None."""
 
     name: str
     inputs: tuple[str, ...]
     fields: Mapping[str, FieldType]
     sweeps: tuple[Sweep, ...]
     outputs: Mapping[str, Output] = field(default_factory=dict)
-    in_double: Any = None
+    mixed_precision: Any = None
 
     @property
     def fallback(self) -> Literal["loops"]:
@@ -462,17 +462,18 @@ class Algorithm(TaskBase):
         return "loops"
 
     def in_stages(self) -> tuple[Stage, ...]:
-        """One."""
+        """One stage, the algorithm."""
         return (Stage(self),)
 
     def on_given(self, name: str) -> Algorithm:
-        """The same on an input instead of the model's numbers."""
+        """The same with an input instead of the model's numbers."""
         return with_given(self, name)
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """An algorithm of a chain; `names` are what the chain calls its outputs, `reads` its inputs, where that differs."""
+    """An algorithm of a chain. `names` maps its outputs, and `reads` its inputs, to the chain's names where they
+    differ."""
 
     algorithm: Algorithm
     names: Mapping[str, str] = field(default_factory=dict)
@@ -480,33 +481,33 @@ class Stage:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What it reads as the chain calls it, in the order of the algorithm's inputs."""
+        """The chain's names of its inputs, in the order of the algorithm's inputs."""
         return tuple(self.reads.get(name, name) for name in self.algorithm.inputs)
 
     @property
     def outputs(self) -> dict[str, Output]:
-        """Its outputs as the chain calls them."""
+        """Its outputs by the chain's names."""
         return {self.names.get(name, name): output for name, output in self.algorithm.outputs.items()}
 
     @property
     def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the algorithm."""
+        """Sweeps of the algorithm."""
         return self.algorithm.sweeps
 
     def on_given(self, name: str) -> Stage:
-        """The same on an input instead of the model's numbers."""
+        """The same with an input instead of the model's numbers."""
         return replace(self, algorithm=with_given(self.algorithm, name))
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
-        """Results at scalars of what it reads, all by the chain's names."""
-        read = {name: given[other] for name, other in self.reads.items()}
-        found = self.algorithm.trace(tracer, {**given, **read})
-        return {self.names.get(name, name): scalars for name, scalars in found.items()}
+        """Results at scalars of its inputs; both by the chain's names."""
+        renamed = {name: given[other] for name, other in self.reads.items()}
+        results = self.algorithm.trace(tracer, {**given, **renamed})
+        return {self.names.get(name, name): scalars for name, scalars in results.items()}
 
 
 @cache
 def with_given(algorithm: Algorithm, name: str) -> Algorithm:
-    """The same algorithm on an "inertia" or an "armature" that is an input instead of the model's, or about a "point"
+    """The same algorithm with an additional input: "inertia" or "armature" instead of the model's numbers, or a "point"
     on the query's link instead of its origin."""
     if name in algorithm.inputs:
         return algorithm

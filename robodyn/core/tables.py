@@ -1,7 +1,7 @@
-"""Tables that people read: of a model, of its report, of results. Drawn by rich.
+"""Tables of a model, of its report and of results, drawn by rich.
 
-Names come from files: what does not print in them is shown as escapes, and consoles that print these tables must not
-read markup in them (`console`).
+Names come from files: unprintable characters are escaped, and consoles that print these tables must not interpret
+markup in them (`console`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _limits(model: Model, i: int) -> str:
 
 
 def model_summary(model: Model) -> Table:
-    """What a model amounts to: sizes, mass, gravity and the count of findings."""
+    """Summary of a model: sizes, mass, gravity and the count of findings."""
     g = " ".join(f"{x:g}" for x in model.gravity)
     links = sum(1 for body in model.link_body.tolist() if body < 0)
     coordinates = "" if model.nq == model.nv else f", {model.nq} coordinates"
@@ -106,8 +106,11 @@ def model_summary(model: Model) -> Table:
 
 
 def model_tree(model: Model, rows: int, deepest: int) -> RenderableType:
-    """The bodies as a tree, in depth-first order, at most `rows` of them. Those with more than `deepest` ancestors are
-    not indented further, and say how many they have: full indentation would take space as the square of the depth."""
+    """The bodies as a tree, in depth-first order, at most `rows` of them.
+
+    Bodies with more than `deepest` ancestors are not indented further and state their depth: full indentation would
+    take space as the square of the depth.
+    """
     links: dict[int, list[str]] = defaultdict(list)
     for link, body in zip(model.link_names, model.link_body.tolist(), strict=True):
         if link != ("world" if body < 0 else model.body_names[body]):
@@ -158,7 +161,7 @@ def report_table(report: Sequence[Finding]) -> Table:
 
 
 def rollout_table(rollout: Rollout) -> Table:
-    """What a rollout came to: its steps, times and arrays."""
+    """Summary of a rollout: its steps, times and arrays."""
     table = _table(f"Rollout of {rollout.steps} steps")
     for heading in ("array", "shape", "first", "last"):
         table.add_column(heading)
@@ -171,8 +174,8 @@ def rollout_table(rollout: Rollout) -> Table:
 
 
 def units(model: Model, quantity: str) -> tuple[str, ...]:
-    """SI units of a quantity ("q", "qd", "qdd" or "tau") of a model, one for each of its components; "1" in those of
-    a quaternion."""
+    """SI units of a quantity ("q", "qd", "qdd" or "tau") of a model, one per component; "1" for those of a
+    quaternion."""
     names = []
     for code, followed in zip(model.joint_kind.tolist(), model.mimics.tolist(), strict=True):
         kind = KINDS[code]
@@ -190,7 +193,7 @@ def step_units(model: Model) -> tuple[str, ...]:
 
 
 def number_tables(title: str, rows: Sequence[str], columns: Sequence[str], values: Array, width: int) -> list[Table]:
-    """A matrix of numbers with names on both axes, cut into as many tables as it takes to keep within `width`."""
+    """A matrix of numbers with names on both axes, as tables of at most `width` characters."""
     texts = [[f"{value + 0.0:.6g}" for value in row] for row in values.tolist()]  # -0.0 becomes 0.0
     cells = [[name.split("\n") for name in columns], *([[text] for text in row] for row in texts)]
     # Two blanks follow every column, and one stands before the first.
@@ -216,22 +219,22 @@ def number_tables(title: str, rows: Sequence[str], columns: Sequence[str], value
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that prints names as they are, as wide as the terminal; a file or pipe gets a width of its own."""
-    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made.width = _WIDTH
-    return made
+    """A console that prints names literally, as wide as the terminal; files and pipes get a fixed width."""
+    new = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if not new.is_terminal and "COLUMNS" not in os.environ:
+        new.width = _WIDTH
+    return new
 
 
 def to_html(renderable: RenderableType) -> str:
-    """What a renderable looks like in a notebook."""
-    made = Console(width=_WIDTH, record=True, file=io.StringIO(), markup=False, emoji=False, highlight=False)
-    made.print(renderable)
-    return made.export_html(inline_styles=True, code_format='<pre style="line-height: 1.2">{code}</pre>')
+    """HTML of a renderable, for notebooks."""
+    recorder = Console(width=_WIDTH, record=True, file=io.StringIO(), markup=False, emoji=False, highlight=False)
+    recorder.print(renderable)
+    return recorder.export_html(inline_styles=True, code_format='<pre style="line-height: 1.2">{code}</pre>')
 
 
 def to_text(renderable: RenderableType) -> str:
-    """What a renderable looks like in plain text."""
+    """Plain text of a renderable."""
     plain = Console(width=_WIDTH, color_system=None, force_terminal=False, markup=False, emoji=False, highlight=False)
     with plain.capture() as capture:
         plain.print(renderable)

@@ -1,7 +1,7 @@
-"""The shape of a kinematic tree: everything that follows from its parent array alone.
+"""The topology of a kinematic tree: quantities that follow from its parent array alone.
 
-All of it is built by passes over arrays, never by recursion, so a chain of 10^7 bodies is as good as a bush. Passes of
-large trees are machine code where that runs. Each quantity is computed when it is first asked for and kept.
+Passes over arrays compute them without recursion, so a chain of 10^7 bodies works. Passes over large trees run as
+machine code where LLVM is available. Each quantity is computed on first use and cached.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Indices: TypeAlias = NDArray[np.intp]
 
 
 def read_only(array: _AnyArray) -> _AnyArray:
-    """The array itself, which nobody can write to from now on: what is computed once is shared by all who ask."""
+    """The array itself, made read-only because several callers share it."""
     array.setflags(write=False)
     return array
 
 
 _COMPILED_FROM = 10_000
-"""Bodies from which a pass is worth machine code."""
+"""Number of bodies from which a pass runs as machine code."""
 
 
 def _compiled_pass(name: str, parent: Indices, *arrays: Indices) -> bool:
-    """Run a pass over a large tree as machine code; False where that is not to be."""
+    """Run a pass over a large tree as machine code; False if the tree is small or machine code is unavailable."""
     if parent.size < _COMPILED_FROM or parent.dtype.itemsize != 8:
         return False
     try:
@@ -55,14 +55,14 @@ class Tree:
     """
 
     def __init__(self, parent: ArrayLike) -> None:
-        given = as_array("parent", parent, "wanted a one-dimensional integer array")
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        array = as_array("parent", parent, "wanted a one-dimensional integer array")
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise ArgumentError(
-                f"parent: got shape {given.shape} and dtype {given.dtype}; wanted a one-dimensional integer array"
+                f"parent: got shape {array.shape} and dtype {array.dtype}; wanted a one-dimensional integer array"
             )
-        if given.dtype == np.uint64:  # the largest would wrap around to what is allowed
-            given = np.minimum(given, np.iinfo(np.intp).max)
-        self.parent = _frozen(given.astype(np.intp))
+        if array.dtype == np.uint64:  # the largest values would wrap around to allowed ones
+            array = np.minimum(array, np.iinfo(np.intp).max)
+        self.parent = _frozen(array.astype(np.intp))
         wrong = np.flatnonzero((self.parent < -1) | (self.parent >= np.arange(self.parent.size)))
         if wrong.size:
             i = int(wrong[0])
@@ -82,9 +82,9 @@ class Tree:
     @cached_property
     def depth(self) -> Indices:
         """(n,) number of ancestors among the bodies: 0 for a child of the world."""
-        found = np.empty(len(self), np.intp)
-        if _compiled_pass("depth", self.parent, found):
-            return read_only(found)
+        depths = np.empty(len(self), np.intp)
+        if _compiled_pass("depth", self.parent, depths):
+            return read_only(depths)
         depth: list[int] = []
         append = depth.append
         for p in self.parent.tolist():
@@ -137,9 +137,9 @@ class Tree:
     @cached_property
     def subtree_size(self) -> Indices:
         """(n,) number of bodies in the subtree of each body, itself included."""
-        found = np.ones(len(self), np.intp)
-        if _compiled_pass("subtree_size", self.parent, found):
-            return read_only(found)
+        sizes = np.ones(len(self), np.intp)
+        if _compiled_pass("subtree_size", self.parent, sizes):
+            return read_only(sizes)
         size = [1] * len(self)
         parent = self.parent.tolist()
         for i in range(len(self) - 1, -1, -1):
@@ -149,10 +149,10 @@ class Tree:
 
     @cached_property
     def preorder_rank(self) -> Indices:
-        """(n,) place of each body in a depth-first walk that takes siblings in index order."""
-        found, free = np.empty((2, len(self)), np.intp)
-        if _compiled_pass("preorder_rank", self.parent, self.subtree_size, found, free):
-            return read_only(found)
+        """(n,) position of each body in a depth-first traversal that takes siblings in index order."""
+        ranks, next_ranks = np.empty((2, len(self)), np.intp)
+        if _compiled_pass("preorder_rank", self.parent, self.subtree_size, ranks, next_ranks):
+            return read_only(ranks)
         rank: list[int] = []
         next_rank: list[int] = []
         next_root = 0
@@ -190,11 +190,11 @@ class Tree:
             ArgumentError: no such body.
         """
         i = count("body", i, -1, len(self) - 1)
-        found = []
+        bodies = []
         while i >= 0:
-            found.append(i)
+            bodies.append(i)
             i = int(self.parent[i])
-        return _frozen(found[::-1])
+        return _frozen(bodies[::-1])
 
     @cached_property
     def euler_tour(self) -> tuple[Indices, Indices]:
@@ -205,9 +205,9 @@ class Tree:
     @cached_property
     def heavy_child(self) -> Indices:
         """(n,) the child with the largest subtree (the first of equals), -1 for a leaf."""
-        found, sizes = np.full(len(self), -1, np.intp), np.zeros(len(self), np.intp)
-        if _compiled_pass("heavy_child", self.parent, self.subtree_size, sizes, found):
-            return read_only(found)
+        children, sizes = np.full(len(self), -1, np.intp), np.zeros(len(self), np.intp)
+        if _compiled_pass("heavy_child", self.parent, self.subtree_size, sizes, children):
+            return read_only(children)
         heavy, heaviest = [-1] * len(self), [0] * len(self)
         for i, (p, size) in enumerate(zip(self.parent.tolist(), self.subtree_size.tolist(), strict=True)):
             if p >= 0 and size > heaviest[p]:
@@ -223,10 +223,10 @@ class Tree:
 
     @cached_property
     def _compiled_paths(self) -> tuple[Indices, Indices] | None:
-        """`heavy_head` and `heavy_level` by one pass, or None."""
+        """`heavy_head` and `heavy_level` by one compiled pass, or None if there is none."""
         head, level = np.empty((2, len(self)), np.intp)
-        there = _compiled_pass("heavy_paths", self.parent, self.heavy_child, head, level)
-        return (read_only(head), read_only(level)) if there else None
+        compiled = _compiled_pass("heavy_paths", self.parent, self.heavy_child, head, level)
+        return (read_only(head), read_only(level)) if compiled else None
 
     @cached_property
     def heavy_head(self) -> Indices:
@@ -240,7 +240,7 @@ class Tree:
 
     @cached_property
     def heavy_level(self) -> Indices:
-        """(n,) light edges between the body and the head of its root's path; at most floor(log2 n)."""
+        """(n,) number of light edges between the tree's root and the body; at most floor(log2 n)."""
         if self._compiled_paths is not None:
             return self._compiled_paths[1]
         level: list[int] = []

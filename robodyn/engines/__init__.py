@@ -1,1 +1,1 @@
-"""Engines run algorithms: they allocate fields and choose the order of work."""
+"""Engines run algorithms: they allocate fields and choose the order of computation."""

@@ -1,13 +1,13 @@
-"""Memory of large results, kept when an array dies and used again by the next one.
+"""A pool of memory for large results. The memory of a freed array is reused by the next one.
 
-Fresh pages cost ten to fifty times what writing to them costs. So arrays of 128 KiB and more that queries make have an
-allocator of their own (NEP 49: an array goes back to the allocator that it came from). A block that comes back waits
-in one of a few places for a result of about its size. It belongs to one array or waits, never both. While it waits, if
-it is large and others came back meanwhile, the system may take its pages (MADV_FREE), as it does when memory is short;
-nobody has to be asked.
+Page faults on new pages take longer than writing the results. So queries allocate arrays of 128 KiB and more with an
+allocator of their own (NEP 49: NumPy returns memory to the allocator that it came from). A freed block goes into a slot
+of the pool, until an array of similar size needs memory. A block either belongs to one array or is in the pool. Large
+blocks in the pool are marked with MADV_FREE after a while: the operating system may take their pages when memory is
+short.
 
-The allocator is machine code, as arrays may die while the interpreter is torn down. A thread that finds its lock taken
-does not wait: it asks the system for pages, or gives them back.
+The allocator is machine code, because arrays may be freed while the interpreter shuts down. A thread that finds the
+pool locked does not wait: it maps new pages, or unmaps those of its array.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import KEPT_FROM_BYTES
 
 LIMIT_VARIABLE = "ROBODYN_KEPT_MB"
-"""Environment variable that limits what waits, in megabytes of 2^20 bytes; 0: nothing is kept."""
+"""Environment variable: maximal size of the pool, in units of 2^20 bytes; 0 disables the pool."""
 _SHARE = 4
-"""What waits is at most this part of the machine's memory, or of what its control group grants."""
+"""The pool takes at most this fraction (1/4) of the machine's memory, or of the limit of the process's control
+group."""
 PLACES = 32
 STEP, HUGE_PAGE = 1 << 16, 1 << 21
-"""Blocks are multiples of the one, or of the other."""
+"""Sizes of blocks are multiples of `STEP` bytes, of large blocks of `HUGE_PAGE` bytes."""
 HEAD = 64
-"""Bytes before an array, a cache line: a block's size is there while an array has it."""
+"""Bytes in front of an array's data, one cache line. They hold the size of the block while an array uses it."""
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class Place(ctypes.Structure):
-    """Where a block waits."""
+    """A slot of the pool. `since`: the clock when its block was freed; `marked`: 1 once the system may take its
+    pages."""
 
     _fields_ = (
         ("start", ctypes.c_void_p),
@@ -54,7 +56,7 @@ class Place(ctypes.Structure):
 
 
 class Kept(ctypes.Structure):
-    """All that waits: `held` bytes of at most `limit`; `clock` counts blocks that came back."""
+    """The pool: `held` bytes of at most `limit` bytes; `clock` counts freed blocks."""
 
     _fields_ = (
         ("lock", ctypes.c_int64),
@@ -69,7 +71,7 @@ class Kept(ctypes.Structure):
 
 
 class _Handler(ctypes.Structure):
-    """PyDataMem_Handler."""
+    """PyDataMem_Handler of NumPy."""
 
     _fields_ = (
         ("name", ctypes.c_char * 127),
@@ -84,8 +86,8 @@ class _Handler(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Allocator:
-    """What waits, NumPy's handler, the capsule around that, and two functions: `PyDataMem_SetHandler` and the one that
-    gives back what waits."""
+    """The pool, NumPy's handler, the capsule around the handler, and two functions: `PyDataMem_SetHandler`, and
+    `release`, which returns all blocks of the pool to the system."""
 
     kept: Kept
     handler: _Handler
@@ -95,13 +97,13 @@ class _Allocator:
 
 
 _STARTED: list[_Allocator] = []
-"""That of this process, at most one. It stays: arrays may die last."""
+"""The allocator of this process, or nothing. It is never deleted: arrays may be freed last."""
 _CAPSULE = b"mem_handler"
 
 
 def memory_limit() -> int:
-    """Bytes that may wait: what `ROBODYN_KEPT_MB` says, by default a quarter of the machine's memory, or of what its
-    control group grants; nothing where the system has no huge pages."""
+    """Maximal bytes in the pool: `ROBODYN_KEPT_MB`, by default a quarter of the machine's memory or of the control
+    group's limit. 0 if the system has no huge pages."""
     try:
         megabytes = float(os.environ[LIMIT_VARIABLE])
         if 0.0 <= megabytes < math.inf:
@@ -120,11 +122,11 @@ def memory_limit() -> int:
 
 
 def start(function: Callable[[str], int], set_handler: int) -> None:
-    """Have the allocator, where the system is one that it knows, unless it is there.
+    """Create the allocator once per process, on Linux with an x86-64 or AArch64 processor.
 
     Args:
-        function: the address of a function of its machine code; that stays loaded.
-        set_handler: the address of `PyDataMem_SetHandler`.
+        function: returns addresses of functions of the allocator's machine code, which is never unloaded.
+        set_handler: address of `PyDataMem_SetHandler`.
     """
     if _STARTED or not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "aarch64"):
         return
@@ -137,44 +139,44 @@ def start(function: Callable[[str], int], set_handler: int) -> None:
     own = {name: function(f"kept_{name}") for name in ("malloc", "calloc", "realloc", "free")}
     handler = _Handler(name=b"robodyn", version=1, kept=ctypes.addressof(kept), **own)
     capsule = ctypes.PYFUNCTYPE(any_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    found = _Allocator(
+    allocator = _Allocator(
         kept,
         handler,
         capsule(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(handler), _CAPSULE, None),
         ctypes.PYFUNCTYPE(any_object, any_object)(set_handler),
         ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(function("kept_release")),
     )
-    ctypes.pythonapi.Py_IncRef(any_object(found))
-    _STARTED.append(found)
+    ctypes.pythonapi.Py_IncRef(any_object(allocator))
+    _STARTED.append(allocator)
 
 
 def handler() -> int:
-    """Address of the capsule that NumPy takes for an allocator; 0 where there is none."""
+    """Address of the capsule that describes the allocator to NumPy; 0 if there is none."""
     return id(_STARTED[0].capsule) if _STARTED else 0
 
 
 def held_bytes() -> int:
-    """Bytes that wait for an array."""
+    """Bytes in the pool."""
     return int(_STARTED[0].kept.held) if _STARTED else 0
 
 
 def release_memory() -> int:
-    """Give memory that is kept for results back to the system; arrays that are alive keep theirs.
+    """Return the memory of the pool for results to the operating system. Arrays in use keep theirs.
 
-    Large results, of 128 KiB and more, leave their memory to later ones when they die, which saves the system the work
-    to find new pages. See [engines](../engines.md#memory-of-results).
+    When large results (128 KiB and more) are freed, their memory stays in a pool for later results. This saves page
+    faults. See [engines](../engines.md#memory-of-results).
 
     Returns:
-        Bytes that were given back.
+        Number of bytes returned.
     """
     return sum(each.release(ctypes.addressof(each.kept)) for each in _STARTED)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """`np.empty`, in memory that is kept where it is large."""
+    """`np.empty`; large arrays take memory from the pool."""
     if not _STARTED or math.prod(shape) * dtype.itemsize < KEPT_FROM_BYTES:
         return np.empty(shape, dtype)
-    # NumPy's allocator is a variable of the context. In a copy of it nothing that interrupts can leave ours behind.
+    # NumPy's allocator is a context variable. Set in a copy of the context, it cannot stay behind after an interrupt.
     return copy_context().run(_empty, _STARTED[0], shape, dtype)
 
 
@@ -184,7 +186,8 @@ def _empty(allocator: _Allocator, shape: tuple[int, ...], dtype: np.dtype[Any]) 
 
 
 def _after_fork() -> None:
-    """A thread that is not in the child may have been in the middle of a change: what waits is forgotten then."""
+    """Drop the pool's blocks in a forked child if the lock was taken: a thread of the parent may have been changing
+    it."""
     for kept in (each.kept for each in _STARTED):
         if kept.lock:
             ctypes.memset(ctypes.addressof(kept.places), 0, ctypes.sizeof(kept.places))

@@ -1,4 +1,5 @@
-"""Derivatives of queries as the reference engine has them: programs, run operation by operation on NumPy arrays."""
+"""Derivatives of queries on the reference engine: traced programs, interpreted operation by operation on NumPy
+arrays."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.tuning import EVALUATED_ROWS, MAX_TRACED_BODIES
 
 
-class Evaluated:
-    """Programs of one model, each traced when it is first run."""
+class Interpreted:
+    """Programs of one model. Each is traced at its first run."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -27,7 +28,7 @@ class Evaluated:
         """Fill `outputs` (B, ...) from `inputs` (B, ...); see `robodyn.engines.protocol.Engine`.
 
         Raises:
-            UnavailableError: a robot too large to be traced.
+            UnavailableError: the robot has too many bodies to be traced.
         """
         bodies = self._model.n_bodies
         if bodies > MAX_TRACED_BODIES:
@@ -42,6 +43,6 @@ class Evaluated:
         with np.errstate(all="ignore"):
             for start in range(0, batch, EVALUATED_ROWS):
                 piece = slice(start, start + EVALUATED_ROWS)
-                found = self._programs[key].evaluate({name: array[piece] for name, array in inputs.items()})
-                for name, array in found.items():
+                results = self._programs[key].evaluate({name: array[piece] for name, array in inputs.items()})
+                for name, array in results.items():
                     outputs[name][piece] = array

@@ -1,4 +1,4 @@
-"""The engines of a `Dynamics`: the only place where their names are looked at."""
+"""Creates the engines of a `Dynamics`. No other module interprets engine names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def make_engine(model: Model, dtype: np.dtype[Any], options: Options) -> Engine:
-    """The engine of that name; "auto" is the fastest one that runs here for NumPy arrays.
+    """The engine that `options` name. "auto" is the fastest engine for NumPy arrays on this machine.
 
     Raises:
-        UnavailableError: an engine that cannot run on this machine.
+        UnavailableError: the engine cannot run on this machine.
     """
     if options.engine == "gpu":
         return make_gpu_engine(model, dtype, options)
@@ -42,7 +42,7 @@ def make_gpu_engine(model: Model, dtype: np.dtype[Any], options: Options) -> Gpu
 
 
 def judging_engine(engine: Engine, threads: int | None) -> Engine:
-    """An engine that runs recursions on a few rows of NumPy arrays in float64: the same, if it does."""
+    """An engine that runs recursions on NumPy arrays in float64: the same engine if it does, else a new one."""
     double = np.dtype(np.float64)
     if engine.dtype == double and (engine.native or engine.name == REFERENCE):
         return engine

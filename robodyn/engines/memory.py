@@ -1,4 +1,4 @@
-"""Results that a machine's memory cannot hold are refused before anything is allocated."""
+"""Refuses results that do not fit into the machine's memory, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 class _MemoryStatus(ctypes.Structure):
-    """MEMORYSTATUSEX of Windows."""
+    """MEMORYSTATUSEX of the Windows API."""
 
     _fields_ = (
         ("length", ctypes.c_uint32),
@@ -25,11 +25,11 @@ class _MemoryStatus(ctypes.Structure):
 
 
 def available() -> int:
-    """Bytes that a process may still take: what Linux and Windows say is available, elsewhere all that is built in."""
+    """Bytes of memory that a process can still allocate: as Linux and Windows report, elsewhere all physical memory."""
     if sys.platform == "win32":
         status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
-        known = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
-        return int(status.available) if known else sys.maxsize
+        succeeded = ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status.available) if succeeded else sys.maxsize
     try:
         for line in _MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -40,10 +40,11 @@ def available() -> int:
 
 
 def require_memory(what: str, shape: tuple[int, ...], bytes_each: int, remedy: str, there: int | None = None) -> None:
-    """Raise where `what`, prod(shape) entries of n bytes, is more than there is: `there`, or what is available.
+    """Raise if prod(shape) entries of `bytes_each` bytes exceed the memory: `there` bytes, by default all that is
+    available.
 
     Raises:
-        ArgumentError: it is; says how much, and `remedy`.
+        ArgumentError: they do; the message tells how much, and `remedy`.
     """
     needed = prod(shape) * bytes_each
     there = available() if there is None else there

@@ -1,4 +1,4 @@
-"""What engines are made with."""
+"""Options of engines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from robodyn.engines.scan.options import ScanOptions
 from robodyn.internals.records import dataclass
 
 ENGINE_NAMES = ("auto", "reference", "cpu", "gpu", "scan")
-"""What `engine=` can be."""
+"""Allowed values of `engine=`."""
 AUTO, REFERENCE = ENGINE_NAMES[:2]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What engines are made with, as given to `Dynamics`."""
+    """Options of engines, as passed to `Dynamics`."""
 
     engine: str = AUTO
     threads: int | None = None
@@ -24,10 +24,10 @@ class Options:
 
     @property
     def chooses(self) -> bool:
-        """Whether the engine is chosen call by call."""
+        """True if the engine is chosen anew for each call."""
         return self.engine == AUTO
 
     @property
     def takes_gpu(self) -> bool:
-        """Whether arrays on a GPU are for the GPU engine."""
+        """True if the GPU engine answers calls with arrays on a GPU."""
         return self.engine in (AUTO, "gpu")

@@ -1,4 +1,4 @@
-"""What an engine is."""
+"""The interface of an engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from robodyn.algorithms.kinematics import Frame
 from robodyn.algorithms.relative_motion import OnArrays, scalars_of
-from robodyn.algorithms.tasks import ArrayText, Direct, Step, StepGradient, StraightLine, Task
+from robodyn.algorithms.tasks import ArrayText, ScalarTask, Step, StepGradient, StraightLine, Task
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, Algorithm
-from robodyn.engines.query_table import BASE, Asked, Places, Question
+from robodyn.engines.query_table import BASE, LinkSelection, QuerySpec, QueryVariant
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
@@ -32,8 +32,8 @@ DTYPES = ("float64", "float32")
 
 @dataclass(frozen=True)
 class Explanation:
-    """`engine` and `method` answer `query` for a batch, for a `reason`; `estimates`: seconds by method, where several
-    were compared."""
+    """The choice of `engine` and `method` for a batch of `query`, and the `reason`. `estimates`: seconds by method,
+    where several were compared."""
 
     query: str
     batch: int
@@ -50,15 +50,15 @@ class Explanation:
 
 
 BY_PARTS = "algorithm by algorithm on arrays of states; it is too large for one program"
-"""Why `Engine.compose` answers."""
+"""Reason in explanations for answers by `Engine.compose`."""
 
 
 @dataclass(frozen=True)
 class Calls:
-    """What calls of a query have in common that are answered in one way.
+    """The form of calls to a query. All calls of one form run the same kernel.
 
-    `arrays`: names of those that are given, in the order of `Question.arrays`; `link`: its index; the others are what a
-    call chooses.
+    `arrays`: names of the arrays in the call, in the order of `QuerySpec.arrays`; `link`: index of the link. The other
+    fields are options of the call.
     """
 
     arrays: tuple[str, ...]
@@ -66,27 +66,27 @@ class Calls:
     link: int | None = None
     frame: Frame = "world_aligned"
     classical: bool = False
-    places: Places | None = None
+    places: LinkSelection | None = None
 
-    def task(self, question: Question, model: Model, *, damping: bool = False) -> Task | Direct:
-        """What answers them."""
-        given = tuple(name for name in INPUTS if name in self.arrays)
-        return question.made(Asked(model, given, self.method, self.frame, self.classical, damping, self.places))
+    def task(self, question: QuerySpec, model: Model, *, damping: bool = False) -> Task | ScalarTask:
+        """The task that answers these calls."""
+        names = tuple(name for name in INPUTS if name in self.arrays)
+        return question.made(QueryVariant(model, names, self.method, self.frame, self.classical, damping, self.places))
 
     @property
     def base(self) -> tuple[str, ...]:
-        """Which motions of the base are given."""
+        """The motions of the base (V0, dV0) that are inputs of the calls."""
         return tuple(name for name in BASE if name in self.arrays)
 
 
 class Engine(ABC):
-    """Runs algorithms on one model at one precision, and so answers questions.
+    """Runs algorithms on one model at one precision, and so answers queries.
 
-    An engine that runs algorithms has `run` and is done; others answer in their own way.
+    A new engine needs `run` only. The other methods have default implementations on top of it.
 
-    `normalizes`: whether quaternions of any length will do; otherwise they must be unit. `native`: whether it compiles
-    machine code for the processor, so that `kernel` gives the kernel of a task. `threaded`: whether it works in several
-    threads.
+    `normalizes`: True if the engine normalizes quaternions itself; otherwise they must be unit quaternions. `native`:
+    True if it compiles machine code for the CPU, so that `kernel` returns the kernel of a task. `threaded`: True if it
+    uses several threads.
     """
 
     name: str
@@ -105,54 +105,55 @@ class Engine(ABC):
         *,
         link: int | None = None,
     ) -> None:
-        """Fill `outputs` in place.
+        """Run an algorithm and fill `outputs` in place.
 
         Args:
-            algorithm: what to run; its `outputs` name and shape what is filled.
+            algorithm: the task to run; its `outputs` define names and shapes of results.
             inputs: (B, ...) arrays of the engine's dtype: `q` (B, nq), `qd`, `qdd`, `tau`, `vector` (B, nv), `f_ext`
-                (B, n_bodies, 6), `inertia` (B, n_bodies, 10), `V0`, `dV0` (B, 6). Those the algorithm does not list may
-                be missing; a missing V0 or dV0 is zero. Values may be NaN or infinite: they stay in their rows.
+                (B, n_bodies, 6), `inertia` (B, n_bodies, 10), `V0`, `dV0` (B, 6). Inputs that the algorithm does not
+                list may be missing; a missing V0 or dV0 is zero. Values may be NaN or infinite: they affect their own
+                rows only.
             outputs: (B, ...) arrays of the engine's dtype, possibly strided; every entry is overwritten.
-            link: index of the link that the query is about, where it is about one.
+            link: index of the link, for queries about one link.
         """
 
     def answer(
         self,
-        question: Question,
+        question: QuerySpec,
         method: str,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         link: int | None = None,
         **choices: Any,
     ) -> None:
-        """Answer a question: fill `outputs`, its results by name in their order, from `inputs`; both as `run` has them.
+        """Answer a query: fill `outputs` from `inputs`. Results are in the order of the query's `results`.
 
         Args:
-            question: a row of the table.
+            question: a row of the query table.
             method: one of its methods on this engine, or "auto".
-            inputs: (B, ...) arrays; which are there says what the question is asked about.
-            outputs: (B, ...) arrays.
-            link: index of the link, where the question is about one.
-            choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.Asked`.
+            inputs: (B, ...) arrays as for `run`; their names select the variant of the query.
+            outputs: (B, ...) arrays as for `run`.
+            link: index of the link, for queries about one link.
+            choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.QueryVariant`.
         """
-        task = question.made(Asked(self.model, _names(inputs), method, **choices))
+        task = question.made(QueryVariant(self.model, _names(inputs), method, **choices))
         results = dict(zip(task.outputs, outputs.values(), strict=True))
-        if isinstance(task, Direct):
+        if isinstance(task, ScalarTask):
             self.compose(task, inputs, results)
         else:
             self.run(task, inputs, results, link=link)
 
-    def compose(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Fill `outputs` (B, ...): by one program where there is one, else by parts."""
+    def compose(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Fill `outputs` (B, ...) by one compiled program if the engine has one, else algorithm by algorithm."""
         if not self.run_program(task, inputs, outputs):
             self._run_parts(task, inputs, outputs)
 
-    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill `outputs` (B, ...) by one program; False where there is none, and nothing is done."""
+    def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill `outputs` (B, ...) by one program. False if the engine has no program; `outputs` are untouched then."""
         return False
 
-    def _run_parts(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """The same on arrays, algorithm by algorithm."""
+    def _run_parts(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Fill `outputs` on arrays, algorithm by algorithm."""
         like = next(iter(outputs.values()))
 
         def new(shape: tuple[int, ...]) -> Array:
@@ -166,12 +167,12 @@ class Engine(ABC):
             return
         known = {name: scalars_of(array) for name, array in inputs.items()}
         with np.errstate(all="ignore"):
-            found = task.text(self.model, known, OnArrays(self.run, inputs, new, shapes))
-        for name, scalars in found.items():
-            every = new((len(scalars),))
+            results = task.text(self.model, known, OnArrays(self.run, inputs, new, shapes))
+        for name, scalars in results.items():
+            columns = new((len(scalars),))
             for k, scalar in enumerate(scalars):
-                every[:, k] = scalar
-            outputs[name][...] = every.reshape(outputs[name].shape)
+                columns[:, k] = scalar
+            outputs[name][...] = columns.reshape(outputs[name].shape)
 
     def _run_on_arrays(
         self,
@@ -180,69 +181,74 @@ class Engine(ABC):
         outputs: Mapping[str, Array],
         shapes: Callable[[Algorithm], dict[str, tuple[int, ...]]],
     ) -> None:
-        """The same by whole arrays."""
+        """Fill `outputs` by the task's implementation on whole arrays (`ScalarTask.on_arrays`)."""
 
         def run(algorithm: Algorithm, given: Mapping[str, Array]) -> dict[str, Array]:
             like = given["q"]
-            found = {name: np.empty_like(like, shape=(len(like), *shape)) for name, shape in shapes(algorithm).items()}
+            results = {
+                name: np.empty_like(like, shape=(len(like), *shape)) for name, shape in shapes(algorithm).items()
+            }
             names = (*algorithm.inputs, "V0", "dV0")
-            self.run(algorithm, {name: given[name] for name in names if name in given}, found)
-            return found
+            self.run(algorithm, {name: given[name] for name in names if name in given}, results)
+            return results
 
-        there = None if isinstance(inputs["q"], np.ndarray) else self.on_device()
+        device = None if isinstance(inputs["q"], np.ndarray) else self.on_device()
 
         def placed(array: Array) -> Array:
-            return array if there is None else there[1].constant(array)
+            return array if device is None else device[1].constant(array)
 
         with np.errstate(all="ignore"):
             for name, array in text(self.model, inputs, run, placed).items():
                 outputs[name][...] = array.reshape(outputs[name].shape)
 
-    def explain(self, question: Question, batch: int) -> Explanation:
-        """What answers a plain call of a question with n states, and why."""
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
+        """The engine and method for a plain call of a query with `batch` states, and the reason."""
         return Explanation(question.name, batch, self.name, self.method_of(question), "computed when it is asked")
 
-    def method_of(self, question: Question) -> str:
-        """What `method=` calls the way in which a plain call is answered, or the algorithm where there is no choice."""
-        chosen = question.plain_task(self.model)
+    def method_of(self, question: QuerySpec) -> str:
+        """The method (`method=`) of a plain call, or the name of the algorithm if the query has no choice of
+        methods."""
+        task = question.plain_task(self.model)
         for name in question.possible(self.model, self.name):
-            if question.task(Asked(self.model, question.plain, name)) is chosen:
+            if question.task(QueryVariant(self.model, question.plain, name)) is task:
                 return name
-        return chosen.name
+        return task.name
 
     def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:
-        """A built-in function of that name that answers calls as soon as it is told how, and passes all others on to
-        `fallback`; None where there is none. `epoch`: see `robodyn.engines.cpu.native.entry.Entry`."""
+        """A built-in function of that name. It answers calls that `quick` prepared, and passes all others to
+        `fallback`. None if the engine has no built-in functions. `epoch`: see
+        `robodyn.engines.cpu.native.entry.Entry`."""
         return None
 
     def quick(
         self,
-        question: Question,
+        question: QuerySpec,
         calls: Calls,
         check: bool | None,
         joint_forces: tuple[str, ...],
         double: Engine | None = None,
     ) -> Answers | None:
-        """What an entry is told to answer calls of a question, or None where code for it is not there yet.
+        """The kernels with which a built-in function answers calls. None while they are not compiled yet.
 
         Args:
-            question: a row of the table.
-            calls: what they give.
-            check: whether values are looked at, as in `Dynamics(check=)`.
-            joint_forces: of damping and friction those that count.
-            double: the engine in double precision that computes where single precision alone is doubted.
+            question: a row of the query table.
+            calls: the form of the calls.
+            check: True if values are checked, as in `Dynamics(check=)`.
+            joint_forces: which of "damping" and "friction" count.
+            double: the engine that computes in double precision, if single precision may be too coarse.
 
         Raises:
-            UnavailableError: there never will be code for them.
+            UnavailableError: a built-in function cannot answer such calls.
         """
         return None
 
     def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
-        """Whether it runs a task that is one program or nothing, the motions `base` of the base being given."""
+        """True if the engine can run a task that exists as one program only. `base`: the motions of the base that are
+        inputs."""
         return True
 
     def prepare(self, algorithm: Task) -> None:  # noqa: B027  (most engines have nothing to do)
-        """Compile now what `run` would compile at its first call; nothing for engines that do not compile."""
+        """Compile now what `run` would compile at its first call. Does nothing on engines that do not compile."""
 
     def generated(self, algorithm: Task) -> GeneratedCode | GeneratedKernels:
         """The code that runs an algorithm.
@@ -253,31 +259,31 @@ class Engine(ABC):
         raise UnavailableError(f"engine: {self.name!r} compiles nothing; programs are the 'cpu' engine's")
 
     def on_device(self) -> tuple[Engine, Library] | None:
-        """The engine for the same on arrays on a GPU, and their library; None: it takes NumPy arrays alone."""
+        """The same engine for arrays on a GPU, and their array library. None if it takes NumPy arrays only."""
         return None
 
 
 @runtime_checkable
-class Marching(Protocol):
-    """An engine that can follow many steps of an integrator in one go."""
+class TimeLoops(Protocol):
+    """An engine that can run many steps of an integrator in one call."""
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
-        """Follow an integrator's steps; False where the engine has no program for them, and nothing is done.
+        """Run steps of an integrator. False if the engine has no program for them; `states` are untouched then.
 
         Args:
-            step: what a step is.
-            states: q (steps + 1, B, nq) and qd (steps + 1, B, nv), contiguous, of which the first row is given and the
-                others are filled.
-            given: the other inputs of its dynamics by name, (steps, B, ...), or (1, B, ...) where they do not change;
-                each state's numbers contiguous.
-            dt: seconds of a step.
+            step: the step.
+            states: q (steps + 1, B, nq) and qd (steps + 1, B, nv), contiguous. Row 0 is the initial state; the other
+                rows are filled.
+            given: the other inputs of the dynamics by name, (steps, B, ...), or (1, B, ...) if they are constant; the
+                numbers of one state are contiguous.
+            dt: duration of a step, s.
         """
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill "A" (B, 2 nv, 2 nv) and "B" (B, 2 nv, nv) of a step from its inputs (B, ...), "dt" (B, 1) among them;
-        False where the engine has no program for it, and nothing is done."""
+        """Fill "A" (B, 2 nv, 2 nv) and "B" (B, 2 nv, nv) of a step from its inputs (B, ...), including "dt" (B, 1).
+        False if the engine has no program for it; `outputs` are untouched then."""
 
 
 def _names(inputs: Mapping[str, Array]) -> tuple[str, ...]:
-    """The names of inputs that an algorithm lists."""
+    """Names of the inputs that algorithms list, i.e. all but V0 and dV0."""
     return tuple(name for name in INPUTS if name in inputs)

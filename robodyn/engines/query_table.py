@@ -1,8 +1,8 @@
-"""What can be asked of a robot: one row for each query of `Dynamics`.
+"""The table of queries: one row for each query of `Dynamics`.
 
-Engines, command line, export, JAX and torch, benchmarks, native entries and documentation read this table;
-docs/add_a_query.md says how a row is added. It stands below the engines: a row names them, and says what those that run
-algorithms run. It is long because it is a table: what a row is, then one row after another, to be looked up by name.
+Engines, the command line, exports, the bridges to JAX and PyTorch, benchmarks, native entries and the documentation
+read this table. docs/add_a_query.md explains how to add a row. The module is long because it is a table: first the
+definition of a row, then the rows, to be looked up by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from robodyn.algorithms.rest_gradient import GRAVITY_FORCE_GRADIENT, MASS_MATRIX
 from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.rnea_vjp import rnea_vjp
-from robodyn.algorithms.tasks import Chain, Direct, Task, at_units, on_inertia
+from robodyn.algorithms.tasks import Chain, ScalarTask, Task, on_inertia, with_identity_seeds
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.joints import CODE
 from robodyn.core.model import Model
@@ -50,26 +50,26 @@ from robodyn.internals.records import dataclass
 
 FRAMES = ("world", "body", "world_aligned")
 BASE = ("V0", "dV0")
-"""The motion of the base: inputs of every algorithm, zero where they are not given."""
+"""Velocity and acceleration of the base: inputs of every algorithm, zero if they are not given."""
 OF_CONSTRAINTS = ("targets", "active", "restitution")
-"""Inputs of queries about constraints alone."""
+"""Inputs of queries about constraints only."""
 FLAGS = ("active",)
-"""Those that say yes or no: bools, too."""
+"""Inputs that are flags. Arrays of bool are allowed."""
 _ARRAYS = tuple(name for name in INPUTS if name != "armature")
-"""Inputs that a query may take: an armature of each state is for steps of integrators alone."""
+"""Inputs that a query may take. An armature for each state is an input of integrators' steps only."""
 RECURSIONS = ("reference", "cpu", "gpu")
-"""Engines that run algorithms, and so answer every question."""
+"""Engines that run algorithms, and so answer every query."""
 EVERYWHERE = (*RECURSIONS, "scan")
 _COUNTED_BODIES = 8
-"""Trees with other joints than revolute and helical ones whose operations are counted to choose between formulations of
-a gradient. Columns in body frames win on some of them; composites have won on every larger robot, and on 420 random
-trees of two to eight revolute and helical ones. To count takes a third of the time of an arm's first answer."""
+"""For trees of at most so many bodies with other joints than revolute and helical ones, operations are counted to
+choose a formulation of the gradient of inverse dynamics: columns in body frames (`rnea_gradient`) are cheaper on some
+of them. On all other trees composites (`idsva`) are cheaper. Counting traces both, which delays the first answer."""
 
 
 @dataclass(frozen=True)
-class Places:
-    """What a call is about where it is not one link alone: `links` by their numbers, `several` with an axis for them in
-    the results; the link that their motion is `relative_to`, or None."""
+class LinkSelection:
+    """The links of a call that is not about exactly one link: `links` by index. `several`: True if results have an axis
+    for the links. `relative_to`: index of the link relative to which motions are measured, or None."""
 
     links: tuple[int, ...]
     several: bool
@@ -77,18 +77,18 @@ class Places:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """As methods take them."""
-        which = {"links": list(self.links)} if self.several else {"link": self.links[0]}
-        return {**which, "relative_to": self.relative_to} if self.relative_to is not None else which
+        """The keyword arguments of `Dynamics` methods."""
+        selection = {"links": list(self.links)} if self.several else {"link": self.links[0]}
+        return {**selection, "relative_to": self.relative_to} if self.relative_to is not None else selection
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a task is made for: a model, the names of the arrays that are given (without V0 and dV0, in the order of
-    `robodyn.sweeps.INPUTS`), and what a call chooses.
+class QueryVariant:
+    """A variant of a query, for which a task is made: the model, the names of the input arrays (without V0 and dV0, in
+    the order of `robodyn.core.sweeps.INPUTS`), and the options of the call.
 
-    `damping`: whether joints are damped by the model's coefficients; `places`: links, where the question is not about
-    one alone.
+    `damping`: True if joints are damped by the model's coefficients; `places`: links, for queries that are not about
+    exactly one link.
     """
 
     model: Model
@@ -97,7 +97,7 @@ class Asked:
     frame: Frame = "world_aligned"
     classical: bool = False
     damping: bool = False
-    places: Places | None = None
+    places: LinkSelection | None = None
 
 
 AXES: dict[str, Callable[[Model], int]] = {
@@ -108,31 +108,30 @@ AXES: dict[str, Callable[[Model], int]] = {
     "n_bodies": lambda model: model.n_bodies,
     "parameters": lambda model: 10 * model.n_bodies,
 }
-"""Axes of results that have a name, and how long they are."""
+"""Names of axes of results, and functions for their lengths."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result of a query: its axes behind those of the batch, and its unit.
+    """A result of a query: its axes after those of the batch, and its unit.
 
-    `axes`: numbers, or names of `AXES`. `unit`: SI units in words, or
-    quantities whose units a model knows, those of rows over those of columns: "tau / qdd". "step" is a small change of
-    q on the tangent space.
+    `axes`: lengths, or names in `AXES`. `unit`: SI units in words, or quantities whose units depend on the model, rows
+    over columns: "tau / qdd". "step" is a small change of q on the tangent space.
     """
 
     axes: tuple[int | str, ...]
     unit: str
 
     def shape(self, model: Model) -> tuple[int, ...]:
-        """Of one state."""
+        """Shape of the result for one state."""
         return tuple(AXES[axis](model) if isinstance(axis, str) else axis for axis in self.axes)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to answer a question that `method=` can name, and the engines that have it.
+    """A method that `method=` can name, and the engines that implement it.
 
-    `recursive`: it takes every joint as free, and so is not for models whose joints mimic others.
+    `recursive`: True if the method treats every joint as independent; models with mimicking joints cannot use it.
     """
 
     name: str
@@ -141,39 +140,39 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Question:
+class QuerySpec:
     """A query of `Dynamics`.
 
     Args:
-        name: of its method.
-        inputs: arrays that it cannot do without, in the order of its arguments.
-        optional: arrays that may be left out: "vector", "f_ext", "inertia", "V0", "dV0", and "point" of those about a
-            link. Without a vector that may be
-            left out, every result has one more axis in front, the component of what the vector is multiplied with.
-        results: what it returns, in order.
-        task: what engines that run algorithms run; results are the task's outputs, in order. Equal arguments give the
-            same object: engines know tasks by identity.
-        about: a sentence.
-        methods: what `method=` can name besides "auto"; none where there is no choice.
-        needs: "inverse", a mass matrix that has one, or "mass", something that moves and has mass.
-        joint_forces: how damping and friction enter, where `Dynamics` is told to count them: the name of a result that
-            they are added to, or of an input that they are taken from, and what: "force", "slope" (damping, on the
-            diagonal) or "slope of vector" (damping times the vector). Nothing: they have no part in it.
-        engines: which answer it.
-        of_link: whether it is about a link.
-        in_frame: whether it is about a link's motion, which is seen from a frame.
-        of_constraints: whether it is about what the model's constraints hold.
-        of_loads: whether it is about all forces on bodies: where constraints hold links, `f_ext` is not optional.
+        name: name of the method of `Dynamics`.
+        inputs: required arrays, in the order of the method's arguments.
+        optional: optional arrays: "vector", "f_ext", "inertia", "V0", "dV0", and "point" of queries about a link.
+            Without an optional vector, every result has one more axis in front, for the unit vectors that take its
+            place.
+        results: results in order.
+        task: makes the task that engines with algorithms run; the results are the task's outputs, in order. Equal
+            arguments must return the same object: engines compare tasks by identity.
+        about: a sentence that describes the query.
+        methods: methods that `method=` can name besides "auto"; empty if there is no choice.
+        needs: "inverse" if the mass matrix must be invertible, "mass" if a moving part must have mass.
+        joint_forces: how damping and friction enter, if `Dynamics` is told to count them. Keys: a result that they are
+            added to, or an input that they are subtracted from. Values: "force", "slope" (damping, on the diagonal) or
+            "slope of vector" (damping times the vector). Empty: they do not affect the query.
+        engines: engines that answer the query.
+        of_link: True if the query is about one link.
+        in_frame: True if the result is a link's motion, expressed in a frame that the caller chooses.
+        of_constraints: True if the query is about the model's constraints.
+        of_loads: True if the result depends on all forces on bodies: if the model has constraints, `f_ext` is required.
         short: a shorter name, for the command line and for names in C.
-        eager: whether `compile="eager"` compiles it at once.
-        variants: other names on the command line, and what a call chooses under them.
-        doubts: whether results in single precision are compared with those in double.
+        eager: True if `compile="eager"` compiles the query at once.
+        variants: further names on the command line, and the options that they stand for.
+        check_precision: True if results in single precision are compared with results in double precision.
     """
 
     name: str
     inputs: tuple[str, ...]
     results: Mapping[str, Result]
-    task: Callable[[Asked], Task]
+    task: Callable[[QueryVariant], Task]
     about: str
     optional: tuple[str, ...] = ()
     methods: tuple[Method, ...] = ()
@@ -187,7 +186,7 @@ class Question:
     short: str = ""
     eager: bool = False
     variants: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
-    doubts: bool = False
+    check_precision: bool = False
 
     def __post_init__(self) -> None:
         of_others = {*(() if self.of_link else ("point",)), *(() if self.of_constraints else OF_CONSTRAINTS)}
@@ -214,20 +213,22 @@ class Question:
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of all arrays that it takes, in the order in which engines take them."""
+        """Names of all its arrays, in the order in which engines take them."""
         return tuple(name for name in (*INPUTS, *BASE) if name in self.inputs or name in self.optional)
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """Arrays of a plain call: those that it needs, and a vector to contract with."""
+        """Arrays of a plain call: the required ones, and a vector to contract with."""
         return tuple(name for name in INPUTS if name in self.inputs or (name == "vector" and name in self.optional))
 
     def is_answered_by(self, engine: str) -> bool:
-        """Whether an engine answers it; one that no row names runs algorithms."""
+        """True if an engine answers the query. Engines that no row names run algorithms, which answer all queries."""
         return engine in self.engines or engine not in EVERYWHERE
 
-    def shapes(self, model: Model, given: Iterable[str], places: Places | None = None) -> dict[str, tuple[int, ...]]:
-        """The shape of one state of every result, where arrays of these names are given."""
+    def shapes(
+        self, model: Model, given: Iterable[str], places: LinkSelection | None = None
+    ) -> dict[str, tuple[int, ...]]:
+        """Shapes of all results for one state, if arrays with these names are given."""
         stacked = "vector" in self.optional and "vector" not in given
         more: tuple[int, ...] = (model.nv,) if stacked else ()
         if places is not None and places.several:
@@ -235,16 +236,16 @@ class Question:
         return {name: (*more, *result.shape(model)) for name, result in self.results.items()}
 
     def arguments(self, arrays: Mapping[str, Any], link: str | int | None = None) -> tuple[list[Any], dict[str, Any]]:
-        """How its method is given arrays by name, and the link: what by place, what by name."""
-        placed = [name for name in self.inputs if name != "vector"]
-        by_place = [arrays[name] for name in placed] + ([link] if self.of_link and link is not None else [])
-        return by_place, {name: array for name, array in arrays.items() if name not in placed}
+        """Positional and keyword arguments of its `Dynamics` method, from arrays by name and the link."""
+        positional = [name for name in self.inputs if name != "vector"]
+        by_place = [arrays[name] for name in positional] + ([link] if self.of_link and link is not None else [])
+        return by_place, {name: array for name, array in arrays.items() if name not in positional}
 
-    def made(self, asked: Asked) -> Task | Direct:
-        """The task, on inertias and about points that are inputs where these are given.
+    def made(self, asked: QueryVariant) -> Task | ScalarTask:
+        """The task, with inertias and points as inputs if these are given.
 
         Raises:
-            ArgumentError: it is not what the row says.
+            ArgumentError: the task contradicts the row.
         """
         task = self.task(asked)
         if len(task.outputs) != len(self.results):
@@ -259,8 +260,8 @@ class Question:
             return with_given(cast(Algorithm, task), "point")
         return on_inertia(task) if "inertia" in asked.inputs else task
 
-    def _of_places(self, task: Algorithm, places: Places, asked: Asked) -> Direct:
-        """The task about links that are several, or whose motion is relative to another one's."""
+    def _of_places(self, task: Algorithm, places: LinkSelection, asked: QueryVariant) -> ScalarTask:
+        """The task for several links, or for motion relative to another link."""
         return of_places(
             self.name,
             task,
@@ -275,20 +276,20 @@ class Question:
 
     @property
     def can_be_relative(self) -> bool:
-        """Whether it can be about a link's motion relative to another."""
+        """True if the query can be about a link's motion relative to another link."""
         return self.name in RELATIVE
 
     def plain_task(self, model: Model) -> Task:
-        """What answers a plain call."""
-        return self.task(Asked(model, self.plain))
+        """The task of a plain call."""
+        return self.task(QueryVariant(model, self.plain))
 
     def methods_on(self, engine: str) -> tuple[str, ...]:
-        """Names of methods on an engine; one that no row names runs what the reference engine runs."""
+        """Names of its methods on an engine. Engines that no row names have those of the reference engine."""
         known = engine if engine in EVERYWHERE else "reference"
         return tuple(method.name for method in self.methods if known in method.engines)
 
     def possible(self, model: Model, engine: str) -> tuple[str, ...]:
-        """Those for a model."""
+        """Names of its methods on an engine that work for a model."""
         recursive = [method.name for method in self.methods if method.recursive and model.has_mimic]
         return tuple(name for name in self.methods_on(engine) if name not in recursive)
 
@@ -297,40 +298,40 @@ _SCAN = ("scan",)
 _FORCES = ("f_ext", "inertia", *BASE)
 
 
-def _one_tree(asked: Asked) -> bool:
+def _one_tree(asked: QueryVariant) -> bool:
     return int((asked.model.parent < 0).sum()) == 1
 
 
-def _fewest(model: Model, inputs: tuple[str, ...]) -> Algorithm:
-    """The formulation of the gradient of inverse dynamics with fewer operations."""
+def _cheapest_gradient(model: Model, inputs: tuple[str, ...]) -> Algorithm:
+    """The formulation of the gradient of inverse dynamics with the fewest operations."""
     turns = np.isin(model.joint_kind, (CODE["revolute"], CODE["helical"])).all()
-    return idsva(inputs) if turns or model.n_bodies > _COUNTED_BODIES else _counted(model, inputs)
+    return idsva(inputs) if turns or model.n_bodies > _COUNTED_BODIES else _counted_gradient(model, inputs)
 
 
 @lru_cache(maxsize=64)
-def _counted(model: Model, inputs: tuple[str, ...]) -> Algorithm:
+def _counted_gradient(model: Model, inputs: tuple[str, ...]) -> Algorithm:
     return min((idsva(inputs), rnea_gradient(inputs)), key=lambda each: trace(model, each).operations)
 
 
-def _gradient(asked: Asked) -> Task:
+def _gradient(asked: QueryVariant) -> Task:
     if asked.method == "auto":
-        return _fewest(asked.model, asked.inputs)
+        return _cheapest_gradient(asked.model, asked.inputs)
     return {"idsva": idsva, "columns": rnea_gradient}[asked.method](asked.inputs)
 
 
-def _forward(asked: Asked) -> Task:
+def _forward(asked: QueryVariant) -> Task:
     by_matrix = asked.model.has_mimic or asked.method == "crba"
     return forward_by_mass_matrix(asked.inputs) if by_matrix else aba(asked.inputs)
 
 
-def _contracted(contraction: Callable[[tuple[str, ...]], Algorithm | Chain], asked: Asked) -> Task:
-    """A contraction with the vector that is given, or with every unit vector."""
+def _contracted(contraction: Callable[[tuple[str, ...]], Algorithm | Chain], asked: QueryVariant) -> Task:
+    """A contraction with the given vector, or with every unit vector if none is given."""
     task = contraction(tuple(name for name in INPUTS if name == "vector" or name in asked.inputs))
-    return task if "vector" in asked.inputs else at_units(task)
+    return task if "vector" in asked.inputs else with_identity_seeds(task)
 
 
 _DYNAMICS = (
-    Question(
+    QuerySpec(
         "inverse_dynamics",
         ("q", "qd", "qdd"),
         {"tau": Result(("nv",), "tau")},
@@ -343,7 +344,7 @@ _DYNAMICS = (
         short="id",
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics",
         ("q", "qd", "tau"),
         {"qdd": Result(("nv",), "qdd")},
@@ -365,7 +366,7 @@ _DYNAMICS = (
         short="fd",
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "mass_matrix",
         ("q",),
         {"H": Result(("nv", "nv"), "tau / qdd")},
@@ -375,7 +376,7 @@ _DYNAMICS = (
         engines=EVERYWHERE,
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "mass_matrix_inverse",
         ("q",),
         {"Hinv": Result(("nv", "nv"), "qdd / tau")},
@@ -384,7 +385,7 @@ _DYNAMICS = (
         optional=("inertia",),
         needs=("inverse",),
     ),
-    Question(
+    QuerySpec(
         "bias_force",
         ("q", "qd"),
         {"bias": Result(("nv",), "tau")},
@@ -396,7 +397,7 @@ _DYNAMICS = (
         short="bias",
         eager=True,
     ),
-    Question(
+    QuerySpec(
         "gravity_force",
         ("q",),
         {"gravity": Result(("nv",), "tau")},
@@ -406,7 +407,7 @@ _DYNAMICS = (
         engines=EVERYWHERE,
         short="gravity",
     ),
-    Question(
+    QuerySpec(
         "coriolis_matrix",
         ("q", "qd"),
         {"C": Result(("nv", "nv"), "tau / qd")},
@@ -415,7 +416,7 @@ _DYNAMICS = (
         optional=("inertia", "V0"),
         short="coriolis",
     ),
-    Question(
+    QuerySpec(
         "joint_reaction",
         ("q", "qd", "qdd"),
         {"reaction": Result(("n_bodies", 6), "N m, N")},
@@ -427,7 +428,7 @@ _DYNAMICS = (
 )
 
 _DERIVATIVES = (
-    Question(
+    QuerySpec(
         "inverse_dynamics_gradient",
         ("q", "qd", "qdd"),
         {"dtau_dq": Result(("nv", "nv"), "tau / step"), "dtau_dqd": Result(("nv", "nv"), "tau / qd")},
@@ -440,7 +441,7 @@ _DERIVATIVES = (
         engines=EVERYWHERE,
         short="id_gradient",
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_gradient",
         ("q", "qd", "tau"),
         {
@@ -456,7 +457,7 @@ _DERIVATIVES = (
         joint_forces={"tau": "force"},
         short="fd_gradient",
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_vjp",
         ("q", "qd", "qdd", "vector"),
         {
@@ -469,7 +470,7 @@ _DERIVATIVES = (
         optional=_FORCES,
         joint_forces={"by_qd": "slope of vector"},
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_hessian",
         ("q", "qd", "qdd"),
         {
@@ -482,9 +483,9 @@ _DERIVATIVES = (
         "Second derivatives of vector' tau, row k, column m by component k of the first and m of the second; "
         "units where the vector is a velocity.",
         optional=("vector", *_FORCES),
-        doubts=True,
+        check_precision=True,
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_hessian",
         ("q", "qd", "tau"),
         {
@@ -497,11 +498,11 @@ _DERIVATIVES = (
         "Second derivatives of vector' qdd, row k, column m by component k of the first and m of the second; "
         "units where the vector is a generalised force.",
         optional=("vector", *_FORCES),
-        doubts=True,
+        check_precision=True,
         needs=("inverse",),
         joint_forces={"tau": "force"},
     ),
-    Question(
+    QuerySpec(
         "gravity_force_gradient",
         ("q",),
         {"dg_dq": Result(("nv", "nv"), "tau / step")},
@@ -509,7 +510,7 @@ _DERIVATIVES = (
         "Derivatives of the gravity force by q, on the tangent space.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "mass_matrix_product_gradient",
         ("q", "vector"),
         {"dHx_dq": Result(("nv", "nv"), "tau / step")},
@@ -520,7 +521,7 @@ _DERIVATIVES = (
 )
 
 _PARAMETERS = (
-    Question(
+    QuerySpec(
         "regressor",
         ("q", "qd", "qdd"),
         {"Y": Result(("nv", "parameters"), "tau / parameter")},
@@ -528,7 +529,7 @@ _PARAMETERS = (
         "The matrix Y with tau = Y pi, pi being the bodies' inertial parameters.",
         optional=BASE,
     ),
-    Question(
+    QuerySpec(
         "body_regressor",
         ("q", "qd", "qdd"),
         {"Y_body": Result(("n_bodies", 6, 10), "N m, N / parameter")},
@@ -536,7 +537,7 @@ _PARAMETERS = (
         "Matrices A_i with A_i pi_i = I a + v x* I v, the force that moves body i against gravity, in its frame.",
         optional=BASE,
     ),
-    Question(
+    QuerySpec(
         "kinetic_energy_regressor",
         ("q", "qd"),
         {"Y_kinetic": Result(("parameters",), "J / parameter")},
@@ -544,21 +545,21 @@ _PARAMETERS = (
         "The vector k with k . pi the kinetic energy, but for that of armature.",
         optional=("V0",),
     ),
-    Question(
+    QuerySpec(
         "potential_energy_regressor",
         ("q",),
         {"Y_potential": Result(("parameters",), "J / parameter")},
         lambda _: POTENTIAL_ENERGY_REGRESSOR,
         "The vector u with u . pi the potential energy.",
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_external_force_gradient",
         ("q",),
         {"dtau_df_ext": Result(("nv", "n_bodies", 6), "tau / N m, N")},
         lambda _: EXTERNAL_FORCE_GRADIENT,
         "Derivatives of tau by external forces.",
     ),
-    Question(
+    QuerySpec(
         "inverse_dynamics_gravity_gradient",
         ("q",),
         {"dtau_dgravity": Result(("nv", 3), "tau / m/s^2")},
@@ -566,7 +567,7 @@ _PARAMETERS = (
         "Derivatives of tau by the acceleration of free fall.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_parameter_gradient",
         ("q", "qd", "tau"),
         {"dqdd_dpi": Result(("nv", "parameters"), "qdd / parameter")},
@@ -576,7 +577,7 @@ _PARAMETERS = (
         needs=("inverse",),
         joint_forces={"tau": "force"},
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_external_force_gradient",
         ("q",),
         {"dqdd_df_ext": Result(("nv", "n_bodies", 6), "qdd / N m, N")},
@@ -585,7 +586,7 @@ _PARAMETERS = (
         optional=("inertia",),
         needs=("inverse",),
     ),
-    Question(
+    QuerySpec(
         "forward_dynamics_gravity_gradient",
         ("q",),
         {"dqdd_dgravity": Result(("nv", 3), "qdd / m/s^2")},
@@ -597,7 +598,7 @@ _PARAMETERS = (
 )
 
 _KINEMATICS = (
-    Question(
+    QuerySpec(
         "forward_kinematics",
         ("q",),
         {"T": Result(("n_links", 4, 4), "1, m")},
@@ -605,14 +606,14 @@ _KINEMATICS = (
         "Poses of all links: homogeneous transforms from link to world coordinates.",
         short="fk",
     ),
-    Question(
+    QuerySpec(
         "forward_kinematics_gradient",
         ("q",),
         {"J": Result(("n_links", 6, "nv"), "rad, m / step")},
         lambda _: kinematics.LINK_JACOBIANS,
         "Jacobians of all links, in world axes about each link's origin.",
     ),
-    Question(
+    QuerySpec(
         "link_pose",
         ("q",),
         {"T": Result((4, 4), "1, m")},
@@ -621,7 +622,7 @@ _KINEMATICS = (
         optional=("point",),
         of_link=True,
     ),
-    Question(
+    QuerySpec(
         "jacobian",
         ("q",),
         {"J": Result((6, "nv"), "rad, m / step")},
@@ -631,7 +632,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "jacobian_derivative",
         ("q", "qd"),
         {"Jdot": Result((6, "nv"), "rad/s, m/s / step")},
@@ -641,7 +642,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "pose_hessian",
         ("q",),
         {"H": Result((6, "nv", "nv"), "rad, m / step step")},
@@ -651,7 +652,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "link_velocity",
         ("q", "qd"),
         {"V": Result((6,), "rad/s, m/s")},
@@ -661,7 +662,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "link_acceleration",
         ("q", "qd", "qdd"),
         {"A": Result((6,), "rad/s^2, m/s^2")},
@@ -672,7 +673,7 @@ _KINEMATICS = (
         in_frame=True,
         variants={"classical_acceleration": {"classical": True}},
     ),
-    Question(
+    QuerySpec(
         "link_velocity_gradient",
         ("q", "qd"),
         {
@@ -685,7 +686,7 @@ _KINEMATICS = (
         of_link=True,
         in_frame=True,
     ),
-    Question(
+    QuerySpec(
         "link_acceleration_gradient",
         ("q", "qd", "qdd"),
         {
@@ -703,7 +704,7 @@ _KINEMATICS = (
 )
 
 _TOTALS = (
-    Question(
+    QuerySpec(
         "kinetic_energy",
         ("q", "qd"),
         {"K": Result((), "J")},
@@ -711,7 +712,7 @@ _TOTALS = (
         "Kinetic energy, J, armature included.",
         optional=("inertia", "V0"),
     ),
-    Question(
+    QuerySpec(
         "kinetic_energy_gradient",
         ("q", "qd"),
         {"dK_dq": Result(("nv",), "J / step"), "dK_dqd": Result(("nv",), "J / qd")},
@@ -719,7 +720,7 @@ _TOTALS = (
         "Derivatives of kinetic energy by q (on the tangent space) and by qd.",
         optional=("inertia", "V0"),
     ),
-    Question(
+    QuerySpec(
         "potential_energy",
         ("q",),
         {"U": Result((), "J")},
@@ -727,7 +728,7 @@ _TOTALS = (
         "Potential energy, J, zero at the height of the world's origin.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "potential_energy_gradient",
         ("q",),
         {"dU_dq": Result(("nv",), "J / step")},
@@ -735,7 +736,7 @@ _TOTALS = (
         "Derivatives of potential energy by q, on the tangent space.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "center_of_mass",
         ("q",),
         {"com": Result((3,), "m")},
@@ -744,7 +745,7 @@ _TOTALS = (
         optional=("inertia",),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "center_of_mass_jacobian",
         ("q",),
         {"J": Result((3, "nv"), "m / step")},
@@ -753,7 +754,7 @@ _TOTALS = (
         optional=("inertia",),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "centroidal_momentum",
         ("q", "qd"),
         {"h": Result((6,), "kg m^2/s, kg m/s"), "A": Result((6, "nv"), "kg m^2/s, kg m/s / qd")},
@@ -765,7 +766,7 @@ _TOTALS = (
 )
 
 _MOMENTA = (
-    Question(
+    QuerySpec(
         "center_of_mass_velocity",
         ("q", "qd"),
         {"vcom": Result((3,), "m/s")},
@@ -774,7 +775,7 @@ _MOMENTA = (
         optional=("inertia", "V0"),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "center_of_mass_acceleration",
         ("q", "qd", "qdd"),
         {"acom": Result((3,), "m/s^2")},
@@ -783,7 +784,7 @@ _MOMENTA = (
         optional=("inertia", *BASE),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "subtree_center_of_mass",
         ("q",),
         {"com": Result(("n_bodies", 3), "m")},
@@ -791,7 +792,7 @@ _MOMENTA = (
         "Centres of mass of every body and what follows it, in world coordinates, m.",
         optional=("inertia",),
     ),
-    Question(
+    QuerySpec(
         "centroidal_momentum_rate",
         ("q", "qd", "qdd"),
         {"hdot": Result((6,), "N m, N")},
@@ -800,7 +801,7 @@ _MOMENTA = (
         optional=("inertia", *BASE),
         needs=("mass",),
     ),
-    Question(
+    QuerySpec(
         "centroidal_momentum_matrix_derivative",
         ("q", "qd"),
         {"Adot": Result((6, "nv"), "N m s, N s / qd")},
@@ -812,7 +813,7 @@ _MOMENTA = (
 )
 
 _CONSTRAINED = (
-    Question(
+    QuerySpec(
         "constrained_forward_dynamics",
         ("q", "qd", "tau"),
         {"qdd": Result(("nv",), "qdd"), "lam": Result(("n_rows",), "N, N m")},
@@ -823,7 +824,7 @@ _CONSTRAINED = (
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "constraint_residual",
         ("q", "qd"),
         {"phi": Result(("n_rows",), "m, rad"), "phidot": Result(("n_rows",), "m/s, rad/s")},
@@ -832,7 +833,7 @@ _CONSTRAINED = (
         optional=("targets", "V0"),
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "constraint_jacobian",
         ("q",),
         {"J": Result(("n_rows", "nv"), "m, rad / step")},
@@ -841,7 +842,7 @@ _CONSTRAINED = (
         optional=("targets",),
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "delassus",
         ("q", "qd", "tau"),
         {"A": Result(("n_rows", "n_rows"), "1/kg, 1/kg m^2"), "v_free": Result(("n_rows",), "m/s^2, rad/s^2")},
@@ -852,7 +853,7 @@ _CONSTRAINED = (
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "impact",
         ("q", "qd"),
         {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
@@ -862,7 +863,7 @@ _CONSTRAINED = (
         needs=("inverse",),
         of_constraints=True,
     ),
-    Question(
+    QuerySpec(
         "project",
         ("q", "qd"),
         {"q_held": Result(("nq",), "m, rad"), "qd_held": Result(("nv",), "qd")},
@@ -874,49 +875,49 @@ _CONSTRAINED = (
     ),
 )
 
-QUESTIONS: dict[str, Question] = {
+QUERIES: dict[str, QuerySpec] = {
     question.name: question
     for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
 }
-"""Every query of `Dynamics` of any model by its name. Readers look when they are asked, so that a row that is added
-later counts."""
+"""Every query by its name, except those about constraints. Read the table at the time of use: rows may be added
+later."""
 
 
-CONSTRAINED: dict[str, Question] = {question.name: question for question in _CONSTRAINED}
-"""Those about constraints, for models that have some."""
+CONSTRAINED: dict[str, QuerySpec] = {question.name: question for question in _CONSTRAINED}
+"""Queries about constraints, for models that have constraints."""
 
 
-def find(name: str) -> Question | None:
-    """A query of either table."""
-    return QUESTIONS.get(name) or CONSTRAINED.get(name)
+def find(name: str) -> QuerySpec | None:
+    """The query of that name, from either table, or None."""
+    return QUERIES.get(name) or CONSTRAINED.get(name)
 
 
-def every_question() -> dict[str, Question]:
+def every_query() -> dict[str, QuerySpec]:
     """The rows of both tables."""
-    return {**QUESTIONS, **CONSTRAINED}
+    return {**QUERIES, **CONSTRAINED}
 
 
-def asked_of(model: Model) -> dict[str, Question]:
-    """The queries that mean something to a model: those about constraints where it has some."""
-    return every_question() if model.constraints else QUESTIONS
+def asked_of(model: Model) -> dict[str, QuerySpec]:
+    """Queries that apply to a model: those about constraints only if it has constraints."""
+    return every_query() if model.constraints else QUERIES
 
 
 def plain_questions(model: Model | None = None) -> tuple[str, ...]:
-    """Names of questions that arrays alone ask: `dyn.program` shows them. Without a model those of every robot."""
-    rows = QUESTIONS if model is None else asked_of(model)
+    """Names of queries that need arrays only, and no link. Without a model: except those about constraints."""
+    rows = QUERIES if model is None else asked_of(model)
     return tuple(name for name, question in rows.items() if not question.of_link)
 
 
-def named() -> dict[str, tuple[Question, Mapping[str, bool]]]:
-    """Questions of both tables by all of their names, and what a call chooses under that name."""
-    return {**{name: (question, {}) for name, question in every_question().items()}, **short_names()}
+def named() -> dict[str, tuple[QuerySpec, Mapping[str, bool]]]:
+    """Queries of both tables by all of their names, and the options that a name stands for."""
+    return {**{name: (question, {}) for name, question in every_query().items()}, **short_names()}
 
 
-def short_names() -> dict[str, tuple[Question, Mapping[str, bool]]]:
-    """Questions by their names on the command line, and what a call chooses under that name."""
-    found: dict[str, tuple[Question, Mapping[str, bool]]] = {}
-    for question in every_question().values():
-        found[question.short or question.name] = (question, {})
-        found.update({name: (question, chosen) for name, chosen in question.variants.items()})
-    return found
+def short_names() -> dict[str, tuple[QuerySpec, Mapping[str, bool]]]:
+    """Queries by their names on the command line, and the options that a name stands for."""
+    names: dict[str, tuple[QuerySpec, Mapping[str, bool]]] = {}
+    for question in every_query().values():
+        names[question.short or question.name] = (question, {})
+        names.update({name: (question, options) for name, options in question.variants.items()})
+    return names

@@ -1,4 +1,4 @@
-"""The engines that run recursions on NumPy arrays."""
+"""Creates the engines that run recursions on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from robodyn.internals.errors import UnavailableError
 
 
 def recursive_engine(model: Model, dtype: np.dtype[Any], options: Options) -> Engine:
-    """The engine that is asked for; "auto" is the fastest one that runs here.
+    """The "reference" or "cpu" engine. "auto" is the CPU engine if it runs on this machine.
 
     Raises:
-        UnavailableError: "cpu" does not run on this machine.
+        UnavailableError: "cpu" was asked for and does not run here.
     """
     if options.engine != REFERENCE:
         try:

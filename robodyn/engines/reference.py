@@ -1,8 +1,8 @@
-"""The reference engine: an algorithm's own text run on NumPy arrays.
+"""The reference engine: runs algorithms directly on NumPy arrays.
 
-A scalar is an array (bodies of one group, lanes, batch), or a number where that holds just one. Bodies of one depth and
-one joint kind form a group and take each step together, so the Python loop is over levels, not bodies. It is the oracle
-that every other engine is held against, hence plain rather than fast.
+A scalar of an algorithm is an array (bodies of one group, lanes, batch), or a number where the array has one entry.
+Bodies of the same depth and joint kind form a group and are computed together. So the Python loop is over groups, not
+over bodies. All other engines are tested against this one, so its code is simple rather than fast.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from robodyn.core.sweeps import (
     Written,
     flatten,
 )
-from robodyn.engines.interpreted import Evaluated
+from robodyn.engines.interpreted import Interpreted
 from robodyn.engines.protocol import Engine, Explanation
-from robodyn.engines.query_table import Question
+from robodyn.engines.query_table import QuerySpec
 from robodyn.engines.reference_groups import Constants, Group, Schedule, Where, scalars
 from robodyn.engines.reference_views import Bodies, Carried, FieldView, LinkValues, WorldValues
 from robodyn.internals.arguments import Array
@@ -53,7 +53,7 @@ _BASE_MOTION = ("V0", "dV0")
 
 
 class Run:
-    """One algorithm on one piece of a batch: allocates fields, runs sweeps, gathers outputs."""
+    """Runs one algorithm on one chunk of a batch: allocates fields, runs sweeps, returns outputs."""
 
     def __init__(
         self,
@@ -92,10 +92,11 @@ class Run:
             for name in (*sweep.writes, *getattr(sweep, "gives", ()))
         }
 
-    # What bodies see.
+    # Inputs of steps.
 
     def _tree_inputs(self) -> dict[str, Array]:
-        """Inputs over tree coordinates, batch last: mimicking joints take theirs from the joint they follow."""
+        """Inputs over tree coordinates, batch last. A mimicking joint takes its values from the joint that it
+        follows."""
         model = self.model
         out: dict[str, Array] = {}
         for name in ("q", *PER_VELOCITY):
@@ -111,24 +112,24 @@ class Run:
         return out
 
     def tree_input(self, name: str, index: Array) -> tuple[Any, ...]:
-        """Input scalars (m, 1, B) at tree coordinates (m, k); zeros for an input the algorithm does not take."""
+        """Input scalars (m, 1, B) at tree coordinates (m, k); zeros for an input that the algorithm does not list."""
         if name not in self.tree_inputs:
             return (0.0,) * int(index.shape[1])
         values = self.tree_inputs[name]
-        if index.size == 1:  # most groups of a robot: a view takes a fraction of the time of a copy
+        if index.size == 1:  # most groups of a robot; a view is faster than a copy
             row = values[index[0, 0]]
             return (row[0] if self.batch == 1 else row[None, None],)
         return tuple(scalars(values[index.T][:, :, None]))
 
     def base_motion(self, name: str) -> Motion:
-        """V0 or dV0 as scalars (1, 1, B), zero where not given."""
-        given = self.inputs.get(name)
-        if given is None:
+        """V0 or dV0 as scalars (1, 1, B); zero if it is not an input."""
+        motion = self.inputs.get(name)
+        if motion is None:
             return ZERO_MOTION
-        parts = given.T[:, None, None, :]
-        return Motion(tuple(parts[:3]), tuple(parts[3:]))
+        components = motion.T[:, None, None, :]
+        return Motion(tuple(components[:3]), tuple(components[3:]))
 
-    # Fields: (size, n + 1, lanes, B) in the schedule's order, or one array per joint kind.
+    # Fields: arrays (size, n + 1, lanes, B), rows in the schedule's order, or one array per joint kind.
 
     def _array(self, name: str, kind: JointKind | None) -> Array:
         field = self.algorithm.fields[name]
@@ -154,13 +155,13 @@ class Run:
         return self.schedule.slot[where]
 
     def read(self, name: str, where: Where, kind: JointKind | None) -> Any:
-        """The value of a field at some places."""
+        """The value of a field at some rows."""
         field = self.algorithm.fields[name]
         array = self._array(name, kind)
         return field.build(iter(scalars(array[:, self._rows(field, where)])), 0 if kind is None else kind.nv)
 
     def write(self, values: Written, where: Where, kind: JointKind | None) -> None:
-        """Set fields at some places."""
+        """Set fields at some rows."""
         for name, value in values.items():
             array = self._array(name, kind)
             rows = self._rows(self.algorithm.fields[name], where)
@@ -168,7 +169,7 @@ class Run:
                 target[rows] = scalar
 
     def add_to_parents(self, values: Written, group: Group) -> None:
-        """Add to fields of the bodies' parents; several children may share one."""
+        """Add values to fields of the bodies' parents; several bodies may have the same parent."""
         n = group.places.stop - group.places.start
         for name, value in values.items():
             for target, scalar in zip(self._array(name, None), flatten(value), strict=True):
@@ -178,7 +179,7 @@ class Run:
                     target[group.parents] += scalar
 
     def bodies(self, kind: JointKind, bodies: Array, kept: Constants | None = None) -> Any:
-        """Bodies as a step sees them (`robodyn.sweeps.Body`, whose scalars are arrays here)."""
+        """Bodies as a step's `body` (`robodyn.core.sweeps.Body`); its scalars are arrays."""
         return Bodies(self, kept or Constants(self.model, self.dtype, kind, bodies))
 
     # Sweeps.
@@ -207,13 +208,13 @@ class Run:
     def _inward(self, sweep: Inward) -> None:
         for group in reversed(self.schedule.groups):
             kind, body = group.kind, self.bodies(group.kind, group.bodies, group.kept)
-            # A leaf's given fields may not exist yet: nothing was added to them.
+            # Fields that children add to may not exist yet: leaves have no children.
             for name in sweep.gives:
                 self._array(name, None)
             own = FieldView(self, sweep.reads, group.places, kind)
-            written, given = sweep.step(body, own)
+            written, to_parents = sweep.step(body, own)
             self.write(written, group.places, kind)
-            self.add_to_parents(given, group)
+            self.add_to_parents(to_parents, group)
 
     def _links(self, sweep: Links) -> None:
         links = np.array([self.link]) if sweep.of_link else np.arange(len(self.model.link_names))
@@ -237,11 +238,12 @@ class Run:
             if first.size:
                 link = LinkValues(self, origin) if sweep.from_links else None
                 bodies = self.bodies(kind, first)
-                begun = sweep.start(bodies, FieldView(self, sweep.reads, place[first], kind), link)  # type: ignore[arg-type]
-                self._climb(sweep, kind, origin, first, dict(begun))
+                carry = sweep.start(bodies, FieldView(self, sweep.reads, place[first], kind), link)  # type: ignore[arg-type]
+                self._climb(sweep, kind, origin, first, dict(carry))
 
     def _climb(self, sweep: Ancestors, kind: JointKind, origin: Array, first: Array, carry: Written) -> None:
-        """Visit `first` and its ancestors, kind by kind; `origin` are the bodies or links that a visit started from."""
+        """Visit the bodies `first` and their ancestors, joint kind by joint kind. `origin`: the body or link at which
+        each visit starts."""
         place = self.schedule.place
         work = [(origin, first, first, carry)]
         while work:
@@ -255,7 +257,7 @@ class Run:
                 body_i = self.bodies(kind, i)
                 own_j = FieldView(self, sweep.visits, place[j], KINDS[code])
                 own_i = FieldView(self, sweep.reads, place[i], kind)
-                written, moved = sweep.visit(body_j, own_j, body_i, own_i, Carried(carried))
+                written, carried_on = sweep.visit(body_j, own_j, body_i, own_i, Carried(carried))
                 if sweep.of_link:
                     self.write(written, place[j], KINDS[code])
                 else:
@@ -264,11 +266,11 @@ class Run:
                 parents = self.model.parent[j]
                 inside = parents >= 0
                 if inside.any():
-                    left = {name: _select(value, inside) for name, value in moved.items()}
+                    left = {name: _select(value, inside) for name, value in carried_on.items()}
                     work.append((origin[chosen][inside], i[inside], parents[inside], left))
 
     def _scatter(self, written: Written, rows: Array, columns: Array, same: Array) -> None:
-        """Add blocks (rows of j, columns of i) to the matrices they belong to."""
+        """Add blocks (rows of j, columns of i) to the output matrices."""
         model = self.model
         for name, output in self.algorithm.outputs.items():
             if not isinstance(output, PairOutput):
@@ -287,7 +289,7 @@ class Run:
                             np.add.at(matrix, at[::-1] if blocks.transposed else at, value)
 
     def _scatter_rows(self, written: Written, rows: Array, origins: Array) -> None:
-        """Add blocks (rows of j, columns of a body or link) to the matrices they belong to."""
+        """Add blocks (rows of j, columns of a body or link) to the output matrices."""
         model = self.model
         for name, output in self.algorithm.outputs.items():
             if not isinstance(output, BodyOutput | LinkColumnOutput):
@@ -308,8 +310,8 @@ class Run:
             matrices = self.matrices[name]
             if output.diagonal is not None:
                 diagonal = np.arange(model.nv)
-                given = output.diagonal in self.algorithm.inputs
-                added = self.inputs[output.diagonal].T if given else getattr(model, output.diagonal)[:, None]
+                is_input = output.diagonal in self.algorithm.inputs
+                added = self.inputs[output.diagonal].T if is_input else getattr(model, output.diagonal)[:, None]
                 matrices[0, diagonal, diagonal] += added.astype(self.dtype)
             return np.moveaxis(matrices[0] if output.rows is None else matrices, -1, 0)
         if isinstance(output, BodyOutput):
@@ -348,7 +350,8 @@ class Run:
         return np.moveaxis(tree[:, 0], -1, 0) if lanes else tree[:, 0, 0].T
 
     def _gather_followers(self, tree: Array, axis: int) -> Array:
-        """G' along an axis of tree velocities: a mimicking joint adds to the joint it follows."""
+        """G' along an axis of tree velocities: entries of a mimicking joint are added to those of the joint that it
+        follows."""
         model = self.model
         by_axis = np.moveaxis(tree, axis, 0)
         weight = model.v_multiplier.astype(self.dtype).reshape(-1, *[1] * (tree.ndim - 1))
@@ -358,7 +361,7 @@ class Run:
 
 
 def _select(value: Any, chosen: Array) -> Any:
-    """The same nested value for some of its bodies; constants that all share stay as they are."""
+    """The same nested value for the chosen bodies. Constants that all bodies share remain as they are."""
     if isinstance(value, tuple):
         parts = [_select(part, chosen) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -368,20 +371,20 @@ def _select(value: Any, chosen: Array) -> Any:
 
 
 class ReferenceEngine(Engine):
-    """Runs algorithms on NumPy arrays; see the module."""
+    """Runs algorithms on NumPy arrays; see the module's docstring."""
 
     name = "reference"
 
     def __init__(self, model: Model, dtype: np.dtype[Any]) -> None:
         self.model, self.dtype = model, dtype
-        self._derivatives = Evaluated(model)
+        self._derivatives = Interpreted(model)
 
     def has_program(self, task: Task, base: tuple[str, ...] = ()) -> bool:
-        """Whether it is traced."""
+        """True if the model is small enough to be traced."""
         return 0 < self.model.n_bodies <= MAX_TRACED_BODIES
 
-    def explain(self, question: Question, batch: int) -> Explanation:
-        """How it works."""
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
+        """The method, and how the engine computes."""
         how = "bodies of one depth and joint kind step together, in NumPy"
         return Explanation(question.name, batch, self.name, self.method_of(question), how)
 
@@ -420,7 +423,7 @@ class ReferenceEngine(Engine):
     def _run_stages(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
     ) -> None:
-        """Run on so few rows that everything between fits."""
+        """Run all stages on so few rows that intermediate arrays stay in the cache."""
         pool = dict(inputs)
         run: dict[type, Callable[[Any, Mapping[str, Array]], None]] = {
             Stage: lambda stage, made: self._run_algorithm(stage, pool, made, size, link),
@@ -439,7 +442,7 @@ class ReferenceEngine(Engine):
     def _run_units(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], size: int, link: int | None
     ) -> None:
-        """Every row once for each unit vector."""
+        """Run every row once for each unit vector."""
         assert task.unit_input is not None
         nv = self.model.nv
         repeated = {name: np.repeat(array, nv, axis=0) for name, array in inputs.items()}
@@ -453,13 +456,13 @@ class ReferenceEngine(Engine):
         self, stage: Stage, pool: Mapping[str, Array], made: Mapping[str, Array], size: int, link: int | None
     ) -> None:
         algorithm = stage.algorithm
-        given = {name: array for name, array in pool.items() if name in _BASE_MOTION}
-        given |= {name: pool[read] for name, read in zip(algorithm.inputs, stage.inputs, strict=True)}
-        run = Run(self.model, self._schedule, algorithm, given, size, self.dtype, link)
+        arrays = {name: array for name, array in pool.items() if name in _BASE_MOTION}
+        arrays |= {name: pool[read] for name, read in zip(algorithm.inputs, stage.inputs, strict=True)}
+        run = Run(self.model, self._schedule, algorithm, arrays, size, self.dtype, link)
         for sweep in algorithm.sweeps:
             run.sweep(sweep)
-        for name, left in zip(algorithm.outputs, stage.outputs, strict=True):
-            made[left][...] = run.output(name)
+        for name, result in zip(algorithm.outputs, stage.outputs, strict=True):
+            made[result][...] = run.output(name)
 
     def _multiply(self, stage: Products, pool: Mapping[str, Array], made: Mapping[str, Array]) -> None:
         for name, product in stage.outputs.items():

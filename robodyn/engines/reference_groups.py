@@ -1,4 +1,4 @@
-"""The order in which the reference engine works, and what a model says of the bodies that take a step together."""
+"""The order of computation of the reference engine, and the constants of bodies that are computed together."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import MAX_KEPT_BODIES
 
 Where: TypeAlias = slice | Array
-"""Rows of fields: a slice, read and written without copying, where they lie side by side as those of a group do."""
+"""Rows of fields: a slice where they are adjacent, as those of a group; a slice is read and written without a copy."""
 
 
 def scalars(arrays: Array) -> Any:
-    """Arrays (k, m, lanes, B) as k scalars; numbers where each has one entry: they take a fifth of arrays' time."""
+    """Arrays (k, m, lanes, B) as k scalars. Arrays with one entry become NumPy numbers, whose arithmetic is faster."""
     return arrays.reshape(-1) if arrays.size == len(arrays) else arrays
 
 
 def columns(rows: Array, dtype: np.dtype[Any]) -> tuple[Any, ...]:
-    """The columns of constants (m, c), each as (m, 1, 1) scalars; as numbers where m is 1."""
+    """The columns of constants (m, c) as scalars (m, 1, 1); as numbers if m is 1."""
     return tuple(scalars(np.ascontiguousarray(rows.T, dtype=dtype)[:, :, None, None]))
 
 
 class Constants:
-    """What a model says of some bodies of one joint kind, made when it is looked at."""
+    """A model's constants of some bodies of one joint kind, computed on first access."""
 
     def __init__(self, model: Model, dtype: np.dtype[Any], kind: JointKind, bodies: Array) -> None:
         self.model, self.dtype, self.joint, self.bodies = model, dtype, kind, bodies
@@ -52,18 +52,18 @@ class Constants:
 
     @cached_property
     def inertia(self) -> Inertia:
-        """The bodies' own, about their frames."""
+        """Spatial inertias of the bodies in their own frames."""
         entries = columns(self.model.inertia[self.bodies], self.dtype)
         return Inertia(entries[0], entries[1:4], entries[4:])
 
     @cached_property
     def dofs(self) -> Array:
-        """(m, nv) tree velocities of the joints."""
+        """(m, nv) indices of the joints' tree velocities."""
         return self.model.v_start[self.bodies][:, None] + np.arange(self.joint.nv)
 
     @cached_property
     def coordinates(self) -> Array:
-        """(m, nq) tree coordinates of the joints."""
+        """(m, nq) indices of the joints' tree coordinates."""
         return self.model.q_start[self.bodies][:, None] + np.arange(self.joint.nq)
 
     @cached_property
@@ -74,30 +74,30 @@ class Constants:
 
 @dataclass(frozen=True)
 class Group:
-    """Bodies of one depth and one joint kind, and where their fields and those of their parents lie."""
+    """Bodies of one depth and one joint kind, and the rows of their fields and of their parents' fields."""
 
     kind: JointKind
     bodies: Array
     kept: Constants | None
-    """What the model says of them, if that is kept between runs."""
+    """The model's constants of the bodies, if they are kept between runs."""
     places: slice
     parents: Where
     siblings: bool
-    """Whether some have the same parent."""
+    """True if several of the bodies have the same parent."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The order of work on a model: groups of one depth and one joint kind, outermost last. Fields lie in memory in
-    this order, the world's last."""
+    """The order of computation on a model: groups of bodies of one depth and one joint kind, from the roots to the
+    leaves. Rows of fields are in this order; the world's row is last."""
 
     groups: tuple[Group, ...]
     order: Array
-    """(n,) bodies in the order of their places."""
+    """(n,) body at each row of fields."""
     place: Array
-    """(n + 1,) places of bodies, then of the world, whose number as a parent is -1."""
+    """(n + 1,) row of each body, then that of the world, whose index as a parent is -1."""
     slot: Array
-    """(n,) number of a place among those of its joint kind."""
+    """(n,) index of each row among the rows of its joint kind."""
 
     @staticmethod
     def of(model: Model, dtype: np.dtype[Any]) -> Schedule:
@@ -122,7 +122,7 @@ class Schedule:
                     kept=Constants(model, dtype, kind, bodies) if n <= MAX_KEPT_BODIES else None,
                     places=slice(first, first + bodies.size),
                     parents=slice(int(parents[0]), int(parents[0]) + 1) if alone else parents,
-                    # Not by np.unique: it waits for the GIL inside C++, which aborts a process that ends meanwhile.
+                    # Not np.unique: it waits for the GIL inside C++, which aborts the process if it exits meanwhile.
                     siblings=not alone and bool(np.bincount(parents - parents.min()).max() > 1),
                 )
             )

@@ -1,4 +1,4 @@
-"""What steps see on the reference engine: bodies, fields, the world and links, whose scalars are arrays."""
+"""Views of bodies, fields, the world and links that steps get on the reference engine. Their scalars are arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Bodies:
-    """Bodies of one joint kind: what a step sees of them (`robodyn.sweeps.Body`), made when it is looked at."""
+    """Bodies of one joint kind as a step's `body` (`robodyn.core.sweeps.Body`). Values are computed on first access."""
 
     def __init__(self, run: Run, constants: Constants) -> None:
         self.run, self.constants, self.joint = run, constants, constants.joint
@@ -40,20 +40,20 @@ class Bodies:
 
     @property
     def dofs(self) -> Array:
-        """(m, nv) tree velocities of the joints."""
+        """(m, nv) indices of the joints' tree velocities."""
         return self.constants.dofs
 
     @cached_property
     def inertia(self) -> Inertia:
-        """The model's, or given for each state."""
-        given = self._rows("inertia")
-        return Inertia(given[0], given[1:4], given[4:]) if given else self.constants.inertia
+        """Inertias of the bodies: the input, or the model's."""
+        entries = self._rows("inertia")
+        return Inertia(entries[0], entries[1:4], entries[4:]) if entries else self.constants.inertia
 
     @cached_property
     def armature(self) -> tuple[Any, ...]:
-        """One scalar per degree of freedom: the model's, or given for each state."""
-        given = "armature" in self.run.algorithm.inputs
-        return self.run.tree_input("armature", self.dofs) if given else self.constants.armature
+        """One scalar per degree of freedom: the input, or the model's."""
+        is_input = "armature" in self.run.algorithm.inputs
+        return self.run.tree_input("armature", self.dofs) if is_input else self.constants.armature
 
     @cached_property
     def q(self) -> tuple[Any, ...]:
@@ -83,24 +83,24 @@ class Bodies:
     @cached_property
     def f_ext(self) -> Force:
         """External forces, in world coordinates."""
-        given = self._rows("f_ext")
-        return Force(given[:3], given[3:]) if given else ZERO_FORCE
+        components = self._rows("f_ext")
+        return Force(components[:3], components[3:]) if components else ZERO_FORCE
 
     def _rows(self, name: str) -> tuple[Any, ...]:
-        """An input with a row for each body as (m, 1, B) scalars; nothing where the algorithm does not list it."""
+        """An input with one row per body as scalars (m, 1, B); empty if the algorithm does not list it."""
         if name not in self.run.algorithm.inputs:
             return ()
         return tuple(scalars(self.run.inputs[name][:, self.constants.bodies].transpose(2, 1, 0)[:, :, None, :]))
 
     @cached_property
     def unit(self) -> tuple[Array, ...]:
-        """(m, lanes, 1): 1 in the lane of that degree of freedom, 0 in all others."""
+        """(m, lanes, 1): 1 in the lane of the degree of freedom, 0 in all others."""
         lanes = np.arange(self.run.model.nv_tree)
         return tuple((self.dofs[:, c, None] == lanes)[:, :, None].astype(self.run.dtype) for c in range(self.joint.nv))
 
 
 class WorldValues:
-    """Base motion and gravity, as a step of the world sees them."""
+    """Base motion and gravity, as steps of `World` sweeps see them."""
 
     def __init__(self, run: Run) -> None:
         x, y, z = run.model.gravity.astype(run.dtype).tolist()
@@ -109,7 +109,7 @@ class WorldValues:
 
 
 class LinkValues:
-    """Where links sit on their bodies."""
+    """Poses of links in the frames of their bodies."""
 
     def __init__(self, run: Run, links: Array) -> None:
         entries = columns(run.model.link_X[links], run.dtype)
@@ -120,7 +120,7 @@ class LinkValues:
 
 
 class FieldView:
-    """Fields of some bodies as attributes; only those that the sweep declares."""
+    """Fields of some bodies as attributes, restricted to those that the sweep declares."""
 
     def __init__(self, run: Run, names: tuple[str, ...], where: Where, kind: JointKind | None) -> None:
         self._run, self._names, self._where, self._kind = run, names, where, kind
@@ -134,7 +134,7 @@ class FieldView:
 
 
 class Carried:
-    """What an `Ancestors` sweep carries along, as attributes."""
+    """The carried values of an `Ancestors` sweep as attributes."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.__dict__.update(values)

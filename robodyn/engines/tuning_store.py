@@ -1,11 +1,12 @@
-"""What was measured on this machine, and how choosers look it up: one table of times, kept for other processes.
+"""A store of measured run times on this machine, shared between processes.
 
-Choosers take the engine, the kernel or the method that answers a call. Each has a section of the store: rows, a row the
-time of one choice for one call, of which those nearest to a call decide, or coefficients that were fitted to times.
+Choosers pick the engine, the kernel or the method for a call. Each chooser has a section of the store. A section holds
+either rows or coefficients. A row is the time of one choice for one call; a chooser looks up the rows nearest to a
+call. Coefficients are fitted to measured times.
 
-The store is a file of JSON among the machine code in the cache, one for each version and processor. Its sections are
-kept by the name of the device that was measured, "" for the processor itself. A file or a section that is damaged or
-strange says that nothing was measured; it is never an error.
+The store is a JSON file in the cache of machine code, one for each version of robodyn and each processor. Sections are
+stored by the name of the measured device, "" for the CPU. A damaged file or section counts as empty; it is never an
+error.
 """
 
 from __future__ import annotations
@@ -29,24 +30,25 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _MOST_BYTES, _MOST_ROWS = 1 << 24, 1 << 14
-"""Of the file, and of a section on one device: some times what `robodyn tune` measures."""
+"""Maximal bytes of the file, and maximal rows of a section on one device: a few times as many as `robodyn tune`
+stores."""
 _LARGEST = 2.0**53
-"""Of numbers: all whole ones up to here are doubles."""
+"""Maximal absolute value of numbers: all integers up to it are exact as doubles."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A chooser's part of the store, and what it takes for alike.
+    """A chooser's part of the store, and its rules for similar calls.
 
     Args:
-        name: of the chooser.
-        choices: what it chooses from; rows about others are strange.
-        like: trees count as alike up to this ratio of bodies.
-        again: the fields of rows that are the same where a measurement takes the place of another.
-        by_depth: trees are nearer where their depth is, not by bodies alone.
-        beginnings: what is asked is like what its own name begins with, where it was not measured itself.
-        usual: the choice that others must beat.
-        margin: times faster that they must have been measured.
+        name: name of the chooser.
+        choices: allowed choices; rows with another choice are invalid.
+        like: maximal ratio between numbers of bodies of similar trees.
+        again: fields of rows that identify a measurement; a new row replaces an old one with the same values.
+        by_depth: True if the distance between trees includes their depths, not bodies alone.
+        beginnings: True if a query without rows may use rows of a query whose name is a prefix of its name.
+        usual: the default choice.
+        margin: factor by which another choice must be faster than the default.
     """
 
     name: str
@@ -63,8 +65,8 @@ class Section:
 class Row:
     """A measurement: `seconds` of a call.
 
-    `chooser`: the name of a `Section`; `asked`: a query or a task; `depth`: of the tree, the bodies on its longest
-    path; `choice`: what answered, an engine's name or a kernel's.
+    `chooser`: name of a `Section`; `asked`: name of a query or a task; `depth`: number of bodies on the longest path of
+    the tree; `choice`: name of the engine or kernel that was measured.
     """
 
     chooser: str
@@ -78,14 +80,14 @@ class Row:
 
     @property
     def place(self) -> tuple[str, str, int, int, int]:
-        """What was measured, whichever the choice."""
+        """The call that was measured, without the choice."""
         return self.asked, self.dtype, self.bodies, self.depth, self.batch
 
 
 class Table:
-    """Measurements of one section, and a table that holds where these say nothing.
+    """Measurements of one section, with a second table for calls that are not similar to any of them.
 
-    Rows of other choosers are left out.
+    Rows of other choosers are ignored.
     """
 
     def __init__(self, section: Section, rows: Iterable[Row], otherwise: Table | None = None) -> None:
@@ -95,8 +97,8 @@ class Table:
     def near(
         self, asked: str, dtype: str, bodies: int, depth: int, batch: int, among: Container[str] | None = None
     ) -> list[Row]:
-        """The rows nearest to a call, all equally near; none where nothing like it was measured. `among`: choices that
-        are left, all if None."""
+        """The rows nearest to a call, all at the same distance. Empty if no similar call was measured. `among`: allowed
+        choices; None allows all."""
         section = self.section
         if not batch:
             return []
@@ -122,68 +124,71 @@ class Table:
         return [row for row, far in zip(rows, distances, strict=True) if far == closest]
 
     def nearest(self, asked: str, dtype: str, bodies: int, depth: int, batch: int) -> dict[str, float]:
-        """Seconds by choice, the one to take first, where something like this call was measured; else nothing."""
-        found = {row.choice: row.seconds for row in self.near(asked, dtype, bodies, depth, batch)}
-        return dict(sorted(found.items(), key=lambda item: self._handicapped(*item)))
+        """Seconds by choice for the most similar measured call, best choice first. Empty if no similar call was
+        measured."""
+        seconds = {row.choice: row.seconds for row in self.near(asked, dtype, bodies, depth, batch)}
+        return dict(sorted(seconds.items(), key=lambda item: self._compared_seconds(*item)))
 
     def estimates(self, asked: str, dtype: str, model: Model, batch: int) -> dict[str, float]:
-        """The same for a model."""
+        """`nearest` for a model."""
         return self.nearest(asked, dtype, model.n_bodies, model.tree.n_levels, batch)
 
     def unusual(self, asked: str, dtype: str, model: Model) -> bool:
-        """Whether another choice than the usual one is the one to take for some batch of a model."""
+        """True if another choice than the default is best for some measured batch size of a model."""
         usual = self.section.usual
         batches = {row.batch for row in self.rows if (row.asked, row.dtype) == (asked, dtype)}
         return any(next(iter(self.estimates(asked, dtype, model, batch)), usual) != usual for batch in batches)
 
-    def _handicapped(self, choice: str, seconds: float) -> float:
-        """What choices are compared by."""
+    def _compared_seconds(self, choice: str, seconds: float) -> float:
+        """Seconds for comparisons: times `margin` for choices other than the default."""
         return seconds if choice == self.section.usual else self.section.margin * seconds
 
 
-# What is kept.
+# Access to the store.
 
 
 @cache
 def table(section: Section, device: str = "", otherwise: Table | None = None) -> Table:
-    """What was measured and kept of a section, on a device of that name."""
-    return Table(section, _rows(section, _held(_known(), section.name, device)), otherwise)
+    """The stored measurements of a section on a device."""
+    return Table(section, _rows(section, _section_data(_known(), section.name, device)), otherwise)
 
 
 def keep(found: Table, device: str = "") -> bool:
-    """Keep measurements for other processes, in place of those that were made again and beside all others; whether that
-    worked. The oldest of too many are dropped."""
+    """Store measurements for other processes. They replace older measurements of the same calls; the oldest rows are
+    dropped if there are too many. False if the store could not be written."""
     section, again = found.section, attrgetter(*found.section.again)
     replaced = set(map(again, found.rows))
     with ObjectCache.from_environment().alone():
-        others = (row for row in _rows(section, _held(_file(), section.name, device)) if again(row) not in replaced)
+        others = (
+            row for row in _rows(section, _section_data(_file(), section.name, device)) if again(row) not in replaced
+        )
         rows = (*others, *found.rows)[-_MOST_ROWS:]
         return _store([astuple(row)[1:] for row in rows], section.name, device)
 
 
 def coefficients(chooser: str, terms: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[float]], str] | None:
-    """What was fitted to measurements and kept: a number for each of the terms by name, and where they come from, in
-    words; None where nothing was."""
-    found = _held(_known(), chooser, "")
+    """Fitted coefficients of a chooser: numbers for the terms by name, and a description of their source. None if none
+    are stored."""
+    entry = _section_data(_known(), chooser, "")
     try:
-        source, numbers = found["source"], {name: list(found["coefficients"][name]) for name in terms}
+        source, numbers = entry["source"], {name: list(entry["coefficients"][name]) for name in terms}
     except (TypeError, KeyError):
         return None
     good = isinstance(source, str) and all(
         len(numbers[name]) == len(terms[name]) and all(map(_is_number, numbers[name])) for name in terms
     )
-    return ({name: list(map(float, each)) for name, each in numbers.items()}, source) if good else None
+    return ({name: list(map(float, values)) for name, values in numbers.items()}, source) if good else None
 
 
 def keep_coefficients(chooser: str, fitted: Mapping[str, Sequence[float]], source: str) -> bool:
-    """Keep what was fitted in place of what was; whether that worked."""
-    found = {"source": source, "coefficients": {name: list(each) for name, each in fitted.items()}}
+    """Store fitted coefficients in place of older ones. False if the store could not be written."""
+    section = {"source": source, "coefficients": {name: list(values) for name, values in fitted.items()}}
     with ObjectCache.from_environment().alone():
-        return _store(found, chooser, "")
+        return _store(section, chooser, "")
 
 
 def forget() -> None:
-    """Have the store read again when it is next asked, as a new process would."""
+    """Read the store anew at its next use, as a new process would."""
     _known.cache_clear()
     table.cache_clear()
 
@@ -192,13 +197,13 @@ def forget() -> None:
 
 
 def _rows(section: Section, found: Any) -> tuple[Row, ...]:
-    """Rows of what JSON holds; none where one is strange."""
+    """Rows of a section's JSON data; none if one row is invalid."""
     good = isinstance(found, list) and len(found) <= _MOST_ROWS and all(_is_row(section, each) for each in found)
     return tuple(Row(section.name, *each) for each in found) if good else ()
 
 
 def _is_row(section: Section, found: Any) -> bool:
-    """Whether it is the fields of a row but the first."""
+    """True if JSON data are the fields of a valid row, without its first field."""
     if not isinstance(found, list) or [type(each) for each in found[:-1]] != [str, str, int, int, int, str]:
         return False
     *_, bodies, depth, batch, choice, seconds = found
@@ -211,7 +216,7 @@ def _is_number(found: Any) -> bool:
 
 
 def _key() -> str:
-    """Under what the file is kept: times of another version or processor are others."""
+    """The cache key of the file: times of another version or another processor are stored separately."""
     try:
         from robodyn.compile.llvm.target import host_target
 
@@ -222,26 +227,26 @@ def _key() -> str:
 
 
 def _file() -> dict[str, Any]:
-    """The file as it is now; empty where there is none, or one that cannot be read."""
+    """The file as it is now; empty if it does not exist or cannot be read."""
     data = ObjectCache.from_environment().get(_key()) or b""
     try:
-        found = json.loads(data) if len(data) <= _MOST_BYTES else None
+        content = json.loads(data) if len(data) <= _MOST_BYTES else None
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}
+        content = None
+    return content if isinstance(content, dict) else {}
 
 
 _known = cache(_file)
 
 
-def _held(file: Mapping[str, Any], name: str, device: str) -> Any:
-    """What a file holds of a section, as JSON has it, or None."""
+def _section_data(file: Mapping[str, Any], name: str, device: str) -> Any:
+    """A section's JSON data in a file, or None."""
     by_device = file.get(name)
     return by_device.get(device) if isinstance(by_device, dict) else None
 
 
 def _store(found: Any, name: str, device: str) -> bool:
-    """Keep what JSON holds as a section, beside all others in the file as it is now; whether that worked."""
+    """Write a section's JSON data; other sections of the file remain. False if the file could not be written."""
     file = _file()
     by_device = file.get(name)
     file[name] = {**(by_device if isinstance(by_device, dict) else {}), device: found}

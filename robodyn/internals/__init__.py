@@ -1,4 +1,4 @@
-"""Parts that any room may use:
+"""Infrastructure that every package may use and that knows nothing of robots.
 
-strict types, errors, messages, files, records, locks for forks. They know nothing of robots.
+Strict types, errors, messages, files, records, and locks that survive forks.
 """

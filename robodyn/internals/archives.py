@@ -1,9 +1,8 @@
-"""NumPy's files, .npz and .npy, read with care: an array is what its header says, or it is refused.
+"""Strict readers of NumPy's files, .npz and .npy: an array must be what its header says.
 
-Names, types, shapes and sizes come from headers alone, so that callers judge them before any number is loaded. Arrays
-are stored or deflated; there are no pickles. What a file may take is bounded: arrays that are stored by the size of the
-file, arrays that are deflated, which a small file can hold in any size, by `MOST_UNPACKED`.
-"""
+Names, dtypes, shapes and sizes come from headers, so that callers can check them before any number is loaded. Arrays
+are stored or deflated; pickles are refused. Memory is bounded: stored arrays take as much as the file, deflated ones,
+which a small file can hold in any size, at most `MOST_UNPACKED`."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableErr
 from robodyn.internals.messages import printable, quoted
 
 MOST_UNPACKED = 256 << 20
-"""Most bytes that the deflated arrays of a file come to."""
+"""Most bytes of all deflated arrays of a file, unpacked."""
 
 _MOST_ARRAYS = 64
 _MOST_DIRECTORY = 64 << 10
 _MOST_HEADER = 10_000
 _MOST_ITEM = 1 << 20
-"""Most bytes of one item: texts have as many as the longest of them needs."""
+"""Most bytes of one item; the items of a text array are as long as its longest text."""
 _DEFLATED_MOST = 1032
-"""How many bytes one byte that is deflated comes to at most."""
+"""Largest ratio by which deflation compresses."""
 _CHUNK = 1 << 20
 _SHOWN = 100
 
@@ -40,12 +39,12 @@ _END64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR64 = struct.Struct("<4sIQI")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _STREAMED = 0x8
-"""The flag of members whose sizes come after them, in a record of one of these lengths."""
+"""The flag of members whose sizes follow them, in a record of one of these lengths (bytes)."""
 _STREAMED_ENDS = (12, 16, 20, 24)
 _FLAGS = 0x806 | _STREAMED
-"""Flags that change nothing for us: how hard it was deflated, and names in UTF-8. Others are encryption and patches."""
+"""Flags that do not affect reading: the level of compression, and names in UTF-8. Others are encryption and patches."""
 
-# NumPy has Python parse headers as literals, which warns, recurses and runs out of memory on those of an attacker.
+# NumPy parses headers as Python literals; those of an attacker cause warnings, deep recursion and exhausted memory.
 _FIELDS = (
     r"'descr'\s*+:\s*+'([<>=|]?[?bfiucSUOVMm]\d{0,9})'",
     r"'fortran_order'\s*+:\s*+(True|False)",
@@ -56,11 +55,11 @@ _HEADER = re.compile(rf"\{{\s*+(?:(?:{'|'.join(_FIELDS)})\s*+(?:,\s*+|(?=\}})))*
 
 @contextmanager
 def damaged() -> Iterator[None]:
-    """Around code that reads a file that may be damaged, which may raise almost anything.
+    """Convert errors of code that reads a damaged file, which may raise almost anything.
 
     Raises:
-        ArgumentError: anything was raised, but for robodyn's own errors, which pass.
-        UnavailableError: there is no memory.
+        ArgumentError: for every exception but robodyn's own errors, which pass.
+        UnavailableError: there is not enough memory.
     """
     try:
         yield
@@ -75,15 +74,15 @@ def damaged() -> Iterator[None]:
 class Archive:
     """The arrays of an .npz file.
 
-    `keys`: their names, each once.
+    `keys`: their names, without duplicates.
     """
 
     @damaged()
     def __init__(self, file: IO[bytes]) -> None:
-        """Look through the directory of a file that can be sought in; `file` must stay open.
+        """Read the directory of a seekable file; `file` must stay open.
 
         Raises:
-            ArgumentError: it is no such file, or not as one that NumPy writes.
+            ArgumentError: not an .npz file, or not one that NumPy writes.
         """
         start = _directory(file)
         self._archive = zipfile.ZipFile(file)
@@ -102,12 +101,12 @@ class Archive:
 
     @damaged()
     def like(self, key: str, kinds: str) -> Array:
-        """An array that takes no memory, of the shape and dtype that the header of `key` promises.
+        """An array without memory, of the shape and dtype in the header of `key`.
 
-        `kinds`: of NumPy's dtypes (`dtype.kind`), those that are allowed.
+        `kinds`: the allowed kinds of dtypes (`dtype.kind`).
 
         Raises:
-            ArgumentError: another kind, or no header; the array is not as long as that says.
+            ArgumentError: another kind, no header, or an array of another length than its header says.
         """
         with self._archive.open(self._infos[key]) as part:
             return _header(part, key, self._infos[key].file_size, kinds)[0]
@@ -124,7 +123,7 @@ class Archive:
         with self._archive.open(info) as part:
             like, columns = _header(part, key, info.file_size, kinds)
             if info.compress_type == zipfile.ZIP_DEFLATED:
-                # Whoever looks at numbers needs doubles of them, or more.
+                # Callers that check numbers need them as doubles, or larger.
                 self._unpacked += max(info.file_size, np.dtype(np.float64).itemsize * like.size)
             if self._unpacked > MOST_UNPACKED:
                 raise ArgumentError(
@@ -136,13 +135,13 @@ class Archive:
 
 @damaged()
 def npy_like(file: IO[bytes], kinds: str) -> Array:
-    """What `Archive.like` gives, of an .npy file, from its start."""
+    """`Archive.like` for an .npy file, from its start."""
     return _npy_header(file, kinds)[0]
 
 
 @damaged()
 def read_npy(file: IO[bytes], kinds: str) -> Array:
-    """What `Archive.read` gives, of an .npy file, from its start."""
+    """`Archive.read` for an .npy file, from its start."""
     return _numbers(file, *_npy_header(file, kinds))
 
 
@@ -152,10 +151,10 @@ def _npy_header(file: IO[bytes], kinds: str) -> tuple[Array, bool]:
 
 
 def _directory(file: IO[bytes]) -> int:
-    """Where the directory of an archive begins, which must end the file, and be small: zipfile would load any.
+    """Offset of an archive's directory, which must end the file and be small; zipfile would load any.
 
-    The last record says it. In front of it there may be one for large archives, whose numbers then count, and another
-    one that says where.
+    The last record holds it. Large archives have another record before that, whose numbers then count, and one with the
+    offset of that record.
     """
     end = file.seek(0, os.SEEK_END)
     size = min(end, _END.size + _LOCATOR64.size + _END64.size)
@@ -181,7 +180,7 @@ def _directory(file: IO[bytes]) -> int:
 
 
 def _require_side_by_side(file: IO[bytes], infos: dict[str, zipfile.ZipInfo], stop: int) -> None:
-    """Raise unless members fill the file up to `stop`, each as the directory says."""
+    """Raise unless members fill the file up to `stop`, each as the directory describes it."""
     at = 0
     gaps: tuple[int, ...] = (0,)
     for key, info in sorted(infos.items(), key=lambda item: item[1].header_offset):
@@ -210,8 +209,10 @@ def _require_side_by_side(file: IO[bytes], infos: dict[str, zipfile.ZipInfo], st
 
 
 def _header(file: IO[bytes], name: str, size: int, kinds: str) -> tuple[Array, bool]:
-    """A stand-in of the array that an .npy file of `size` bytes holds, and whether it lies column by column; then the
-    file stands at the numbers."""
+    """A stand-in for the array of an .npy file of `size` bytes, and True if it is stored column by column.
+
+    Afterwards the file's position is at the numbers.
+    """
     name = printable(name)[:_SHOWN]
     start = file.read(8)
     if start[:6] != np.lib.format.MAGIC_PREFIX:
@@ -234,7 +235,7 @@ def _header(file: IO[bytes], name: str, size: int, kinds: str) -> tuple[Array, b
 
 
 def _numbers(file: IO[bytes], like: Array, columns: bool) -> Array:
-    """The array that `like` stands in for, from the place where the file stands."""
+    """The array that `like` stands in for, from the file's current position."""
     data = np.empty(like.nbytes, np.uint8)
     at = 0
     while at < len(data):
@@ -243,6 +244,6 @@ def _numbers(file: IO[bytes], like: Array, columns: bool) -> Array:
             raise ArgumentError("it cannot be read: it was cut")
         data[at : at + len(part)] = np.frombuffer(part, np.uint8)
         at += len(part)
-    found = data.view(like.dtype)
-    array = found.reshape(like.shape[::-1]).transpose() if columns else found.reshape(like.shape)
+    numbers = data.view(like.dtype)
+    array = numbers.reshape(like.shape[::-1]).transpose() if columns else numbers.reshape(like.shape)
     return array.astype(like.dtype.newbyteorder("="), copy=False)

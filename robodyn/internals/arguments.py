@@ -1,4 +1,4 @@
-"""Checks of what users pass in. They stand at the public edge only; nothing behind it checks again."""
+"""Checks of arguments of users. The public functions use them; internal code does not check again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _MAX_ROWS_NAMED = 5
 _MAX_LEADING_AXES = 32
-"""As many as NumPy broadcasts; it has room for twice as many, so that results may have axes of their own."""
+"""As many axes as NumPy broadcasts; arrays can have twice as many, so that results may have axes of their own."""
 _MAX_MEMBERS = 100
-"""Of a list, those that are looked at for arrays of other libraries."""
+"""Number of members of a list that are searched for arrays of other libraries."""
 _TRACING = ("torch", "jax", "jaxlib")
-"""Libraries whose arrays may stand for more than numbers."""
+"""Libraries whose arrays may be traced or track gradients."""
 _DOUBLE = 8
 
 
@@ -42,8 +42,8 @@ def real_array(
 ) -> Array:
     """`value` as an array (..., *shape) of `dtype`; the trailing axes must match, leading axes are free.
 
-    `read` makes arrays of another library than NumPy, like `as_array`. `flags`: of what says yes or no, where bools
-    count as 1 and 0, and one alone holds for all.
+    `read` converts arrays of another library than NumPy, like `as_array`. `flags`: for arrays of flags. Bools count as
+    1 and 0, and a single bool is used for all entries.
 
     Raises:
         ArgumentError: not numeric and real, ragged, masked, of another trailing shape, or of too many axes.
@@ -61,14 +61,14 @@ def real_array(
     if array.dtype == dtype:
         return array
     try:
-        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite and is met by the checks of values
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite; checks of values find it
             return array.astype(dtype)
-    except MemoryError as error:  # as of a view of one row as many
+    except MemoryError as error:  # for example of a view that repeats one row
         raise UnavailableError(f"{name}: no memory for {array.shape} as {np.dtype(dtype)} ({error})") from error
 
 
 def within_memory(function: _Function) -> _Function:
-    """A function that raises an UnavailableError with the size for which there is no memory, not a MemoryError."""
+    """The function with an UnavailableError, which states the size, in place of a MemoryError."""
 
     @functools.wraps(function)
     def asked(*args: Any, **kwargs: Any) -> Any:
@@ -81,11 +81,13 @@ def within_memory(function: _Function) -> _Function:
 
 
 def as_array(name: str, value: Any, wanted: str) -> Array:
-    """`value` as an array, of whatever dtype and shape; `wanted` ends the message where there is none. Of tensors that
-    require gradients, and of arrays that JAX traces, the message says what takes them.
+    """`value` as an array of any dtype and shape.
+
+    `wanted` ends the error message. For tensors that require gradients, and arrays that JAX traces, the message names
+    functions that accept them.
 
     Raises:
-        ArgumentError: ragged, or an object that raises; or masked, since what is masked would count like the rest.
+        ArgumentError: ragged, an object that raises, or masked: masked entries would count like the others.
         UnavailableError: there is not that much memory.
     """
     if type(value) is np.ndarray:
@@ -103,8 +105,10 @@ def as_array(name: str, value: Any, wanted: str) -> Array:
 
 
 def instead(value: Any) -> str:
-    """What to do with an array of PyTorch or JAX that does not become one of NumPy, as the end of a message; nothing
-    for anything else. A list is what its first array is."""
+    """Advice for an array of PyTorch or JAX that NumPy cannot convert, as the end of a message; empty for other values.
+
+    For a list, the advice for its first such array.
+    """
     for _ in range(_MAX_LEADING_AXES):
         members = strict_types.members(value) if strict_types.is_a(value, list, tuple) else ()
         if not members:
@@ -141,7 +145,7 @@ def require_few_axes(name: str, axes: int) -> None:
 
 
 def wanted_shape(shape: tuple[int, ...], what: str = "") -> str:
-    """What is wanted of an array of this trailing shape, in words."""
+    """A description of an array of this trailing shape, for messages."""
     return f"wanted a real array of shape ({', '.join(['...', *map(str, shape)])})" + (f": {what}" if what else "")
 
 
@@ -165,7 +169,7 @@ def broadcast_leading(arrays: dict[str, tuple[Array, int]]) -> tuple[int, ...]:
 
 
 def output_array(name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-    """`given` itself, of a subclass its plain view, if it can take a result of this shape and dtype.
+    """`given` itself, or its plain view if it is of a subclass, if it can take a result of this shape and dtype.
 
     Raises:
         ArgumentError: not an array, or of another shape or dtype, read-only, or masked.
@@ -181,7 +185,7 @@ def output_array(name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> A
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> str:
-    """`value` if it is one of the allowed words; of exactly the type str, whatever subclass it came in.
+    """`value` as an exact `str` if it is one of the allowed words.
 
     Raises:
         ArgumentError: it is not; the message lists them.
@@ -216,7 +220,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def integer(value: Any) -> int | None:
-    """The integer that an object of Python's or NumPy's integers holds; None for anything else, and for bools."""
+    """The integer value of an integer of Python or NumPy; None for anything else, and for bools."""
     if type(value) is int:
         return value
     if strict_types.is_a(value, int) and type(value) is not bool:
@@ -268,17 +272,17 @@ def count(name: str, value: Any, smallest: int, largest: int) -> int:
 
 
 def batch_shape(name: str, value: Any, numbers: int) -> tuple[int, ...]:
-    """`value`, integers or one alone, as the shape of a batch whose every entry holds that many `numbers`.
+    """`value`, one integer or several, as the shape of a batch whose entries hold `numbers` numbers each.
 
     Raises:
-        ArgumentError: not a tuple of integers from 0, or of more numbers than any memory could address.
+        ArgumentError: not a tuple of integers from 0, or more numbers than memory can be addressed for.
     """
-    given = strict_types.members(value) if strict_types.is_a(value, tuple, list) else (value,)
-    shape = tuple(n for n in map(integer, given) if n is not None and n >= 0)
-    if len(shape) < len(given) or len(given) > _MAX_LEADING_AXES:
+    members = strict_types.members(value) if strict_types.is_a(value, tuple, list) else (value,)
+    shape = tuple(n for n in map(integer, members) if n is not None and n >= 0)
+    if len(shape) < len(members) or len(members) > _MAX_LEADING_AXES:
         allowed = f"an integer from 0, or a tuple of at most {_MAX_LEADING_AXES} of them"
         raise ArgumentError(f"{name}: got {brief(value)}; wanted {allowed}")
-    # NumPy looks at the axes that are not 0, also where the array is empty.
+    # NumPy multiplies the axes that are not 0, even if the array is empty.
     most = sys.maxsize // (_DOUBLE * max(1, numbers))
     if math.prod(n for n in shape if n) > most:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted at most {most} entries in all")
@@ -297,17 +301,17 @@ def require_finite(name: str, array: Array, trailing: int) -> None:
 
 
 def rows_named(bad: Array, trailing: int) -> str:
-    """Words that say in which rows (leading indices) `bad` has a true entry."""
+    """The rows (leading indices) in which `bad` has a true entry, for messages."""
     rows = bad.any(axis=tuple(range(bad.ndim - trailing, bad.ndim))) if trailing else bad
     if rows.ndim == 0:
         where = np.argwhere(bad)[0] if trailing else ()
         return f"at index {', '.join(map(str, where))}" if len(where) else "value"
-    found = [tuple(map(int, row)) for row in np.argwhere(rows)]
-    named = ", ".join(str(row[0]) if len(row) == 1 else str(row) for row in found[:_MAX_ROWS_NAMED])
-    return f"in {len(found)} of {rows.size} rows: {named}" + (", ..." if len(found) > _MAX_ROWS_NAMED else "")
+    indices = [tuple(map(int, row)) for row in np.argwhere(rows)]
+    named = ", ".join(str(row[0]) if len(row) == 1 else str(row) for row in indices[:_MAX_ROWS_NAMED])
+    return f"in {len(indices)} of {rows.size} rows: {named}" + (", ..." if len(indices) > _MAX_ROWS_NAMED else "")
 
 
 def row_named(row: int, leading: tuple[int, ...]) -> str:
-    """A row of a batch of that shape, in words: "row 3", "row (1, 2)"; nothing where there is one state."""
+    """A row of a batch of that shape for messages: "row 3", "row (1, 2)"; empty for a single state."""
     at = tuple(int(k) for k in np.unravel_index(row, leading)) if leading else ()
     return f"row {at[0] if len(at) == 1 else at}" if at else ""

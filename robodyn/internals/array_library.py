@@ -1,4 +1,4 @@
-"""Where the arrays of a call live: in NumPy, or on a device."""
+"""Array libraries of calls: NumPy, or one on a device."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
 _DEVICES = (2, 13)
-"""DLPack's numbers for CUDA memory: of a device, and managed."""
+"""DLPack's device types for CUDA memory: device memory and managed memory."""
 
 
 class Library(Protocol):
-    """What a call needs of the library that its arrays belong to.
+    """The functions of an array library that a call needs.
 
-    `xp`: its functions, named as NumPy's are; `on_device`: whether a look at a value would wait for a device.
+    `xp`: the library's namespace with NumPy's names. `on_device`: True if reading a value waits for a device.
     """
 
     @property
     def xp(self) -> Any:
-        """The functions."""
+        """The namespace."""
 
     @property
     def on_device(self) -> bool:
-        """Whether values are there."""
+        """True if arrays are in the memory of a device."""
 
     def array(self, name: str, value: Any, wanted: str) -> Array:
         """An argument as an array of the library.
 
         Raises:
-            ArgumentError: it is no array, and does not become one; `wanted` ends the message.
+            ArgumentError: it is not an array and cannot be converted; `wanted` ends the message.
         """
 
     def output(self, name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array that shares the memory of `given` and can take a result.
 
         Raises:
-            ArgumentError: there is none, of this shape and dtype.
+            ArgumentError: `given` is not an array of this shape and dtype.
         """
 
     def like_numpy(self, array: Array) -> Array:
-        """A NumPy array as one of the library."""
+        """A NumPy array, converted to the library."""
 
     def constant(self, array: Array) -> Array:
-        """The same, kept for all calls: for small arrays that change seldom."""
+        """Like `like_numpy`, but cached for all calls: for small arrays that rarely change."""
 
     def to_numpy(self, array: Array) -> Array:
         """An array of the library as a NumPy array."""
 
 
 class NumpyArrays:
-    """NumPy itself."""
+    """Arrays of NumPy."""
 
     xp: Any = np
     on_device = False
@@ -85,30 +85,30 @@ NUMPY = NumpyArrays()
 
 
 def on_device(value: Any) -> bool:
-    """Whether a value is an array in the memory of a CUDA device, of whatever library."""
+    """True for an array of any library in the memory of a CUDA device."""
     if type(value) is np.ndarray or value is None:
         return False
-    # A foreign object may raise anything; whoever reads it will say so.
+    # A foreign object may raise anything; the function that reads it reports the error.
     with suppress(Exception):
         if getattr(value, "__cuda_array_interface__", None) is not None:
             return True
-    with suppress(Exception):  # also of what the other interface refuses, such as PyTorch's leaves of a graph
+    with suppress(Exception):  # also for arrays whose other interface raises, such as PyTorch's leaves of a graph
         place = getattr(value, "__dlpack_device__", None)
         return place is not None and int(place()[0]) in _DEVICES
     return False
 
 
 def require_one_place(given: Mapping[str, Any]) -> bool:
-    """Whether the arguments of a call live on a device, all of them.
+    """True if all arguments of a call are on a device, False if none is.
 
     Raises:
-        ArgumentError: some do, others do not.
+        ArgumentError: some are, others are not.
     """
     places = {name: on_device(value) for name, value in given.items() if value is not None}
     if not any(places.values()):
         return False
-    for name, there in places.items():
-        if not there:
+    for name, is_on_device in places.items():
+        if not is_on_device:
             other = next(each for each, value in places.items() if value)
             raise ArgumentError(
                 f"{name}: got {brief(given[name])}, which is not on the GPU as {other} is; wanted all arguments of a "

@@ -1,4 +1,4 @@
-"""Properties that are computed once, without a lock, and methods that something quicker stands in for."""
+"""Lock-free cached properties, and methods that a faster function can replace."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-Quicker = Callable[[Any, str, Callable[..., Any]], Callable[..., Any] | None]
-"""(object, name of a method, the bound method) to what stands in for it on that object, or None."""
+FastPathFinder = Callable[[Any, str, Callable[..., Any]], Callable[..., Any] | None]
+"""(object, name of a method, bound method) -> a faster function for that object, or None."""
 
 
 class _Looked:
-    """A method that looks for something quicker when it is looked up."""
+    """A descriptor of a method that looks for a faster function at each attribute access."""
 
-    def __init__(self, function: FunctionType, quicker: Quicker) -> None:
+    def __init__(self, function: FunctionType, quicker: FastPathFinder) -> None:
         self._function, self._quicker = function, quicker
         self.__name__, self.__doc__, self.__wrapped__ = function.__name__, function.__doc__, function
 
@@ -24,13 +24,15 @@ class _Looked:
             return self._function
         method, name = self._function.__get__(instance), self.__name__
         if sum(name in vars(each) for each in type(instance).__mro__) != 1:
-            return method  # a subclass has one of its own, which asks for this one
+            return method  # a subclass overrides it, and its method calls this one
         return self._quicker(instance, name, method) or method
 
 
-def stood_in_for(quicker: Quicker) -> Decorator:
-    """Decorate a method that something quicker may stand in for, which is asked for when the method is looked up on an
-    object of the class. What a subclass has made its own stays as it is."""
+def with_fast_path(quicker: FastPathFinder) -> Decorator:
+    """Decorate a method that a faster function can replace. `quicker` is called at each attribute access on an object.
+
+    Methods that a subclass overrides are not replaced.
+    """
 
     def looked(method: _Method) -> _Method:
         return cast(_Method, _Looked(cast(FunctionType, method), quicker))
@@ -39,7 +41,7 @@ def stood_in_for(quicker: Quicker) -> Decorator:
 
 
 class Decorator(Protocol):
-    """What gives a method back as it was, for all that types know."""
+    """The type of a decorator that returns its argument unchanged."""
 
     def __call__(self, method: _Method, /) -> _Method:
         """The method."""
@@ -52,16 +54,15 @@ else:
     class cached_property(functools.cached_property):
         """`functools.cached_property` without the lock that all instances share before Python 3.12.
 
-        Whoever computes a property for long, such as one that compiles, would hold up those of all other objects; and
-        the child of a fork in the meantime would wait for ever, for a thread that it does not have. Two threads may
-        compute the same property at once here; all get what the first of them found.
-        """
+        With that lock, a slow property, such as one that compiles, would block the properties of all other objects. The
+        child of a fork at that time would wait for ever for a thread that it does not have. Here two threads may
+        compute the same property at once; both get the result that was stored first."""
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
             if instance is None:
                 return self
-            kept = instance.__dict__
+            values = instance.__dict__
             try:
-                return kept[self.attrname]
+                return values[self.attrname]
             except KeyError:
-                return kept.setdefault(self.attrname, self.func(instance))
+                return values.setdefault(self.attrname, self.func(instance))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 
 class RobodynError(Exception):
-    """Base class of every error that robodyn raises on purpose."""
+    """Base class of every error that robodyn raises deliberately."""
 
 
 class LoadError(RobodynError, ValueError):
-    """A robot file or robot object cannot be used; names the element, its value and what is allowed."""
+    """A robot file or robot object cannot be used; names the element, its value and the allowed values."""
 
 
 class ArgumentError(RobodynError, ValueError):
-    """An argument has the wrong shape, type, name or range; names the argument, what it got and what it wants."""
+    """An argument has the wrong shape, type, name or range; names the argument, its value and what is wanted."""
 
 
 class NumericalError(RobodynError, ArithmeticError):
-    """Values that cannot be computed with: NaN or infinity under `check=True`; names the batch rows."""
+    """Invalid values: NaN or infinity under `check=True`; names the batch rows."""
 
 
 class SingularError(NumericalError):
@@ -24,16 +24,16 @@ class SingularError(NumericalError):
 
 
 class AssemblyError(NumericalError):
-    """No configuration near the given one meets the constraints; names the one that is furthest off."""
+    """No configuration near the given one satisfies the constraints; names the one with the largest error."""
 
 
 class RedundantWarning(UserWarning):
-    """Rows of constraints follow from others; names them."""
+    """Rows of constraints depend on others; names them."""
 
 
 class JointForcesWarning(UserWarning):
-    """Joints have damping or friction that does not act in a motion, as `joint_forces` was not given."""
+    """Joints have damping or friction that a motion ignores because `joint_forces` is not given."""
 
 
 class UnavailableError(RobodynError, RuntimeError):
-    """An engine, a query, an optional dependency or memory that is not there; names what to install or to do."""
+    """An engine, a query, an optional dependency or memory is not available; names a remedy."""

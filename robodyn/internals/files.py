@@ -1,6 +1,6 @@
-"""Files that users name: regular ones only, so that nothing waits for a pipe or acts on a device.
+"""Files that users name. Only regular files are accepted: reading a pipe would block, and a device would act.
 
-They are read through `open_regular` or `read_regular`, and written whole or not at all through `whole_file`.
+They are read with `open_regular` or `read_regular`. `whole_file` writes them completely or not at all.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief, quoted
 
 LONGEST_PATH = 300
-"""So many characters of a path are quoted in a message."""
+"""Most characters of a path in a message."""
 
 _LEAST, _CHUNK = 1 << 15, 1 << 20
-"""Bytes that are read at one time."""
+"""Least and most bytes of one read."""
 
 _KINDS = {
     stat.S_IFDIR: "directory",
@@ -37,10 +37,10 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 
 
 def file_named(name: str, given: Any) -> Path:
-    """A path from what a user gave as argument `name`: text or os.PathLike.
+    """A path from argument `name` of a user, a text or os.PathLike.
 
     Raises:
-        ArgumentError: it is something else, empty, holds null characters, or ends in a slash as only folders' names do.
+        ArgumentError: something else, empty, with null characters, or ending in a slash as only folders' names do.
     """
     text = _spelt(given)
     if not text or "\0" in text or text.endswith(("/", os.sep)):
@@ -49,11 +49,11 @@ def file_named(name: str, given: Any) -> Path:
 
 
 def path_text(given: Any) -> str | None:
-    """The path that a text or an os.PathLike spells; None for something else, and for what no file can be called."""
+    """The path of a text or an os.PathLike; None for anything else, and for names that no file can have."""
     text = _spelt(given)
     try:
         return None if text is None or b"\0" in os.fsencode(text) else text
-    except UnicodeEncodeError:  # letters that the system's encoding lacks
+    except UnicodeEncodeError:  # characters that the system's encoding lacks
         return None
 
 
@@ -65,7 +65,7 @@ def _spelt(given: Any) -> str | None:
             if strict_types.is_a(path, bytes) and path is not given
             else strict_types.text_or_none(path)
         )
-    except Exception:  # of a foreign object, which may raise anything
+    except Exception:  # a foreign object may raise anything
         return None
 
 
@@ -73,24 +73,24 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file to read its bytes. Symbolic links are followed.
 
     Raises:
-        ArgumentError: it is there and no regular file, or nothing can have such a name.
+        ArgumentError: the path exists and is not a regular file, or the name is impossible.
         OSError: it cannot be opened.
     """
     return os.fdopen(_opened(path)[0], "rb")
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """What a regular file holds; of more than `most` bytes the first `most` and one.
+    """The content of a regular file; if it has more than `most` bytes, its first `most` + 1.
 
     Raises:
-        ArgumentError: it is there and no regular file, or nothing can have such a name.
+        ArgumentError: the path exists and is not a regular file, or the name is impossible.
         OSError: it cannot be read.
     """
     descriptor, size = _opened(path)
     try:
         pieces: list[bytes] = []
         left = most + 1
-        # A read takes memory for all that it is asked for; some systems say of files full of text that they are empty.
+        # A read allocates all the memory it asks for. Some systems report a size of 0 for files that are not empty.
         size = min(max(size + 1, _LEAST), _CHUNK)
         while left > 0 and (piece := os.read(descriptor, min(left, size))):
             pieces.append(piece)
@@ -101,9 +101,9 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def _opened(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """The descriptor of a regular file that is opened to be read, and its size."""
+    """The descriptor of a regular file, open for reading, and its size (bytes)."""
     _require_regular(_looked_at(os.stat, path))  # before opening, which may act on a device
-    # The file may have changed since: O_NONBLOCK keeps even a pipe from blocking the second look.
+    # The file may have changed since: O_NONBLOCK keeps a pipe from blocking before the second check.
     descriptor = os.open(path, _READ)
     try:
         status = os.fstat(descriptor)
@@ -115,11 +115,11 @@ def _opened(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def require_writable(given: Any, name: str = "path") -> Path:
-    """The path that a user gave as argument `name`, at which `whole_file` may write.
+    """The path of argument `name` of a user, at which `whole_file` may write.
 
     Raises:
-        ArgumentError: it is no name of a file, or something is there that is no regular file, as a symbolic link.
-        OSError: the file that is there is read-only, or its folder cannot be looked into.
+        ArgumentError: not a file name, or the path exists and is not a regular file (symbolic links are not).
+        OSError: the existing file is read-only, or its folder cannot be read.
     """
     path = file_named(name, given)
     _replaced(path, name)
@@ -128,16 +128,16 @@ def require_writable(given: Any, name: str = "path") -> Path:
 
 @contextmanager
 def whole_file(given: Any, name: str = "path") -> Iterator[IO[bytes]]:
-    """A new binary file, which takes the place of what is at the path after all of it was written.
+    """A new binary file, which replaces the file at the path after it is completely written.
 
-    Until then it lies beside it under a random name, `.robodyn-*.part`. Where anything goes wrong it is removed, and
-    what was there stays as it was. Owner, group and permissions of a file that is replaced stay; where the system does
-    not let this user keep the group, groups may do nothing with it. Other names of that file (hard links) keep its old
-    content. Any number of threads and processes may do so at once: the last one stays.
+    Until then it is beside that file under a random name, `.robodyn-*.part`. After an error it is removed, and the old
+    file stays. A replaced file's owner, group and permissions are kept. If the system does not let this user set the
+    group, groups lose their permissions. Other hard links of the old file keep its content. Threads and processes may
+    write the same path at once: the last one wins.
 
     Raises:
-        ArgumentError: it is no name of a file, or something is there that is no regular file, as a symbolic link.
-        OSError: the folder is not there, or the file cannot be written; `filename` is the path that was given.
+        ArgumentError: not a file name, or the path exists and is not a regular file (symbolic links are not).
+        OSError: the folder does not exist, or the file cannot be written; `filename` is the user's path.
     """
     path = file_named(name, given)
     replaced = _replaced(path, name)
@@ -150,12 +150,12 @@ def whole_file(given: Any, name: str = "path") -> Iterator[IO[bytes]]:
                     _be_like(file.fileno(), replaced)
                 yield file
                 file.flush()
-                os.fsync(file.fileno())  # some disks are full only now
+                os.fsync(file.fileno())  # some disks report only now that they are full
             os.replace(part, path)  # noqa: PTH105 - the one call that replaces on every system
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-    except OSError as error:  # which names the other file, or none
+    except OSError as error:  # it names the temporary file, or none
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
@@ -167,25 +167,25 @@ def _be_like(descriptor: int, replaced: os.stat_result) -> None:
             with suppress(OSError):
                 os.fchown(descriptor, owner, replaced.st_gid)
                 break
-        else:  # what was meant for that group is not for this one
+        else:  # permissions of that group are not meant for this one
             mode &= ~stat.S_IRWXG
     os.fchmod(descriptor, mode)
 
 
 def _replaced(path: Path, name: str) -> os.stat_result | None:
-    """The state of the regular file that may be replaced; None where nothing is there."""
+    """The status of the regular file that would be replaced; None if there is none."""
     try:
-        found = _looked_at(os.lstat, path)
-        _require_regular(found)
+        status = _looked_at(os.lstat, path)
+        _require_regular(status)
     except FileNotFoundError:
         return None
     except ArgumentError as error:
         raise ArgumentError(f"{name}: {quoted(str(path), most=LONGEST_PATH)}: {error}") from None
-    # Another process may have removed it by now, which is no reason to refuse.
-    nobody = not found.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)  # root can write to any
+    # Another process may have removed the file since, which is not an error.
+    nobody = not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)  # root can write to any file
     if (nobody or not os.access(path, os.W_OK)) and os.path.lexists(path):
         raise PermissionError(errno.EACCES, "it is read-only", str(path))
-    return found
+    return status
 
 
 def _looked_at(look: Callable[[Any], os.stat_result], path: str | os.PathLike[str]) -> os.stat_result:
@@ -195,7 +195,7 @@ def _looked_at(look: Callable[[Any], os.stat_result], path: str | os.PathLike[st
         if error.errno == errno.ENAMETOOLONG:
             raise ArgumentError("its name is too long; give the name of a regular file") from None
         raise
-    except ValueError as error:  # null characters, or what the system's encoding lacks
+    except ValueError as error:  # null characters, or characters that the system's encoding lacks
         raise ArgumentError(f"no file can have such a name ({error}); give the name of a regular file") from None
 
 

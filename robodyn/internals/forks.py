@@ -1,4 +1,4 @@
-"""Forks of a process with several threads: the child has the one that forked, and all that the others held."""
+"""Forks of processes with several threads: the child has only the thread that forked, but all locks of the others."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from contextlib import suppress
 from typing import Any
 
 _ROOTS = ("robodyn", "llvmlite", "numpy", "platformdirs", "rich", "scipy")
-"""Packages that queries import when they first need them."""
+"""Packages that queries import on first use."""
 _IMPORTING: dict[str, Any] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", sys.modules)
-"""Modules that some thread imports now: Python makes a lock for each, and drops it afterwards. A Python that keeps them
-elsewhere is asked for all modules there are, which takes longer and misses those that are not found yet."""
+"""Modules that threads are importing now: Python creates a lock for each and removes it afterwards. If Python has no
+such table, all loaded modules are used, which takes longer and misses modules that are not found yet."""
 
 
 def lock() -> Any:
-    """A reentrant lock that is free in the child of a fork, unless it was held by the thread that forked.
+    """A reentrant lock that is free in the child of a fork, unless the thread that forked held it.
 
-    What it guards must make sense at any time, as where a result is put into a dictionary once it is there.
+    The data that it guards must be valid at any time; for example a result is put into a dictionary once complete.
     """
-    made = threading.RLock()
-    _LOCKS.add(made)
-    return made
+    created = threading.RLock()
+    _LOCKS.add(created)
+    return created
 
 
 _LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def await_imports() -> None:
-    """Wait until no thread is in the middle of importing what queries import: Python locks a module meanwhile, and the
+    """Wait until no thread is importing a module that queries import. Python locks a module during its import, and the
     child of a fork would wait for that lock for ever.
 
-    Each module is waited for once: the thread that forks may itself be importing it.
+    Each module is waited for once, because the thread that forks may be importing it itself.
     """
     awaited: set[str] = set()
     while names := {name for name in tuple(_IMPORTING) if name.partition(".")[0] in _ROOTS} - awaited:
         awaited |= names
         for name in names:
-            with suppress(Exception):  # it failed where it was asked for, and is told there
+            with suppress(Exception):  # the thread that imports the module gets the error
                 importlib.import_module(name)
 
 
@@ -50,14 +50,14 @@ _GUARDS: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
 
 def guard(before: Callable[[], None], after: Callable[[], None]) -> None:
-    """From now on call one function before each fork, and another after it, in both processes."""
+    """From now on call `before` before each fork, and `after` after it in both processes."""
     _GUARDS.append((before, after))
 
 
 def _before_fork() -> None:
     try:
         await_imports()
-    finally:  # also of guards that come with what was waited for
+    finally:  # also for guards that awaited imports have added
         for before, _ in _GUARDS:
             before()
 
@@ -72,7 +72,7 @@ def _after_in_child() -> None:
     for each in tuple(_LOCKS):
         if each.acquire(blocking=False):
             each.release()
-        else:  # released, not made anew: a thread that forked in a signal's handler may be waiting for this very lock
+        else:  # not replaced: a thread that forked in a signal handler may be waiting for this lock object
             each._release_save()
 
 

@@ -1,4 +1,4 @@
-"""How messages and tables show what is not ours: names, texts and objects, safe to print and short."""
+"""Foreign names, texts and objects in messages and tables: short, and safe to print."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from robodyn.internals import strict_types
 from robodyn.internals.package import FOLDER
 
 _SHOWN = 60
-"""So many characters of a foreign text are quoted in a message."""
+"""Most characters of a foreign text in a message."""
 
 _COMPARED, _LONGEST_COMPARED = 1000, 64
-"""So many names, and no longer ones, are compared with a misspelt one: that takes time as the square of the length."""
+"""Most names, and their longest length, that are compared with a misspelt one: the time is quadratic in the length."""
 
 
 def printable(text: str) -> str:
-    """`text` with what does not print, such as control characters and line breaks, written as escapes."""
+    """`text` with unprintable characters, such as control characters and line breaks, as escapes."""
     text = strict_types.text(text)
     if text.isprintable():
         return text
@@ -32,20 +32,22 @@ def shortened(text: str, most: int) -> str:
 
 
 def quoted(text: str, most: int = _SHOWN) -> str:
-    """`text` in double quotes for a message: cut to `most` characters, and escaped where it does not print."""
+    """`text` in double quotes for a message: cut to `most` characters, with unprintable ones as escapes."""
     if type(text) is str and len(text) <= most and text.isprintable():
         return f'"{text}"'
     return f'"{printable(shortened(text, most))}"'
 
 
 def brief(value: Any) -> str:
-    """The repr of any object for a message, cut short; its type where it has no repr, and of arrays on a GPU, whose
-    repr would wait for them and bring them here."""
+    """The shortened repr of any object for a message.
+
+    Objects without a repr show their type. Arrays on a GPU show type and shape: their repr would copy them to the host.
+    """
     try:
-        there = hasattr(value, "__cuda_array_interface__")
+        on_gpu = hasattr(value, "__cuda_array_interface__")
         text = (
             f"<{strict_types.type_name(value)} of shape {tuple(value.shape)}>"
-            if there
+            if on_gpu
             else strict_types.text(repr(value))
         )
     except Exception:  # a foreign object may raise anything, and a very long int refuses
@@ -54,15 +56,17 @@ def brief(value: Any) -> str:
 
 
 def alike(word: str, names: Iterable[str]) -> int | None:
-    """The place of a name that differs from `word` in capitals alone, of the first thousand, or None."""
+    """Index of a name that differs from `word` in case only, among the first thousand, or None."""
     wanted = word.casefold()
     return next((i for i, name in enumerate(islice(names, _COMPARED)) if name.casefold() == wanted), None)
 
 
 def near_misses(word: str, names: Iterable[str], otherwise: int) -> list[str]:
-    """Up to three names that `word` may have been meant for, in capitals or not, or the first `otherwise` of them where
-    none is like it. Of a large number of names only the first thousand are looked at."""
-    import difflib  # needed for an error only
+    """Up to three names similar to `word`, ignoring case; the first `otherwise` names if none is similar.
+
+    Only the first thousand names are compared.
+    """
+    import difflib  # used for errors only
 
     first = list(islice(names, max(_COMPARED, otherwise)))
     short: dict[str, list[str]] = {}
@@ -77,7 +81,7 @@ _PACKAGE = str(FOLDER)
 
 
 def users_line() -> int:
-    """The `stacklevel` at which a warning that is given here names the user's line: the first that is not ours."""
+    """The `stacklevel` at which a warning from the caller names the user's line: the first outside of this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

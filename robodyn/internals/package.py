@@ -1,8 +1,8 @@
-"""The package's folder, and when this process imported it."""
+"""The package's folder, and the time at which this process imported it."""
 
 from pathlib import Path
 from time import time
 
 FOLDER = Path(__file__).parents[1]
 IMPORTED_AT = time()
-"""Seconds since the epoch: files of the package that change later are not what this process runs."""
+"""Seconds since the epoch. Files of the package that change later do not affect this process."""

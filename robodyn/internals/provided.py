@@ -1,7 +1,7 @@
-"""Functions of higher rooms that lower ones call.
+"""Functions of higher packages that lower ones call.
 
-No room imports one above it. But methods of a model write files, draw and assemble, which is done by rooms that are
-built on models. The package, which knows all of its rooms, tells the lower ones where these functions are.
+No package imports a higher one. But methods of a model write files, draw and assemble, which packages above the model
+implement. `robodyn/__init__.py`, which knows all packages, registers where these functions are.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _HOMES: dict[str, str] = {}
 
 
 def provide(homes: Mapping[str, str]) -> None:
-    """Say in which modules functions are, by their names."""
+    """Register the modules of functions, by the functions' names."""
     _HOMES.update(homes)
 
 
 def provided(name: str) -> Callable[..., Any]:
-    """A function of a higher room, which is imported when it is first asked for."""
-    found: Callable[..., Any] = getattr(import_module(_HOMES[name]), name)
-    return found
+    """A function of a higher package, imported on first use."""
+    function: Callable[..., Any] = getattr(import_module(_HOMES[name]), name)
+    return function

@@ -1,6 +1,6 @@
-"""Public names of modules that lie deeper in the package: `import robodyn.jax` imports the module of `bridges.jax`.
+"""Public names of modules that are deeper in the package: `import robodyn.jax` imports `robodyn.bridges.jax`.
 
-Both names stand for one module object. Names that are retired warn, as docs/public.md says.
+Both names refer to one module object. Retired names raise a DeprecationWarning, as docs/public.md says.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ RETIRED = {"chains": "algorithms.tasks", "questions": "engines.query_table"}
 
 
 class _Alias(Loader):
-    """Loads a module under its public name: imports it under its own name, and leaves it as it is."""
+    """Loads a module under its public name: imports it under its real name and returns it unchanged."""
 
     def __init__(self, home: str) -> None:
         self._home = home
         self._spec: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself."""
-        found = import_module(self._home)
-        self._spec = found.__spec__
-        return found
+        """The module under its real name."""
+        module = import_module(self._home)
+        self._spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it back its own spec, in whose place Python has put that of the public name."""
+        """Restore the module's own spec, which Python has replaced with that of the public name."""
         module.__spec__ = self._spec
 
 
 class PublicNames(MetaPathFinder):
-    """Finds modules by their public names, and what is below them."""
+    """Finds modules, and their submodules, by public names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -72,6 +72,6 @@ class PublicNames(MetaPathFinder):
 
 
 def install() -> None:
-    """Have Python find modules by their public names, before it looks into folders."""
+    """Let Python look for public names before it searches folders."""
     if not any(isinstance(each, PublicNames) for each in sys.meta_path):
         sys.meta_path.insert(0, PublicNames())

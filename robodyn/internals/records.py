@@ -1,11 +1,11 @@
-"""Data classes that cost an import little.
+"""Data classes that are cheap to import.
 
-`dataclasses.dataclass` writes up to six methods for each class as text, and compiles them: half a millisecond a class,
-and two fifths of the time that it took to import what answers a first query. The methods here are ready, and go by the
-names of fields. Objects are made, compared, printed and protected as those of the standard library, whose `fields`,
-`replace` and `asdict` know them; to make one takes about as long.
+`dataclasses.dataclass` generates the text of up to six methods for each class and compiles it, half a millisecond per
+class. The methods here are closures over the names of fields. Their objects are created, compared, printed and
+protected like those of the standard library, whose `fields`, `replace` and `asdict` work on them; creating one takes
+about as long.
 
-Classes with slots, of which a robot's file makes very many objects, are made and protected by the standard library's.
+Classes with slots, of which loading a robot creates very many objects, get the methods of the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(kind=None, /, **options):
-        """`dataclasses.dataclass`, with those of its arguments that `_made` has."""
+        """`dataclasses.dataclass` with the arguments of `_made`."""
         return partial(_made, **options) if kind is None else _made(kind, **options)
 
 
@@ -40,10 +40,10 @@ def _made(
     kw_only: bool = False,
     slots: bool = False,
 ) -> type:
-    """The class, a new one if it is to have slots."""
+    """The data class; a new class if it has slots."""
     own = set(kind.__dict__)
-    inherits = hasattr(kind, "__dataclass_fields__")  # from one that is frozen as well, or the library refuses
-    made: Any = dataclasses.dataclass(
+    inherits = hasattr(kind, "__dataclass_fields__")  # the library wants the same `frozen` as in the base class
+    cls: Any = dataclasses.dataclass(
         kind,
         init=init and slots,
         repr=False,
@@ -52,12 +52,12 @@ def _made(
         kw_only=kw_only,
         slots=slots,
     )
-    about = made.__dataclass_params__  # which the library looks at where others inherit
+    about = cls.__dataclass_params__  # the library reads it for subclasses
     about.init, about.repr, about.eq, about.frozen = init, repr, eq, frozen
-    members = dataclasses.fields(made)
+    members = dataclasses.fields(cls)
     methods: dict[str, Any] = {}
     if init and not slots and "__init__" not in own:
-        methods |= {"__init__": _initializer(made, members), "__signature__": _Signature()}
+        methods |= {"__init__": _initializer(cls, members), "__signature__": _Signature()}
     if repr:
         methods["__repr__"] = _repr
     if eq:
@@ -68,8 +68,8 @@ def _made(
         methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
     for name, method in methods.items():
         if name not in own:
-            setattr(made, name, method)
-    return cast(type, made)
+            setattr(cls, name, method)
+    return cast(type, cls)
 
 
 def _initializer(kind: type, members: Members) -> Callable[..., None]:
@@ -82,19 +82,19 @@ def _initializer(kind: type, members: Members) -> Callable[..., None]:
     checks = hasattr(kind, "__post_init__")
 
     def __init__(self: Any, /, *args: Any, **given: Any) -> None:
-        found = dict(zip(order, args))  # noqa: B905 - too many are told by what follows
-        found.update(given)
-        if len(found) < len(args) + len(given) or not allowed.issuperset(given):
+        values = dict(zip(order, args))  # noqa: B905 - too many are told by what follows
+        values.update(given)
+        if len(values) < len(args) + len(given) or not allowed.issuperset(given):
             _refuse(kind, args, given)
-        if len(found) < len(needed):
+        if len(values) < len(needed):
             for name, default in defaults.items():
-                found.setdefault(name, default)
+                values.setdefault(name, default)
             for name, factory in factories.items():
-                if name not in found:
-                    found[name] = factory()
-            if len(found) < len(needed):
+                if name not in values:
+                    values[name] = factory()
+            if len(values) < len(needed):
                 _refuse(kind, args, given)
-        self.__dict__.update(found)
+        self.__dict__.update(values)
         if checks:
             self.__post_init__()
 
@@ -102,7 +102,7 @@ def _initializer(kind: type, members: Members) -> Callable[..., None]:
 
 
 def _refuse(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> NoReturn:
-    """Say what is wrong with the arguments of a class."""
+    """Raise the error for wrong arguments of a class."""
     try:
         kind.__dict__["__signature__"].__get__(None, kind).bind(*args, **given)
     except TypeError as error:
@@ -111,26 +111,26 @@ def _refuse(kind: type, args: tuple[Any, ...], given: dict[str, Any]) -> NoRetur
 
 
 class _Signature:
-    """The signature of a class, made when it is asked for."""
+    """The signature of a class, made on access."""
 
     def __get__(self, instance: object, kind: type) -> Signature:
         maker = next(each for each in kind.__mro__ if "__init__" in each.__dict__)
         if instance is not None or "__signature__" not in maker.__dict__:
-            raise AttributeError("__signature__")  # of an object, or of a class with an `__init__` of its own
+            raise AttributeError("__signature__")  # for objects, and for classes with an own `__init__`
         from inspect import Parameter, Signature
 
-        found = []
+        parameters = []
         for each in dataclasses.fields(kind):
             if each.init:
                 how = Parameter.KEYWORD_ONLY if each.kw_only else Parameter.POSITIONAL_OR_KEYWORD
                 default = each.default if each.default_factory is dataclasses.MISSING else _FACTORY
                 default = Parameter.empty if default is dataclasses.MISSING else default
-                found.append(Parameter(each.name, how, default=default, annotation=each.type))
-        return Signature(sorted(found, key=lambda each: each.kind), return_annotation=None)
+                parameters.append(Parameter(each.name, how, default=default, annotation=each.type))
+        return Signature(sorted(parameters, key=lambda each: each.kind), return_annotation=None)
 
 
 class _Factory:
-    """How a signature shows a default that is made anew for each object, as the standard library does."""
+    """Representation in signatures of a default that a factory makes, as in the standard library."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -154,7 +154,7 @@ def _comparison(members: Members) -> dict[str, Callable[..., Any]]:
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What gives these attributes of an object as a tuple."""
+    """A function that returns these attributes of an object as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda of: tuple([getattr(of, name) for name in names])
@@ -167,7 +167,7 @@ def _repr(self: Any) -> str:
 
 
 def _is_field(of: object, name: str) -> bool:
-    """Whether an attribute may not change. What a class that inherits from a data class adds may."""
+    """True if an attribute may not change. Attributes that a plain subclass of a data class adds may."""
     kind = type(of)
     return "__dataclass_fields__" in kind.__dict__ or name in kind.__dataclass_fields__  # type: ignore[attr-defined]
 

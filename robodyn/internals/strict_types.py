@@ -1,8 +1,8 @@
-"""What objects are and hold, without a question to their own code.
+"""True types and contents of objects, found without running their own code.
 
-`isinstance` asks an object for its `__class__`, which may raise or lie, and a subclass of `str` may answer anything
-when it is compared or measured. At the public edge values are looked at by their true types and become objects of
-exactly the built-in ones; behind it nothing needs to be careful.
+`isinstance` reads an object's `__class__`, which may raise or lie, and a subclass of `str` may override comparison and
+length. Public functions check values by their true types and convert them to exact built-in types; internal code can
+trust them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _T = TypeVar("_T")
 
 
 def is_a(value: object, *kinds: type[Any]) -> bool:
-    """Whether the true type of `value` is one of `kinds`, or a subclass of one."""
+    """True if the true type of `value` is one of `kinds`, or a subclass of one."""
     try:
         return issubclass(type(value), kinds)
-    except Exception:  # abstract classes ask a class for its hash and its bases, and its metaclass may raise
+    except Exception:  # abstract classes read a class's hash and bases, and its metaclass may raise
         return False
 
 
 def is_whole(value: object, *kinds: Any) -> bool:
-    """Whether `value` is an object of one of these data classes itself, and lacks no field."""
-    own: Any = type(value)  # `own in kinds` would ask a class whether it equals them
+    """True if the exact type of `value` is one of these data classes, and no field is missing."""
+    own: Any = type(value)  # `own in kinds` would call `__eq__` of a metaclass
     for kind in kinds:
         if own is kind:
             try:
@@ -43,12 +43,12 @@ def _all_fields(kind: Any) -> attrgetter[Any]:
 
 
 def all_are(values: Iterable[object], kind: type[Any]) -> bool:
-    """Whether the true type of each of them is `kind` itself. A set of types would ask classes for their hashes."""
+    """True if the exact type of every value is `kind`. A set of types would call `__hash__` of metaclasses."""
     return set(map(id, map(type, values))) <= {id(kind)}
 
 
 def name_of(kind: type[Any]) -> str:
-    """The name of a type, which its metaclass might not tell."""
+    """The name of a type, whose metaclass may hide it."""
     return str(type.__dict__["__name__"].__get__(kind))
 
 
@@ -58,27 +58,29 @@ def type_name(value: object) -> str:
 
 
 def text(value: Any) -> str:
-    """The characters of a string, of whatever subclass."""
+    """The characters of a string of any subclass, as an exact `str`."""
     return value if type(value) is str else str.__str__(value)
 
 
 def text_or_none(value: object) -> str | None:
-    """The characters of a string, of whatever subclass; None for anything else."""
+    """The characters of a string of any subclass, as an exact `str`; None for anything else."""
     if type(value) is str:
         return value
     return str.__str__(value) if is_a(value, str) else None
 
 
 def members(value: Any) -> tuple[Any, ...]:
-    """What a tuple or list holds, of whatever subclass, as a tuple; a tuple itself."""
+    """The members of a tuple or list of any subclass, as an exact tuple."""
     if type(value) is tuple:
         return value
     return tuple(tuple.__iter__(value) if is_a(value, tuple) else list.__iter__(value))
 
 
 def of_kind(value: Any, kind: type[_T]) -> _T | None:
-    """An object of a data class with slots, of whatever subclass, as one of the class itself; None for anything else,
-    and where it lacks a field."""
+    """An object of a data class with slots, or of a subclass, as one of the exact class.
+
+    None for anything else, and if a field is missing.
+    """
     if is_whole(value, kind):
         return value  # type: ignore[no-any-return]
     try:
@@ -88,9 +90,9 @@ def of_kind(value: Any, kind: type[_T]) -> _T | None:
 
 
 def at_most(values: Iterable[Any], count: int) -> tuple[Any, ...] | None:
-    """What a foreign iterable gives, None where that is more than `count` or where it raises."""
+    """The members of a foreign iterable; None if there are more than `count`, or if it raises."""
     try:
-        found = tuple(islice(values, count + 1))
+        result = tuple(islice(values, count + 1))
     except Exception:  # a foreign object may raise anything
         return None
-    return found if len(found) <= count else None
+    return result if len(result) <= count else None

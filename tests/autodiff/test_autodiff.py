@@ -12,12 +12,12 @@ from conftest import relative
 from robots import own
 
 import robodyn as rd
-from robodyn.api.autodiff.calls import QuestionCall
+from robodyn.api.autodiff.calls import QueryCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import QD, QDD, Q
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.description import Joint, Link, RobotDescription
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.joints import KINDS
 
 STEP = 1e-6
@@ -38,8 +38,8 @@ class NumPy:
         return array
 
     def call(self, dyn, query, *arrays):
-        question = QUESTIONS[query]
-        return QuestionCall(dyn, question, question.plain[: len(arrays)]).answers(*arrays)
+        question = QUERIES[query]
+        return QueryCall(dyn, question, question.plain[: len(arrays)]).answers(*arrays)
 
     def smooth(self, function, *x):
         return function.value(*x)

@@ -15,7 +15,7 @@ import robodyn.jax
 import robodyn.torch
 from robodyn.api.autodiff.functions import WITH_RULES
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 jnp, forward_ad = jax.numpy, torch.autograd.forward_ad
 pytestmark = pytest.mark.extras
@@ -74,7 +74,7 @@ def random_case(seed, engines):
     model = random_robot(rng)
     forces = ((), ("damping",), ("damping", "friction"))[rng.integers(3)]
     dyn = rd.Dynamics(model, engine=str(rng.choice(engines)), joint_forces=forces, threads=1)
-    question = list(QUESTIONS.values())[rng.integers(len(QUESTIONS))]
+    question = list(QUERIES.values())[rng.integers(len(QUERIES))]
     arrays, link = random_arguments(rng, dyn, question)
     if question.name in WITH_RULES:  # these take fewer arrays
         arrays = {name: each for name, each in arrays.items() if name in question.inputs or name == "f_ext"}

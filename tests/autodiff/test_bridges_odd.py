@@ -25,7 +25,7 @@ from robots import ROOT, own
 import robodyn as rd
 import robodyn.jax
 import robodyn.torch
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 jnp = jax.numpy
 # PyTorch's own, of its tracers.
@@ -210,7 +210,7 @@ def test_results_may_be_written_to(engine):
             arrays = {
                 name: torch.ones((*shape, *own), dtype=torch.float64) for name, own in rt.dyn.argument_shapes.items()
             }
-            for question in QUESTIONS.values():
+            for question in QUERIES.values():
                 given = {name: arrays[name] for name in question.inputs}
                 found, again = (asked(rt, question, given, 0 if question.of_link else None) for _ in range(2))
                 for each, other in itertools.product(found, (*given.values(), *again)):

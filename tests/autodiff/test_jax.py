@@ -28,11 +28,11 @@ jax.config.update("jax_default_device", jax.devices("cpu")[0])  # also where the
 import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
-from robodyn.api.autodiff.calls import QuestionCall  # noqa: E402
+from robodyn.api.autodiff.calls import QueryCall  # noqa: E402
 from robodyn.compile.llvm.jit import OPT, Code, compile_object  # noqa: E402
 from robodyn.compile.llvm.target import host_target  # noqa: E402
 from robodyn.compile.loops.language import Array, array, variable  # noqa: E402
-from robodyn.engines.query_table import QUESTIONS  # noqa: E402
+from robodyn.engines.query_table import QUERIES  # noqa: E402
 from robodyn.jax import handler, interface, primitives, wrap  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -458,7 +458,7 @@ def test_names_of_machine_code_are_the_same_for_the_same_robot(arm):
 
 def operation(dyn, query):
     """A plain call of a query as an operation of JAX."""
-    return primitives.Operation(QuestionCall(dyn, QUESTIONS[query], QUESTIONS[query].plain))
+    return primitives.Operation(QueryCall(dyn, QUERIES[query], QUERIES[query].plain))
 
 
 @pytest.mark.parametrize(

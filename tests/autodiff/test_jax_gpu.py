@@ -29,9 +29,9 @@ jax.config.update("jax_default_device", jax.devices("cpu")[0])  # what runs on a
 
 import jax.numpy as jnp  # noqa: E402
 
-from robodyn.api.autodiff.calls import QuestionCall  # noqa: E402
+from robodyn.api.autodiff.calls import QueryCall  # noqa: E402
 from robodyn.compile.loops.language import NULL, Address, Array, array, variable  # noqa: E402
-from robodyn.engines.query_table import QUESTIONS  # noqa: E402
+from robodyn.engines.query_table import QUERIES  # noqa: E402
 from robodyn.jax import cuda_handler, primitives, wrap  # noqa: E402
 from robodyn.jax.interface import Frame, Handlers, interface_minor  # noqa: E402
 
@@ -101,7 +101,7 @@ def a_launch(model, query, rows, options):
     """The one kernel of a query, and its columns."""
     dyn = rd.Dynamics(model, engine="gpu", gpu=options)
     gpu = dyn.engine
-    call = primitives.Operation(QuestionCall(dyn, QUESTIONS[query], QUESTIONS[query].plain))
+    call = primitives.Operation(QueryCall(dyn, QUERIES[query], QUERIES[query].plain))
     (launch,) = gpu.plan(call.call.task, gpu.variant(call.call.task, rows)).launches
     shapes = {**call.inputs, **call.outputs}
     source = launch.kernel.source

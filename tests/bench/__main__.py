@@ -143,7 +143,7 @@ def run(
         each = _usual(_SECONDS, name) if seconds is None else seconds
         return Budget(each, min(longest, _QUICK_LIMIT) if quick else longest)
 
-    asked = Asked(
+    asked = QueryVariant(
         selected=lambda name: all(word in name for word in words),
         budget=budget,
         most=min(largest, thesis.QUICK) if quick else largest,
@@ -184,7 +184,7 @@ def _usual(values: dict[str, Any], suite: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryVariant:
     """What a long suite is told: which of its cases, how long and how far, and where results go.
 
     `budget`: by the name of the suite; `settings`: the time for each case, precisions and batches; `huge`: whether
@@ -237,7 +237,7 @@ def _linked(page: str, folder: Path) -> str:
     return page
 
 
-def _short(asked: Asked) -> bool:
+def _short(asked: QueryVariant) -> bool:
     """The suites that run without being named. Like the others: whether there was something to measure."""
     rows = [case.measure() for case in core.cases() if asked.selected(f"core: {case.name}")]
     measured = dynamics.measure(asked.selected, asked.settings, asked.huge, asked.announce)
@@ -255,7 +255,7 @@ def _short(asked: Asked) -> bool:
     return bool(rows or measured)
 
 
-def _papers(asked: Asked) -> bool:
+def _papers(asked: QueryVariant) -> bool:
     machine, missing = find_machine()
     budget = asked.budget("papers")
     points = papers.measure(machine, asked.selected, budget, asked.most, asked.announce)
@@ -272,7 +272,7 @@ def _papers(asked: Asked) -> bool:
     return _thesis(replace(asked, selected=lambda name: asked.selected(f"papers: {name}"))) or bool(points)
 
 
-def _thesis(asked: Asked) -> bool:
+def _thesis(asked: QueryVariant) -> bool:
     budget = asked.budget("thesis")
     points = thesis.measure(asked.selected, budget, asked.most, asked.announce)
     asked.show(table for cells in thesis.tables(points).values() for table in cells)
@@ -285,7 +285,7 @@ def _thesis(asked: Asked) -> bool:
     return bool(points)
 
 
-def _scan(asked: Asked) -> bool:
+def _scan(asked: QueryVariant) -> bool:
     budget = asked.budget("scan")
     points = scan_map.measure(asked.selected, budget, asked.most, asked.announce)
     asked.show(grid.table() for grid in scan_map.grids(points))
@@ -298,7 +298,7 @@ def _scan(asked: Asked) -> bool:
     return bool(points)
 
 
-def _scan_gpu(asked: Asked) -> bool:
+def _scan_gpu(asked: QueryVariant) -> bool:
     machine, missing = find_machine()
     if machine is None:
         _unmeasured(asked, "scan-gpu", missing, scan_gpu.goals_of([]), scan_gpu.unmeasured(missing))
@@ -319,7 +319,7 @@ def _scan_gpu(asked: Asked) -> bool:
     return bool(points)
 
 
-def _gpu(asked: Asked) -> bool:
+def _gpu(asked: QueryVariant) -> bool:
     plan = gpu.plan(asked.selected, asked.settings)
     machine, missing = find_machine()
     if machine is None:
@@ -339,14 +339,14 @@ def _gpu(asked: Asked) -> bool:
     return True
 
 
-def _unmeasured(asked: Asked, name: str, missing: str, wanted: Sequence[goals.Goal], page: str) -> None:
+def _unmeasured(asked: QueryVariant, name: str, missing: str, wanted: Sequence[goals.Goal], page: str) -> None:
     """Nothing was measured: a page that has figures is left as it is."""
     asked.show([goals.table(wanted)], [f"GPU: not measured. {missing}"])
     if asked.store is not None and not (asked.store / f"{name}.json").exists():
         asked.write(name, lambda folder: page, None)
 
 
-def _scheduler(asked: Asked) -> bool:
+def _scheduler(asked: QueryVariant) -> bool:
     found = scheduler.measure(asked.selected, asked.settings, asked.most, asked.announce)
     asked.show(scheduler.tables(found), scheduler.verdict(found))
     if found.rows:
@@ -358,7 +358,7 @@ def _scheduler(asked: Asked) -> bool:
     return bool(found.rows)
 
 
-def _backend(asked: Asked) -> bool:
+def _backend(asked: QueryVariant) -> bool:
     found = backend.measure(asked.selected, asked.budget("backend").seconds, asked.announce)
     asked.show(backend.tables(found), backend.notes(found))
     if found.first or found.runs or found.large:
@@ -366,7 +366,7 @@ def _backend(asked: Asked) -> bool:
     return bool(found.first or found.runs or found.large)
 
 
-def _cold(asked: Asked) -> bool:
+def _cold(asked: QueryVariant) -> bool:
     found = cold.measure(asked.selected, asked.whole, asked.announce)
     asked.show(cold.tables(found), cold.notes(found))
     if found.answers:
@@ -374,7 +374,7 @@ def _cold(asked: Asked) -> bool:
     return bool(found.answers)
 
 
-def _load(asked: Asked) -> bool:
+def _load(asked: QueryVariant) -> bool:
     found = load.measure(asked.selected, asked.announce)
     asked.show(load.tables(found), load.notes(found))
     if found:
@@ -382,7 +382,7 @@ def _load(asked: Asked) -> bool:
     return bool(found)
 
 
-def _batches(asked: Asked) -> bool:
+def _batches(asked: QueryVariant) -> bool:
     found = batches.measure(asked.selected, asked.settings.threads, asked.announce)
     asked.show(batches.tables(found), batches.notes(found))
     if found:
@@ -390,7 +390,7 @@ def _batches(asked: Asked) -> bool:
     return bool(found)
 
 
-def _calls(asked: Asked) -> bool:
+def _calls(asked: QueryVariant) -> bool:
     found = calls.measure(asked.selected, asked.budget("calls").seconds, asked.announce)
     asked.show(calls.tables(found), calls.notes(found))
     if found:
@@ -398,7 +398,7 @@ def _calls(asked: Asked) -> bool:
     return bool(found)
 
 
-def _compare(asked: Asked) -> bool:
+def _compare(asked: QueryVariant) -> bool:
     budget = asked.budget("compare")
     found = compare.measure(asked.selected, budget.seconds, budget.limit, asked.announce)
     asked.show(compare.tables(found), (f"- {line}" for line in compare.lines(found)))
@@ -409,7 +409,7 @@ def _compare(asked: Asked) -> bool:
     return bool(found.cases)
 
 
-def _constraints(asked: Asked) -> bool:
+def _constraints(asked: QueryVariant) -> bool:
     budget, about = asked.budget("constraints").seconds, asked.about
     found = constraints.measure(asked.selected, budget, asked.announce)
     large = large_loops.measure(asked.selected, budget, asked.announce)
@@ -420,7 +420,7 @@ def _constraints(asked: Asked) -> bool:
     return bool(found or large)
 
 
-def _ik(asked: Asked) -> bool:
+def _ik(asked: QueryVariant) -> bool:
     found = ik.measure(asked.selected, asked.announce)
     asked.show(ik.tables(found), ik.notes(found))
     if found:
@@ -428,7 +428,7 @@ def _ik(asked: Asked) -> bool:
     return bool(found)
 
 
-def _steps(asked: Asked) -> bool:
+def _steps(asked: QueryVariant) -> bool:
     found = steps.measure(asked.selected, asked.announce)
     asked.show(steps.tables(found), steps.notes(found))
     if found.damped or found.accuracy:
@@ -436,7 +436,7 @@ def _steps(asked: Asked) -> bool:
     return bool(found.damped or found.accuracy)
 
 
-def _parts(asked: Asked) -> bool:
+def _parts(asked: QueryVariant) -> bool:
     bodies = min(asked.most, parts.BODIES)
     found = parts.measure(asked.selected, asked.budget("parts").seconds, bodies, asked.announce)
     asked.show(parts.tables(found), parts.notes(found))
@@ -445,7 +445,7 @@ def _parts(asked: Asked) -> bool:
     return bool(found.measured)
 
 
-def _hardware(asked: Asked) -> bool:
+def _hardware(asked: QueryVariant) -> bool:
     found = hardware.measure(asked.selected, asked.about["commit"], asked.announce)
     asked.show(hardware.tables(found), hardware.notes(found))
     if found.commits and asked.store is not None:
@@ -457,7 +457,7 @@ def _hardware(asked: Asked) -> bool:
     return bool(found.commits)
 
 
-def _step_gradients(asked: Asked) -> bool:
+def _step_gradients(asked: QueryVariant) -> bool:
     found = step_gradients.measure(asked.selected, asked.announce)
     asked.show(step_gradients.tables(found), step_gradients.notes(found))
     measured = bool(found.steps or found.theirs or found.rollouts)

@@ -36,8 +36,8 @@ from robodyn.core.model import Model
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, X86
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, rows_bytes, workspace
-from robodyn.engines.cpu.route import Whole
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.cpu.route import SingleProgram
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.errors import RobodynError
 from robodyn.io.builders.load import load_urdf
 from robodyn.tools.benchmark.tables import Cells
@@ -167,7 +167,7 @@ def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[
                 found.first.append(_first(robot, base, query))
         model = load_urdf(MODELS / f"{robot}.urdf", base=base)
         for dtype in ("float64", "float32"):
-            for query in QUESTIONS:
+            for query in QUERIES:
                 if selected(f"backend: run: {robot}, {query}, {dtype}"):
                     announce(f"run: {robot}, {query}, {dtype}")
                     run = _run(robot, model, query, dtype, seconds)
@@ -196,7 +196,7 @@ def _first(robot: str, base: str, query: str) -> First:
 
 def _run(robot: str, model: Model, query: str, dtype: str, seconds: float) -> Run | None:
     """None where the query is not one program of a kind that both make."""
-    question = QUESTIONS[query]
+    question = QUERIES[query]
     link = len(model.link_names) - 1 if question.of_link else None
     kernels: dict[str, Kernel] = {}
     made: dict[str, float] = {}
@@ -206,7 +206,7 @@ def _run(robot: str, model: Model, query: str, dtype: str, seconds: float) -> Ru
             try:
                 request = engine.request(question.plain_task(model), link=link)
                 route = engine.compiler.route(request)
-                if not isinstance(route, Whole) or (backend == "x86" and route.backend is not X86):
+                if not isinstance(route, SingleProgram) or (backend == "x86" and route.backend is not X86):
                     return None
                 kernels[backend] = engine.compiler.kernel(request, single=False)
                 made[backend] = _made(route)
@@ -230,7 +230,7 @@ def _large(base: str, query: str, dtype: str) -> Large:
     for backend in BACKENDS:
         with forced(backend):
             engine = CpuEngine(model, np.dtype(dtype), threads=1)
-            kernels[backend] = engine.compiler.kernel(engine.request(QUESTIONS[query].plain_task(model)), single=False)
+            kernels[backend] = engine.compiler.kernel(engine.request(QUERIES[query].plain_task(model)), single=False)
     ns: dict[str, float] = {}
     for _ in range(_LARGE_ROUNDS):
         found, _, _ = _side_by_side(kernels, *_arrays(model, kernels["x86"], dtype, LARGE_BATCH), _LEAST_TURNS)
@@ -277,7 +277,7 @@ def _times(calls: dict[str, Callable[[int, int], float]], turns: int) -> dict[st
     return found
 
 
-def _made(route: Whole) -> float:
+def _made(route: SingleProgram) -> float:
     """Seconds to make the code of a program, which is traced already, without a cache."""
     request, nowhere = route.request, replace(route.linked, cache=ObjectCache(None))
     program = request.trace()

@@ -18,7 +18,7 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.engines.cpu.threads.pool import compile_text, shared_pool
-from robodyn.engines.query_table import QUESTIONS, Question
+from robodyn.engines.query_table import QUERIES, QuerySpec
 from robodyn.tools.benchmark.contenders import draw, plain_call, repeated
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import settle
@@ -140,7 +140,7 @@ class Probe:
 def measure(selected: Callable[[str], bool], threads: Sequence[int], announce: Callable[[str], object]) -> list[Series]:
     """Run the cases whose names are selected, on so many threads each."""
     model = rd.load_urdf(MODELS / f"{ROBOT}.urdf")
-    questions = [each for each in QUESTIONS.values() if selected(f"batches: {each.name}")]
+    questions = [each for each in QUERIES.values() if selected(f"batches: {each.name}")]
     if not questions:
         return []
     states = repeated(draw(model, 4096), BATCHES[-1])
@@ -174,7 +174,7 @@ def _least(*rounds: Series) -> Series:
     )
 
 
-def _bytes_out(model: rd.Model, question: Question) -> int:
+def _bytes_out(model: rd.Model, question: QuerySpec) -> int:
     return 8 * sum(map(prod, question.shapes(model, question.plain).values()))
 
 
@@ -184,7 +184,7 @@ def _batches(bytes_out: int) -> tuple[int, ...]:
 
 
 def _timed(
-    dyn: rd.Dynamics, question: Question, states: dict[str, Any], batch: int, memory: np.ndarray, probe: Probe
+    dyn: rd.Dynamics, question: QuerySpec, states: dict[str, Any], batch: int, memory: np.ndarray, probe: Probe
 ) -> Timed:
     arrays, at, results = [states[name][:batch] for name in question.plain], 0, []
     for shape in question.shapes(dyn.model, question.plain).values():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.engines.query_table import FRAMES, QUESTIONS, Question
+from robodyn.engines.query_table import FRAMES, QUERIES, QuerySpec
 from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.testing.pinocchio_models import pinocchio_model
@@ -69,7 +69,7 @@ def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[
         smallest = _peer(auto_tree(1))
         batches = {
             (question.name, what): call
-            for question in QUESTIONS.values()
+            for question in QUERIES.values()
             if any(query == question.name for query, _ in peer)
             for what, call in _calls_of(model, question, "float64", (BATCH,))
             if (question.name, what) in peer
@@ -124,7 +124,7 @@ def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float 
 
 def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
     for dtype in ("float64", "float32"):
-        for question in QUESTIONS.values():
+        for question in QUERIES.values():
             for what, call in _calls_of(model, question, dtype):
                 yield question.name, what, dtype, call
     rng = np.random.default_rng(0)
@@ -149,7 +149,7 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
 
 
 def _calls_of(
-    model: rd.Model, question: Question, dtype: str, leading: tuple[int, ...] = ()
+    model: rd.Model, question: QuerySpec, dtype: str, leading: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Call]]:
     """Calls of a query: the plain one, one for each optional argument, and one with all of them."""
     rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.cold_child import Case
 from tests.bench.first_answer import First, measure_case
@@ -98,16 +98,16 @@ class Measured:
 
 def cases(whole: bool) -> Iterator[Case]:
     """What is asked."""
-    yield from _of(MODELS / f"{ARM}.urdf", "fixed", QUESTIONS)
+    yield from _of(MODELS / f"{ARM}.urdf", "fixed", QUERIES)
     for path in sorted(SHARED_FOLDER.glob("*.urdf")):
         if whole or path.stem in ROBOTS:
             for base in ("floating", "fixed") if whole else ("floating",):
-                yield from _of(path, base, QUESTIONS if whole else SLOWEST)
+                yield from _of(path, base, QUERIES if whole else SLOWEST)
 
 
 def _of(path: Path, base: str, queries: Any) -> Iterator[Case]:
     for query in queries:
-        question = QUESTIONS[query]
+        question = QUERIES[query]
         if not question.of_constraints:
             for tensor in (False, True) if "vector" in question.optional else (False,):
                 yield from (Case(str(path), base, query, tensor, states) for states in STATES)

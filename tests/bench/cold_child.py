@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 IMPORTED = (rd.Dynamics, rd.load_urdf)
 """What a child would import otherwise."""
@@ -47,7 +47,7 @@ class Case:
 def answer(case: Case) -> dict[str, Any]:
     """Seconds from the file to the first answer, of all threads' work, and of a second answer."""
     warnings.simplefilter("error")
-    question, rng = QUESTIONS[case.query], np.random.default_rng(0)
+    question, rng = QUERIES[case.query], np.random.default_rng(0)
     start, worked = time.perf_counter(), time.process_time()
     model = rd.load_urdf(case.path, base=case.base)
     leading = (case.states,) if case.states > 1 else ()

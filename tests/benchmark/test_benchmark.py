@@ -15,7 +15,7 @@ from cli_runner import chain, refused, run
 from robots import own
 
 import robodyn as rd
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.tools.benchmark import compare as module
 from robodyn.tools.benchmark.compare import Report, Result, Settings, compare, find_peers, threads_from
 from robodyn.tools.benchmark.contenders import (
@@ -80,7 +80,7 @@ def test_every_answer_of_a_peer_is_ours(library, robot, base):
     states = repeated(draw(model, 4, seed=3), 6)
     asked = 0
     for query in USUAL:
-        wanted = getattr(dyn, query)(*(states[name] for name in QUESTIONS[query].plain))
+        wanted = getattr(dyn, query)(*(states[name] for name in QUERIES[query].plain))
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         for contender in peer.contenders(query, (1, 2)):
             prepared = contender.prepare(states)

@@ -16,7 +16,7 @@ from cli_runner import answer, chain, library, refused, run, same, values
 from robots import own
 
 import robodyn as rd
-from robodyn.engines.query_table import CONSTRAINED, QUESTIONS
+from robodyn.engines.query_table import CONSTRAINED, QUERIES
 from robodyn.internals import archives
 from robodyn.tools.cli import state_files as cli_state_files
 
@@ -377,13 +377,13 @@ def test_every_query_about_constraints_is_asked_and_written(query, tmp_path):
     assert query in run("queries", "--json")[1]
 
 
-@pytest.mark.parametrize("query", QUESTIONS)
+@pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.some(of=8, rest="matrix")
 def test_every_query_is_written_and_its_states_are_read_again(query, tmp_path):
     """Whatever it returns, also of a robot in which nothing moves."""
     rock = tmp_path / "rock.urdf"
     rock.write_text('<robot name="rock"><link name="rock"/></robot>')
-    question = QUESTIONS[query]
+    question = QUERIES[query]
     for robot, link in ((ARM, "tool0"), (rock, "rock")):
         about = ["--link", link] if question.of_link else []
         if robot == rock and "mass" in question.needs:

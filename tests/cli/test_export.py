@@ -20,7 +20,7 @@ import robodyn as rd
 from robodyn.algorithms.rnea import rnea
 from robodyn.compile.c.code import Function, c_source, comment, identifier
 from robodyn.compile.tracing.unrolled import trace
-from robodyn.engines.query_table import CONSTRAINED, Asked, short_names
+from robodyn.engines.query_table import CONSTRAINED, QueryVariant, short_names
 from robodyn.tools.cli import export as cli_export
 
 # float32: some hundred roundings of 6e-8, and what quotients by small pivots make of them. Accelerations and inverses
@@ -440,7 +440,7 @@ def test_numbers_come_back_exactly(tmp_path):
         source = tmp_path / f"{dtype}.c"
         assert run("export", path, "--query", "mass_matrix", "--dtype", dtype, "--out", source)[0] == 0
         function = compile_library(source, tmp_path, "-O0").chain_mass_matrix
-        program = trace(model, short_names()["mass_matrix"][0].task(Asked(model, ("q",))))
+        program = trace(model, short_names()["mass_matrix"][0].task(QueryVariant(model, ("q",))))
         wanted = program.evaluate({"q": np.zeros((1,), dtype)})["H"]
         np.testing.assert_array_equal(call(function, [np.zeros(1)], [(1, 1)], dtype)[0], wanted)
 

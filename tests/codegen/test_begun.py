@@ -17,9 +17,9 @@ from robodyn.compile.keys import begin, compiled
 from robodyn.compile.llvm.jit import OPT, Code, compile_object
 from robodyn.compile.llvm.target import host_target
 from robodyn.compile.loops.llvm import Module
-from robodyn.engines.cpu.kernels import Maker
+from robodyn.engines.cpu.kernels import KernelCompiler
 from robodyn.engines.cpu.tiered_compilation import HURRIED
-from robodyn.engines.cpu.wrapper import Around, Descriptor, export_kernels
+from robodyn.engines.cpu.wrapper import Descriptor, Wrapper, export_kernels
 from robodyn.internals.errors import UnavailableError
 
 TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
@@ -154,13 +154,13 @@ def test_a_maker_begins_what_it_will_ask_for(made, tmp_path, monkeypatch, hurrie
     """One module, at the level of the first answer; the better one comes later."""
     later: list[Callable[[], Code]] = []
     monkeypatch.setattr("robodyn.engines.cpu.kernels.later", lambda code, make: later.append(make))
-    maker, target = Maker(ObjectCache(tmp_path / "objects"), hurried=hurried), host_target()
+    maker, target = KernelCompiler(ObjectCache(tmp_path / "objects"), hurried=hurried), host_target()
     module = Module({})
     export_kernels(module)
     text = "define void @run(ptr %a, i64 %b, i64 %c, i64 %d, ptr %e) {\n  ret void\n}\n" + module.text()
     maker.begin(text, "a test", target, hurried=True)
     descriptor = Descriptor()
-    around = Around(maker, text, "a test", target, 3, descriptor)
+    around = Wrapper(maker, text, "a test", target, 3, descriptor)
     assert around.address("kernel") == around._first.address("kernel3")
     assert descriptor.run == around._first.address("run")
     assert [level for _, level, _ in made] == levels and len(later) == hurried

@@ -37,7 +37,7 @@ from robodyn.compile.llvm.jit import Code
 from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, LLVM, X86, backend_of
 from robodyn.engines.cpu.fingerprint import structure
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.sweeps import DofOutput
 
 PACKAGE = Path(rd.__file__).parent
@@ -366,7 +366,7 @@ def test_code_is_there_where_link_and_object_are(code, query, single, arm):
     """Of every kernel that a query takes."""
     engine = rd.Dynamics(arm, engine="cpu", code=code).engine
     engine.compiler.hurried = False
-    task, cache = QUESTIONS[query].plain_task(arm), engine.compiler.cache
+    task, cache = QUERIES[query].plain_task(arm), engine.compiler.cache
     request = engine.request(task)
 
     def there():
@@ -632,7 +632,7 @@ def test_the_collector_runs_while_llvm_compiles(arm, monkeypatch):
         return b""
 
     monkeypatch.setattr(Linked, "compiled", compiles)
-    task = QUESTIONS["inverse_dynamics"].plain_task(arm)
+    task = QUERIES["inverse_dynamics"].plain_task(arm)
     request = rd.Dynamics(arm, engine="cpu").engine.request(task)
     LLVM.made(Linked("", "", request.target, 1, ObjectCache(None)), request, request.trace())
     assert seen == [False]

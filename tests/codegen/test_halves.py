@@ -14,7 +14,7 @@ from test_x86 import run
 import robodyn as rd
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva_hessian import idsva_hessian
-from robodyn.algorithms.tasks import at_units
+from robodyn.algorithms.tasks import with_identity_seeds
 from robodyn.compile.cache import ObjectCache
 from robodyn.compile.llvm.jit import Code, compile_object
 from robodyn.compile.llvm.target import host_target
@@ -26,7 +26,7 @@ from robodyn.compile.x86 import memory
 from robodyn.compile.x86.program import assembled
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.cpu import backends, hoisting
-from robodyn.engines.cpu.hoisting import Images, find_halves
+from robodyn.engines.cpu.hoisting import Images, find_hoisted
 from robodyn.internals import tuning
 
 OUTSIDE = ("q", "qd", "qdd", "vector", "f_ext")
@@ -172,7 +172,7 @@ def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
     f_ext = np.random.default_rng(0).standard_normal((5, model.n_bodies, 6))
     dyn = rd.Dynamics(model, dtype=dtype, engine="cpu")
     got = getattr(dyn, query)(q, qd, x, f_ext=f_ext)
-    made = dyn.engine.generated(at_units(UNITS[query]))
+    made = dyn.engine.generated(with_identity_seeds(UNITS[query]))
     assert made.mode == "halved" and made.assembly.count("kernel:") == 3 and made.ir.count("define") > 2
     assert made.operations < 0.7 * model.nv * trace(model, UNITS[query]).operations
     with pytest.raises(rd.UnavailableError, match="halved code is not one graph"):
@@ -184,7 +184,7 @@ def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
     monkeypatch.setenv(backends.BACKEND_VARIABLE, "llvm")
     other = rd.Dynamics(model, dtype=dtype, engine="cpu")
     right = getattr(other, query)(q[:2], qd[:2], x[:2], f_ext=f_ext[:2])
-    assert other.engine.generated(at_units(UNITS[query])).mode in ("repeated", "apart")
+    assert other.engine.generated(with_identity_seeds(UNITS[query])).mode in ("repeated", "apart")
     for one, wanted in zip(got, right, strict=True):
         assert relative(one[:2], wanted) < {"float64": 1e-11, "float32": 1e-3}[dtype]
 
@@ -200,7 +200,7 @@ def test_halves_come_from_the_cache(folder, monkeypatch):
 
     def request():
         engine = rd.Dynamics(model, engine="cpu").engine
-        return engine, engine.request(at_units(forward_hessian()))
+        return engine, engine.request(with_identity_seeds(forward_hessian()))
 
     engine, asked = request()
     assert not engine.compiler.in_cache(asked, single=True)
@@ -238,8 +238,8 @@ def test_what_is_too_large_is_not_halved(folder, monkeypatch):
         assert relative(one, right) < 1e-11
     assert [each.mode for each in kernels(dyn)] in ([], ["repeated"])
     engine = dyn.engine
-    assert find_halves(engine.request(at_units(forward_hessian())), "auto", engine.compiler.cache) is None
-    assert find_halves(engine.request(at_units(forward_hessian())), "rolled", engine.compiler.cache) is None
+    assert find_hoisted(engine.request(with_identity_seeds(forward_hessian())), "auto", engine.compiler.cache) is None
+    assert find_hoisted(engine.request(with_identity_seeds(forward_hessian())), "rolled", engine.compiler.cache) is None
 
 
 @here

@@ -70,8 +70,8 @@ def encoder_of(level, dtype, coarse=False):
 
 
 ON_ROWS = (
-    *(I.LOAD_ROW, I.STORE_ROW, I.LOAD_LANE, I.LOAD_HALF),
-    *(I.STORE_LANE, I.STORE_SOME, I.STORE_LOW, I.STORE_HIGH, I.STORE_ONE),
+    *(I.LOAD_ROW, I.STORE_ROW, I.INSERTF128, I.INSERTF64X4),
+    *(I.EXTRACTF128_STORE, I.MOVU_MASKED, I.MOVLPD, I.MOVHPD, I.EXTRACTPS),
 )
 
 
@@ -87,11 +87,11 @@ def instructions_of(encoder):
     register that may keep the offset, and with none."""
     code = list(without_kept_offsets(encoder))
     rows = [each for each in code if each[0] in ON_ROWS]
-    ahead = [(I.FETCH, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
-    ahead += [(I.AHEAD, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
+    ahead = [(I.PREFETCHT0, 0, 0, x) for x in (0, 64, 127, 128, 3584, 100000)]
+    ahead += [(I.PREFETCHW, 0, 0, x) for x in (0, 1, 8, 15, 16, 31, 32, 1000)] if encoder.wide else []
     yield from (*code, *ahead)
-    for register in (I.NO_OFFSET, *ARRAY_POINTERS, *SAVED):
-        yield from ((I.KEPT, register, 0, 0), *rows[register % 3 :: 3], *ahead)
+    for register in (I.NO_INDEX, *ARRAY_POINTERS, *SAVED):
+        yield from ((I.USE_OFFSET, register, 0, 0), *rows[register % 3 :: 3], *ahead)
 
 
 def without_kept_offsets(encoder):
@@ -104,23 +104,23 @@ def without_kept_offsets(encoder):
             for d, mask in itertools.product(range(count), (-1, *masks)):
                 yield code, d, mask, rng.choice((0, 1, 8, 16, 31, 100))
             continue
-        if code in (I.LOAD_LANE, I.LOAD_HALF):
+        if code in (I.INSERTF128, I.INSERTF64X4):
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
-            lanes = range(encoder.bytes // 16 if code == I.LOAD_LANE else 2)
+            lanes = range(encoder.bytes // 16 if code == I.INSERTF128 else 2)
             yield from ((code, *each) for each in itertools.product(range(count), lanes, starts))
             continue
-        if code == I.EXTRACT:
+        if code == I.EXTRACTF128:
             lanes, some = range(encoder.bytes // 16), (0, 7, 9, count - 1)
             yield from ((code, d, lane, x) for d, lane, x in itertools.product(range(count), lanes, some))
             yield from ((code, 5, lane, x) for lane, x in itertools.product(lanes, range(count)))
             continue
-        if I.STORE_LANE <= code <= I.STORE_ONE or code == I.STORE_SOME:
-            parts = {I.STORE_LANE: range(encoder.bytes // 16), I.STORE_ONE: range(4)}.get(code, (0,))
+        if I.EXTRACTF128_STORE <= code <= I.EXTRACTPS or code == I.MOVU_MASKED:
+            parts = {I.EXTRACTF128_STORE: range(encoder.bytes // 16), I.EXTRACTPS: range(4)}.get(code, (0,))
             starts = (0, 1, 2, 3, 4, 8, 100, 127, 128, 1000)
             yield from ((code, *each) for each in itertools.product(range(count), parts, starts))
             continue
         alone = form.sources == 1
-        stores = code in (I.STORE, I.STORE_PAST)
+        stores = code in (I.STORE, I.MOVNT)
         if code != I.LOAD and not stores:
             for d in range(count):
                 yield from (
@@ -129,25 +129,25 @@ def without_kept_offsets(encoder):
             yield from ((code, 5, 0 if alone else a, x) for a in range(1 if alone else count) for x in range(count))
         if (code in UNARY.values() and code != I.SQRT) or code in (
             I.MOVE,
-            I.LOW,
-            I.HIGH,
-            I.LOW_PAIRS,
-            I.HIGH_PAIRS,
-            I.EVEN,
-            I.ODD,
+            I.UNPCKL,
+            I.UNPCKH,
+            I.UNPCKLPD,
+            I.UNPCKHPD,
+            I.SHUFF_EVEN,
+            I.SHUFF_ODD,
         ):
             continue
         for x in memories:
             if not stores or ~x // I.SPACE * I.SPACE not in (I.POOL, ONCE):
                 yield code, rng.randrange(count), 0 if alone else rng.randrange(count), x
-    for code in (I.ROWS, I.ROW):
+    for code in (I.MOV_ROWS, I.MOV_OFFSET):
         yield from ((code, 0, 0, ~(I.HEADER + k)) for k in (0, 1, 15, 16, 17, 1000))
     if encoder.wide:
-        yield from ((I.MASK, 0, mask, n) for mask in range(1, 8) for n in range(1, 17))
+        yield from ((I.KMOV, 0, mask, n) for mask in range(1, 8) for n in range(1, 17))
     if encoder.scalar:
         yield from ((I.CLEAR, d, 0, 0) for d in range(16))
         many = [32 // encoder.itemsize >> k for k in range(encoder.itemsize.bit_length() - 1)]
-        yield from ((I.STORE_MANY, d, n, rng.choice(memories)) for d in range(16) for n in many)
+        yield from ((I.STORE_ZEROS, d, n, rng.choice(memories)) for d in range(16) for n in many)
 
 
 @kinds
@@ -160,7 +160,7 @@ def test_instructions_are_those_of_llvms_assembler(level, dtype):
         return
     before = []
     for instruction in code:  # which one is it?
-        if instruction[0] in (I.KEPT, I.ROW):
+        if instruction[0] in (I.USE_OFFSET, I.MOV_OFFSET):
             before = [instruction]
         text = list(Listing(encoder).lines([*before, instruction]))
         assert encoder.encode([*before, instruction]).hex() == assemble(text).hex(), text
@@ -178,9 +178,9 @@ def test_bases_are_near_what_is_far_from_pointers(register, level, dtype):
 
 def require_bases(encoder_again, register):
     plain, encoder = encoder_again(), encoder_again()
-    code = [each for each in instructions_of(plain) if each[0] != I.KEPT and each[3] < 0]
+    code = [each for each in instructions_of(plain) if each[0] != I.USE_OFFSET and each[3] < 0]
     code += [(I.STORE, 1, 0, ~(I.SPILLS + k)) for k in range(120, 1200)]
-    code += [(operation, 0, 0, ~(I.HEADER + k)) for k in range(1, 40) for operation in (I.ADVANCE, I.ROWS)]
+    code += [(operation, 0, 0, ~(I.HEADER + k)) for k in range(1, 40) for operation in (I.ADVANCE, I.MOV_ROWS)]
     far = plain.far(code)
     assert len({pointer for pointer, _ in far}) == 5  # of the encoder's, and of the frame
     for pointer, start in far:
@@ -302,7 +302,7 @@ def test_scalars_are_where_instructions_look_for_them(seed, registers, itemsize)
     checker.check(steps, code)
     cleared = {place + k for place, n in zeros for k in range(n)}
     assert {place for place, value in checker.written.items() if value == (Checker.ZERO,)} == cleared
-    bits = [each for each in code if each[0] in I.OF_BITS]
+    bits = [each for each in code if each[0] in I.BITWISE]
     assert len(bits) > 20 and not any(x < 0 and ~x // I.SPACE != I.POOL // I.SPACE for *_, x in bits)
 
 
@@ -448,10 +448,10 @@ def require_advances(body, addresses):
         if operation == I.ADVANCE:
             wanted.remove(~x)
             there = False
-        elif operation == I.ROWS:
+        elif operation == I.MOV_ROWS:
             there = True
-        assert there or operation not in (*ON_ROWS, I.FETCH, I.AHEAD)
-        assert operation not in (I.ROWS, I.POINTER) or ~x in wanted or ~x not in addresses
+        assert there or operation not in (*ON_ROWS, I.PREFETCHT0, I.PREFETCHW)
+        assert operation not in (I.MOV_ROWS, I.MOV_POINTER) or ~x in wanted or ~x not in addresses
     assert not wanted
 
 
@@ -460,10 +460,10 @@ def require_advances(body, addresses):
 def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, dtype):
     model = rd.random_tree(6, seed=2, base="floating")
     engine_model = rd.Dynamics(model, engine="cpu", dtype=dtype).engine
-    from robodyn.engines.query_table import QUESTIONS
+    from robodyn.engines.query_table import QUERIES
 
     for query in ("forward_dynamics", "inverse_dynamics_gradient"):
-        program = engine_model.request(QUESTIONS[query].plain_task(model)).trace()
+        program = engine_model.request(QUERIES[query].plain_task(model)).trace()
         vectors = frozenset(port.name for port in program.outputs[:1]) | {program.inputs[-1].name}
         kinds = [(frozenset(), False), (vectors, False)]
         if level not in ALONE:
@@ -480,8 +480,8 @@ def test_whole_programs_are_what_llvms_assembler_makes_of_their_listing(level, d
                 assert assemble(lines) == before + after
                 assert before in image.code and after in image.code
                 copied = k * sum(port.size for port in program.outputs)
-                assert sum(each[0] == I.STORE_PAST for each in body.code) == copied
-                fetched = [x for operation, *_, x in body.code if operation == I.FETCH]
+                assert sum(each[0] == I.MOVNT for each in body.code) == copied
+                fetched = [x for operation, *_, x in body.code if operation == I.PREFETCHT0]
                 spans = [made.width * port.size * np.dtype(dtype).itemsize for port in program.inputs]
                 lines = k * sum(-(-span // 64) for span in spans)
                 assert lines <= len(fetched) <= 2 * lines  # columns that are loaded twice bring theirs twice
@@ -494,9 +494,9 @@ def test_nothing_else_knows_the_register_of_copies(level, dtype):
     made = assembled(program, np.dtype(dtype), target, copies=True)
     registers = registers_of(level)
     assert made.bodies[0].code and not any(
-        registers - 1 in each[1:4] for each in made.bodies[0].code if each[0] < I.ROWS
+        registers - 1 in each[1:4] for each in made.bodies[0].code if each[0] < I.MOV_ROWS
     )
-    copies = [each for each in made.bodies[1].code if each[1] == registers - 1 and each[0] in (I.LOAD, I.STORE_PAST)]
+    copies = [each for each in made.bodies[1].code if each[1] == registers - 1 and each[0] in (I.LOAD, I.MOVNT)]
     assert len(copies) == 2 * sum(port.size for port in program.outputs)
 
 
@@ -526,8 +526,8 @@ def test_registers_keep_offsets_and_lines_are_fetched_ahead(level, dtype):
         )
         short = assembled(long_rows(2 * staging.width), np.dtype(dtype), target, vectors)
         assert not {*short.offsets.values(), *(base.register for base in short.bases)} & {*SAVED}
-        assert sum(code == I.KEPT and d == I.NO_OFFSET for code, d, *_ in made.code) > 0
-        ahead = [x for code, *_, x in made.code if code == I.AHEAD]
+        assert sum(code == I.USE_OFFSET and d == I.NO_INDEX for code, d, *_ in made.code) > 0
+        ahead = [x for code, *_, x in made.code if code == I.PREFETCHW]
         behind = [start + count for start, count in staging.blocks(160) if start + count < 160]
         assert sorted(ahead) == sorted(staging.width * behind if level == "avx512" else [])
 
@@ -553,7 +553,7 @@ def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
     codes = [Code(compile_object(llvm, target, 1), target)]
     for registers in (Staging(SIZES[dtype], bytes_of(level, dtype), int, len).registers + 3, None):
         made = assembled(program, np.dtype(dtype), target, names, registers)
-        turns = sum(code == I.POINTER for code, *_ in made.code)
+        turns = sum(code == I.MOV_POINTER for code, *_ in made.code)
         assert turns > 5 and len(made.pointers) == 5
         lines = [line.strip() for line in made.listing().splitlines()[1:] if "rip" not in line]
         (body,) = made.bodies
@@ -660,9 +660,9 @@ def test_the_reference_engine_serves_where_nothing_that_was_written_may_be_execu
 
 
 def _task(model):
-    from robodyn.engines.query_table import QUESTIONS
+    from robodyn.engines.query_table import QUERIES
 
-    return QUESTIONS["inverse_dynamics"].plain_task(model)
+    return QUERIES["inverse_dynamics"].plain_task(model)
 
 
 def test_pages_are_executed_or_written_to(arm):

@@ -24,7 +24,7 @@ from robodyn.compile.x86.row_writer import (
     left,
     left_text,
 )
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 levels = pytest.mark.parametrize("level", ["avx512", "avx2"])
@@ -109,7 +109,7 @@ def made(dtype: str, level: str):
     """A program of a robot whose matrix has zeros, with lines on the way."""
     model = rd.random_tree(9, seed=4, base="floating")
     engine = rd.Dynamics(model, engine="cpu", dtype=dtype).engine
-    program = engine.request(QUESTIONS["mass_matrix"].plain_task(model)).trace()
+    program = engine.request(QUERIES["mass_matrix"].plain_task(model)).trace()
     target = replace(host_target(), level=level)  # nothing is executed
     width, line = target.width(np.dtype(dtype)), 64 // np.dtype(dtype).itemsize
     filled = tuple(tuple(not program.is_zero(each) for each in port.scalars) for port in program.outputs)
@@ -201,7 +201,7 @@ def test_code_is_that_of_llvms_assembler(dtype: str, level: str) -> None:
 def test_programs_leave_the_functions_registers_alone(dtype: str, level: str) -> None:
     code, _ = made(dtype, level)
     for body in code.bodies:
-        arithmetic = [each for each in body.code if each[0] < I.ROWS]
+        arithmetic = [each for each in body.code if each[0] < I.MOV_ROWS]
         assert arithmetic and max(max(each[1:4]) for each in arithmetic) < code._register
 
 

@@ -15,8 +15,8 @@ from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.engines.cpu import backends
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import workspace
-from robodyn.engines.cpu.route import Whole
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.cpu.route import SingleProgram
+from robodyn.engines.query_table import QUERIES
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
 MOST = 6000
@@ -40,17 +40,17 @@ def cases():
 
 def kernels_of(model, query, dtype, target, monkeypatch, single):
     """The kernels of both code generators; nothing where the query is no program, or one that is too large."""
-    link = len(model.link_names) - 1 if QUESTIONS[query].of_link else None
+    link = len(model.link_names) - 1 if QUERIES[query].of_link else None
     found = []
     for backend in ("x86", "llvm"):
         monkeypatch.setenv(backends.BACKEND_VARIABLE, backend)
         engine = CpuEngine(model, np.dtype(dtype), threads=1, target=target)
-        request = engine.request(QUESTIONS[query].plain_task(model), link=link)
+        request = engine.request(QUERIES[query].plain_task(model), link=link)
         try:
             route = engine.compiler.route(request)
         except rd.SingularError:  # of what some robots divide by zero
             return []
-        if not isinstance(route, Whole) or (route.program is not None and route.program.operations > MOST):
+        if not isinstance(route, SingleProgram) or (route.program is not None and route.program.operations > MOST):
             return []
         found.append(engine.compiler.kernel(request, single=single))
     return found
@@ -85,7 +85,7 @@ def test_every_query_has_llvms_bits(path, base, level, dtype, monkeypatch):
     model = rd.load_urdf(path, base=base)
     singular = rd.Dynamics(model, engine="reference").singularity() is not None
     compared = 0
-    for query in QUESTIONS:
+    for query in QUERIES:
         wanted = {}
         for single in (False, True) if model.n_bodies else ():
             both = kernels_of(model, query, dtype, target, monkeypatch, single)

@@ -13,7 +13,7 @@ from sdf_texts import POSE, axis, joint, link, sdf
 from test_constraints import pose, some
 
 import robodyn as rd
-from robodyn.core.constraints.resolved import held_by, row_names
+from robodyn.core.constraints.resolved import resolved_constraints, row_names
 from robodyn.description import IDENTITY, Inertial, Joint, Link, Pose, RobotDescription, rotation_from_rpy
 from robodyn.joints import KINDS
 
@@ -336,7 +336,7 @@ def test_parts(constrained):
         inside, joints = set(part.link_names), set(part.joint_names)
         on_world = model.link_body[model.link_index(link_name)] < 0
         kept = []
-        for each in held_by(model):
+        for each in resolved_constraints(model):
             given = model.constraints[each.number]
             if each.framed:
                 stays = given.link in inside and (given.to in inside if given.to else on_world)
@@ -504,7 +504,7 @@ def test_written_as_urdf():
     q = model.random_configuration(0, (3,))
     was, now = (rd.Dynamics(each, engine="reference") for each in (model, again))
     start = 0
-    for one in held_by(model):
+    for one in resolved_constraints(model):
         rows = slice(start, start + len(one.rows))
         start += len(one.rows)
         # Rows are those of a frame that is turned, and so are the same space.

@@ -14,7 +14,7 @@ from test_constraints import some
 import robodyn as rd
 from robodyn.algorithms.constraints import redundancy
 from robodyn.algorithms.constraints.redundancy import Numbers, redundant_rows
-from robodyn.core.constraints.resolved import held_by
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.engines.cpu import compiler
 
 
@@ -29,7 +29,7 @@ def test_numbers_are_those_of_queries(seed):
     model = tree(seed, 8)
     model = holding(model, *some(model, seed), rd.Lock(model.joint_names[-1]))
     dyn = rd.Dynamics(model, engine="reference", check=False)
-    numbers = Numbers(model, held_by(model))
+    numbers = Numbers(model, resolved_constraints(model))
     rng = np.random.default_rng(seed)
     for _ in range(2):
         q = model.random_configuration(rng)
@@ -81,7 +81,7 @@ def test_loops_along_a_chain_are_judged_each_for_itself():
     names = model.link_names
     loops = [rd.Point(names[6 * k + 5], names[6 * k + 1], at=(0.1, 0.0, 0.0), name=f"loop{k}") for k in range(40)]
     model = holding(model, *loops, loops[7])
-    found = redundancy._groups(Numbers(model, held_by(model)).constraint_jacobian(model.neutral()))
+    found = redundancy._groups(Numbers(model, resolved_constraints(model)).constraint_jacobian(model.neutral()))
     assert len(found) == 40 and sorted(map(len, found)) == [3] * 39 + [6]
     assert redundant_rows(model) == ("loop7_2.x", "loop7_2.y", "loop7_2.z")
 

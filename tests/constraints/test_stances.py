@@ -19,7 +19,7 @@ from robots_with_loops import COUPLER, CRANK, GROUND, ROCKER, four_bar
 import robodyn as rd
 from robodyn.api.autodiff.steps import STEPS
 from robodyn.api.motion.robot import dynamics_of
-from robodyn.engines.query_table import QUESTIONS, every_question
+from robodyn.engines.query_table import QUERIES, every_query
 from robodyn.internals.public_names import HOMES
 from robodyn.tools.cli.app import app
 
@@ -94,9 +94,9 @@ STANCES = {
 
 def stance_of(place, name):
     """Of a public name; None where nobody has said it."""
-    question = every_question().get(name) if place == "Dynamics" else None
+    question = every_query().get(name) if place == "Dynamics" else None
     if question is not None and not question.of_loads:
-        return TREE if name in QUESTIONS else OBEYS
+        return TREE if name in QUERIES else OBEYS
     return next((stance for stance, words in STANCES[place].items() if name in words.split()), None)
 
 
@@ -407,10 +407,10 @@ def test_all_that_obeys_or_refuses_is_tried():
     assert those_that(OBEYS) == set(OBEYING) and those_that(REFUSES) == set(REFUSING)
 
 
-@pytest.mark.parametrize("name", [name for name, each in QUESTIONS.items() if not (each.of_link or each.of_loads)])
+@pytest.mark.parametrize("name", [name for name, each in QUERIES.items() if not (each.of_link or each.of_loads)])
 def test_plain_queries_are_about_the_tree_alone(case, name):
     dyn, q, qd, tau = case
-    question, given = QUESTIONS[name], {"q": q, "qd": qd, "qdd": tau, "tau": tau, "vector": tau}
+    question, given = QUERIES[name], {"q": q, "qd": qd, "qdd": tau, "tau": tau, "vector": tau}
     by_place, by_name = question.arguments({each: given[each] for each in question.plain}, None)
     found, wanted = (getattr(each, name)(*by_place, **by_name) for each in (dyn, dyn.variant(constraints=())))
     for one, other in zip(*(each if isinstance(each, tuple) else (each,) for each in (found, wanted)), strict=True):

@@ -12,7 +12,7 @@ from cpu_queries import limit_programs
 
 import robodyn as rd
 from robodyn.engines.cpu import engine as engines
-from robodyn.engines.query_table import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUERIES, plain_questions
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
     model = ROBOTS[robot]()
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, threads=2)
     for name in plain_questions():
-        inputs = QUESTIONS[name].plain
+        inputs = QUERIES[name].plain
         method = getattr(rd.Dynamics, name)
         for rows in (0, 1, 9, 400):
             args = [array.astype(dtype) for array in arguments(model, inputs, rows)]
@@ -94,7 +94,7 @@ def test_which_calls_the_method_answers(name, code, passed_on, monkeypatch):
     """The first one of single states and of batches, one more where these have code of their own, then none."""
     model = ROBOTS["plain"]()
     dyn = rd.Dynamics(model, engine="cpu", code=code, threads=1)
-    batch, state = (arguments(model, QUESTIONS[name].plain, rows) for rows in (9, 0))
+    batch, state = (arguments(model, QUERIES[name].plain, rows) for rows in (9, 0))
     for args in (batch, batch, batch, state, state, state, batch, state):
         getattr(dyn, name)(*args)
     assert len(passed_on) <= (2 if code == "unrolled" else 3)
@@ -102,9 +102,9 @@ def test_which_calls_the_method_answers(name, code, passed_on, monkeypatch):
     getattr(dyn, name)(*batch), getattr(dyn, name)(*state)
     assert passed_on == []
     getattr(dyn, name)(*map(np.ndarray.tolist, state))
-    getattr(dyn, name)(**dict(zip(QUESTIONS[name].plain, state, strict=True)))
+    getattr(dyn, name)(**dict(zip(QUERIES[name].plain, state, strict=True)))
     assert passed_on == [name]  # by names: a form of its own
-    getattr(dyn, name)(**dict(zip(QUESTIONS[name].plain, state, strict=True)))
+    getattr(dyn, name)(**dict(zip(QUERIES[name].plain, state, strict=True)))
     assert passed_on == [name]
 
 
@@ -114,7 +114,7 @@ def test_a_vector_comes_by_name(passed_on):
     dyn = rd.Dynamics(model, engine="cpu", threads=1)
     for name in ("inverse_dynamics_vjp", "mass_matrix_product_gradient", "inverse_dynamics_hessian"):
         for rows in (5, 0):
-            *given, vector = arguments(model, QUESTIONS[name].plain, rows)
+            *given, vector = arguments(model, QUERIES[name].plain, rows)
             wanted = several(getattr(dyn, name)(*given, vector=vector))
             getattr(dyn, name)(*given, vector=vector)
             passed_on.clear()
@@ -157,7 +157,7 @@ def test_entries_share_their_scratch_memory():
 @pytest.mark.parametrize("name", ["inverse_dynamics_gradient", "forward_dynamics_gradient", "centroidal_momentum"])
 def test_values_that_are_not_finite(name, code):
     model = ROBOTS["plain"]()
-    dyn, inputs = rd.Dynamics(model, engine="cpu", code=code, threads=2), QUESTIONS[name].plain
+    dyn, inputs = rd.Dynamics(model, engine="cpu", code=code, threads=2), QUERIES[name].plain
     call, method = (lambda *a, **k: getattr(dyn, name)(*a, **k)), getattr(rd.Dynamics, name)
     good, batch = arguments(model, inputs, 0), arguments(model, inputs, 9)
     out = tuple(np.empty_like(array) for array in call(*good))
@@ -194,7 +194,7 @@ def test_threads_call_the_same_entries(code):
     cases = []
     for name in names:
         for rows in (0, 1, 7, 300):
-            args = arguments(model, QUESTIONS[name].plain, rows)
+            args = arguments(model, QUERIES[name].plain, rows)
             cases.append((name, args, several(getattr(rd.Dynamics, name)(dyn, *args))))
 
     def work():

@@ -23,7 +23,7 @@ from robodyn.engines.cpu.native import entry as entries
 from robodyn.engines.cpu.native.answers import Answers, Input
 from robodyn.engines.cpu.native.entry import Argument, Forms
 from robodyn.engines.cpu.native.layout import layout_is_known
-from robodyn.engines.query_table import FRAMES, QUESTIONS
+from robodyn.engines.query_table import FRAMES, QUERIES
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 
@@ -123,7 +123,7 @@ def test_every_way_to_call(robot, dtype, code, forces, passed_on):
     model = ROBOTS[robot]()
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code, joint_forces=forces, threads=2)
     caller = Caller(model, dtype, seed)
-    for question in QUESTIONS.values() if code == "unrolled" else map(QUESTIONS.get, ROLLED):
+    for question in QUERIES.values() if code == "unrolled" else map(QUERIES.get, ROLLED):
         method = getattr(rd.Dynamics, question.name)
         for _ in range(4 if code == "unrolled" else 2):
             args, options = caller.draw(question, "cpu")
@@ -269,7 +269,7 @@ def test_other_threads_learn_and_forget_at_once():
     model = ROBOTS["all kinds"]()
     dyn, problems = rd.Dynamics(model, engine="cpu", threads=2), []
     caller, cases = Caller(model, "float64", 3), []
-    for question in (QUESTIONS[name] for name in ("inverse_dynamics", "link_velocity", "forward_dynamics")):
+    for question in (QUERIES[name] for name in ("inverse_dynamics", "link_velocity", "forward_dynamics")):
         for _ in range(12):
             args, options = caller.draw(question, "cpu")
             cases.append((question.name, args, options, getattr(rd.Dynamics, question.name)(dyn, *args, **options)))

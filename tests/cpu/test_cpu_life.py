@@ -23,7 +23,7 @@ from robodyn.engines.cpu import backends
 from robodyn.engines.cpu import engine as engines
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.threads import pool
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals import tuning
 
 PATIENCE = 300.0  # seconds that nothing here comes near unless something hangs
@@ -94,7 +94,7 @@ def test_eager_compiles_before_the_first_call(model, no_cache, monkeypatch):
     s = states_of(model, (), seed=2)
     monkeypatch.setattr(keys, "compile_object", lambda *_: pytest.fail("compiled at a call"))
     for name in ("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force"):
-        inputs = QUESTIONS[name].plain
+        inputs = QUERIES[name].plain
         assert np.isfinite(getattr(dyn, name)(*(getattr(s, each) for each in inputs))).all()
 
 
@@ -514,7 +514,7 @@ def test_threads_share_batches_to_the_bit(code, threads, model):
     alone = rd.Dynamics(model, engine="cpu", code=code, threads=1)
     dyn = rd.Dynamics(model, engine="cpu", code=code, threads=threads)
     for name in ("inverse_dynamics", "mass_matrix"):
-        inputs = [getattr(s, each) for each in QUESTIONS[name].plain]
+        inputs = [getattr(s, each) for each in QUERIES[name].plain]
         wanted = getattr(alone, name)(*inputs)
         for _ in range(3):
             assert (getattr(dyn, name)(*inputs) == wanted).all()

@@ -66,16 +66,16 @@ def test_chains_that_their_stages_show_to_be_too_large_are_not_traced(traced, mo
     limit_programs(monkeypatch, chain=1500)
     dyn, reference = (rd.Dynamics(model, engine=engine) for engine in ("cpu", "reference"))
     found = ask(dyn, "forward_dynamics_gradient", 3)
-    chain = query_table.QUESTIONS["forward_dynamics_gradient"].plain_task(model)
+    chain = query_table.QUERIES["forward_dynamics_gradient"].plain_task(model)
     assert (chain.name in traced) == slides and (dyn.engine.generated(chain).mode == "unrolled") == slides
     for a, b in zip(found, ask(reference, "forward_dynamics_gradient", 3), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
 
 
 def _task(model):
-    from robodyn.engines.query_table import QUESTIONS
+    from robodyn.engines.query_table import QUERIES
 
-    return QUESTIONS["mass_matrix_inverse"].plain_task(model)
+    return QUERIES["mass_matrix_inverse"].plain_task(model)
 
 
 @pytest.mark.parametrize("joints", [("revolute",), ("revolute", "helical")])

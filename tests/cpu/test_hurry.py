@@ -22,8 +22,8 @@ from robodyn.engines.cpu import kernels, tiered_compilation
 from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.native.entry import entry_text
 from robodyn.engines.cpu.streaming_stores_code import module_text
-from robodyn.engines.cpu.tiered_compilation import HURRIED, Relay
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.cpu.tiered_compilation import HURRIED, Trampoline
+from robodyn.engines.query_table import QUERIES
 from robodyn.tools.benchmark import timing
 
 
@@ -51,7 +51,7 @@ def relays(dyn):
     for kernel in kernels:
         kernels += getattr(kernel.keep, "kernels", ())
         kernels += [kernel.keep._kernel] if hasattr(kernel.keep, "_kernel") else []  # around another one
-    return [kernel.code for kernel in kernels if isinstance(kernel.code, Relay)]
+    return [kernel.code for kernel in kernels if isinstance(kernel.code, Trampoline)]
 
 
 def tree(seed=3):
@@ -63,7 +63,7 @@ def ask(dyn, query, rows):
     leading = (rows,) if rows else ()
     q = model.random_configuration(rng, leading)
     v = rng.normal(size=(3, *leading, model.nv))
-    count = len(QUESTIONS[query].inputs)
+    count = len(QUERIES[query].inputs)
     arguments = (q, *v)[:count]
     found = getattr(dyn, query)(*arguments)
     return found if isinstance(found, tuple) else (found,)

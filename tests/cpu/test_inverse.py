@@ -8,7 +8,7 @@ from robots import own
 
 import robodyn as rd
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX
-from robodyn.algorithms.tasks import in_double, on_inertia
+from robodyn.algorithms.tasks import mixed_precision, on_inertia
 from robodyn.compile.tracing.unrolled import trace
 
 ROBOTS = ("arm7", "humanoid", "quadruped", "massless_chain", "ball_joint_arm")
@@ -48,9 +48,11 @@ def test_factors_take_half_of_the_operations() -> None:
 def test_what_the_recursion_is_left_for() -> None:
     """Joints that mimic others have no recursion, huge trees no matrix to factorise."""
     arm, mimic = rd.load_urdf(own("arm6")), rd.load_urdf(own("gripper"))
-    chain = in_double(arm, INVERSE_MASS_MATRIX)
-    assert chain is INVERSE_MASS_MATRIX.in_double is not INVERSE_MASS_MATRIX
-    assert in_double(mimic, INVERSE_MASS_MATRIX) is INVERSE_MASS_MATRIX
-    assert in_double(rd.random_tree(150, seed=0, joints=("revolute",)), INVERSE_MASS_MATRIX) is INVERSE_MASS_MATRIX
-    given = in_double(arm, on_inertia(INVERSE_MASS_MATRIX))
+    chain = mixed_precision(arm, INVERSE_MASS_MATRIX)
+    assert chain is INVERSE_MASS_MATRIX.mixed_precision is not INVERSE_MASS_MATRIX
+    assert mixed_precision(mimic, INVERSE_MASS_MATRIX) is INVERSE_MASS_MATRIX
+    assert (
+        mixed_precision(rd.random_tree(150, seed=0, joints=("revolute",)), INVERSE_MASS_MATRIX) is INVERSE_MASS_MATRIX
+    )
+    given = mixed_precision(arm, on_inertia(INVERSE_MASS_MATRIX))
     assert given is on_inertia(chain) and "inertia" in given.inputs

@@ -22,22 +22,22 @@ from robodyn.engines.cpu import backends, caches
 from robodyn.engines.cpu.chains import row_writer_code
 from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.cpu.kernels import Kernel, workspace
-from robodyn.engines.cpu.route import Whole
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.cpu.route import SingleProgram
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.tuning import STREAMED_BYTES
 from robodyn.tools.benchmark.contenders import draw, plain_call
 
 pytestmark = pytest.mark.skipif(
     not backends._runs(host_target().level), reason="this processor or system runs no code of ours"
 )
-QUERIES = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
+LINED = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
 def kernel_of(query: str, dtype: str, model: rd.Model | None = None, *, small: bool = False) -> Kernel:
     """Its lines are written in all batches, unless `small` ones are as they are made."""
     dyn = rd.Dynamics(model or rd.load_urdf(own("humanoid")), engine="cpu", threads=1, dtype=dtype)
-    kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
+    kernel = dyn.engine.kernel(QUERIES[query].plain_task(dyn.model))
     assert kernel.plain is not None and kernel.plain.mode == kernel.mode == "unrolled"
     if not small:
         kernel.keep.descriptor.small_bytes = 0
@@ -91,7 +91,7 @@ class Watched:
 
 
 @dtypes
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", LINED)
 @pytest.mark.some(of=4, rest="matrix")
 def test_any_range_of_rows_anywhere(query: str, dtype: str) -> None:
     """Ranges, places in memory, rows before the first line and behind the last group, of which there may be none; past
@@ -158,11 +158,11 @@ def test_as_python_it_does_the_same(dtype: str, large: bool) -> None:
 
 
 @dtypes
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", LINED)
 @pytest.mark.some(of=4, rest="matrix")
 def test_queries_have_the_bits_of_small_batches(query: str, dtype: str) -> None:
     dyn = rd.Dynamics(rd.load_urdf(own("humanoid"), base="floating"), engine="cpu", dtype=dtype, threads=3)
-    question = QUESTIONS[query]
+    question = QUERIES[query]
     rows = 2000
     states = draw(dyn.model, rows)
     arguments = [states[name].astype(dtype) for name in question.plain]
@@ -240,7 +240,7 @@ def test_what_the_cache_kept_does_the_same(dtype: str, tmp_path: Path, monkeypat
     for _ in range(2):
         dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, threads=1)
         results.append(dyn.inverse_dynamics_gradient(*arguments))
-        kernel = dyn.engine.kernel(QUESTIONS["inverse_dynamics_gradient"].plain_task(model))
+        kernel = dyn.engine.kernel(QUERIES["inverse_dynamics_gradient"].plain_task(model))
         assert kernel.plain is not None and (kernel.keep.kernels[0].plain or kernel.keep.kernels[0]) is kernel.plain
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -250,14 +250,14 @@ def test_some_large_results_are_brought_at_once(monkeypatch: pytest.MonkeyPatch)
     """Past the caches, of little arithmetic, or with AVX2 rows that begin at one place of their pages; and how large
     that is the processor's last cache says."""
     wide = host_target().level == "avx512"
-    crowd = rd.random_tree(64, seed=3)
-    assert crowd.nv == 64
+    cache_pressure = rd.random_tree(64, seed=3)
+    assert cache_pressure.nv == 64
     least = streamed_bytes(host_target())
     for held, limit in ((0, least), (1 << 20, least), (90 << 26, 10 << 26)):
         monkeypatch.setattr("robodyn.engines.cpu.chains.row_writer.last_cache_bytes", lambda held=held: held)
         for query, model, left in (
             ("body_regressor", None, wide),
-            ("mass_matrix", crowd, not wide),
+            ("mass_matrix", cache_pressure, not wide),
             ("inverse_dynamics_gradient", None, False),
         ):
             kernel = kernel_of(query, "float64", model)
@@ -294,11 +294,11 @@ LEFT = (
 @pytest.mark.parametrize(("robot", "base", "query", "left"), LEFT)
 def test_what_goes_as_lines_with_avx2(robot: str, base: str, query: str, left: bool, dtype: str) -> None:
     """Which results do, and that these have the same bits in small batches and in large ones."""
-    model, question, target = rd.load_urdf(own(robot), base=base), QUESTIONS[query], host_target("avx2")
+    model, question, target = rd.load_urdf(own(robot), base=base), QUERIES[query], host_target("avx2")
     engine = CpuEngine(model, np.dtype(dtype), threads=1, target=target)
     request = engine.request(question.plain_task(model), link=len(model.link_names) - 1 if question.of_link else None)
     route = engine.compiler.route(request)
-    assert isinstance(route, Whole) and route.request.packed == left
+    assert isinstance(route, SingleProgram) and route.request.packed == left
     if not left:
         return
     kernel = engine.compiler.kernel(request, single=False)

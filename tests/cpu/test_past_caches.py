@@ -20,16 +20,16 @@ from robodyn.engines.cpu import streaming_stores_code
 from robodyn.engines.cpu.backends import backend_of
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.streaming_stores import _shifts
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.tools.benchmark.contenders import draw, plain_call
 
-QUERIES = ("forward_kinematics", "inverse_dynamics", "mass_matrix", "inverse_dynamics_gradient", "kinetic_energy")
+STREAMED = ("forward_kinematics", "inverse_dynamics", "mass_matrix", "inverse_dynamics_gradient", "kinetic_energy")
 
 
 def asked(dyn: rd.Dynamics, query: str, rows: int) -> list[np.ndarray]:
     """Arguments of a query."""
     states = draw(dyn.model, rows)
-    return [states[name].astype(dyn.dtype) for name in QUESTIONS[query].plain]
+    return [states[name].astype(dyn.dtype) for name in QUERIES[query].plain]
 
 
 def in_parts(call, arguments, rows):
@@ -41,21 +41,21 @@ def in_parts(call, arguments, rows):
 
 def rows_for(dyn: rd.Dynamics, query: str) -> int:
     """States whose results are just large."""
-    question = QUESTIONS[query]
+    question = QUERIES[query]
     sizes = [int(np.prod(shape)) for shape in question.shapes(dyn.model, question.plain).values()]
     return streamed_bytes(host_target()) // (sum(sizes) * dyn.dtype.itemsize) + 13
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", STREAMED)
 @pytest.mark.some(of=4, rest="nightly")
 def test_same_bits(query: str, threads: int, dtype: str) -> None:
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", dtype=dtype, threads=threads)
     rows = rows_for(dyn, query)
     arguments = asked(dyn, query, rows)
-    call = plain_call(dyn, QUESTIONS[query])
-    for found in (call(*arguments), plain_call(dyn, QUESTIONS[query])(*arguments)):  # checked, and quick
+    call = plain_call(dyn, QUERIES[query])
+    for found in (call(*arguments), plain_call(dyn, QUERIES[query])(*arguments)):  # checked, and quick
         results = found if isinstance(found, tuple) else (found,)
         for result, wanted in zip(results, in_parts(call, arguments, rows), strict=True):
             np.testing.assert_array_equal(result, wanted)
@@ -68,7 +68,7 @@ def test_anywhere_and_nowhere_else(query: str, off: int) -> None:
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=2)
     rows = rows_for(dyn, query)
     arguments = asked(dyn, query, rows)
-    call = plain_call(dyn, QUESTIONS[query])
+    call = plain_call(dyn, QUERIES[query])
     (wanted,) = in_parts(call, arguments, rows)
     memory = np.full(wanted.nbytes + 256, 0xA5, np.uint8)
     start = -memory.ctypes.data % 64 + 64 + off
@@ -104,7 +104,7 @@ def levels_again():
 def test_any_range_of_rows(query: str, level: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges of a large batch: results of several arrays, of one scalar, wherever they begin and end."""
     level_of(level, monkeypatch)
-    question = QUESTIONS["centroidal_momentum" if query == "momenta" else query]
+    question = QUERIES["centroidal_momentum" if query == "momenta" else query]
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1, dtype=dtype)
     kernel = dyn.engine.kernel(question.plain_task(dyn.model))
     assert kernel.plain is not None
@@ -159,7 +159,7 @@ def test_buffers_lie_where_the_fewest_stores_are_across_pages(row: int, rows: in
 def test_as_python_it_does_the_same(query: str, in_turns: bool) -> None:
     """Around machine code for some vectors at once, for one, and for results of a few bytes; to the byte."""
     dyn = rd.Dynamics(rd.load_urdf(own("arm7")), engine="cpu", threads=1)
-    kernel = dyn.engine.kernel(QUESTIONS[query].plain_task(dyn.model))
+    kernel = dyn.engine.kernel(QUERIES[query].plain_task(dyn.model))
     descriptor = kernel.keep.descriptor
     if in_turns:
         descriptor.large = 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import robodyn as rd
-from robodyn.algorithms.tasks import Elimination, Product, Products, Solution, Solve, coupled, on_paths
+from robodyn.algorithms.tasks import Product, Products, Solution, Solve, SymbolicFactor, coupled, on_paths
 from robodyn.compile.llvm.jit import OPT, Code, compile_object
 from robodyn.compile.llvm.streaming import FLUSHED
 from robodyn.compile.llvm.target import LEVELS, Target, host_target
@@ -79,9 +79,9 @@ def kinds(level: str, dtype: str) -> tuple[Target, VectorType, VectorType]:
 
 
 @cache
-def code_of(level: str, dtype: str, what: str, side_by_side: bool) -> Code:
+def code_of(level: str, dtype: str, what: str, column_lanes: bool) -> Code:
     target, kind, columns = kinds(level, dtype)
-    found = columns if side_by_side else None
+    found = columns if column_lanes else None
     if what == "products":
         text = products_module(PRODUCTS, kind, found, target)
     else:
@@ -115,7 +115,7 @@ def columns_of(model: rd.Model, solution: Solution) -> int:
 def in_place(model: rd.Model, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of a solve, with right-hand sides where solutions go to."""
     found = {"H": values["H"].copy(), "one": values["one"].copy(), "other": values["other"].copy()}
-    sizes = model.nv + sum(len(row) for row in Elimination(model).lower)
+    sizes = model.nv + sum(len(row) for row in SymbolicFactor(model).lower)
     found[FACTORS + "H"] = np.full(sizes, np.nan, values["H"].dtype)
     for name, solution in SOLVE.outputs.items():
         if len(solution.arrays) == 1:
@@ -139,12 +139,12 @@ def solved(
     model: rd.Model,
     values: Mapping[str, np.ndarray],
     level: str,
-    side_by_side: bool,
+    column_lanes: bool,
     flushes: bool,
     as_python: bool = False,
 ) -> dict[str, np.ndarray]:
     target, kind, columns = kinds(level, values["H"].dtype.name)
-    asked = solve_kind(columns if side_by_side else None, flushes)
+    asked = solve_kind(columns if column_lanes else None, flushes)
     plan = SolvePlan(model, asked, kind, panel_rows(target))
     arrays = in_place(model, values)
     memory = {}
@@ -152,7 +152,7 @@ def solved(
         size = model.nv * columns_of(model, solution)
         memory[name] = np.full(size + 40, np.nan, values["H"].dtype)
         arrays[FLUSHED + name] = memory[name][17 : 17 + size]
-    code = code_of(level, values["H"].dtype.name, "flushed" if flushes else "between", side_by_side)
+    code = code_of(level, values["H"].dtype.name, "flushed" if flushes else "between", column_lanes)
     if as_python:
         code = as_function(kernel, solve_types(asked, kind), code=solve_code(asked, kind, target))
     run(code, [arrays[name] for name in asked.arrays], plan.arrays, plan.workspace_bytes)
@@ -221,25 +221,25 @@ def test_products_have_the_bits_of_scalars(name: str, level: str, dtype: str) ->
 
 @pytest.mark.parametrize("side_by_side", [False, True])
 @pytest.mark.parametrize("name", ["one joint", "a forest"])
-def test_solves_run_as_python(name: str, side_by_side: bool) -> None:
+def test_solves_run_as_python(name: str, column_lanes: bool) -> None:
     model = rd.random_tree(**MODELS[name])
     values = numbers(model, "float64")
-    found = solved(model, values, "avx2", side_by_side, flushes=False, as_python=True)
-    for key, compiled in solved(model, values, "avx2", side_by_side, flushes=False).items():
+    found = solved(model, values, "avx2", column_lanes, flushes=False, as_python=True)
+    for key, compiled in solved(model, values, "avx2", column_lanes, flushes=False).items():
         np.testing.assert_allclose(found[key], compiled, rtol=0, atol=1e-13 * np.abs(compiled).max(), err_msg=key)
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-def test_products_run_as_python(side_by_side: bool) -> None:
+def test_products_run_as_python(column_lanes: bool) -> None:
     model, rng = rd.random_tree(**MODELS["a forest"]), np.random.default_rng(2)
     _, kind, columns = kinds("avx2", "float64")
-    which = columns if side_by_side else None
+    which = columns if column_lanes else None
     plan = ProductsPlan(model, PRODUCTS, kind, which)
     given = [rng.uniform(-1, 1, (model.nv, model.nv)) for _ in PRODUCTS.inputs]
-    own = products_code.kernel_side_by_side if side_by_side else products_code.kernel
+    own = products_code.kernel_side_by_side if column_lanes else products_code.kernel
     python = as_function(own, products_code.products_types(kind, which), stage=PRODUCTS)
     results = []
-    for code in (python, code_of("avx2", "float64", "products", side_by_side)):
+    for code in (python, code_of("avx2", "float64", "products", column_lanes)):
         found = [np.full(model.nv**2, np.nan) for _ in PRODUCTS.outputs]
         run(code, [*given, *found], plan.arrays, plan.workspace_bytes)
         results.append(found)

@@ -12,7 +12,7 @@ from test_unread import in_stages, run_in_dirt
 import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.forward_hessian import forward_hessian
-from robodyn.algorithms.tasks import Products, Solution, Solve, Stage, at_units, on_inertia
+from robodyn.algorithms.tasks import Products, Solution, Solve, Stage, on_inertia, with_identity_seeds
 from robodyn.compile.llvm.target import LEVELS, host_target
 from robodyn.engines.cpu.chains.tensors import parts_at_units
 from robodyn.engines.cpu.engine import CpuEngine
@@ -58,7 +58,7 @@ def test_a_chain_that_is_taken_apart(name: str, level: str, monkeypatch: pytest.
     model = tree(name)
     try:
         engine = CpuEngine(model, np.dtype("float64"), target=host_target(level))
-        kernels = [engine.kernel(at_units(forward_hessian()), single=single) for single in (False, True)]
+        kernels = [engine.kernel(with_identity_seeds(forward_hessian()), single=single) for single in (False, True)]
     except UnavailableError as error:
         pytest.skip(str(error))
     values = state(model, 5)
@@ -91,7 +91,7 @@ def test_a_humanoid_is_taken_apart(dtype: str) -> None:
     """As it stands, with the contraction in halves where that is done; each slice is what its unit vector gives."""
     model = rd.load_urdf(own("humanoid"), base="floating")
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype)
-    kernel = dyn.engine.kernel(at_units(forward_hessian()), single=True)
+    kernel = dyn.engine.kernel(with_identity_seeds(forward_hessian()), single=True)
     assert kernel.mode == "apart"
     q, qd, tau = (state(model, 2)[name].astype(dtype) for name in ("q", "qd", "tau"))
     found, one = dyn.forward_dynamics_hessian(q, qd, tau), dyn.forward_dynamics_hessian(q[1], qd[1], tau[1])
@@ -107,7 +107,7 @@ def test_what_the_cache_has_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> 
     in_stages(monkeypatch)
     engine = rd.Dynamics(tree("floats"), engine="cpu").engine
     engine.compiler.hurried = False
-    request, cache = engine.request(at_units(forward_hessian())), engine.compiler.cache
+    request, cache = engine.request(with_identity_seeds(forward_hessian())), engine.compiler.cache
     assert not engine.compiler.in_cache(request, single=True)
     engine.compiler.kernel(request, single=True)
     assert engine.compiler.in_cache(request, single=True)
@@ -122,14 +122,14 @@ def test_what_the_cache_has_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> 
 
 def test_which_stages_do_not_depend_on_the_vector() -> None:
     chain = forward_hessian()
-    parts = parts_at_units(at_units(chain))
-    assert parts is not None and parts is parts_at_units(at_units(chain))
+    parts = parts_at_units(with_identity_seeds(chain))
+    assert parts is not None and parts is parts_at_units(with_identity_seeds(chain))
     assert parts.once.results == ("dqdd_dq", "dqdd_dqd", "dqdd_dtau", "qdd") and "vector" not in parts.once.inputs
     assert (parts.inverse, parts.vector) == ("dqdd_dtau", "vector")
     assert parts.products is chain.stages[-1] and parts.contraction is chain.stages[-2]
     solves = [stage for stage in parts.once.stages if isinstance(stage, Solve)]
     assert [list(solve.outputs) for solve in solves] == [["qdd"], ["dqdd_dq", "dqdd_dqd", "dqdd_dtau"]]
-    on_given = parts_at_units(on_inertia(at_units(chain)))
+    on_given = parts_at_units(on_inertia(with_identity_seeds(chain)))
     assert on_given is not None and "inertia" in on_given.once.inputs
     assert "inertia" in on_given.contraction.algorithm.inputs
 
@@ -149,6 +149,6 @@ def test_chains_of_another_kind_stay_whole() -> None:
         (first, solve, gradient, solves, second),
     ):
         results = tuple(stages[-1].outputs)
-        assert parts_at_units(at_units(replace(chain, stages=stages, results=results))) is None
-    assert parts_at_units(at_units(forward_gradient(), "tau")) is None
-    assert parts_at_units(at_units(second.algorithm)) is None
+        assert parts_at_units(with_identity_seeds(replace(chain, stages=stages, results=results))) is None
+    assert parts_at_units(with_identity_seeds(forward_gradient(), "tau")) is None
+    assert parts_at_units(with_identity_seeds(second.algorithm)) is None

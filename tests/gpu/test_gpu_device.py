@@ -30,7 +30,7 @@ from test_dynamics import as_tuple, queries
 import robodyn as rd
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import forward_gradient
-from robodyn.algorithms.tasks import Task, at_units
+from robodyn.algorithms.tasks import Task, with_identity_seeds
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
@@ -38,7 +38,7 @@ from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.rolled_kernels import rolled_kernel, rolled_kernels
 from robodyn.engines.gpu.unrolled_chains import unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import print_program
-from robodyn.engines.query_table import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUERIES, plain_questions
 
 DTYPES = ("float64", "float32")
 PARTITIONS = ("thread", "warp", "block")
@@ -183,7 +183,7 @@ def test_gpu_device_runs_chains_and_unit_vectors(cuda: Device, partition: str) -
         sources = rolled_kernels(model, task, DOUBLE, fusion=fusion, partition=partition)
         check(sources, model, task, batch=33, tolerance=SOLVED["float64"], on=cuda)
     model = robot("double_pendulum")
-    units = at_units(task_of(model, "inverse_dynamics_hessian"))
+    units = with_identity_seeds(task_of(model, "inverse_dynamics_hessian"))
     check([rolled_kernel(model, units, DOUBLE, partition=partition)], model, units, batch=33, on=cuda)
 
 
@@ -203,7 +203,7 @@ def test_gpu_device_takes_any_grid_and_any_room(cuda: Device, partition: str) ->
 @on_gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_gpu_device_answers_every_query(cuda: Device, name: str, kernel: str, dtype: str) -> None:
     model = rd.random_tree(5, seed=8, joints=("revolute", "prismatic"), armature=True)
     states = random_states(model, (33,))

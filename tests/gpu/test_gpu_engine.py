@@ -31,7 +31,7 @@ from robodyn.engines.gpu.best_kernels import MEASURED_ON
 from robodyn.engines.gpu.choice import SECTION, Chooser, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.tuning_store import Row, Table, forget, keep
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
@@ -55,7 +55,7 @@ def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> N
 # Every query, on NumPy arrays and on the device's.
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.some(of=3, rest="kernels")
 def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDevice) -> None:
     states = random_states(small, (5,))
@@ -76,7 +76,7 @@ def test_gpu_engine_answers_derivatives_of_programs(small: rd.Model, host: HostD
     """Printed, on arrays of either place; what is too large for that has no other kernel."""
     q, qd, _ = random_states(small, (5,))
     rng = np.random.default_rng(8)
-    task = along(QUESTIONS["kinetic_energy"].plain_task(small), ("q", "qd"))
+    task = along(QUERIES["kinetic_energy"].plain_task(small), ("q", "qd"))
     given = {"q": q, "qd": qd, "q_rate": rng.normal(size=q.shape), "qd_rate": rng.normal(size=qd.shape)}
     wanted = {"K": np.full(5, np.nan)}
     rd.Dynamics(small, engine="reference").engine.run(task, given, wanted)
@@ -86,7 +86,7 @@ def test_gpu_engine_answers_derivatives_of_programs(small: rd.Model, host: HostD
         gpu.run(task, {name: place(array) for name, array in given.items()}, outputs)
         compare(outputs["K"], wanted["K"])
     large = rd.auto_tree(5000)
-    task = along(QUESTIONS["kinetic_energy"].plain_task(large), ("q",))
+    task = along(QUERIES["kinetic_energy"].plain_task(large), ("q",))
     with pytest.raises(rd.UnavailableError, match=r"kinetic_energy_along_q.* too large for straight-line code$"):
         rd.Dynamics(large, engine="gpu").engine.run(
             task, {name: np.zeros((1, 5000)) for name in ("q", "qd", "q_rate")}, {"K": np.empty(1)}

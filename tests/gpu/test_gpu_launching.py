@@ -20,7 +20,7 @@ import robodyn as rd
 from robodyn.api.queries import replay
 from robodyn.api.queries.replay import Launching
 from robodyn.engines.gpu.engine import GpuEngine
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.reference import ReferenceEngine
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
@@ -54,7 +54,7 @@ def on_device(dyn: rd.Dynamics, name: str, seed: int) -> tuple[Callable[..., Any
     return queries(Moving(dyn), q, qd, qdd, forces)[name][0], wanted
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.some(of=3, rest="kernels")
 def test_every_query_is_launched_again(name: str, small: rd.Model, host: HostDevice, asked: list[str]) -> None:
     dyn = rd.Dynamics(small, engine="gpu")

@@ -20,7 +20,7 @@ from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.regressor import BODY_REGRESSOR
 from robodyn.algorithms.rnea import joint_reaction, rnea
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.algorithms.tasks import Chain, Task, at_units, on_inertia
+from robodyn.algorithms.tasks import Chain, Task, on_inertia, with_identity_seeds
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu.kernel_text import PARTITIONS
 from robodyn.engines.gpu.rolled_kernels import FUSIONS, rolled_kernel, rolled_kernels
@@ -234,11 +234,11 @@ def test_gpu_rolled_kernels_of_second_derivatives_in_parts() -> None:
 @pytest.mark.parametrize("query", ["inverse_dynamics_hessian", "forward_dynamics_hessian"])
 def test_gpu_rolled_kernel_at_every_unit_vector(query: str) -> None:
     model = _model("double_pendulum")
-    task = at_units(_task(model, query))
+    task = with_identity_seeds(_task(model, query))
     for partition in ("thread", "block"):
         check([rolled_kernel(model, task, DOUBLE, partition=partition)], model, task, orders=("reverse",))
     with pytest.raises(UnavailableError, match="unit vector"):
-        rolled_kernels(model, at_units(_task(model, "forward_dynamics_hessian")), DOUBLE, fusion="split")
+        rolled_kernels(model, with_identity_seeds(_task(model, "forward_dynamics_hessian")), DOUBLE, fusion="split")
 
 
 # Orders.

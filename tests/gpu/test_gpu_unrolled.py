@@ -18,7 +18,7 @@ from robodyn.algorithms import energy, kinematic_gradients, kinematics
 from robodyn.algorithms.aba import aba
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.tasks import Chain, Task, Units, at_units, on_inertia
+from robodyn.algorithms.tasks import Chain, IdentitySeeds, Task, on_inertia, with_identity_seeds
 from robodyn.compile.c import sincos
 from robodyn.compile.lowering import lower
 from robodyn.compile.ordering import in_short_order, values_alive
@@ -33,7 +33,7 @@ from robodyn.engines.gpu.unrolled_kernels import (
     unrollable,
     unrolled_kernel,
 )
-from robodyn.engines.query_table import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUERIES, plain_questions
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.errors import UnavailableError
 
@@ -83,7 +83,7 @@ class Case:
     @property
     def inverts(self) -> bool:
         """Whether a mass matrix is inverted."""
-        inner = self.task.algorithm if isinstance(self.task, Units) else self.task
+        inner = self.task.algorithm if isinstance(self.task, IdentitySeeds) else self.task
         return isinstance(inner, Chain) or inner.name.startswith(("aba", "inverse_mass"))
 
     def tolerance(self, dtype: str) -> float:
@@ -110,7 +110,7 @@ def other_cases(model: rd.Model) -> Iterator[Case]:
     yield Case(f"{name} energy base", model, energy.KINETIC_ENERGY, ("V0",))
     for label, task in _OF_LINKS.items():
         yield Case(f"{name} link {label}", model, task, link=len(model.link_names) - 1)
-    yield Case(f"{name} units", model, at_units(rnea(("q", "vector"))))
+    yield Case(f"{name} units", model, with_identity_seeds(rnea(("q", "vector"))))
 
 
 def cut_cases(model: rd.Model) -> Iterator[Case]:
@@ -123,7 +123,7 @@ def cut_cases(model: rd.Model) -> Iterator[Case]:
             yield Case(f"{model.name} {query} cut {shared}", model, task, options=options)
     quadruped = rd.load_urdf(own("quadruped"))
     options = (("shared_bytes", 160 << 10),)
-    yield Case("quadruped mass_matrix long", quadruped, QUESTIONS["mass_matrix"].plain_task(quadruped), options=options)
+    yield Case("quadruped mass_matrix long", quadruped, QUERIES["mass_matrix"].plain_task(quadruped), options=options)
 
 
 def long_cases(dtype: str) -> Iterator[Case]:
@@ -138,7 +138,7 @@ def long_cases(dtype: str) -> Iterator[Case]:
         model = rd.load_urdf(own(name))
         for part in (300, 8000):
             options = (("part_operations", part), ("shared_bytes", shared))
-            yield Case(f"{name} {query} long {part}", model, QUESTIONS[query].plain_task(model), options=options)
+            yield Case(f"{name} {query} long {part}", model, QUERIES[query].plain_task(model), options=options)
 
 
 def tree_cases() -> Iterator[Case]:
@@ -311,7 +311,7 @@ def test_gpu_windows_are_written_and_read_in_turn(query, output, lines, sanitize
     if missing(sanitizer):
         pytest.skip(missing(sanitizer))
     model = rd.load_urdf(own("arm6")) if query == "forward_kinematics" else rd.auto_tree(15, branching=1.0, skew=0.3)
-    source = unrolled_kernel(model, QUESTIONS[query].plain_task(model), "float32", shared_bytes=12 << 10)
+    source = unrolled_kernel(model, QUERIES[query].plain_task(model), "float32", shared_bytes=12 << 10)
     kernel = source.text.partition("extern")[2]
     assert kernel.count("kernel_flush") > 1 and ("kernel_flush_lines" in kernel) == lines
     states = states_of(model, (300,), 3, "float32")
@@ -329,7 +329,7 @@ def test_gpu_windows_are_written_and_read_in_turn(query, output, lines, sanitize
 def test_gpu_lines_of_rows_of_any_length(bodies, dtype):
     """Rows begin in turn at every place of a line where their length is odd; results behind a line are complete."""
     model = rd.auto_tree(bodies, branching=3.0, skew=0.3)
-    task = QUESTIONS["inverse_dynamics_gradient"].plain_task(model)
+    task = QUERIES["inverse_dynamics_gradient"].plain_task(model)
     window = 32 * (2 * bodies**2 - 2)  # nearly all of both results
     source = unrolled_kernel(model, task, dtype, shared_bytes=window * np.dtype(dtype).itemsize)
     by_lines = bodies**2 * np.dtype(dtype).itemsize % 32 != 0
@@ -348,7 +348,7 @@ def test_gpu_kernels_share_memory_in_turn(sanitizer):
     if missing(sanitizer):
         pytest.skip(missing(sanitizer))
     model = rd.load_urdf(own("double_pendulum"))
-    source = unrolled_kernel(model, QUESTIONS["inverse_dynamics"].plain_task(model), "float32")
+    source = unrolled_kernel(model, QUERIES["inverse_dynamics"].plain_task(model), "float32")
     states = states_of(model, (300,), 3, "float32")
     out = {"tau": np.empty((300, model.nv), np.float32)}
     given = {"q": states.q, "qd": states.qd, "qdd": states.qdd}
@@ -432,10 +432,10 @@ def test_gpu_ordering_keeps_the_program(name):
 def test_gpu_ordering_needs_few_registers():
     """Branches of a tree run one after another, and not side by side."""
     model = rd.load_urdf(own("quadruped"))
-    task = QUESTIONS["forward_dynamics"].plain_task(model)
+    task = QUERIES["forward_dynamics"].plain_task(model)
     assert values_alive(lower(traced(model, task))) < 45 < 0.5 * values_alive(lower(trace(model, task)))
     assert fits_registers(traced(model, task), np.dtype(np.float64))
-    gradient = traced(arm7 := rd.load_urdf(own("arm7")), QUESTIONS["forward_dynamics_gradient"].plain_task(arm7))
+    gradient = traced(arm7 := rd.load_urdf(own("arm7")), QUERIES["forward_dynamics_gradient"].plain_task(arm7))
     assert not fits_registers(gradient, np.dtype(np.float32))
 
 
@@ -465,7 +465,7 @@ def test_gpu_kernels_that_are_too_long():
 def test_gpu_kernel_text():
     """It includes nothing, says how it is called, and is the same in every process."""
     model = rd.load_urdf(own("arm6"))
-    task = QUESTIONS["inverse_dynamics_gradient"].plain_task(model)
+    task = QUERIES["inverse_dynamics_gradient"].plain_task(model)
     source = unrolled_kernel(model, task, "float32", name="gradient")
     assert "#include" not in source.text
     assert source.name == "gradient"
@@ -475,13 +475,13 @@ def test_gpu_kernel_text():
     assert source.states_per_block == source.block_threads
     assert "__shared__ float tiles[" in source.text
     longer = unrolled_kernel(
-        model, QUESTIONS["inverse_dynamics_hessian"].plain_task(model), "float32", shared_bytes=160 << 10
+        model, QUERIES["inverse_dynamics_hessian"].plain_task(model), "float32", shared_bytes=160 << 10
     )
     assert longer.shared_bytes == longer.block_threads * 4 * (4 * 7 + 4 * 37) > SHARED_BYTES
     assert "extern __shared__ float tiles[];" in longer.text
     assert (
         source.text
         == unrolled_kernel(
-            model, QUESTIONS["inverse_dynamics_gradient"].plain_task(model), "float32", name="gradient"
+            model, QUERIES["inverse_dynamics_gradient"].plain_task(model), "float32", name="gradient"
         ).text
     )

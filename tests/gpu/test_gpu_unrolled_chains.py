@@ -15,13 +15,13 @@ from test_gpu_compile import compiles
 
 import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
-from robodyn.algorithms.tasks import Chain, Elimination, Task, at_units, on_inertia
+from robodyn.algorithms.tasks import Chain, SymbolicFactor, Task, on_inertia, with_identity_seeds
 from robodyn.compile.tracing.solves import PACK, Factors, packed_size
 from robodyn.engines.gpu.choice import Variant, variants
 from robodyn.engines.gpu.compiler import compile_reported
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.unrolled_chains import _solve_kernel, divisible, printable, unrolled_kernels
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.errors import UnavailableError
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
@@ -82,7 +82,7 @@ def test_gradient_with_forces_inertias_and_a_moving_base() -> None:
 @pytest.mark.parametrize("query", ["forward_dynamics_parameter_gradient", "forward_dynamics_external_force_gradient"])
 def test_other_solves_by_columns(query: str) -> None:
     model = model_of("arm6")
-    task = QUESTIONS[query].plain_task(model)
+    task = QUERIES[query].plain_task(model)
     assert isinstance(task, Chain) and divisible(model, task)
     sources = split(model, task)
     columns = model.n_bodies * (10 if "parameter" in query else 6)
@@ -94,7 +94,7 @@ def test_other_solves_by_columns(query: str) -> None:
 def test_solves_with_more_columns_than_threads() -> None:
     """A state has a block, whose threads take several columns where there are more than 256."""
     model = tree(4, 30, joints=("revolute",))
-    task = QUESTIONS["forward_dynamics_parameter_gradient"].plain_task(model)
+    task = QUERIES["forward_dynamics_parameter_gradient"].plain_task(model)
     assert isinstance(task, Chain)
     solve = _solve_kernel(model, task.stages[-1], DOUBLE, "solve")  # type: ignore[arg-type]
     assert (solve.threads_per_state, solve.block_threads, solve.states_per_block) == (300, 256, 1)
@@ -154,15 +154,15 @@ def test_solves_share_factors_in_turn(sanitizer: str) -> None:
 
 def test_what_is_several_kernels() -> None:
     arm, long = model_of("arm6"), rd.auto_tree(300)
-    second = QUESTIONS["forward_dynamics_hessian"].plain_task(arm)
-    by_matrix = QUESTIONS["forward_dynamics"].plain_task(model_of("gripper"))
+    second = QUERIES["forward_dynamics_hessian"].plain_task(arm)
+    by_matrix = QUERIES["forward_dynamics"].plain_task(model_of("gripper"))
     assert divisible(arm, GRADIENT) and printable(arm, GRADIENT, (), None)
     assert isinstance(second, Chain) and not divisible(arm, second)  # it has products
     assert isinstance(by_matrix, Chain) and not divisible(model_of("gripper"), by_matrix)  # its solve has one column
     for model, task in (
         (long, GRADIENT),
-        (arm, at_units(GRADIENT, "tau")),
-        (arm, QUESTIONS["mass_matrix"].plain_task(arm)),
+        (arm, with_identity_seeds(GRADIENT, "tau")),
+        (arm, QUERIES["mass_matrix"].plain_task(arm)),
     ):
         assert not divisible(model, task)
     assert Variant("unrolled", "split") in variants(arm, GRADIENT)
@@ -184,7 +184,7 @@ def test_a_program_that_is_too_large() -> None:
 @pytest.mark.parametrize("name", ["arm6", "gripper", "hand", "quadruped floating"])
 def test_factors_are_packed(name: str) -> None:
     model = model_of(name)
-    entries = sum(map(len, Elimination(model).lower)) + model.nv
+    entries = sum(map(len, SymbolicFactor(model).lower)) + model.nv
     assert packed_size(model) % PACK == 0 and entries <= packed_size(model) < entries + PACK
 
 

@@ -18,7 +18,7 @@ from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.gpu.dialect import CudaDialect
 from robodyn.engines.gpu.functions import Functions
 from robodyn.engines.gpu.staged_stores import Window
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 
 SMALL = 4
 """Bytes of scalars of which 32 are a line."""
@@ -111,7 +111,7 @@ def test_whole_lines_go_before_others() -> None:
 
 def test_neighbours_are_in_different_banks() -> None:
     model = rd.load_urdf(own("quadruped"), base="floating")
-    program = trace(model, QUESTIONS["inverse_dynamics_gradient"].plain_task(model))
+    program = trace(model, QUERIES["inverse_dynamics_gradient"].plain_task(model))
     window = Window(program, lower(program), 192, SMALL)
     numbers = {slot for _, slot in window.numbers}
     read = [
@@ -152,7 +152,7 @@ def test_results_that_wait_for_nothing_go_first() -> None:
 @pytest.mark.parametrize("query", ["inverse_dynamics_gradient", "mass_matrix", "forward_kinematics"])
 def test_every_scalar_goes_once_when_it_is_there(query: str, size: int, itemsize: int) -> None:
     model = rd.load_urdf(own("quadruped"), base="floating")
-    program = trace(model, QUESTIONS[query].plain_task(model))
+    program = trace(model, QUERIES[query].plain_task(model))
     operations = lower(program)
     window = Window(program, operations, size, itemsize)
     every = [place for batch in places(window) for place in batch]

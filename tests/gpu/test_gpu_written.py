@@ -12,7 +12,7 @@ from gpu_host.device import HostDevice
 from robots import own
 
 import robodyn as rd
-from robodyn.algorithms.tasks import Elimination, Solution, Solve
+from robodyn.algorithms.tasks import Solution, Solve, SymbolicFactor
 from robodyn.compile.loops.blocks import I64, Number
 from robodyn.compile.loops.gpu import (
     WARP,
@@ -334,7 +334,7 @@ def test_columns_are_solved() -> None:
     sides = {"a": Solution("p"), "b": Solution(None, "m"), "c": Solution("p", "m"), "d": Solution()}
     given, how = columns_of(model, Solve("H", sides), DOUBLE)
     (source,) = (_solve_kernel(model, Solve("H", sides), DOUBLE, "solve"),)
-    lower = [row.tolist() for row in Elimination(model).lower]
+    lower = [row.tolist() for row in SymbolicFactor(model).lower]
     L, d = np.tile(np.eye(nv), (rows, 1, 1)), rng.uniform(1.0, 2.0, (rows, nv))
     packed = np.zeros((rows, how.size))
     for r in range(rows):

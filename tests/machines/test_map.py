@@ -18,7 +18,7 @@ from robots import own
 import robodyn as rd
 from robodyn.distributed import Histogram, Reduction, Statistics, random_inputs
 from robodyn.distributed import map as map_states
-from robodyn.engines.query_table import CONSTRAINED, QUESTIONS
+from robodyn.engines.query_table import CONSTRAINED, QUERIES
 
 dask = pytest.importorskip("dask", reason="no Dask")
 distributed = pytest.importorskip("distributed", reason="no Dask")
@@ -307,7 +307,7 @@ def test_drawn_states_are_within_limits():
     for name, limit in (("qd", model.velocity_limit), ("tau", model.effort_limit)):
         reach = np.where(np.isfinite(limit), limit, 1.0)
         assert (np.abs(drawn[name]) <= reach).all() and (np.abs(drawn[name]).max(axis=0) > 0.98 * reach).all()
-    for name, question in QUESTIONS.items():
+    for name, question in QUERIES.items():
         drawn = random_inputs(model, name, np.random.default_rng(SEED), 2)
         assert tuple(drawn) == question.inputs
         assert set(question.arrays).isdisjoint(question.results), "a reduction gets both by name"

@@ -13,7 +13,7 @@ from sdf_texts import link as sdf_link
 from urdf_texts import INERTIAL, codes, finding
 
 import robodyn as rd
-from robodyn.tools.viewer.sliders import knobs
+from robodyn.tools.viewer.sliders import sliders
 
 LEADER = '<limit lower="-3" upper="3" effort="7" velocity="5"/>'
 
@@ -118,7 +118,7 @@ def test_every_place_keeps_to_them():
     zero, push = np.zeros(1), np.array([300.0])
     run = dyn.rollout(zero, zero, push, 0.02, 40, limits=("position", "velocity"))
     assert np.isclose(run.q.max(), 0.25, atol=1e-6) and np.isclose(run.qd.max(), 0.75, rtol=1e-6)
-    assert [(each.lower, each.upper) for each in knobs(model)] == [(-0.5, 0.25)]
+    assert [(each.lower, each.upper) for each in sliders(model)] == [(-0.5, 0.25)]
     ik = rd.InverseKinematics(model, rd.PoseTask("l3"))
     q, _ = ik.solve(dyn.link_pose(np.array([1.5]), "l3"))
     assert -0.5 <= q[0] <= 0.25

@@ -6,7 +6,7 @@ import numpy as np
 import pinocchio as pin
 
 from robodyn.core.constraints.kinds import Point
-from robodyn.core.constraints.resolved import held_by
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 SETTINGS = (1e-12, 1e-10, 20)
@@ -26,7 +26,7 @@ class Constrained:
         self.at = PinocchioAnswers(model, self.theirs).at
         self.data = self.theirs.createData()
         self.models, self.datas = pin.StdVec_RigidConstraintModel(), pin.StdVec_RigidConstraintData()
-        for held in held_by(model):
+        for held in resolved_constraints(model):
             # Their first joint is what ours is held by, but the world is always the second.
             ends = [self._end(model, held.to, held.X_to), self._end(model, held.link, held.X)]
             if held.to < 0:

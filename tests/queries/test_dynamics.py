@@ -20,7 +20,7 @@ import robodyn as rd
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.query_table import BASE, CONSTRAINED, EVERYWHERE, QUESTIONS, Asked, short_names
+from robodyn.engines.query_table import BASE, CONSTRAINED, EVERYWHERE, QUERIES, QueryVariant, short_names
 from robodyn.joints import KINDS
 from robodyn.sweeps import INPUTS
 
@@ -39,7 +39,7 @@ def queries(dyn, q, qd, qdd, f_ext=None):
     f_ext = np.ones((model.n_bodies, 6)) if f_ext is None else f_ext
     values = {"q": q, "qd": qd, "qdd": qdd, "tau": qdd, "vector": qdd, "f_ext": f_ext}
     found = {}
-    for name, question in QUESTIONS.items():
+    for name, question in QUERIES.items():
         # One of the second derivatives is taken at a vector, the other as a tensor.
         optional = ("f_ext", "vector") if name == "forward_dynamics_hessian" else ("f_ext",)
         given = {each: values[each] for each in (*question.inputs, *(o for o in optional if o in question.optional))}
@@ -53,7 +53,7 @@ def as_tuple(result):
     return result if isinstance(result, tuple) else (result,)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("leading", BATCHES, ids=str)
 @pytest.mark.some(of=24, rest="matrix")
 def test_batches_and_out(name, leading, model, make_dynamics, engine_dtype):
@@ -83,10 +83,10 @@ def test_every_query_has_a_row_and_every_row_a_query():
     asked = {
         n for n, method in methods.items() if not n.startswith("_") and "q" in inspect.signature(method).parameters
     }
-    assert asked - {"step", "step_gradient", "mass_matrix_operator"} == {*QUESTIONS, *CONSTRAINED, *MADE_OF_OTHERS}
+    assert asked - {"step", "step_gradient", "mass_matrix_operator"} == {*QUERIES, *CONSTRAINED, *MADE_OF_OTHERS}
     model = dataclasses.replace(rd.load_urdf(own("arm6")), constraints=[rd.Point("tool0")])
     short = list(short_names())
-    every = QUESTIONS | CONSTRAINED
+    every = QUERIES | CONSTRAINED
     assert len(short) == len(set(short)) == len(every) + sum(len(each.variants) for each in every.values())
     for name, question in every.items():
         parameters = inspect.signature(methods[name]).parameters
@@ -98,13 +98,13 @@ def test_every_query_has_a_row_and_every_row_a_query():
         assert bool(question.methods) == ("method" in parameters), name
         assert question.about.endswith(".") and question.name == name
         for given in {question.plain, question.inputs}:
-            task = question.made(Asked(model, given))
+            task = question.made(QueryVariant(model, given))
             shapes = [output_shape(model, output) for output in task.outputs.values()]
             assert shapes == list(question.shapes(model, given).values()), name
-            assert question.made(Asked(model, given)) is task, name
+            assert question.made(QueryVariant(model, given)) is task, name
         for engine in EVERYWHERE:
             for method in question.methods_on(engine) if engine != "scan" else ():
-                assert question.task(Asked(model, question.plain, method)).outputs, (name, method)
+                assert question.task(QueryVariant(model, question.plain, method)).outputs, (name, method)
         assert set(question.engines) <= set(EVERYWHERE) and set(question.needs) <= {"inverse", "mass"}
         assert set(question.joint_forces) <= {*question.results, "tau"}
 
@@ -133,13 +133,11 @@ def test_large_batches_are_cut_into_pieces(make_dynamics, tolerance):
 MADE_OF_OTHERS = {"constrained_inverse_dynamics", "constraint_targets", "constraint_wrenches"}
 """Queries of constraints that ask others and have no task of their own."""
 ARGUMENTS = {
-    "q": set(QUESTIONS),
-    "quaternion": set(QUESTIONS),
-    **{
-        each: {name for name, question in QUESTIONS.items() if each in question.inputs} for each in ("qd", "qdd", "tau")
-    },
+    "q": set(QUERIES),
+    "quaternion": set(QUERIES),
+    **{each: {name for name, question in QUERIES.items() if each in question.inputs} for each in ("qd", "qdd", "tau")},
     "vector": {"mass_matrix_product_gradient"},
-    "f_ext": {name for name, question in QUESTIONS.items() if "f_ext" in question.optional},
+    "f_ext": {name for name, question in QUERIES.items() if "f_ext" in question.optional},
 }
 """Argument -> the queries (as `queries` makes them) that read it."""
 
@@ -197,7 +195,7 @@ def test_external_forces_of_values_that_are_not_finite_warn_of_nothing(model):
             assert not np.isfinite(f_ext[0]).all() and np.isfinite(f_ext[1]).all()
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_none_is_no_array(name, model):
     """Only forces from outside, inertias, the motion of the base, and a vector to contract with may be left out."""
     dyn = rd.Dynamics(model, engine="reference")
@@ -207,7 +205,7 @@ def test_none_is_no_array(name, model):
     parameters = inspect.signature(method).parameters
     defaults = {key: parameters[key].default for key in parameters}
     required = {key: value for key, value in values.items() if defaults.get(key, 0) is inspect.Parameter.empty}
-    if QUESTIONS[name].of_link:  # or links
+    if QUERIES[name].of_link:  # or links
         required["link"] = values["link"]
     for missing in set(required) - {"link"}:
         with pytest.raises(rd.ArgumentError, match=f"^{missing}: got None of dtype object; wanted a real array"):
@@ -379,7 +377,7 @@ def test_wrenches_velocities_and_jacobians_are_in_one_frame(given, base, make_dy
 
 def test_states_forces_and_links_are_given_in_order_and_all_else_by_name():
     in_order = ("q", "qd", "qdd", "tau", "link")
-    for name in QUESTIONS:
+    for name in QUERIES:
         parameters = list(inspect.signature(getattr(rd.Dynamics, name)).parameters.values())[1:]
         found = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
         assert found == [each for each in in_order if each in found], name
@@ -389,7 +387,7 @@ def test_states_forces_and_links_are_given_in_order_and_all_else_by_name():
 
 
 def test_every_frame_is_the_same_by_default():
-    asked = (*(getattr(rd.Dynamics, name) for name in QUESTIONS), rd.external_force)
+    asked = (*(getattr(rd.Dynamics, name) for name in QUERIES), rd.external_force)
     parameters = [inspect.signature(each).parameters for each in asked]
     assert [each["frame"].default for each in parameters if "frame" in each] == ["world_aligned"] * 8
 

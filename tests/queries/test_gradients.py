@@ -15,7 +15,7 @@ import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.algorithms.tasks import Elimination, cheapest
+from robodyn.algorithms.tasks import SymbolicFactor, cheapest
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.reference import ReferenceEngine
 
@@ -151,13 +151,15 @@ def with_numbers(model, **fields):
 @pytest.mark.some(of=3, rest="matrix")
 def test_known_columns_are_those_of_the_general_chain(name):
     model = FLOATING[name]()
-    freely = cheapest(model, forward_gradient(PLAIN), ())
-    assert freely is forward_gradient(PLAIN).freely
+    floating_base_variant = cheapest(model, forward_gradient(PLAIN), ())
+    assert floating_base_variant is forward_gradient(PLAIN).floating_base_variant
     s, engine = states_of(model, (5,)), ReferenceEngine(model, np.dtype(np.float64))
-    general, known = ({each: np.full((5, model.nv, model.nv), np.nan) for each in freely.results} for _ in range(2))
+    general, known = (
+        {each: np.full((5, model.nv, model.nv), np.nan) for each in floating_base_variant.results} for _ in range(2)
+    )
     inputs = {"q": s.q, "qd": s.qd, "tau": s.tau}
     engine.run(forward_gradient(PLAIN), inputs, general)
-    engine.run(freely, inputs, known)
+    engine.run(floating_base_variant, inputs, known)
     compiled = [
         rd.Dynamics(model, engine="cpu", code=code).forward_dynamics_gradient(s.q, s.qd, s.tau)
         for code in ("unrolled", "rolled")
@@ -165,7 +167,7 @@ def test_known_columns_are_those_of_the_general_chain(name):
     for found in (known.values(), *compiled):
         for one, other in zip(found, general.values(), strict=True):
             assert relative(one, other) < 1e-9
-    for solution in list(freely.stages[-1].outputs.values())[:2]:
+    for solution in list(floating_base_variant.stages[-1].outputs.values())[:2]:
         assert len(solution.known_columns(model)) == solution.known * (model.parent < 0).sum() > 0
 
 
@@ -197,7 +199,7 @@ def test_what_the_general_chain_is_for():
 @pytest.mark.parametrize("seed", range(6))
 def test_elimination_knows_where_the_mass_matrix_is_zero(seed):
     model = rd.random_tree(12, seed=seed, joints=EVERY_KIND, mimic=0.4 * (seed % 2))
-    found, dyn = Elimination(model), rd.Dynamics(model, engine="reference")
+    found, dyn = SymbolicFactor(model), rd.Dynamics(model, engine="reference")
     H = dyn.mass_matrix(model.random_configuration(np.random.default_rng(seed), (3,)))
     assert not H[:, ~found.pattern].any()
     for k, columns in enumerate(found.lower):

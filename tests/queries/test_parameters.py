@@ -14,7 +14,7 @@ from robots import own
 
 import robodyn as rd
 from robodyn.description import Inertial, Joint, Link, Pose, RobotDescription
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.inertial_parameters import frame_matrix, from_pseudo_inertia, in_frame, pseudo_inertia
 
 # Pinocchio's regressor is made in world coordinates and by its own reading of the file.
@@ -169,7 +169,7 @@ def test_regressor_and_parameters_are_pinocchios(name, where, base):
 # Inertias that are given.
 
 
-ON_INERTIA = [name for name in QUESTIONS if "inertia" in inspect.signature(getattr(rd.Dynamics, name)).parameters]
+ON_INERTIA = [name for name in QUERIES if "inertia" in inspect.signature(getattr(rd.Dynamics, name)).parameters]
 LONG_TO_COMPILE = [name for name in ON_INERTIA if "hessian" in name]
 SOLVING = ("forward_dynamics", "mass_matrix_inverse")
 

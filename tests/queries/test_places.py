@@ -14,7 +14,7 @@ from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.algorithms.relative_motion import RELATIVE
-from robodyn.engines.query_table import FRAMES, QUESTIONS
+from robodyn.engines.query_table import FRAMES, QUERIES
 from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-6
@@ -29,7 +29,7 @@ def model():
 def questions(q, qd, qdd, only=None):
     """Every query about a link, in every frame that it has: name, arguments, options."""
     arrays = {"q": q, "qd": qd, "qdd": qdd}
-    for name, question in QUESTIONS.items():
+    for name, question in QUERIES.items():
         if not question.of_link or (only is not None and name not in only):
             continue
         options = {key: MOVING[key] for key in question.optional if key in MOVING}

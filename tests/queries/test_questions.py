@@ -17,7 +17,7 @@ from robots import own
 import robodyn as rd
 from robodyn.algorithms.kinematics import base_velocity, velocity
 from robodyn.api.queries.fast_path import query
-from robodyn.engines.query_table import CONSTRAINED, QUESTIONS, Question, Result
+from robodyn.engines.query_table import CONSTRAINED, QUERIES, QuerySpec, Result
 from robodyn.sweeps import FORCE, MOTION, TRANSFORM, Algorithm, Inward, Outward, World, WorldOutput
 from robodyn.tools.benchmark.compare import Settings, compare
 
@@ -44,7 +44,7 @@ MOMENTUM = Algorithm(
     ),
     outputs={"h": WorldOutput("h", (6,))},
 )
-ROW = Question(
+ROW = QuerySpec(
     "momentum",
     ("q", "qd"),
     {"h": Result((6,), "kg m^2/s, kg m/s")},
@@ -64,7 +64,7 @@ def momentum(self, q, qd, *, inertia=None, V0=None, out=None):
 @pytest.fixture
 def added(monkeypatch):
     """One algorithm, one row, one method; and a robot with states and the right answers."""
-    monkeypatch.setitem(QUESTIONS, "momentum", ROW)
+    monkeypatch.setitem(QUERIES, "momentum", ROW)
     monkeypatch.setattr(rd.Dynamics, "momentum", momentum, raising=False)
     model = rd.load_urdf(own("arm6"), base="floating")
     q, qd = model.random_configuration(0, (5,)), np.linspace(-1.0, 1.0, 5 * model.nv).reshape(5, -1)
@@ -97,7 +97,7 @@ def test_an_added_query_is_on_the_command_line(added, tmp_path):
     status, shown, _ = run("queries")
     assert status == 0 and "momentum" in shown and ROW.about.split(",")[0].split()[-1] in shown
     listed = {row["query"]: row for row in json.loads(run("queries", "--json")[1])}
-    assert set(listed) == {*QUESTIONS, *CONSTRAINED}
+    assert set(listed) == {*QUERIES, *CONSTRAINED}
     assert listed["momentum"]["results"] == {"h": {"axes": [6], "unit": "kg m^2/s, kg m/s"}}
     for name in ("momentum", "mom"):
         command = ["ask", own("arm6"), name, "--random", 3, "--seed", 1, "--base", "floating", "--json"]
@@ -114,7 +114,7 @@ def test_an_added_query_is_on_the_command_line(added, tmp_path):
 
 
 def test_a_query_that_is_taken_away_is_nowhere(added):
-    QUESTIONS.pop("momentum")
+    QUERIES.pop("momentum")
     refused(["ask", own("arm6"), "momentum"], 'QUERY: got "momentum"', "robodyn queries")
     refused(["export", own("arm6"), "--query", "mom"], "--query: got 'mom'")
     with pytest.raises(rd.ArgumentError, match=r"^query: got 'momentum'"):
@@ -196,7 +196,7 @@ def test_wrong_rows_are_refused_as_they_are_made(change, words):
     ],
 )
 def test_rows_that_say_other_things_than_their_tasks_are_refused(change, words, added, monkeypatch):
-    monkeypatch.setitem(QUESTIONS, "momentum", replace(ROW, **change))
+    monkeypatch.setitem(QUERIES, "momentum", replace(ROW, **change))
     with pytest.raises(rd.ArgumentError, match=f"^question 'momentum': {words}"):
         rd.Dynamics(added.model)._ask("momentum", {"q": added.q, "qd": added.qd, "link": 0})
 

@@ -18,7 +18,7 @@ from gpu_host.device import HostDevice
 
 import robodyn as rd
 from robodyn.api.queries import engine_selector
-from robodyn.api.queries.engine_selector import SECTION, Scheduled
+from robodyn.api.queries.engine_selector import SECTION, EngineSelector
 from robodyn.engines import tuning_store
 from robodyn.engines.gpu import engine
 from robodyn.engines.tuning_store import Row, Table, keep
@@ -47,7 +47,7 @@ def test_nothing_measured_means_the_usual_engine(fresh):
     dyn = rd.Dynamics(model)
     q, qd, qdd = random_states(model, (3,))
     dyn.inverse_dynamics(q, qd, qdd)
-    assert not isinstance(dyn.inverse_dynamics, Scheduled)
+    assert not isinstance(dyn.inverse_dynamics, EngineSelector)
     assert dyn.explain("inverse_dynamics", 3).engine == "cpu" and not dyn.explain("inverse_dynamics", 3).estimates
 
 
@@ -73,7 +73,7 @@ def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
     q, qd, qdd = random_states(model, (100,))
     wanted = rd.Dynamics(model, engine="reference").inverse_dynamics(q, qd, qdd)
     dyn.inverse_dynamics(q, qd, qdd)  # the first call is the method's
-    assert isinstance(dyn.inverse_dynamics, Scheduled)
+    assert isinstance(dyn.inverse_dynamics, EngineSelector)
     asked: list[str] = []
     run = type(dyn.variant(engine="scan").engine).answer
 
@@ -89,7 +89,7 @@ def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
     dyn.inverse_dynamics(q=q[:2], qd=qd[:2], qdd=qdd[:2])
     assert len(asked) == 2
     dyn.mass_matrix(q)
-    assert not isinstance(dyn.mass_matrix, Scheduled)  # nothing else was ever faster
+    assert not isinstance(dyn.mass_matrix, EngineSelector)  # nothing else was ever faster
     with pytest.raises(rd.ArgumentError, match="qd: got shape"):
         dyn.inverse_dynamics(q, qd[:, :2], qdd)
     found = dyn.explain("inverse_dynamics", 100)
@@ -135,7 +135,7 @@ def test_what_says_how_is_left_to_the_usual_engine(fresh, monkeypatch):
     model = rd.auto_tree(5)
     dyn, (q, qd, tau) = rd.Dynamics(model), random_states(model, (4,))
     wanted = rd.Dynamics(model, engine="cpu").forward_dynamics(q, qd, tau)
-    assert isinstance(dyn.forward_dynamics, Scheduled)
+    assert isinstance(dyn.forward_dynamics, EngineSelector)
     assert np.array_equal(dyn.forward_dynamics(q, qd, tau, method="aba"), wanted)
     with pytest.raises(rd.ArgumentError, match="allowed: 'auto', 'aba', 'crba'"):
         dyn.forward_dynamics(q, qd, tau, method="jsiia")

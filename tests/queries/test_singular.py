@@ -13,7 +13,7 @@ import robodyn as rd
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX
 from robodyn.algorithms.forward_gradient import inverse_by_mass_matrix
 from robodyn.description import Inertial, Joint, Limits, Link, Mimic, Pose, RobotDescription
-from robodyn.engines.query_table import QUESTIONS, plain_questions
+from robodyn.engines.query_table import QUERIES, plain_questions
 from robodyn.io.builders.urdf import read_urdf
 
 BODY = Inertial(1.0, Pose((0.1, 0.05, 0.2)), (0.02, 0.0, 0.0, 0.03, 0.0, 0.04))
@@ -346,9 +346,9 @@ def test_every_program_of_robots_without_mass_is_there_or_is_refused():
                     assert look(query) is not None
                 except rd.NumericalError as error:
                     refused.append((query, type(error)))
-        centred = {name for name in plain_questions() if "mass" in QUESTIONS[name].needs}
+        centred = {name for name in plain_questions() if "mass" in QUERIES[name].needs}
         assert {query for query, kind in refused if kind is rd.NumericalError} == centred
-        inverting = {name for name in plain_questions() if "inverse" in QUESTIONS[name].needs} if model.nv else set()
+        inverting = {name for name in plain_questions() if "inverse" in QUERIES[name].needs} if model.nv else set()
         assert {query for query, kind in refused if kind is rd.SingularError} == inverting
 
 

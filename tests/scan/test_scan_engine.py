@@ -15,7 +15,7 @@ from conftest import random_states, relative
 from robots import OWN, own
 
 import robodyn as rd
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan import costs as cost_model
 from robodyn.engines.scan.algorithms import inverse
@@ -166,7 +166,7 @@ def test_answers_what_the_support_table_says():
         "bias_force": ("q", "qd"),
         "gravity_force": ("q",),
     }
-    assert {name for name, question in QUESTIONS.items() if "scan" in question.engines} == set(needed) == set(ANSWERS)
+    assert {name for name, question in QUERIES.items() if "scan" in question.engines} == set(needed) == set(ANSWERS)
     for name, names in needed.items():
         given = [arguments[each] for each in names]
         found, wanted = getattr(dyn, name)(*given), getattr(reference, name)(*given)
@@ -276,7 +276,7 @@ def test_methods_that_explanations_name_are_methods(engine, name):
     model = rd.load_urdf(own(name))
     dyn = rd.Dynamics(model, engine=engine)
     for query in ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient"):
-        assert dyn.explain(query).method in QUESTIONS[query].possible(model, engine)
+        assert dyn.explain(query).method in QUERIES[query].possible(model, engine)
         getattr(dyn, query)(*np.zeros((3, model.nv)), method=dyn.explain(query).method)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import robodyn as rd
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.scan import KERNELS, LAYOUTS, ScanOptions
 from robodyn.engines.scan.methods import ANSWERS, methods_of
 from robodyn.engines.scan.options import BASES, BLOCK_SOLVERS
@@ -49,9 +49,9 @@ class Case:
     def ask(self, dyn, given=None, **others):
         """Answer as a tuple of arrays; `given` in place of the case's own."""
         given = dict(self.given if given is None else given)
-        if dyn is self.scan and QUESTIONS[self.query].methods:
+        if dyn is self.scan and QUERIES[self.query].methods:
             others["method"] = self.method
-        arrays = [given.pop(name) for name in QUESTIONS[self.query].inputs]
+        arrays = [given.pop(name) for name in QUERIES[self.query].inputs]
         found = getattr(dyn, self.query)(*arrays, **given, **others)
         return found if isinstance(found, tuple) else (found,)
 
@@ -99,10 +99,10 @@ def case_of(seed, size=1.0):
     scan = rd.Dynamics(model, engine="scan", dtype=dtype, scan=options_of(rng), **shared)
     reference = rd.Dynamics(model, engine="reference", **shared)
     query = str(rng.choice(list(ANSWERS)))
-    method = str(rng.choice(["auto", *(methods_of(query, model) if QUESTIONS[query].methods else ())]))
+    method = str(rng.choice(["auto", *(methods_of(query, model) if QUERIES[query].methods else ())]))
     leading = LEADING[int(rng.integers(len(LEADING)))]
     given = {}
-    for name in QUESTIONS[query].inputs:
+    for name in QUERIES[query].inputs:
         shape = broadcast_part(leading, rng)
         if name == "q":
             given[name] = model.random_configuration(rng, shape)
@@ -110,7 +110,7 @@ def case_of(seed, size=1.0):
                 given[name][..., start : start + 4] *= 10.0 ** rng.uniform(-30, 30)
         else:
             given[name] = rng.standard_normal((*shape, model.nv)) * size
-    for name in QUESTIONS[query].optional:
+    for name in QUERIES[query].optional:
         if rng.random() < 0.6:
             continue
         shape = broadcast_part(leading, rng)

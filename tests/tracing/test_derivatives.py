@@ -14,7 +14,7 @@ from robodyn.compile.tracing.expression import Expression, Graph
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.engines.gpu.unrolled_kernels import traced
-from robodyn.engines.query_table import QUESTIONS, Asked
+from robodyn.engines.query_table import QUERIES, QueryVariant
 
 # What robodyn computes with: every operation, constants, signs, and scalars that are used more than once.
 FUNCTIONS = [
@@ -78,7 +78,7 @@ def fits(model, task, link):
         return False
 
 
-ASKED = [name for name in QUESTIONS if name not in ("inverse_dynamics_hessian", "forward_dynamics_hessian")]
+ASKED = [name for name in QUERIES if name not in ("inverse_dynamics_hessian", "forward_dynamics_hessian")]
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -86,8 +86,8 @@ ASKED = [name for name in QUESTIONS if name not in ("inverse_dynamics_hessian", 
 def test_derivatives_of_queries(name, make_dynamics, tolerance):
     """Rates against differences of the query itself, and w . J v = v . J' w, by every input, quaternions included."""
     model = rd.random_tree(3, seed=4, joints=("revolute", "spherical"), base="floating", armature=True)
-    dyn, question = make_dynamics(model), QUESTIONS[name]
-    task = question.made(Asked(model, question.plain))
+    dyn, question = make_dynamics(model), QUERIES[name]
+    task = question.made(QueryVariant(model, question.plain))
     link = len(model.link_names) - 1 if question.of_link else None
     rng = np.random.default_rng(5)
     q, qd, qdd = random_states(model, (4,), seed=6)
@@ -129,7 +129,7 @@ def test_derivatives_of_queries(name, make_dynamics, tolerance):
 def test_derivatives_of_robots_that_are_too_large_say_so():
     model = rd.auto_tree(600)
     dyn = rd.Dynamics(model, engine="cpu")
-    task = along(QUESTIONS["kinetic_energy"].plain_task(model), ("q",))
+    task = along(QUERIES["kinetic_energy"].plain_task(model), ("q",))
     q = np.zeros((2, 600))
     with pytest.raises(rd.UnavailableError, match=r"kinetic_energy_along_q.*too large for straight-line code"):
         dyn.engine.run(task, {"q": q, "qd": q, "q_rate": q}, {"K": np.empty(2)})

@@ -19,7 +19,7 @@ from robodyn.compile.tracing.walks import branch_by_branch, comes_back, walks
 from robodyn.compile.x86.program import assembled
 from robodyn.core.tree import Tree
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.sweeps import Ancestors, Inward, Outward, World
 
 
@@ -57,7 +57,7 @@ def test_no_bodies():
 
 def test_a_gradient_is_one_walk_and_forward_dynamics_two():
     model = rd.load_urdf(own("arm6"))
-    gradient = QUESTIONS["inverse_dynamics_gradient"].plain_task(model)
+    gradient = QUERIES["inverse_dynamics_gradient"].plain_task(model)
     assert _names(gradient.sweeps) == [["World"], ["Outward", "Outward", "Inward", "Ancestors"]]
     assert _names(aba().sweeps) == [["World"], ["Outward", "Inward", "Inward"], ["Outward"]]
 
@@ -120,7 +120,7 @@ def test_programs_compute_what_sweeps_one_by_one_do(monkeypatch, seed):
 )
 def test_less_waits_in_memory(monkeypatch, query, most):
     model, target = rd.load_urdf(own("humanoid")), Target("x86_64-unknown-linux-gnu", "x86-64-v4", "", "avx512")
-    task = QUESTIONS[query].plain_task(model)
+    task = QUERIES[query].plain_task(model)
     vectors = frozenset(task.outputs)
     found = assembled(trace(model, task), np.dtype(float), target, vectors).rows_at
     _one_by_one(monkeypatch)

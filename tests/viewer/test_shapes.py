@@ -22,7 +22,7 @@ from robodyn.tools.viewer.shapes import (
     sensible,
     visible,
 )
-from robodyn.tools.viewer.sliders import first, knobs, readings, turned
+from robodyn.tools.viewer.sliders import first, readings, sliders, turned
 
 ROBOTS = [*OWN, *sorted((own("arm6").parent / "loops").glob("*.urdf"))]
 SEED = 30
@@ -146,7 +146,7 @@ def test_attitudes_are_quaternions_wxyz():
 
 @pytest.mark.parametrize("model", tuple(everything()), ids=lambda model: model.name)
 def test_a_knob_moves_its_coordinate_and_no_other(model):
-    found, q = knobs(model), model.random_configuration(SEED)
+    found, q = sliders(model), model.random_configuration(SEED)
     values = readings(found, q)
     assert len(found) == model.nv, "a knob for each degree of freedom"
     for k, knob in enumerate(found):
@@ -169,7 +169,7 @@ def test_ranges_of_knobs():
     lower[3], upper[3] = 1.0, -1.0
     lower[4], upper[4] = 0.0, 0.0
     lower[5], upper[5] = -1e9, 1e9
-    found = knobs(dataclasses.replace(model, tree_lower=lower, tree_upper=upper))
+    found = sliders(dataclasses.replace(model, tree_lower=lower, tree_upper=upper))
     assert (found[0].lower, found[0].upper) == (-np.pi, np.pi) == (found[5].lower, found[5].upper)
     assert found[1].lower == 0.5 and found[1].upper > 0.5
     assert found[2].upper == -4.0 and found[2].lower < -4.0
@@ -179,7 +179,7 @@ def test_ranges_of_knobs():
 
 def test_the_first_knobs_keep_quaternions_whole():
     model = rd.load_urdf(own("quadruped"), base="floating")
-    every = knobs(model)
+    every = sliders(model)
     assert [each.name.split(".")[-1] for each in every[:6]] == ["x", "y", "z", "roll", "pitch", "yaw"]
     assert first(every, 100) == every and first(every, 6) == every[:6]
     assert first(every, 5) == first(every, 4) == first(every, 3) == every[:3]

@@ -1,8 +1,8 @@
-"""Constraint forces and what they do, on arrays of states (B, ...): for robots too large for one program.
+"""Constraint forces and their effects on arrays of states (B, ...), for robots that are too large for one program.
 
 The equations are those of `robodyn.algorithms.constraints.terms` and `robodyn.algorithms.constraints.scalars`.
-Constraints of a kind are taken together: a scalar of the formulas is an array (B, K) of K constraints, and for entries
-of the Jacobian (B, P) of P pairs of a constraint and a degree of freedom that moves it. H^-1 J' takes a forward
+Constraints of a kind are evaluated together: a scalar of the formulas is an array (B, K) of K constraints, or for
+entries of the Jacobian (B, P) of P pairs of a constraint and a degree of freedom that moves it. H^-1 J' takes a forward
 dynamics for each row, O(n m), forces a dense solve, O(m^3)."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
 from robodyn.core.constraints.kinds import Constraint, Rod
-from robodyn.core.constraints.resolved import Held, held_by, row_sizes
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
 from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
@@ -57,22 +57,23 @@ _MOTIONS = Algorithm(
     ),
     outputs={"X0": FieldOutput("X0", (12,)), "v": FieldOutput("v", (6,)), "a": FieldOutput("a", (6,))},
 )
-"""Of all bodies transforms from the world, velocities, and accelerations at qdd = 0 without gravity, in their axes."""
+"""For all bodies: transforms from the world, velocities, and accelerations at qdd = 0 without gravity, in their
+axes."""
 
 
 _MOST_SCALARS, _OF_A_PAIR, _OF_AN_ENTRY = 1 << 24, 60, 16
-"""About how many intermediate numbers may be kept, and how many there are for each pair and each entry of J."""
+"""Approximate number of intermediate numbers that may be kept, and of those per pair and per entry of J."""
 
 
 @dataclass(frozen=True)
 class _Group:
     """Constraints of one kind between frames, with the same rows; all of them to the world or none.
 
-    `numbers`, `first`: their places among the model's, and of their first rows; `bodies`, `holders`: those that carry
-    frames b and a, -1 for what does not move; `X`, `X_to`: (K, 12) transforms from these to the frames; `lengths` (K,).
-    Of pairs of a constraint and a degree of freedom of the tree: `owners`, constraints of the group, `dofs`, and their
-    `places` among those that are looked at, `signs`: 1 where b is moved, -1 where a is, `shares`: the squares of what
-    the tree's velocities are multiplied by.
+    `numbers`, `first`: indices of the constraints and of their first rows in the model. `bodies`, `holders`: bodies of
+    frames b and a, -1 for the world. `X`, `X_to`: (K, 12) transforms from these bodies to the frames. `lengths` (K,).
+    For pairs of a constraint and a degree of freedom of the tree: `owners`: constraints of the group. `dofs`: degrees
+    of freedom. `places`: their indices in `_Layout.dofs`. `signs`: 1 where b is moved, -1 where a is. `shares`: squares
+    of the multipliers of tree velocities.
     """
 
     kind: type[Constraint]
@@ -94,16 +95,16 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What of a model's constraints does not depend on the state.
+    """Quantities of a model's constraints that do not depend on the state.
 
-    `groups`; `simple`: couplings and locks with their first rows; `dofs` (U,): degrees of freedom of the tree that move
-    some frame, `carriers` (U,) their bodies, `S` (U, 6) their motions in the bodies' frames; `numbers` (m,): the
-    constraint of each row, `sizes` (m,) of rows; `mimic` (nv_tree, nv): how velocities of the tree follow, None where
-    they are velocities; `leaders` (nv,): where those stand that others follow.
+    `groups`; `simple`: couplings and locks with their first rows. `dofs` (U,): degrees of freedom of the tree that move
+    some frame, `carriers` (U,) their bodies, `S` (U, 6) their motions in the bodies' frames. `numbers` (m,): the
+    constraint of each row. `sizes` (m,): `row_sizes`. `mimic` (nv_tree, nv): tree velocities from velocities, None
+    without mimicking joints. `leaders` (nv,): the tree velocity that equals each velocity.
     """
 
     groups: tuple[_Group, ...]
-    simple: tuple[tuple[int, Held], ...]
+    simple: tuple[tuple[int, ResolvedConstraint], ...]
     dofs: Array
     carriers: Array
     S: Array
@@ -115,9 +116,9 @@ class _Layout:
 
 @lru_cache(maxsize=16)
 def _layout(model: Model) -> _Layout:
-    held, starts = held_by(model), [*model.v_start.tolist(), model.nv_tree]
+    held, starts = resolved_constraints(model), [*model.v_start.tolist(), model.nv_tree]
     first = np.cumsum([0, *(len(each.rows) for each in held)])
-    keys: dict[Any, list[Held]] = {}
+    keys: dict[Any, list[ResolvedConstraint]] = {}
     for each in held:
         if each.framed:
             keys.setdefault((each.kind, each.rows, each.to < 0), []).append(each)
@@ -141,23 +142,25 @@ def _layout(model: Model) -> _Layout:
     return _Layout(groups, simple, dofs, carriers, S, numbers, row_sizes(model, held), mimic, leaders)
 
 
-def _moving(model: Model, held: Held, starts: Sequence[int]) -> Iterator[tuple[int, float]]:
+def _moving(model: Model, held: ResolvedConstraint, starts: Sequence[int]) -> Iterator[tuple[int, float]]:
     """Degrees of freedom of the tree that move one frame relative to the other, with signs."""
     body, holder = (int(model.link_body[link]) if link >= 0 else -1 for link in (held.link, held.to))
-    while body != holder:  # parents come first
+    while body != holder:  # up to the common ancestor; parents have smaller numbers
         last, sign = (body, 1.0) if body > holder else (holder, -1.0)
         yield from ((v, sign) for v in range(starts[last], starts[last + 1]))
         above = int(model.parent[last])
         body, holder = (above, holder) if sign > 0.0 else (body, above)
 
 
-def _group(model: Model, key: Any, members: list[Held], first: Array, pairs: Mapping[int, Any], dofs: Array) -> _Group:
+def _group(
+    model: Model, key: Any, members: list[ResolvedConstraint], first: Array, pairs: Mapping[int, Any], dofs: Array
+) -> _Group:
     kind, rows, to_world = key
     links = np.array([each.link for each in members])
     holders = np.array([each.to for each in members])
     every = [(k, v, sign) for k, each in enumerate(members) for v, sign in pairs[each.number]]
     owners, moved, signs = (np.array(column) for column in zip(*every, strict=True))
-    # Frames are relative to bodies: links do not move on them.
+    # Frames are relative to bodies, as links do not move on them.
     X = [each.X.after(_transform(model.link_X[each.link])) for each in members]
     X_to = [each.X_to if each.to < 0 else each.X_to.after(_transform(model.link_X[each.to])) for each in members]
     numbers = np.array([each.number for each in members])
@@ -181,13 +184,13 @@ def _group(model: Model, key: Any, members: list[Held], first: Array, pairs: Map
 
 
 def _transform(numbers: Any) -> Transform:
-    """The transform of 12 numbers along the last axis, whose scalars have the other axes."""
+    """The transform of 12 numbers along the last axis; its scalars have the other axes."""
     scalars = tuple(np.moveaxis(numbers, -1, 0))
     return Transform(scalars[:9], scalars[9:])
 
 
 def _motion(numbers: Any) -> Motion:
-    """The motion of 6 numbers along the last axis."""
+    """The motion of 6 numbers along the last axis; its scalars have the other axes."""
     scalars = tuple(np.moveaxis(numbers, -1, 0))
     return Motion(scalars[:3], scalars[3:])
 
@@ -210,19 +213,19 @@ class BatchResponse:
         return rates
 
     def accelerations(self, free: Array, forces: Array) -> Array:
-        """(B, nv): what there is without constraints, and H^-1 J' lambda."""
+        """Accelerations (B, nv): those without constraints plus H^-1 J' lambda."""
         total: Array = free + (forces[:, None, :] @ self._responses)[:, 0]
         return total
 
 
 class ProximalSolver:
     """Solves A lambda = b by proximal iterations: see `robodyn.algorithms.constraints.scalars.ProximalSolver`. Rows are
-    scaled to A_kk = 1, as a library chooses pivots by their size.
+    scaled to A_kk = 1, because `numpy.linalg.solve` chooses pivots by their size.
 
     Args:
         A: (B, m, m).
         moving: (B, m) 1 for rows that move, 0 for others.
-        proximal: mu, and how many iterations.
+        proximal: mu, and the number of iterations.
     """
 
     def __init__(self, A: Array, moving: Array, proximal: tuple[float, int]) -> None:
@@ -235,25 +238,24 @@ class ProximalSolver:
     def forces(self, rhs: Array) -> Array:
         """lambda (B, m) with A lambda = rhs."""
         b = (self._scale * rhs)[:, :, None]
-        found = np.linalg.solve(self._scaled, b)
+        solution = np.linalg.solve(self._scaled, b)
         for _ in range(self._iterations - 1):
-            found = np.linalg.solve(self._scaled, b + self._mu * found)
-        forces: Array = self._scale * found[:, :, 0]
+            solution = np.linalg.solve(self._scaled, b + self._mu * solution)
+        forces: Array = self._scale * solution[:, :, 0]
         return forces
 
 
 class ConstraintState:
     """Constraints of a robot in B states.
 
-    `phi`, `phidot`, `gamma` (B, m): residuals, rates, and what velocities leave of accelerations; `jacobian`
-    (B, m, nv).
+    `phi`, `phidot`, `gamma` (B, m): residuals, their rates, and their accelerations at qdd = 0. `jacobian` (B, m, nv).
 
     Args:
         model: the robot.
         given: inputs (B, ...), with unit quaternions in q.
         run: runs an algorithm on inputs.
-        placed: gives constants of NumPy as arrays of the library of the inputs.
-        moving: whether rates are asked for.
+        placed: converts NumPy constants to arrays of the library of the inputs.
+        moving: True to compute rates.
     """
 
     def __init__(
@@ -268,7 +270,7 @@ class ConstraintState:
         self._tree_jacobian = self._new(batch, m, model.nv_tree)
         self._world = self.constant((*IDENTITY.E, *IDENTITY.r))
         place = floating_place(model) if not any(name in given for name in ("V0", "dV0")) else []
-        if place:  # the world's origin is where the base is, as `Terms` has it
+        if place:  # the world's origin moves to the base, as in `Terms`
             at, q = slice(place[0], place[0] + 3), self._q.copy()
             self._world = self._new(batch, 1, 12) + self._world
             self._world[:, 0, 9:] = -q[:, at]
@@ -287,39 +289,39 @@ class ConstraintState:
         return np.zeros_like(self._q, shape=shape)
 
     def constant(self, values: Any) -> Array:
-        """Numbers that are the same in all states."""
+        """An array of constants, the same in all states."""
         return self._placed(np.array(values, self._q.dtype))
 
     # Rows.
 
     def _columns(self) -> Motion:
-        """Motions of the degrees of freedom that are looked at, (B, U), in world coordinates."""
+        """Motions of the degrees of freedom in `_Layout.dofs`, (B, U), in world coordinates."""
         X0 = _transform(self._bodies["X0"][:, self._placed(self._at.carriers)])
         return X0.motion_back(_motion(self.constant(self._at.S)))
 
     def _frame(self, bodies: Array, X: Array) -> tuple[Transform, Motion, Motion]:
-        """The transform from the world to frames on bodies, and their motion in world coordinates."""
+        """The transform from the world to frames on bodies, and their motion in world coordinates (v, a)."""
         at, some_stand = self._placed(bodies), bool((bodies < 0).any())
         stand = at < 0
 
         def of_bodies(name: str, standing: Any) -> Array:
-            found: Array = self._bodies[name][:, at]
-            return np.where(stand[:, None], standing, found) if some_stand else found
+            moving: Array = self._bodies[name][:, at]
+            return np.where(stand[:, None], standing, moving) if some_stand else moving
 
         X0 = _transform(of_bodies("X0", self._world))
         v = a = ZERO_MOTION
         if self._moving:
-            # What stands moves with the base, whose motion is in world coordinates.
+            # Frames on the world move with the base, whose motion is in world coordinates.
             seen = [of_bodies(name, self._of_base(base)) for name, base in (("v", "V0"), ("a", "dV0"))]
             v, a = (X0.motion_back(_motion(each)) for each in seen)
         return _transform(self.constant(X)).after(X0), v, a
 
     def _of_base(self, name: str) -> Any:
-        """A motion of the base (B, 1, 6), zero where none is given."""
+        """A motion of the base (B, 1, 6), or zero if it is not an input."""
         return self._given[name][:, None] if name in self._given else 0.0
 
     def _apart(self, group: _Group) -> tuple[Transform, Transform, Motion, Motion]:
-        """Frames a and b, V and A."""
+        """Frames a and b, V and A of `robodyn.algorithms.constraints.terms`."""
         b, V_b, A_b = self._frame(group.bodies, group.X)
         if not group.to_world:
             a, V_a, A_a = self._frame(group.holders, group.X_to)
@@ -355,50 +357,50 @@ class ConstraintState:
             at = first + k
             for target, value in zip((self.phi, self.phidot, self.gamma), values, strict=True):
                 target[:, at] = value
-            # Sums over the pairs of each row: squares stand where its entries will.
+            # The squares of each row's pairs are summed in the places of its entries.
             self._tree_jacobian[:, at[owners], dofs] = size * shares
             self._size[:, at] = self._tree_jacobian[:, at].sum(axis=2)
             self._tree_jacobian[:, at[owners], dofs] = entry
 
-    def _simple(self, first: int, held: Held) -> None:
-        """Rows of a coupling or a lock: numbers of the model, and few coordinates."""
-        given = {name: _Columns(self._given[name]) for name in ("q", "qd") if name in self._given}
-        terms = Terms(self._model, [held], cast(Any, given), cast(Any, None), self._moving)
+    def _simple(self, first: int, held: ResolvedConstraint) -> None:
+        """Rows of a coupling or a lock, which are constants of the model and few coordinates."""
+        coordinates = {name: _Columns(self._given[name]) for name in ("q", "qd") if name in self._given}
+        terms = Terms(self._model, [held], cast(Any, coordinates), cast(Any, None), self._moving)
         for k, row in enumerate(terms.rows()):
             self.phi[:, first + k], self.phidot[:, first + k] = row.phi, row.phidot
             self._size[:, first + k] = row.size
-            # Entries are those of free velocities: they stand where the joint that others follow has its own.
+            # Entries belong to independent velocities: they go to the tree velocities of joints that mimic none.
             for v in np.flatnonzero(row.J or ()):
                 self._tree_jacobian[:, first + k, self._at.leaders[v]] = row.J[v]  # type: ignore[index]
 
-    # What texts ask.
+    # The interface of `_State` in `robodyn.algorithms.constraints.tasks`.
 
     def at(self, q: Array) -> ConstraintState:
-        """The same in other configurations."""
+        """The same constraints in other configurations."""
         return ConstraintState(self._model, {**self._given, "q": q}, self._run, self._placed)
 
     def given(self, name: str) -> Any:
-        """An input (B, n), None where it is missing."""
+        """An input (B, n), or None."""
         array = self._given.get(name)
         return array if array is None or array.ndim > 1 else array[:, None]
 
     def masked(self, values: Array) -> Array:
-        """Values of rows (B, m), with zeros for constraints that are off."""
+        """Values of rows (B, m), with zeros for inactive constraints."""
         return values if self._active is None else self._active * values
 
     def moved(self, step: Array) -> Array:
         """q (+) step (B, nq)."""
         start: Array = self._model.unit_coordinates(self._q)
-        found = np.zeros_like(start)
+        moved_q = np.zeros_like(start)
         for kind, places, along in self._model.free_joints:
             at, on = self._placed(places), self._placed(along)
             q, v = (tuple(np.moveaxis(array[:, index], -1, 0)) for array, index in ((start, at), (step, on)))
             for k, value in enumerate(kind.integrate(q, v)):
-                found[:, at[:, k]] = value
-        return found
+                moved_q[:, at[:, k]] = value
+        return moved_q
 
     def response(self) -> tuple[BatchResponse, Array]:
-        """H^-1 J' and A, and the accelerations of a robot at rest on which no force acts: zero."""
+        """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces."""
         J = self._masked_jacobian()
         if not self._model.has_mimic:
             return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
@@ -412,13 +414,13 @@ class ConstraintState:
     def _at_rest(self, forces: Array) -> Array:
         """H^-1 f (B, m, nv): accelerations of the robot at rest, whose base falls freely."""
         batch, m, nv = forces.shape
-        given = {name: self._given[name] for name in ("q", "inertia", "armature") if name in self._given}
-        every = {name: np.broadcast_to(each[:, None], (batch, m, *each.shape[1:])) for name, each in given.items()}
+        inputs = {name: self._given[name] for name in ("q", "inertia", "armature") if name in self._given}
+        every = {name: np.broadcast_to(each[:, None], (batch, m, *each.shape[1:])) for name, each in inputs.items()}
         rows = {name: each.reshape(batch * m, *each.shape[2:]) for name, each in every.items()}
         falling = self.constant((0.0, 0.0, 0.0, *self._model.gravity))
         rows |= {"tau": forces.reshape(batch * m, nv), "dV0": np.broadcast_to(falling, (batch * m, 6))}
         rows["V0"] = np.zeros_like(rows["dV0"])
-        return self._run(with_inputs(aba(("q", "tau")), given), rows)["qdd"].reshape(forces.shape)
+        return self._run(with_inputs(aba(("q", "tau")), inputs), rows)["qdd"].reshape(forces.shape)
 
     def response_of_forces(self) -> tuple[BatchResponse, Array]:
         """H^-1 J' and A, and the accelerations without constraints (B, nv)."""
@@ -426,20 +428,20 @@ class ConstraintState:
         if not self._model.has_mimic:
             return self.response()[0], self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
         less = tuple(name for name in inputs if name != "tau")
-        found = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
-        free = dense.solve(found["H"], (self._given["tau"] - found["tau"])[:, :, None])[:, :, 0]
-        return self._by_matrix(found["H"]), free
+        terms = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
+        free = dense.solve(terms["H"], (self._given["tau"] - terms["tau"])[:, :, None])[:, :, 0]
+        return self._by_matrix(terms["H"]), free
 
     def _masked_jacobian(self) -> Array:
         return self.jacobian if self._active is None else self._active[:, :, None] * self.jacobian
 
     def solver(self, responds: BatchResponse, proximal: tuple[float, int]) -> ProximalSolver:
-        """What gives forces. Rows that are off, or move nothing, have none."""
+        """The solver of forces. Rows that are inactive, or move nothing, get none."""
         J, sizes = self._masked_jacobian(), self.constant(self._at.sizes)
         return ProximalSolver(responds.A, moves((J * J).sum(axis=2), self._size, sizes, proximal), proximal)
 
     def delassus(self, responds: BatchResponse) -> Array:
-        """A (B, m, m), with 1 on the diagonal of rows that are off."""
+        """A (B, m, m), with 1 on the diagonal of inactive rows."""
         A = responds.A.copy()
         if self._active is not None:
             every = np.arange(A.shape[1], like=A)
@@ -448,7 +450,7 @@ class ConstraintState:
 
 
 class _Columns:
-    """Coordinates (B,) of an array (B, n), one by one."""
+    """The columns (B,) of an array (B, n)."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -461,7 +463,7 @@ class _Columns:
 def piece_by_piece(
     model: Model, given: Mapping[str, Array], text: Callable[[Mapping[str, Array]], Mapping[str, Array]]
 ) -> dict[str, Array]:
-    """Results (B, ...) of as many states at once as there is room for between."""
+    """Results (B, ...) of pieces of a batch that are small enough to limit memory (`_MOST_SCALARS`)."""
     pairs = sum(len(group.owners) for group in _layout(model).groups)
     at_once = max(1, _MOST_SCALARS // (_OF_A_PAIR * pairs + _OF_AN_ENTRY * model.n_rows * model.nv_tree + 1))
     starts = range(0, max(1, len(given["q"])), at_once)

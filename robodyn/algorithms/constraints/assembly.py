@@ -1,4 +1,4 @@
-"""Configurations that meet constraints."""
+"""Configurations that satisfy constraints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn.core.constraints.kinds import Weld
-from robodyn.core.constraints.resolved import Held, held_by, row_sizes, row_units, velocities_of
+from robodyn.core.constraints.resolved import (
+    ResolvedConstraint,
+    resolved_constraints,
+    row_sizes,
+    row_units,
+    velocities_of,
+)
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, finite_number, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, AssemblyError
@@ -23,46 +29,49 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _LEAST_GAIN = 1e-3
-"""A step that leaves more than all but this of the error has stalled; this many of them and nothing is reached."""
+"""A step that reduces the error by a smaller fraction has stalled."""
 _STALLS = 20
+"""Stalled steps in a row after which the search ends."""
 _HALF_TURN = 1e-6
 _ROUNDING = 1e-14
-"""The least error of a row beside its size that is asked for."""
+"""Smallest error of a row, relative to its size, that can be asked for."""
 
 
 def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
-    """See `Model.assemble`."""
-    given = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
-    require_finite("q", given, 1)
+    """Implements `Model.assemble`."""
+    start = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
+    require_finite("q", start, 1)
     least, moving = finite_number("tol", tol), _columns(model, free)
     if least <= 0.0:
         raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
-    found = model.normalized(given).copy()
-    for row in np.ndindex(found.shape[:-1]):
-        found[row] = assembled(model, held_by(model), _asking(model), model.integrate, found[row], moving, least, row)
-    return found
+    result = model.normalized(start).copy()
+    for row in np.ndindex(result.shape[:-1]):
+        result[row] = assembled(
+            model, resolved_constraints(model), _asking(model), model.integrate, result[row], moving, least, row
+        )
+    return result
 
 
 def _columns(model: Model, free: Any) -> Array:
-    """Which degrees of freedom may move."""
+    """(nv,) True for degrees of freedom that may move."""
     if free is None:
         return np.ones(model.nv, bool)
     if not strict_types.is_a(free, list, tuple):
         raise ArgumentError(f"free: got {brief(free)}; wanted a list of joints' names, or None for all")
-    found = np.zeros(model.nv, bool)
+    columns = np.zeros(model.nv, bool)
     for name in strict_types.members(free):
-        found[velocities_of(model, model.joint_index(name))] = True
-    return found
+        columns[velocities_of(model, model.joint_index(name))] = True
+    return columns
 
 
 @lru_cache(maxsize=16)
 def _asking(model: Model) -> Dynamics:
-    found: Dynamics = provided("Dynamics")(model, threads=1, check=False)
-    return found
+    dynamics: Dynamics = provided("Dynamics")(model, threads=1, check=False)
+    return dynamics
 
 
 class Asking(Protocol):
-    """What answers for some constraints at one state; a `Dynamics` does."""
+    """Evaluates constraints at one state; a `Dynamics` does."""
 
     def constraint_residual(self, q: Array, qd: Array) -> tuple[Array, Array]:
         """(phi, phidot), (m,) each."""
@@ -71,13 +80,13 @@ class Asking(Protocol):
         """J (m, nv)."""
 
     def forward_kinematics(self, q: Array) -> Any:
-        """T (4, 4) of every link by its number."""
+        """T (4, 4) of every link by its index."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of places too far away for any step, which the error is about
+@np.errstate(over="ignore", invalid="ignore")  # states too far away for any step; the error reports them
 def assembled(
     model: Model,
-    held: Sequence[Held],
+    held: Sequence[ResolvedConstraint],
     asking: Asking,
     integrate: Callable[[Array, Array], Array],
     q: Array,
@@ -86,11 +95,12 @@ def assembled(
     row: tuple[int, ...] = (),
     steps: int = _MOST_STEPS,
 ) -> Array:
-    """Levenberg and Marquardt's steps from q to where constraints are met, as `asking` answers for them, by the model's
-    `integrate`, or another one. Rows are divided by their sizes, so that units do not matter.
+    """Levenberg-Marquardt steps from q to a configuration that satisfies the constraints, as `asking` evaluates them.
+
+    `integrate` moves configurations, like the model's. Rows are divided by their sizes, so that units do not matter.
 
     Raises:
-        AssemblyError: no way there.
+        AssemblyError: the steps end elsewhere.
     """
     sizes = row_sizes(model, held)
     most = np.maximum(tol / np.maximum(sizes, 1.0), _ROUNDING)
@@ -125,8 +135,8 @@ def assembled(
     raise _not_reached(model, held, phi, sizes, row)
 
 
-def _residual(model: Model, constraints: Sequence[Held], asking: Asking, q: Array) -> Array:
-    """phi, with the angle of welds instead of its sine, which vanishes at half a turn, too."""
+def _residual(model: Model, constraints: Sequence[ResolvedConstraint], asking: Asking, q: Array) -> Array:
+    """phi, with the angle of welds instead of its sine, which is zero at half a turn as well."""
     phi, at = np.array(asking.constraint_residual(q, np.zeros(model.nv))[0]), 0
     poses: Any = None
     for held in constraints:
@@ -148,7 +158,7 @@ def _attitude(poses: Any, link: int, E: Sequence[Any]) -> Array:
     return attitude
 
 
-def _log(R: Array, held: Held) -> Array:
+def _log(R: Array, held: ResolvedConstraint) -> Array:
     """The rotation vector of a rotation."""
     sine = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
     size = float(np.linalg.norm(sine))
@@ -159,8 +169,8 @@ def _log(R: Array, held: Held) -> Array:
     return turned
 
 
-def _tilt(R: Array, axis: int, held: Held) -> Array:
-    """The rotation vector that takes one axis where R has it, the shortest."""
+def _tilt(R: Array, axis: int, held: ResolvedConstraint) -> Array:
+    """The shortest rotation vector that turns one axis to its direction in R."""
     before, after = np.eye(3)[axis], R[:, axis]
     turn = np.cross(before, after)
     size = float(np.linalg.norm(turn))
@@ -170,16 +180,16 @@ def _tilt(R: Array, axis: int, held: Held) -> Array:
     return turn if size < 1e-9 else turn * (angle / size)
 
 
-def _half_a_turn(held: Held) -> AssemblyError:
+def _half_a_turn(held: ResolvedConstraint) -> AssemblyError:
     return AssemblyError(
         f"assemble: {held.name!r} is half a turn off, and no way is shorter than another; turn it first"
     )
 
 
 def _not_reached(
-    model: Model, constraints: Sequence[Held], phi: Array, sizes: Array, row: tuple[int, ...]
+    model: Model, constraints: Sequence[ResolvedConstraint], phi: Array, sizes: Array, row: tuple[int, ...]
 ) -> AssemblyError:
-    """What to raise for errors that are left, divided by the sizes of rows."""
+    """The error for residuals that remain; `phi` is divided by `sizes`."""
     names = [f"{held.name}.{name}" for held in constraints for name in held.rows]
     worst = int(np.abs(phi).argmax())
     unit = row_units(model, constraints)[worst]

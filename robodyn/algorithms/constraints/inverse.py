@@ -1,4 +1,4 @@
-"""Inverse dynamics with constraints: how drives and constraints share what accelerations need."""
+"""Inverse dynamics with constraints: drives and constraint forces that together produce given accelerations."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from robodyn.internals.arguments import Array, rows_named
 from robodyn.internals.errors import NumericalError
 
 _ALLOWED = {"float64": 1e-6, "float32": 1e-2}
-"""How far accelerations may be from those that constraints allow, beside the largest."""
+"""Tolerance for accelerations to satisfy the constraints, relative to the largest."""
 _POSSIBLE = {"float64": 1e-6, "float32": 1e-3}
-"""How much of what a joint without a drive needs may be missing."""
+"""Share of the force on a joint without a drive that may be missing."""
 _RANK = {"float64": 1e-8, "float32": 3e-4}
-"""Singular values of J that are rounding errors, rows divided by their sizes: the root of the spacing of numbers, as a
-null space is no more exact than the spacing over the least singular value that counts."""
+"""Singular values of J, with rows divided by their sizes, that count as rounding errors.
+
+It is the root of the spacing of numbers: a null space is only as exact as the spacing over the least singular value
+that counts."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # states that are not finite, or too far away, have no answer
+@np.errstate(over="ignore", invalid="ignore")  # states that are not finite, or too far away, get NaN
 def shared_forces(
     need: Array, J: Array, sizes: Array, actuated: Array, dtype: np.dtype[np.float64]
 ) -> tuple[Array, Array, Array]:
-    """tau (..., nv), lambda (..., m), and what is left of the need (..., nv) at joints without drives.
+    """tau (..., nv), lambda (..., m), and the missing forces (..., nv) at joints without drives.
 
-    lambda makes up for those joints, J_u' lambda = need_u; of all such the one that leaves the least to the drives.
+    lambda supplies the forces at those joints, J_u' lambda = need_u. Among all such lambda it leaves the least to the
+    drives.
 
     Args:
-        need: (..., nv) generalised forces, of drives and constraints together.
-        J: (..., m, nv), rows of constraints that are off zero.
-        sizes: (m,) of rows, by which they are divided: what a rank is must not depend on units.
-        actuated: (nv,) where there are drives.
-        dtype: how exact the numbers are.
+        need: (..., nv) generalised forces of drives and constraints together.
+        J: (..., m, nv), with zeros in rows of inactive constraints.
+        sizes: (m,) sizes of rows, by which rows are divided so that the rank does not depend on units.
+        actuated: (nv,) True where there are drives.
+        dtype: the precision of the numbers.
     """
     J = J / sizes[:, None]
     norm = np.linalg.norm(J, axis=(-2, -1))
@@ -41,33 +44,35 @@ def shared_forces(
     least = _RANK[dtype.name] * np.where(finite, np.maximum(norm, 1.0), 1.0)
     inverse = _pseudo_inverse(passive, least)
     lam = np.einsum("...mi,...i->...m", inverse, need[..., ~actuated])
-    nothing = np.eye(J.shape[-2]) - inverse @ passive
+    null = np.eye(J.shape[-2]) - inverse @ passive
     short = need[..., actuated] - np.einsum("...im,...m->...i", driven, lam)
-    more = np.einsum("...mi,...i->...m", _pseudo_inverse(driven @ nothing, least), short)
-    lam = lam + np.einsum("...mn,...n->...m", nothing, more)
+    more = np.einsum("...mi,...i->...m", _pseudo_inverse(driven @ null, least), short)
+    lam = lam + np.einsum("...mn,...n->...m", null, more)
     left = np.where(finite[..., None], need - np.einsum("...im,...m->...i", Jt, lam), np.nan)
     tau = np.where(actuated, left, 0.0 * left)
     return tau, np.where(finite[..., None], lam / sizes, np.nan), left - tau
 
 
 def _pseudo_inverse(matrix: Array, least: Array) -> Array:
-    """Of a matrix (..., n, m) whose singular values up to about `least` (...) are rounding errors."""
+    """The pseudo-inverse of a matrix (..., n, m) whose singular values up to `least` (...) are rounding errors."""
     largest = np.linalg.norm(matrix, axis=(-2, -1))
-    found: Array = np.linalg.pinv(matrix, rcond=least / np.where(largest > 0.0, largest, 1.0))
-    return found
+    inverse: Array = np.linalg.pinv(matrix, rcond=least / np.where(largest > 0.0, largest, 1.0))
+    return inverse
 
 
 def require_allowed(qdd: ArrayLike, allowed: Array, dtype: np.dtype[np.float64]) -> None:
-    """Raise where accelerations are none that constraints allow."""
-    given = np.asarray(qdd, np.float64)
-    off = np.abs(given - allowed).max(axis=-1, initial=0.0)
-    size = np.maximum(np.abs(given).max(axis=-1, initial=0.0), np.abs(allowed).max(axis=-1, initial=0.0))
+    """Raise if constraints do not allow the accelerations."""
+    wanted = np.asarray(qdd, np.float64)
+    off = np.abs(wanted - allowed).max(axis=-1, initial=0.0)
+    size = np.maximum(np.abs(wanted).max(axis=-1, initial=0.0), np.abs(allowed).max(axis=-1, initial=0.0))
     _refuse(off > _ALLOWED[dtype.name] * np.maximum(size, 1.0), "qdd: the constraints do not allow these accelerations")
 
 
 def require_possible(need: Array, tau: Array, left: Array, dtype: np.dtype[np.float64]) -> None:
-    """Raise where joints without drives need forces that no constraint gives: beside what they need and get, and beside
-    the rounding of the largest forces."""
+    """Raise where joints without drives need forces that constraints do not supply.
+
+    The missing force is compared with the force that is needed and supplied, and with the rounding of the largest one.
+    """
     rounding = 300.0 * np.finfo(dtype).eps * np.abs(need).max(axis=-1, initial=0.0, keepdims=True)
     gets = np.abs(need - tau - left)
     bad = np.abs(left) > _POSSIBLE[dtype.name] * np.maximum(np.abs(need), gets) + rounding

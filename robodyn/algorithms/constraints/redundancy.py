@@ -1,5 +1,7 @@
-"""Rows that depend on each other. They are looked for whenever a `Dynamics` is given constraints, so that nothing is
-compiled for it: states are floats, and joints that have no part are not visited."""
+"""Rows of constraints that depend on each other.
+
+Every `Dynamics` with constraints looks for them, so nothing is compiled for it: states are floats, and only joints that
+affect the constraints are evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from robodyn.algorithms.constraints.terms import Row, Terms, moves
 from robodyn.algorithms.kinematics import forward_kinematics, link_pose, pose
 from robodyn.algorithms.manifold import INTEGRATE
 from robodyn.algorithms.relative_motion import Scalars
-from robodyn.core.constraints.resolved import Held, frame_of, held_by, row_names, row_sizes
+from robodyn.core.constraints.resolved import ResolvedConstraint, frame_of, resolved_constraints, row_names, row_sizes
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
@@ -27,18 +29,18 @@ from robodyn.internals.errors import AssemblyError, RedundantWarning
 from robodyn.internals.messages import users_line
 
 _RANK, _NOTHING = 1e-9, (1e-10, 1)
-"""What is left of a row beside all of it, and beside what it is made of, where it follows from others."""
+"""Share of a row that is left if it depends on others, and a `proximal` for `moves`: smaller rows are zero."""
 _STATES = 3
 _ASSEMBLED, _STEPS, _TOLERANCE = 100, 50, 1e-9
-"""Bodies up to which states are assembled, as those of larger robots would take seconds; in how many steps, and how
-well."""
+"""Most bodies of robots whose states are assembled, which would take seconds for larger ones; steps and tolerance of
+the assembly."""
 _MOST_VISITS, _MOST_ENTRIES, _MOST_PRODUCTS = 20_000, 2 * 10**6, 10**9
-"""Visits to bodies for poses and columns, entries of the Jacobian, and products that a group of rows takes: a second of
-each at most. Beyond nothing is judged, or not that group."""
+"""Most visits to bodies for poses and columns, entries of the Jacobian, and products for a group of rows: each takes a
+second at most. Above the first two no rows are judged, above the last not those of the group."""
 
 
 def warn_of_redundancy(model: Model) -> None:
-    """Say which rows depend on others."""
+    """Warn of rows that depend on others."""
     rows = redundant_rows(model)
     if rows:
         warnings.warn(
@@ -52,22 +54,25 @@ def warn_of_redundancy(model: Model) -> None:
 @lru_cache(maxsize=64)
 @np.errstate(over="ignore", invalid="ignore")
 def redundant_rows(model: Model) -> tuple[str, ...]:
-    """Names of rows that are combinations of those before them, at three random configurations: assembled where the
-    constraints can be met and the robot has no more than 100 bodies. The first that has none is the last."""
-    held = held_by(model)
+    """Names of rows that are combinations of earlier rows at three random configurations.
+
+    Configurations are assembled where the constraints can be met and the robot has no more than 100 bodies. The first
+    configuration without such rows ends the search.
+    """
+    held = resolved_constraints(model)
     if not held or model.n_rows * model.nv > _MOST_ENTRIES or not _near(model, held):
         return ()
     rng, numbers = np.random.default_rng(0), Numbers(model, held)
-    # Feet whose places come with every call stand wherever they are.
-    given = [each for each in held if not each.anchored]
-    placed = Numbers(model, given)
+    # Feet whose places are inputs of each call stand wherever they are.
+    fixed = [each for each in held if not each.anchored]
+    placed = Numbers(model, fixed)
     least: set[int] | None = None
     for _ in range(_STATES):
         q = model.random_configuration(rng)
         if model.n_bodies <= _ASSEMBLED:
             with contextlib.suppress(AssemblyError):
                 q = assembled(
-                    model, given, placed, placed.integrate, q, np.ones(model.nv, bool), _TOLERANCE, steps=_STEPS
+                    model, fixed, placed, placed.integrate, q, np.ones(model.nv, bool), _TOLERANCE, steps=_STEPS
                 )
         dependent = _dependent(numbers.constraint_jacobian(q))
         least = dependent if least is None else least & dependent
@@ -76,8 +81,8 @@ def redundant_rows(model: Model) -> tuple[str, ...]:
     return tuple(row_names(model)[k] for k in sorted(least or ()))
 
 
-def _near(model: Model, held: Sequence[Held]) -> bool:
-    """Whether few enough bodies carry the two frames of constraints, or lie between them."""
+def _near(model: Model, held: Sequence[ResolvedConstraint]) -> bool:
+    """True if few enough bodies carry the two frames of constraints, or lie between them."""
     parent, visits, known = model.parent, 0, {-1}
     for each in held:
         ends = [int(model.link_body[link]) if link >= 0 else -1 for link in (each.link, each.to)]
@@ -86,21 +91,21 @@ def _near(model: Model, held: Sequence[Held]) -> bool:
                 known.add(body)
                 visits, body = visits + 1, int(parent[body])
         low, high = sorted(ends)
-        while low != high and visits <= _MOST_VISITS:  # parents come first
+        while low != high and visits <= _MOST_VISITS:  # parents have smaller numbers
             low, high = sorted((low, int(parent[high])))
             visits += 1
     return visits <= _MOST_VISITS
 
 
 class Numbers:
-    """What constraints ask at one state, on floats, by the names that queries have.
+    """Evaluates constraints at one state on floats; methods have the names of queries.
 
     Args:
         model: the robot.
-        held: which of its constraints.
+        held: the constraints to evaluate.
     """
 
-    def __init__(self, model: Model, held: Sequence[Held]) -> None:
+    def __init__(self, model: Model, held: Sequence[ResolvedConstraint]) -> None:
         self._model, self._held = model, held
         self._q: bytes | None = None
 
@@ -115,20 +120,20 @@ class Numbers:
         J = np.array([row.J for row in rows], float).reshape(-1, self._model.nv)
         sizes = row_sizes(self._model, self._held).tolist()
         squares = (J * J).sum(axis=1).tolist()
-        kept = [
+        moving = [
             bool(moves(square, row.size, size, _NOTHING))
             for square, row, size in zip(squares, rows, sizes, strict=True)
         ]
-        return np.where(np.array(kept, bool)[:, None], J, 0.0)
+        return np.where(np.array(moving, bool)[:, None], J, 0.0)
 
     def forward_kinematics(self, q: Array) -> _Poses:
-        """T (4, 4) of links by their numbers."""
+        """T (4, 4) of links by their index."""
         return _Poses(self._state(q))
 
     def integrate(self, q: Array, step: Array) -> Array:
         """q (+) step."""
-        given = {"q": q.tolist(), "qd": step.tolist()}
-        return np.array(INTEGRATE.text(self._model, given, self._state(q))["moved"], float)
+        inputs = {"q": q.tolist(), "qd": step.tolist()}
+        return np.array(INTEGRATE.text(self._model, inputs, self._state(q))["moved"], float)
 
     def _state(self, q: Array) -> _State:
         if self._q != q.tobytes():
@@ -145,16 +150,17 @@ _POSE = forward_kinematics(True)
 
 @lru_cache(maxsize=16)
 def _moved_by(model: Model) -> list[list[tuple[int, int, float]]]:
-    """For every degree of freedom what it moves: bodies, columns of their joints, and how many times."""
-    found: list[list[tuple[int, int, float]]] = [[] for _ in range(model.nv)]
+    """For every degree of freedom the joint columns that it moves: (body, column, multiplier)."""
+    moved: list[list[tuple[int, int, float]]] = [[] for _ in range(model.nv)]
     for i, (start, code) in enumerate(zip(model.v_start.tolist(), model.joint_kind.tolist(), strict=True)):
         for k in range(KINDS[code].nv):
-            found[int(model.v_source[start + k])].append((i, k, float(model.v_multiplier[start + k])))
-    return found
+            moved[int(model.v_source[start + k])].append((i, k, float(model.v_multiplier[start + k])))
+    return moved
 
 
 class _State:
-    """Poses and Jacobians of links at a state, of the bodies that are asked for; a
+    """Poses and Jacobians of links at a state, computed on request for the bodies they need; a
+    `robodyn.algorithms.relative_motion.OfLink`.
     `robodyn.algorithms.relative_motion.OfLink`.
 
     Args:
@@ -206,7 +212,7 @@ class _State:
 
 
 class _Poses:
-    """Poses (4, 4) of links, those that are asked for."""
+    """Poses (4, 4) of links, computed on request."""
 
     def __init__(self, state: _State) -> None:
         self._state = state
@@ -216,14 +222,14 @@ class _Poses:
 
 
 class _Jacobian(dict[int, float]):
-    """Entries of the Jacobian (6, nv) of a body in the world's frame, row by row: those that are asked for."""
+    """Entries of the Jacobian (6, nv) of a body in the world's frame, row by row, computed on request."""
 
     def __init__(self, state: _State, body: int) -> None:
         super().__init__()
         self._state, self._body = state, body
 
     def __missing__(self, place: int) -> float:
-        """A column: the motions of all joints that a coordinate moves, of those that carry the body."""
+        """A column: the summed motions of all joints that a coordinate moves and that carry the body."""
         n = self._state.model.nv
         tree, total, column = self._state.model.tree, ZERO_MOTION, place % n
         rank = int(tree.preorder_rank[self._body]) if self._body >= 0 else -1
@@ -236,9 +242,8 @@ class _Jacobian(dict[int, float]):
 
 
 def _dependent(J: Array) -> set[int]:
-    """Numbers of rows that are combinations of those before them, group by group: rows of different groups have no
-    column in common."""
-    found: set[int] = set()
+    """Indices of rows that are combinations of earlier rows, by groups without common columns."""
+    dependent: set[int] = set()
     for rows in _groups(J):
         columns = np.flatnonzero(J[rows].any(axis=0))
         if len(rows) ** 2 * len(columns) > _MOST_PRODUCTS:
@@ -252,20 +257,20 @@ def _dependent(J: Array) -> set[int]:
             if size > _RANK * max(float(np.linalg.norm(row)), 1e-300):
                 basis = np.vstack((basis, left / size))
             else:
-                found.add(k)
-    return found
+                dependent.add(k)
+    return dependent
 
 
 def _groups(J: Array) -> list[list[int]]:
-    """Numbers of rows by the columns that they share, directly or by others."""
+    """Indices of rows, grouped by the columns that they share directly or through other rows."""
     label = np.arange(J.shape[1])
     for row in J:
         shared = np.zeros(len(label), bool)
         shared[label[row != 0.0]] = True
         if shared.any():
             label[shared[label]] = shared.argmax()
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for k, row in enumerate(J):
-        # A row of zeros is one for itself.
-        found.setdefault(int(label[np.argmax(row != 0.0)]) if row.any() else -1 - k, []).append(k)
-    return list(found.values())
+        # A row of zeros is its own group.
+        groups.setdefault(int(label[np.argmax(row != 0.0)]) if row.any() else -1 - k, []).append(k)
+    return list(groups.values())

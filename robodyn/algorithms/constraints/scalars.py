@@ -1,12 +1,12 @@
-"""Constraint forces and what they do, on scalars, for programs: H qdd + bias = tau + J' lambda with J qdd + r = 0.
+"""Constraint forces and their effects on scalars, for programs: H qdd + bias = tau + J' lambda with J qdd + r = 0.
 
     H = L' D L      Y = L^-T J'      A = Y' D^-1 Y      z = L^-T (tau - bias)
     (A + M) lambda_(k+1) = -(r + Y' D^-1 z) + M lambda_k      qdd = L^-1 D^-1 (z + Y lambda)
 
-with M = mu diag(A), a fixed number of times: where rows depend on each other, as those of every planar loop, lambda is
-the shortest, each row measured in units of 1/sqrt(A_kk), and accelerations are exact to rounding after three (proximal
-iterations, Carpentier, Budhiraja, Mansard, Proximal and Sparse Resolution of Constrained Dynamic Equations, 2021).
-Zeros of the structure are left out.
+with M = mu diag(A), a fixed number of times. Where rows depend on each other, as those of every planar loop, lambda is
+the shortest, each row measured in units of 1/sqrt(A_kk), and accelerations are exact to rounding after three iterations
+(proximal iterations, Carpentier, Budhiraja, Mansard, Proximal and Sparse Resolution of Constrained Dynamic Equations,
+2021). Structural zeros are skipped.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, product
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink, between
-from robodyn.algorithms.tasks import Elimination
+from robodyn.algorithms.tasks import SymbolicFactor
 from robodyn.core.constraints.kinds import Lock
-from robodyn.core.constraints.resolved import held_by, row_sizes, velocities_of
+from robodyn.core.constraints.resolved import resolved_constraints, row_sizes, velocities_of
 from robodyn.core.model import Model
 
 Rows = Sequence[Sequence[Any]]
 _OF_A_BODY, _OF_AN_ENTRY = 250, 24
 _OF_AN_INERTIA, _OF_A_ROW, _OF_A_PATH = 380, 20, 110
-"""Operations for a body and an entry of the mass matrix; for an articulated inertia, for a row and a body, and for one
-on the row's paths. Read off programs of chains and trees of revolute joints."""
+"""Operations per body and per entry of the mass matrix; per articulated inertia, per row and body, and per row and body
+on the row's paths. Fitted to programs of chains and trees of revolute joints."""
 _MOST_COUNTED = 1000
-"""Bodies of robots whose operations are counted, which takes matrices of as many rows."""
+"""Most bodies of robots whose operations are counted, which takes matrices of as many rows."""
 
 
 @lru_cache(maxsize=16)
 def operations(model: Model) -> tuple[int, int]:
-    """About how many operations responses take in a program, by the mass matrix and by recursions; counted without a
-    trace. Joints that mimic others have no recursion."""
-    elimination, columns = Elimination(model), []
-    for held in held_by(model):
+    """Approximate operations of responses in a program, by the mass matrix and by recursions, counted without a trace.
+
+    Models with mimicking joints have no recursion; the second number is then larger.
+    """
+    elimination, columns = SymbolicFactor(model), []
+    for held in resolved_constraints(model):
         moved = np.zeros(model.nv, bool)
         if held.framed:
             moved |= between(model, held.link, held.to)
@@ -66,15 +68,15 @@ def operations(model: Model) -> tuple[int, int]:
 
 
 def least_operations(model: Model) -> int:
-    """About how many operations a program that asks for responses has; of huge robots, more than any program may."""
+    """Approximate operations of a program with responses; for huge robots more than any program may have."""
     return min(operations(model)) if model.n_bodies <= _MOST_COUNTED else _OF_AN_INERTIA * model.n_bodies
 
 
 class Factors(TreeFactors):
-    """Those of a mass matrix, with products in its inverse."""
+    """Factors of a mass matrix, with products in its inverse."""
 
     def product(self, a: Mapping[int, Any], b: Sequence[Any] | Mapping[int, Any]) -> Any:
-        """a' D^-1 b, of entries by their places; those that a has not are zero."""
+        """a' D^-1 b of entries by their indices; missing entries of a are zero."""
         total: Any = 0.0
         for k, x in a.items():
             y = b.get(k, 0.0) if isinstance(b, Mapping) else b[k]
@@ -86,13 +88,13 @@ class Factors(TreeFactors):
 class ProximalSolver:
     """Solves A lambda = b by proximal iterations, each row measured by its own A_kk; A = J H^-1 J'.
 
-    A factorisation L D L' of A + mu diag(A) has the roundings of one of rows that are scaled to A_kk = 1: whatever
-    the units of rows are, none of them vanishes beside another.
+    A factorisation L D L' of A + mu diag(A) rounds like one of rows that are scaled to A_kk = 1. So rows of any units
+    keep their digits.
 
     Args:
         A: (m, m) scalars, of which the lower triangle is read.
         moving: 1 for rows that move with some joint, 0 for others, whose force is zero.
-        proximal: mu, and how many iterations.
+        proximal: mu, and the number of iterations.
     """
 
     def __init__(self, A: Rows, moving: Sequence[Any], proximal: tuple[float, int]) -> None:
@@ -106,10 +108,10 @@ class ProximalSolver:
     def forces(self, rhs: Any) -> Any:
         """lambda (m,) with A lambda = rhs."""
         rhs = self._of_moving(rhs)
-        found = self._factors.solved(rhs)
+        solution = self._factors.solved(rhs)
         for _ in range(self._iterations - 1):
-            found = self._factors.solved([b + mu * x for b, mu, x in zip(rhs, self._mu, found, strict=True)])
-        return scalars(self._of_moving(found))
+            solution = self._factors.solved([b + mu * x for b, mu, x in zip(rhs, self._mu, solution, strict=True)])
+        return scalars(self._of_moving(solution))
 
     def _of_moving(self, values: Sequence[Any]) -> list[Any]:
         return [weight * value for weight, value in zip(self._moving, values, strict=True)]
@@ -145,10 +147,10 @@ class MatrixResponse:
 
 
 class RecursiveResponse:
-    """The same by a recursion for each row: of long chains, whose mass matrix has many entries.
+    """H^-1 J' and A by a recursion for each row, for long chains, whose mass matrix has many entries.
 
     Args:
-        solve: gives H^-1 f.
+        solve: computes H^-1 f.
         J: rows.
     """
 
@@ -161,7 +163,7 @@ class RecursiveResponse:
         return scalars([product(row, accelerations) for row in self._J])
 
     def accelerations(self, free: Sequence[Any], forces: Sequence[Any]) -> Any:
-        """(nv,): those without constraints, and H^-1 J' lambda."""
+        """Accelerations (nv,): those without constraints plus H^-1 J' lambda."""
         total = list(free)
         for row, strength in zip(self._responses, forces, strict=True):
             total = [t + x * strength for t, x in zip(total, row, strict=True)]
@@ -173,17 +175,17 @@ class ConstraintState:
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
         self._model, self._given, self._at = model, given, at
-        terms = Terms(model, held_by(model), given, at, moving, nearby=True)
+        terms = Terms(model, resolved_constraints(model), given, at, moving, nearby=True)
         self._rows, self._active = terms.rows(), terms.active
         self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
         self.gamma = scalars([row.gamma for row in self._rows])
 
     def at(self, q: Any) -> ConstraintState:
-        """The same in another configuration."""
+        """The same constraints in another configuration."""
         return ConstraintState(self._model, {**self._given, "q": list(q)}, partial(self._at, q=list(q)))
 
     def given(self, name: str) -> Any:
-        """An input, None where it is missing."""
+        """An input, or None."""
         return scalars(self._given[name]) if name in self._given else None
 
     @property
@@ -192,11 +194,11 @@ class ConstraintState:
         return scalars([value for row in self._rows for value in row.J or []])
 
     def constant(self, values: Sequence[float]) -> Any:
-        """Numbers that are the same in all states."""
+        """An array of constants, the same in all states."""
         return scalars(values)
 
     def masked(self, values: Any) -> Any:
-        """Values of rows (m,), with zeros for constraints that are off."""
+        """Values of rows (m,), with zeros for inactive constraints."""
         return values if self._active is None else scalars(self._active) * values
 
     def moved(self, step: Any) -> Any:
@@ -205,21 +207,21 @@ class ConstraintState:
         return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
 
     def response(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
-        """H^-1 J' and A, and the accelerations of a robot at rest on which no force acts: zero."""
-        nothing = [0.0] * self._model.nv
+        """H^-1 J' and A, and zeros: the accelerations of a robot at rest without forces."""
+        zeros = [0.0] * self._model.nv
         if self._by_recursion:
-            return RecursiveResponse(self._at_rest, self._masked_jacobian()), nothing
-        return self._response(self._at(with_inputs(CRBA, self._given))["H"]), nothing
+            return RecursiveResponse(self._at_rest, self._masked_jacobian()), zeros
+        return self._response(self._at(with_inputs(CRBA, self._given))["H"]), zeros
 
     def response_of_forces(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
-        """H^-1 J' and A, and the accelerations without constraints, as `rates` and `accelerations` take them."""
+        """H^-1 J' and A, and the accelerations without constraints, in the form of `rates` and `accelerations`."""
         inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
         if self._by_recursion:
             free = self._at(with_inputs(aba((*inputs[:2], "tau", *inputs[2:])), self._given))["qdd"]
             return RecursiveResponse(self._at_rest, self._masked_jacobian()), free
-        found = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
-        responds = self._response(found["H"])
-        return responds, responds.free([t - b for t, b in zip(self._given["tau"], found["tau"], strict=True)])
+        terms = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
+        responds = self._response(terms["H"])
+        return responds, responds.free([t - b for t, b in zip(self._given["tau"], terms["tau"], strict=True)])
 
     @property
     def _by_recursion(self) -> bool:
@@ -246,14 +248,14 @@ class ConstraintState:
         ]
 
     def solver(self, responds: MatrixResponse | RecursiveResponse, proximal: tuple[float, int]) -> ProximalSolver:
-        """What gives forces. Rows that are off, or move nothing, have none."""
-        sizes = row_sizes(self._model, held_by(self._model)).tolist()
+        """The solver of forces. Rows that are inactive, or move nothing, get none."""
+        sizes = row_sizes(self._model, resolved_constraints(self._model)).tolist()
         rows = zip(self._masked_jacobian(), self._rows, sizes, strict=True)
         moving = [moves(product(J, J), row.size, size, proximal) for J, row, size in rows]
         return ProximalSolver(responds.A, moving, proximal)
 
     def delassus(self, responds: MatrixResponse | RecursiveResponse) -> Any:
-        """A (m m,), with 1 on the diagonal of rows that are off."""
+        """A (m m,), with 1 on the diagonal of inactive rows."""
         A = [list(row) for row in responds.A]
         for k, weight in enumerate(self._active or ()):
             A[k][k] = A[k][k] + (1.0 - weight)

@@ -1,5 +1,6 @@
-"""Queries about constraints as tasks of engines, written once: on scalars, of which programs are made, and on arrays of
-states, for robots that are too large for one program."""
+"""Queries about constraints as tasks of engines, each written once.
+
+One function serves scalars, for programs, and arrays of states, for robots that are too large for one program."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from robodyn.algorithms.constraints import arrays, scalars
 from robodyn.algorithms.relative_motion import Scalars
-from robodyn.algorithms.tasks import Direct, Placed, RunAlgorithm, Sized
-from robodyn.core.constraints.resolved import held_by
+from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 
@@ -27,7 +28,7 @@ class _Response(Protocol):
         """J qdd of accelerations without constraints."""
 
     def accelerations(self, free: Any, forces: Any) -> Any:
-        """Those, and H^-1 J' lambda."""
+        """Accelerations without constraints plus H^-1 J' lambda."""
 
 
 class _State(Protocol):
@@ -42,36 +43,36 @@ class _State(Protocol):
         """J."""
 
     def at(self, q: Any) -> _State:
-        """The same in another configuration."""
+        """The same constraints in another configuration."""
 
     def given(self, name: str) -> Any:
-        """An input, None where it is missing."""
+        """An input, or None."""
 
     def constant(self, values: Sequence[float]) -> Any:
-        """Numbers that are the same in all states."""
+        """An array of constants, the same in all states."""
 
     def masked(self, values: Any) -> Any:
-        """Values of rows, with zeros for constraints that are off."""
+        """Values of rows, with zeros for inactive constraints."""
 
     def moved(self, step: Any) -> Any:
         """q (+) step."""
 
     def response(self) -> tuple[Any, Any]:
-        """A `_Response`, and the accelerations of a robot at rest on which no force acts."""
+        """A `_Response`, and zeros: the accelerations of a robot at rest without forces."""
 
     def response_of_forces(self) -> tuple[Any, Any]:
         """A `_Response`, and the accelerations without constraints."""
 
     def solver(self, responds: Any, proximal: Proximal) -> _Solver:
-        """What gives forces."""
+        """The solver of forces."""
 
     def delassus(self, responds: Any) -> Any:
-        """A, with 1 on the diagonal of rows that are off."""
+        """A, with 1 on the diagonal of inactive rows."""
 
 
 def _drift(state: _State, model: Model) -> Any:
     """r = gamma + k_v phidot + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`)."""
-    gains = [each.gains for each in held_by(model) for _ in each.rows]
+    gains = [each.gains for each in resolved_constraints(model) for _ in each.rows]
     r = state.gamma
     for k, error in enumerate((state.phidot, state.phi)):
         if any(each[k] for each in gains):
@@ -102,25 +103,25 @@ def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
 
 def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
-    responds, nothing = state.response()
+    responds, zeros = state.response()
     impulse = state.solver(responds, proximal).forces(-state.masked(state.phidot))
     restitution = state.given("restitution")
     if restitution is not None:
         impulse = (1.0 + restitution) * impulse
-    return {"qd_after": state.given("qd") + responds.accelerations(nothing, impulse), "impulse": impulse}
+    return {"qd_after": state.given("qd") + responds.accelerations(zeros, impulse), "impulse": impulse}
 
 
 def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
-    """q (+) -H^-1 J' A^-1 phi, and there an impact."""
-    responds, nothing = state.response()
+    """q (+) -H^-1 J' A^-1 phi, and an impact in that configuration."""
+    responds, zeros = state.response()
     pushes = state.solver(responds, proximal).forces(-state.masked(state.phi))
-    q = state.moved(responds.accelerations(nothing, pushes))
+    q = state.moved(responds.accelerations(zeros, pushes))
     return {"q_held": q, "qd_held": _impact(state.at(q), model, proximal)["qd_after"]}
 
 
 class _Query(NamedTuple):
-    """`moving`: whether rates and gamma are asked for; `responds`: whether the mass matrix has a part in it; `solves`:
-    whether the proximal term has."""
+    """`moving`: True if it needs rates and gamma. `responds`: True if it needs the mass matrix. `solves`: True if it
+    needs the proximal term."""
 
     text: Callable[[_State, Model, Proximal], dict[str, Any]]
     outputs: dict[str, tuple[int | str, ...]]
@@ -150,13 +151,13 @@ _SIZES: dict[str, Sized] = {
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> Direct:
-    """A query about a model's constraints, of the inputs that are given."""
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> ScalarTask:
+    """A query about a model's constraints with these inputs."""
     query = _QUERIES[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
-        found = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
-        return {key: list(values) for key, values in found.items()}
+        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
+        return {key: list(values) for key, values in results.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -165,7 +166,7 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> D
         return arrays.piece_by_piece(model, given, piece)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
-    return Direct(
+    return ScalarTask(
         "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
         {each: _SIZES[each] for each in inputs},
         {key: Sized(axes) for key, axes in query.outputs.items()},

@@ -1,15 +1,15 @@
-"""What constraints ask of accelerations: residuals, their rates, Jacobians and what velocities leave, on scalars.
+"""Rows of constraints on scalars: residuals, their rates and accelerations, and Jacobians.
 
 With V = V_b - V_a and A = A_b - A_a - V_a x V, the motion of b that an observer on a sees (world coordinates, at
-qdd = 0), in axes of a:
+qdd = 0), rows are in axes of a:
 
     phi_lin = p_b - p_a                   phi_ang = sum of a_i x b_i / 2
     phidot_lin = V.lin + V.ang x p_b      phidot_ang = V.ang
     gamma_lin = A.lin + A.ang x p_b + V.ang x phidot_lin              gamma_ang = A.ang
 
-phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. Of a hinge,
-which holds two of its rows, it is a_i x b_i of the axis i that it leaves free. Columns of J are those of the joints
-between the two links; what is an ancestor of both cancels, off the constraint too.
+phi_ang is the sine of the angle times the axis: it has no branch, and no other zero within half a turn. A hinge holds
+two of the angular rows; for these phi_ang is a_i x b_i of the axis i that it leaves free. Columns of J are those of the
+joints between the two links; columns of common ancestors cancel, also where the constraint is violated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acc
 from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
 from robodyn.algorithms.tasks import floating_place
 from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
-from robodyn.core.constraints.resolved import Held
+from robodyn.core.constraints.resolved import ResolvedConstraint
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
@@ -33,16 +33,17 @@ from robodyn.internals.records import dataclass
 
 _POSE = forward_kinematics(True)
 APART = 1e-5
-"""Ends of a rod that are nearer than this part of its length have no direction: in single precision it is a rounding
+"""Ends of a rod that are nearer than this share of its length have no direction: in single precision it is a rounding
 error."""
 _LEAST_ROW = 1e-5
 
 
 @dataclass
 class Row:
-    """One row: phi, phidot, what velocities leave of its acceleration, and its Jacobian (nv scalars, 0.0 where no joint
-    has a part). What is not asked for is zero. `size`: the sum of squares of what entries of J are made of: an entry
-    that is small beside its root is a rounding error."""
+    """One row: phi, phidot, its acceleration at qdd = 0, and its Jacobian (nv scalars, 0.0 for joints without effect).
+
+    Quantities that are not computed are zero. `size`: the sum of squares of the terms that entries of J are sums of; an
+    entry that is small compared to its root is a rounding error."""
 
     phi: Any = 0.0
     phidot: Any = 0.0
@@ -57,18 +58,18 @@ class Terms:
     Args:
         model: the robot.
         held: its constraints.
-        given: scalars of inputs by name: "q", and "qd" where rates are asked for; "targets" (12 of each constraint).
-        at: what gives an algorithm's results.
-        moving: whether rates and gamma are asked for.
-        columns: whether Jacobians are.
-        nearby: whether the world's origin may be taken to be where the floating base is, as far as that changes no row:
-            digits are not lost far away then, and frames are from there.
+        given: scalars of inputs by name: "q", "qd" for rates, and "targets" (12 of each constraint).
+        at: evaluates algorithms.
+        moving: True to compute rates and gamma.
+        columns: True to compute Jacobians.
+        nearby: True to move the world's origin to the floating base where that changes no row. Digits are then not lost
+            far away, and frames are relative to the base's position.
     """
 
     def __init__(
         self,
         model: Model,
-        held: Sequence[Held],
+        held: Sequence[ResolvedConstraint],
         given: Mapping[str, Sequence[Any]],
         at: OfLink,
         moving: bool,
@@ -89,14 +90,14 @@ class Terms:
         self._weights: dict[int, Any] = {}
 
     def rows(self) -> list[Row]:
-        """All of them, in the order of declaration."""
-        found: list[Row] = []
+        """All rows, in the order of declaration."""
+        rows: list[Row] = []
         for held in self._held:
             if held.framed:
-                found += self._rod(held) if held.kind is Rod else self._frames(held)
+                rows += self._rod(held) if held.kind is Rod else self._frames(held)
             else:
-                found += self._lock(held) if held.kind is Lock else [self._sum(held)]
-        return found
+                rows += self._lock(held) if held.kind is Lock else [self._sum(held)]
+        return rows
 
     # Links in world coordinates; -1 is the world.
 
@@ -129,49 +130,49 @@ class Terms:
 
     # Rows.
 
-    def _target(self, held: Held) -> Transform:
+    def _target(self, held: ResolvedConstraint) -> Transform:
         """The transform from the world to frame a."""
         if held.to < 0 and "targets" in self._given:
             numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
             return Transform(orthonormal(numbers[:9]), tuple(numbers[9:])).after(self._world)
         return held.X_to.after(self._of("pose", held.to))
 
-    def _columns(self, held: Held) -> dict[int, Motion]:
-        """Motions s_b - s_a by degree of freedom, of those that move one frame relative to the other."""
+    def _columns(self, held: ResolvedConstraint) -> dict[int, Motion]:
+        """Motions s_b - s_a of degrees of freedom that move one frame relative to the other, by their indices."""
         n, model = self._model.nv, self._model
         if not self._with_columns:
             return {}
         of, to = self._of("jacobian", held.link), self._of("jacobian", held.to)
-        found = {}
+        columns = {}
         for k, moves in enumerate(between(model, held.link, held.to)):
             if moves:
                 column = tuple(of[n * row + k] - to[n * row + k] for row in range(6))
-                found[k] = Motion(column[:3], column[3:])
-        return found
+                columns[k] = Motion(column[:3], column[3:])
+        return columns
 
-    def _apart(self, held: Held) -> tuple[Transform, Transform, Motion, Motion]:
-        """Frames a and b, V and A."""
+    def _apart(self, held: ResolvedConstraint) -> tuple[Transform, Transform, Motion, Motion]:
+        """Frames a and b, V and A of the module."""
         a, b = self.frames(held)
         V_b, V_a = self._of("velocity", held.link), self._of("velocity", held.to)
         V = V_b - V_a
         A = self._of("acceleration", held.link) - self._of("acceleration", held.to) - V_a.cross(V)
         return a, b, V, A
 
-    def frames(self, held: Held) -> tuple[Transform, Transform]:
+    def frames(self, held: ResolvedConstraint) -> tuple[Transform, Transform]:
         """Transforms from the world to frame a and to frame b."""
         return self._target(held), held.X.after(self._of("pose", held.link))
 
-    def _frames(self, held: Held) -> list[Row]:
+    def _frames(self, held: ResolvedConstraint) -> list[Row]:
         a, b, V, A = self._apart(held)
-        found = frame_rows(held.kind, held.rows, a, b, V, A)
+        values = frame_rows(held.kind, held.rows, a, b, V, A)
         n = self._model.nv
-        rows = {name: Row(phi, phidot, gamma, [0.0] * n) for name, (phi, phidot, gamma) in found.items()}
+        rows = {name: Row(phi, phidot, gamma, [0.0] * n) for name, (phi, phidot, gamma) in values.items()}
         for k, column in self._columns(held).items():
             for name, (entry, size) in frame_entries(held.rows, a, b, column).items():
                 rows[name].J[k], rows[name].size = entry, rows[name].size + size  # type: ignore[index]
         return list(rows.values())
 
-    def _rod(self, held: Held) -> list[Row]:
+    def _rod(self, held: ResolvedConstraint) -> list[Row]:
         a, b, V, A = self._apart(held)
         phi, phidot, gamma, u = rod_row(held.length, a, b, V, A, self._weight(held))
         row = Row(phi, phidot, gamma, [0.0] * self._model.nv)
@@ -181,7 +182,7 @@ class Terms:
             row.size = row.size + size
         return [row]
 
-    def _sum(self, held: Held) -> Row:
+    def _sum(self, held: ResolvedConstraint) -> Row:
         model, row = self._model, Row(-held.offset, J=[0.0] * self._model.nv)
         assert row.J is not None
         for v, q, c in held.joints:
@@ -194,16 +195,16 @@ class Terms:
                 row.phidot = row.phidot + weight * self._given["qd"][source]
         return row
 
-    def _lock(self, held: Held) -> list[Row]:
+    def _lock(self, held: ResolvedConstraint) -> list[Row]:
         model, kind = self._model, KINDS[self._model.joint_kind[held.joint]]
         start = int(model.q_start[held.joint])
         index = range(start, start + kind.nq)
-        given, places = self._given["q"], model.q_source.tolist()
-        q = [float(model.q_multiplier[k]) * given[places[k]] + float(model.q_offset[k]) for k in index]
+        coordinates, places = self._given["q"], model.q_source.tolist()
+        q = [float(model.q_multiplier[k]) * coordinates[places[k]] + float(model.q_offset[k]) for k in index]
         if kind.quaternion is not None:
             at = kind.quaternion
             q[at : at + 4] = unit_quaternion(tuple(q[at : at + 4]))
-        found = []
+        rows = []
         for k, phi in enumerate(kind.difference(held.value, tuple(q))):
             v = int(model.v_start[held.joint]) + k
             source, weight = int(model.v_source[v]), float(model.v_multiplier[v])
@@ -212,18 +213,18 @@ class Terms:
             row.J[source], row.size = weight, weight * weight
             if self._moving:
                 row.phidot = weight * self._given["qd"][source]
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
     @cached_property
     def active(self) -> list[Any] | None:
-        """The weight of every row, where constraints can be switched off."""
+        """The weight of every row, or None if constraints cannot be switched off."""
         if "active" not in self._given:
             return None
         return [self._weight(each) for each in self._held for _ in each.rows]
 
-    def _weight(self, held: Held) -> Any:
-        """1 for a constraint that holds, 0 for one that is off, whatever number says so; None where none does."""
+    def _weight(self, held: ResolvedConstraint) -> Any:
+        """1 for an active constraint, 0 for an inactive one, from any number; None without an input "active"."""
         if "active" not in self._given:
             return None
         if held.number not in self._weights:
@@ -245,59 +246,62 @@ def frame_rows(
 
 
 def frame_entries(names: Sequence[str], a: Transform, b: Transform, column: Motion) -> dict[str, tuple[Any, Any]]:
-    """Entries of J of a degree of freedom in the rows of a point or a weld, and the squares of what they are made of.
-    `column`: how it moves b, seen from a."""
+    """Entries of J of a degree of freedom in the rows of a point or a weld, and the squares of their terms.
+
+    `column`: the motion of b relative to a at unit velocity.
+    """
     lin = add(column.lin, cross(column.ang, b.r))
     turn, move = dot(column.ang, column.ang), dot(lin, lin)
-    found = zip((*rotate(a.E, column.ang), *rotate(a.E, lin)), (*[turn] * 3, *[move] * 3), strict=True)
-    every = dict(zip(ROWS, found, strict=True))
+    pairs = zip((*rotate(a.E, column.ang), *rotate(a.E, lin)), (*[turn] * 3, *[move] * 3), strict=True)
+    every = dict(zip(ROWS, pairs, strict=True))
     return {name: every[name] for name in names}
 
 
 def rod_row(length: Any, a: Transform, b: Transform, V: Motion, A: Motion, weight: Any) -> tuple[Any, Any, Any, Vec3]:
-    """phi, phidot, gamma and the direction of a rod, |d| = length, with d from a to b. `weight`: 0 where it is off,
-    None where it always holds."""
+    """phi, phidot, gamma and the direction of a rod, |d| = length, with d from a to b. `weight`: 0 if it is inactive,
+    None if it is always active."""
     d, v = sub(b.r, a.r), add(V.lin, cross(V.ang, b.r))
     size = np.sqrt(dot(d, d))
     apart = is_positive(size - APART * length)
-    if weight is not None:  # what is off has a direction, so that nothing is NaN
+    if weight is not None:  # an inactive rod gets a direction, so that nothing is NaN
         near = (1.0 - weight) * (1.0 - apart)
         size, apart = size + near, apart + near
-    size = size * (apart / apart)  # NaN, and no direction of rounding errors, where both ends are in one place
+    size = size * (apart / apart)  # NaN instead of a direction of rounding errors if both ends coincide
     u = scale(1.0 / size, d)
     along = dot(u, v)
     acceleration = add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, v))
-    # The rate of d in a's axes is v less what they turn: seen from a, and so the same formula.
+    # The rate of d in a's axes is v less the rotation of these axes: seen from a, so the same formula holds.
     return size - length, along, dot(u, acceleration) + (dot(v, v) - along * along) / size, u
 
 
 def rod_entry(u: Vec3, b: Transform, column: Motion) -> tuple[Any, Any]:
-    """The entry of J of a degree of freedom in the row of a rod, and the square of what it is made of."""
+    """The entry of J of a degree of freedom in the row of a rod, and the square of its terms."""
     lin = add(column.lin, cross(column.ang, b.r))
     return dot(u, lin), dot(lin, lin)
 
 
 def moves(square: Any, made_of: Any, size: Any, proximal: tuple[float, int]) -> Any:
-    """1 where a row of J moves with some joint, 0 where it is a rounding error: as rows are scaled by A_kk, it would be
-    held as well as any other.
+    """1 if a row of J moves with some joint, 0 if it is a rounding error. As rows are scaled by A_kk, a rounding error
+    would be held like any other row.
 
     Args:
         square: the sum of squares of the row.
-        made_of: that of the numbers that its entries are made of (`Row.size`).
-        size: of the row (`row_sizes`), so that what is compared does not depend on units.
-        proximal: a row that is smaller than the proximal term, beside what it is made of, is taken for zero.
+        made_of: the sum of squares of the terms of its entries (`Row.size`).
+        size: of the row (`row_sizes`), so that the comparison does not depend on units.
+        proximal: a row that is smaller than the proximal term, relative to its terms, counts as zero.
     """
     least = min(proximal[0], _LEAST_ROW)
     return exactly(is_positive((square - least * least * made_of) * (1.0 / (size * size))))
 
 
 def exactly(weight: Any) -> Any:
-    """1 of what is 1 up to rounding, as compiled code has it, and 0 of 0: 1 less it is added to numbers of any size."""
+    """1 for 1 up to rounding, as compiled code computes it, and 0 for 0. (1 - weight) is added to numbers of any size,
+    so it must be exactly zero."""
     return weight + weight * (1.0 - weight)
 
 
 def with_inputs(algorithm: Algorithm, given: Container[str]) -> Algorithm:
-    """An algorithm on inertias and an armature that are given instead of the model's."""
+    """The algorithm with "inertia" and "armature" as inputs if `given` has them."""
     for name in ("inertia", "armature"):
         if name in given:
             algorithm = with_given(algorithm, name)
@@ -305,7 +309,7 @@ def with_inputs(algorithm: Algorithm, given: Container[str]) -> Algorithm:
 
 
 def orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:
-    """Axes that are given, made orthonormal and right-handed, as quaternions are made unit; NaN of what is no turn."""
+    """Axes made orthonormal and right-handed, as quaternions are made unit; NaN if they are not right-handed."""
     one, other, third = (tuple(E[k : k + 3]) for k in (0, 3, 6))
     x = scale(1.0 / np.sqrt(dot(one, one)), one)
     y = sub(other, scale(dot(x, other), x))
@@ -316,8 +320,8 @@ def orthonormal(E: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _turned(a: Transform, b: Transform, rows: Sequence[str]) -> Vec3:
-    """Half the sum of a_i x b_i in the axes of a; of a hinge a_i x b_i of its axis alone, whose zeros do not depend on
-    how far it is turned. Rows of E are axes in world coordinates."""
+    """Half the sum of a_i x b_i in the axes of a; for a hinge a_i x b_i of its axis alone, whose zeros do not depend on
+    the hinge's angle. Rows of E are axes in world coordinates."""
     free = [k for k, name in enumerate(("rx", "ry", "rz")) if name not in rows]
     axes, weight = (free, 1.0) if len(free) == 1 else ([0, 1, 2], 0.5)
     total: Any = (0.0, 0.0, 0.0)

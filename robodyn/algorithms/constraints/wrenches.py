@@ -1,10 +1,12 @@
 """Constraint forces as wrenches on bodies.
 
-With E the turn from world axes to those of frame a, and forces f and moments m of rows along these axes, b is pushed by
+With E the rotation from world axes to those of frame a, and forces f and moments m of rows along these axes, the wrench
+on the body of b is
 
     E' f at p_b,  E' m        that is, about the world's origin:        moment E' m + p_b x E' f,  force E' f
 
-and what holds it, at the same point in space, by the opposite: so virtual work is lambda' J qd, off the constraint too.
+The body of a gets the opposite wrench at the same point in space. So virtual work is lambda' J qd, also where the
+constraint is violated.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 
 from robodyn.algorithms.constraints.terms import APART, Terms
 from robodyn.core.constraints.kinds import Rod
-from robodyn.core.constraints.resolved import Held, held_by
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.model import Model
 from robodyn.core.spatial import Transform, Vec3, add, cross, dot, rotate_back, scale, sub
 from robodyn.core.sweeps import Algorithm
@@ -24,8 +26,8 @@ from robodyn.internals.arguments import Array
 
 
 def holds_links(model: Model) -> bool:
-    """Whether some constraint is between frames, so that its forces are wrenches on bodies."""
-    return any(held.framed for held in held_by(model))
+    """True if some constraint is between frames, so that its forces are wrenches on bodies."""
+    return any(held.framed for held in resolved_constraints(model))
 
 
 def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: Array) -> None:
@@ -33,7 +35,7 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
 
     Args:
         model: the robot.
-        inputs: "lam" (B, n_rows), and maybe "targets" (B, n_constraints, 12).
+        inputs: "lam" (B, n_rows), and optionally "targets" (B, n_constraints, 12).
         poses: (B, n_links, 4, 4) of all links.
         out: moments about the world's origin, then forces, in world axes.
     """
@@ -41,12 +43,12 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
     def at(algorithm: Algorithm, link: int | None = None, point: Any = None, **others: Any) -> Mapping[str, Any]:
         return {"T": [poses[:, link, i, j] for i in range(4) for j in range(4)]}
 
-    given = {}
+    targets = {}
     if "targets" in inputs:
-        given["targets"] = [inputs["targets"][:, k, j] for k in range(model.n_constraints) for j in range(12)]
-    terms = Terms(model, held_by(model), given, at, moving=False, columns=False)
+        targets["targets"] = [inputs["targets"][:, k, j] for k in range(model.n_constraints) for j in range(12)]
+    terms = Terms(model, resolved_constraints(model), targets, at, moving=False, columns=False)
     row = 0
-    for held in held_by(model):
+    for held in resolved_constraints(model):
         strengths = [inputs["lam"][:, row + k] for k in range(len(held.rows))]
         row += len(held.rows)
         if not held.framed:
@@ -59,14 +61,14 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
                     out[:, body, k] += sign * scalar
 
 
-def _on_b(held: Held, a: Transform, b: Transform, strengths: Sequence[Any]) -> tuple[Vec3, Vec3]:
-    """The moment about the world's origin, and the force, on what carries frame b."""
+def _on_b(held: ResolvedConstraint, a: Transform, b: Transform, strengths: Sequence[Any]) -> tuple[Vec3, Vec3]:
+    """The moment about the world's origin, and the force, on the body of frame b."""
     moment: Any = (0.0, 0.0, 0.0)
     if held.kind is Rod:
         d = sub(b.r, a.r)
         distance, (pull,) = np.sqrt(dot(d, d)), strengths
         apart = distance > APART * held.length
-        # What has no direction pulls nowhere, and is NaN where it pulls.
+        # A rod without direction pulls nowhere: the force is zero, or NaN if the row's force is not.
         force = scale(np.where(apart, pull / np.where(apart, distance, 1.0), np.where(pull == 0.0, 0.0, np.nan)), d)
     else:
         along = dict(zip(held.rows, strengths, strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 from robodyn.algorithms.tasks import Task, against, along
 from robodyn.api.dynamics import Dynamics
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
-from robodyn.engines.query_table import BASE, Asked, Question
+from robodyn.engines.query_table import BASE, QuerySpec, QueryVariant
 from robodyn.internals.arguments import require_finite
 
 
@@ -65,7 +65,7 @@ class Call(ABC):
         return self._derived[task]
 
 
-class QuestionCall(Call):
+class QueryCall(Call):
     """A query, asked of its method.
 
     Args:
@@ -74,15 +74,15 @@ class QuestionCall(Call):
         given: names of its arguments in order; where one without which there is no plain call, a vector, is left out,
             it stands for every unit vector.
         link: index of the link, where it is about one.
-        choices: `frame`, `classical`, `damping` and `places`, as of `robodyn.engines.query_table.Asked`.
+        choices: `frame`, `classical`, `damping` and `places`, as of `robodyn.engines.query_table.QueryVariant`.
     """
 
     def __init__(
-        self, dyn: Dynamics, question: Question, given: tuple[str, ...], link: int | None = None, **choices: Any
+        self, dyn: Dynamics, question: QuerySpec, given: tuple[str, ...], link: int | None = None, **choices: Any
     ) -> None:
         names = tuple(name for name in given if name not in BASE)
         base = tuple(name for name in given if name in BASE)
-        task = question.made(Asked(dyn.model, names, **choices))
+        task = question.made(QueryVariant(dyn.model, names, **choices))
         super().__init__(dyn, question.name, task, base, link)
         self.question, self.choices = question, choices
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.api.autodiff.calls import Call, QuestionCall, TaskCall
+from robodyn.api.autodiff.calls import Call, QueryCall, TaskCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import (
     QD,
@@ -33,7 +33,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes
 from robodyn.core.model import Model
-from robodyn.engines.query_table import BASE, CONSTRAINED, QUESTIONS, Asked, Question
+from robodyn.engines.query_table import BASE, CONSTRAINED, QUERIES, QuerySpec, QueryVariant
 from robodyn.internals.arguments import broadcast_leading, require_few_axes, wanted_shape
 from robodyn.internals.errors import ArgumentError, SingularError
 
@@ -143,19 +143,19 @@ class DifferentiableDynamics(Stepping):
             raise AttributeError(
                 f"{name}: {type(self).__name__!r} has no derivatives of it; robodyn.Dynamics answers it"
             )
-        if name.startswith("_") or name not in QUESTIONS:
+        if name.startswith("_") or name not in QUERIES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        found = self.__dict__[name] = self._generic(QUESTIONS[name])
+        found = self.__dict__[name] = self._generic(QUERIES[name])
         return found
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *QUESTIONS})
+        return sorted({*super().__dir__(), *QUERIES})
 
-    def _generic(self, question: Question) -> Callable[..., Any]:
+    def _generic(self, question: QuerySpec) -> Callable[..., Any]:
         """A query as a function of the library."""
         return Generic(self, question)
 
-    def _answer(self, question: Question, given: dict[str, Any]) -> Any:
+    def _answer(self, question: QuerySpec, given: dict[str, Any]) -> Any:
         """Results of a query whose arguments are given by name: one, or a tuple of several."""
         of_links = [given.pop(name, None) for name in ("link", "links", "relative_to")]
         link, places = links_of(self.model, *of_links) if question.of_link else (None, None)
@@ -179,7 +179,7 @@ class DifferentiableDynamics(Stepping):
                 results[name] = _sum(results[name], self._force_added(part, arrays))
         return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
 
-    def _call(self, question: Question, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
+    def _call(self, question: QuerySpec, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
         """What answers, the same object whenever it is asked for: a method, or its task where joint forces are added
         here and not by the method."""
         key = question.name, names, link, forces, *chosen.values()
@@ -187,16 +187,16 @@ class DifferentiableDynamics(Stepping):
             dyn = self._library.asked(self._plain)
             if forces:
                 given = tuple(name for name in names if name not in BASE)
-                task = question.made(Asked(self.model, given, damping=self._damping is not None, **chosen))
+                task = question.made(QueryVariant(self.model, given, damping=self._damping is not None, **chosen))
                 base = tuple(name for name in names if name in BASE)
                 self._calls[key] = TaskCall(dyn, question.name, task, base, link, checks=True)
             else:
-                self._calls[key] = QuestionCall(dyn, question, names, link, **chosen)
+                self._calls[key] = QueryCall(dyn, question, names, link, **chosen)
         return self._calls[key]
 
     def _force_added(self, part: str, arrays: Mapping[str, Any]) -> Any:
         """What joint forces add to a result, or None; parts are those of
-        `robodyn.engines.query_table.Question.joint_forces`."""
+        `robodyn.engines.query_table.QuerySpec.joint_forces`."""
         if part == "force":
             return self._joint_force(arrays["qd"])
         if self._damping is None:
@@ -234,7 +234,7 @@ class DifferentiableDynamics(Stepping):
         """Generalised forces tau (..., nv) that give accelerations qdd."""
         more = {"inertia": inertia, "V0": V0, "dV0": dV0}
         if _any(more):
-            return self._answer(QUESTIONS["inverse_dynamics"], {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, **more})
+            return self._answer(QUERIES["inverse_dynamics"], {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, **more})
         q, qd, qdd, f_ext = self._state(q=q, qd=qd, qdd=qdd, f_ext=f_ext)
         tau = self._library.smooth(self._inverse_dynamics, q, qd, qdd)
         return _sum(tau, self._joint_force(qd), _negative(self._external(q, f_ext)))
@@ -249,7 +249,7 @@ class DifferentiableDynamics(Stepping):
         """
         more = {"inertia": inertia, "V0": V0, "dV0": dV0}
         if _any(more):
-            return self._answer(QUESTIONS["forward_dynamics"], {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, **more})
+            return self._answer(QUERIES["forward_dynamics"], {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, **more})
         self._require_regular()
         q, qd, tau, f_ext = self._state(q=q, qd=qd, tau=tau, f_ext=f_ext)
         tau = _sum(tau, _negative(self._joint_force(qd)), self._external(q, f_ext))
@@ -261,7 +261,7 @@ class DifferentiableDynamics(Stepping):
         """Inverse dynamics at qdd = 0 (..., nv)."""
         more = {"inertia": inertia, "V0": V0, "dV0": dV0}
         if _any(more):
-            return self._answer(QUESTIONS["bias_force"], {"q": q, "qd": qd, "f_ext": f_ext, **more})
+            return self._answer(QUERIES["bias_force"], {"q": q, "qd": qd, "f_ext": f_ext, **more})
         q, qd, f_ext = self._state(q=q, qd=qd, f_ext=f_ext)
         bias = self._library.smooth(self._bias_force, q, qd)
         return _sum(bias, self._joint_force(qd), _negative(self._external(q, f_ext)))
@@ -269,13 +269,13 @@ class DifferentiableDynamics(Stepping):
     def gravity_force(self, q: Any, *, inertia: Any = None) -> Any:
         """Generalised forces (..., nv) that hold the robot still against gravity."""
         if inertia is not None:
-            return self._answer(QUESTIONS["gravity_force"], {"q": q, "inertia": inertia})
+            return self._answer(QUERIES["gravity_force"], {"q": q, "inertia": inertia})
         return self._library.smooth(self._gravity_force, *self._state(q=q))
 
     def mass_matrix(self, q: Any, *, inertia: Any = None) -> Any:
         """The joint-space inertia matrix H (..., nv, nv)."""
         if inertia is not None:
-            return self._answer(QUESTIONS["mass_matrix"], {"q": q, "inertia": inertia})
+            return self._answer(QUERIES["mass_matrix"], {"q": q, "inertia": inertia})
         return self._library.smooth(self._mass_matrix, *self._state(q=q))
 
     def mass_matrix_inverse(self, q: Any, *, inertia: Any = None) -> Any:
@@ -285,7 +285,7 @@ class DifferentiableDynamics(Stepping):
             SingularError: H is singular whatever the state; names the body.
         """
         if inertia is not None:
-            return self._answer(QUESTIONS["mass_matrix_inverse"], {"q": q, "inertia": inertia})
+            return self._answer(QUERIES["mass_matrix_inverse"], {"q": q, "inertia": inertia})
         self._require_regular()
         return self._library.smooth(self._mass_matrix_inverse, *self._state(q=q))
 
@@ -293,14 +293,14 @@ class DifferentiableDynamics(Stepping):
         """Kinetic energy (...), J: qd' H qd / 2 for a base at rest."""
         more = {"inertia": inertia, "V0": V0}
         if _any(more):
-            return self._answer(QUESTIONS["kinetic_energy"], {"q": q, "qd": qd, **more})
+            return self._answer(QUERIES["kinetic_energy"], {"q": q, "qd": qd, **more})
         q, qd = self._state(q=q, qd=qd)
         return 0.5 * (qd * self._library.smooth(self._momentum, q, qd)).sum(-1)
 
     def potential_energy(self, q: Any, *, inertia: Any = None) -> Any:
         """Potential energy (...), J."""
         if inertia is not None:
-            return self._answer(QUESTIONS["potential_energy"], {"q": q, "inertia": inertia})
+            return self._answer(QUERIES["potential_energy"], {"q": q, "inertia": inertia})
         return self._library.smooth(self._potential_energy, *self._state(q=q))
 
     def forward_kinematics(self, q: Any) -> Any:
@@ -314,7 +314,7 @@ class DifferentiableDynamics(Stepping):
             NumericalError: nothing that moves has mass.
         """
         if inertia is not None:
-            return self._answer(QUESTIONS["center_of_mass"], {"q": q, "inertia": inertia})
+            return self._answer(QUERIES["center_of_mass"], {"q": q, "inertia": inertia})
         self.dyn._require_mass()
         return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
 
@@ -341,7 +341,7 @@ class DifferentiableDynamics(Stepping):
 class Generic:
     """A query of a `DifferentiableDynamics` that is made from its row of the table."""
 
-    def __init__(self, functions: DifferentiableDynamics, question: Question) -> None:
+    def __init__(self, functions: DifferentiableDynamics, question: QuerySpec) -> None:
         method = getattr(type(functions.dyn), question.name)
         self.__self__, self._question = functions, question
         self.__name__, self.__doc__ = question.name, method.__doc__

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.core.constraints.refusals import require_places
-from robodyn.core.constraints.resolved import anchored_by_calls, held_by, row_sizes, row_units
+from robodyn.core.constraints.resolved import anchored_by_calls, resolved_constraints, row_sizes, row_units
 from robodyn.core.integrators import dry_resistance
 from robodyn.engines.query_table import FLAGS
 from robodyn.internals.arguments import Array, real_array, require_finite
@@ -104,7 +104,7 @@ class Equations:
             return None
         *row, worst = map(int, np.unravel_index(np.argmax(np.nan_to_num(errors, nan=np.inf)), errors.shape))
         model, left = self.dyn.model, errors[*row, worst] / self._weights[worst]
-        unit = row_units(model, held_by(model))[worst]
+        unit = row_units(model, resolved_constraints(model))[worst]
         where = f" in row {row[0] if len(row) == 1 else tuple(row)}" if row else ""
         return f"{self.dyn.constraint_names[worst]!r} is off by {left:.3g} {unit}{where}"
 
@@ -126,7 +126,7 @@ class Equations:
     @cached_property
     def _weights(self) -> Array:
         """(m,) what errors of rows are multiplied by."""
-        held = held_by(self.dyn.model)
+        held = resolved_constraints(self.dyn.model)
         weights = 1.0 / row_sizes(self.dyn.model, held)
         if self._active is not None:
             weights *= self._active[[each.number for each in held for _ in each.rows]] > 0.0

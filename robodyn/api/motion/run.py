@@ -17,15 +17,15 @@ import numpy as np
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.algorithms.linearly_implicit import linearly_implicit
-from robodyn.algorithms.tasks import COEFFICIENTS, Chain, Direct, StepGradient, Task, step_gradient_of
+from robodyn.algorithms.tasks import COEFFICIENTS, Chain, ScalarTask, StepGradient, Task, step_gradient_of
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, dynamics_asked, limits_kept, require_targets
 from robodyn.api.queries.call import Call
 from robodyn.core.constraints.refusals import require_no_constraints
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import GYROSCOPIC, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
-from robodyn.engines.protocol import Engine, Marching
-from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS, QUESTIONS
+from robodyn.engines.protocol import Engine, TimeLoops
+from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS, QUERIES
 from robodyn.engines.recursions import recursive_engine
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array, require_finite
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
-GRADIENT = QUESTIONS["forward_dynamics_gradient"]
+GRADIENT = QUERIES["forward_dynamics_gradient"]
 _LOOKED_AT, _POWERS = 16, 12
 """States whose damping is looked at, and how closely."""
 _WINDOW_S = 0.1
@@ -341,7 +341,7 @@ class Run:
         nv, engine = self.dyn.model.nv, self.engine
         given = self.given_at(k)
         with np.errstate(all="ignore"), memory_for(self.start.batch):
-            if isinstance(engine, Marching):
+            if isinstance(engine, TimeLoops):
                 time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
                 if engine.step_gradient(self.step_gradient, {**given, "q": q, "qd": qd, "dt": time}, {"A": A, "B": B}):
                     return
@@ -352,7 +352,7 @@ class Run:
 
     def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         with memory_for(self.start.batch):
-            return isinstance(self.engine, Marching) and self.engine.march(self.step, states, given, self.dt)
+            return isinstance(self.engine, TimeLoops) and self.engine.march(self.step, states, given, self.dt)
 
     @cached_property
     def without_scans(self) -> Engine:
@@ -362,7 +362,7 @@ class Run:
         chosen = replace(self.dyn._options, engine="auto")
         return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
 
-    def composed(self, task: Direct, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
+    def composed(self, task: ScalarTask, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
         """Run a task that is one program or nothing; what of its results is not asked for is dropped."""
         engine, model = self.without_scans, self.dyn.model
         given = {name: array for name, array in inputs.items() if name in task.inputs or name in BASE}
@@ -423,7 +423,7 @@ class _Arrays(Differentiable):
     def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
         """qdd (B, nv)."""
         run, qdd = self._run, self._run.library.xp.empty(qd.shape, qd.dtype)
-        if isinstance(run.step.dynamics, Direct):
+        if isinstance(run.step.dynamics, ScalarTask):
             inputs = self._inputs(run.without_scans, q, qd, tau, armature)
             run.composed(run.step.dynamics, inputs, {"qdd": qdd})
         elif armature is None:
@@ -439,7 +439,7 @@ class _Arrays(Differentiable):
         qdd, by = xp.empty(qd.shape, qd.dtype), {name: xp.empty(shape, qd.dtype) for name in ("q", "qd", "tau")}
         found = {"qdd": qdd, **{f"dqdd_d{name}": array for name, array in by.items()}}
         task = run.step_gradient.gradient
-        if isinstance(task, Direct):
+        if isinstance(task, ScalarTask):
             run.composed(task, self._inputs(run.without_scans, q, qd, tau, armature), found)
         else:
             self._recurred(task, (q, qd, tau, armature), found)

@@ -13,7 +13,7 @@ from robodyn.algorithms.tasks import (
     RESISTANCES,
     TARGETS,
     Chain,
-    Direct,
+    ScalarTask,
     Step,
     Task,
     on_inertia,
@@ -23,7 +23,7 @@ from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, Algorithm
-from robodyn.engines.query_table import OF_CONSTRAINTS, QUESTIONS, Asked, Question
+from robodyn.engines.query_table import OF_CONSTRAINTS, QUERIES, QuerySpec, QueryVariant
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import one_of
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -32,7 +32,7 @@ from robodyn.internals.messages import brief, quoted
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
-FORWARD_DYNAMICS = QUESTIONS["forward_dynamics"]
+FORWARD_DYNAMICS = QUERIES["forward_dynamics"]
 _FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
 _OF_STEPS = ("qdd", "vector", "point", "restitution")
 """Inputs of other queries."""
@@ -79,7 +79,7 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
     """
     model = dyn.model
     inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
-    projection: Direct | None = None
+    projection: ScalarTask | None = None
     if integrator in GYROSCOPIC:
         if model.constraints:
             others = ", ".join(repr(each) for each in INTEGRATORS if each not in GYROSCOPIC)
@@ -87,7 +87,7 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
                 f"integrator: {integrator!r} is not available for robots with constraints; {quoted(model.name)} has "
                 f"{constraints_named(model)}; wanted one of {others}"
             )
-        dynamics: Algorithm | Chain | Direct = linearly_implicit(inputs)
+        dynamics: Algorithm | Chain | ScalarTask = linearly_implicit(inputs)
     elif model.constraints:
         dynamics = constraint_task(
             "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
@@ -101,7 +101,7 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
     return step_of(dynamics, integrator, forces, names, limits, projection)
 
 
-def dynamics_asked(question: Question, model: Model, given: tuple[str, ...]) -> Task:
+def dynamics_asked(question: QuerySpec, model: Model, given: tuple[str, ...]) -> Task:
     """What answers a question about the dynamics on what is given."""
-    task = question.task(Asked(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
+    task = question.task(QueryVariant(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
     return on_inertia(task) if "inertia" in given else task

@@ -12,7 +12,7 @@ import numpy as np
 
 from robodyn.algorithms.tasks import Task, on_inertia
 from robodyn.engines import buffer_pool
-from robodyn.engines.query_table import FLAGS, Question
+from robodyn.engines.query_table import FLAGS, QuerySpec
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, broadcast_leading, real_array, require_finite
 from robodyn.internals.array_library import Library
@@ -182,7 +182,7 @@ class Call:
 
     def answer(
         self,
-        question: Question,
+        question: QuerySpec,
         results: Mapping[str, Array],
         method: str = "auto",
         link: int | None = None,

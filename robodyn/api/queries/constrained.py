@@ -15,7 +15,13 @@ from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
 from robodyn.core.constraints.kinds import Rod
-from robodyn.core.constraints.resolved import Held, held_by, row_names, row_sizes, velocities_of
+from robodyn.core.constraints.resolved import (
+    ResolvedConstraint,
+    resolved_constraints,
+    row_names,
+    row_sizes,
+    velocities_of,
+)
 from robodyn.core.joints import KINDS
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array
@@ -185,7 +191,7 @@ class ConstraintQueries(Core):
         """
         poses: Array = np.asarray(self._ask("forward_kinematics", {"q": q}))
         found = np.zeros((*poses.shape[:-3], self.model.n_constraints, 12), self.dtype)
-        for held in held_by(self.model):
+        for held in resolved_constraints(self.model):
             if held.framed and held.to < 0:
                 T = poses[..., held.link, :, :]
                 R, E = T[..., :3, :3], np.array(held.X.E).reshape(3, 3)
@@ -231,7 +237,9 @@ class ConstraintQueries(Core):
             require_allowed(qdd, self._ask("constrained_forward_dynamics", given)[0], self.dtype)
         if active is not None:
             J = J * self._active_rows(q, active)[..., None]
-        tau, lam, left = shared_forces(need, J, row_sizes(self.model, held_by(self.model)), drives, self.dtype)
+        tau, lam, left = shared_forces(
+            need, J, row_sizes(self.model, resolved_constraints(self.model)), drives, self.dtype
+        )
         if checked:
             require_possible(need, tau, left, self.dtype)
         return tau.astype(self.dtype), lam.astype(self.dtype)
@@ -240,7 +248,7 @@ class ConstraintQueries(Core):
         """(..., m) 1 for rows that hold, 0 for those that are off."""
         call = Call(self, {"q": q, "active": active})
         held = (call.inputs["active"] > 0).reshape(*call.leading, self.model.n_constraints)
-        counts = [len(each.rows) for each in held_by(self.model)]
+        counts = [len(each.rows) for each in resolved_constraints(self.model)]
         return np.repeat(held, counts, axis=-1).astype(np.float64)
 
     def _actuated(self, given: Any) -> Array:
@@ -272,7 +280,7 @@ class ConstraintQueries(Core):
         return found
 
 
-def _end_of_rod(rod: Held, place: Array) -> Array:
+def _end_of_rod(rod: ResolvedConstraint, place: Array) -> Array:
     """(..., 3) where a rod from a place (..., 3) to the world ends, if it keeps its direction."""
     away = np.array(rod.X_to.r) - place
     distance = np.linalg.norm(away, axis=-1, keepdims=True)

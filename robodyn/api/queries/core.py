@@ -16,7 +16,7 @@ from robodyn.core.sweeps import POINT
 from robodyn.engines.make import judging_engine, make_gpu_engine
 from robodyn.engines.options import Options
 from robodyn.engines.protocol import Engine
-from robodyn.engines.query_table import FRAMES, Places, Question, find
+from robodyn.engines.query_table import FRAMES, LinkSelection, QuerySpec, find
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, flag, one_of, rows_named
 from robodyn.internals.array_library import NUMPY, Library, require_one_place
@@ -68,14 +68,14 @@ class Core(ABC):
         return call.finish(self._results(question, call, method, number, **choices))
 
     def _call(
-        self, question: Question, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
+        self, question: QuerySpec, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> Call:
         """A call of a query, of the arguments of its method."""
         arrays = {each: given[each] for each in question.arrays if each in given}
         return Call(self, arrays, question.optional, given.get("out"), shapes=shapes)
 
     def _results(
-        self, question: Question, call: Call, method: str = "auto", link: int | None = None, **choices: Any
+        self, question: QuerySpec, call: Call, method: str = "auto", link: int | None = None, **choices: Any
     ) -> dict[str, Array]:
         """The results of a call (B, ...), by name."""
         if "inverse" in question.needs:
@@ -92,7 +92,7 @@ class Core(ABC):
             self._add_joint_forces(question, call, results)
         return results
 
-    def _method(self, question: Question, method: str) -> str:
+    def _method(self, question: QuerySpec, method: str) -> str:
         """The method; raises where the engine does not have it for a query, or not for this model."""
         if not question.methods:
             return method
@@ -144,14 +144,14 @@ class Core(ABC):
         """(nv,) where the arrays of a call live."""
         return call.library.constant(self.model.damping.astype(self.dtype))
 
-    def _take_joint_forces(self, question: Question, call: Call) -> None:
+    def _take_joint_forces(self, question: QuerySpec, call: Call) -> None:
         """Leave of an input what damping and friction do not take."""
         with np.errstate(all="ignore"):
             for name in question.joint_forces:
                 if name in call.inputs:
                     call.inputs[name] = call.inputs[name] - self._joint_force(call)
 
-    def _add_joint_forces(self, question: Question, call: Call, results: Mapping[str, Array]) -> None:
+    def _add_joint_forces(self, question: QuerySpec, call: Call, results: Mapping[str, Array]) -> None:
         """Add to results what damping and friction have a part in."""
         with np.errstate(all="ignore"):
             for name, part in question.joint_forces.items():
@@ -193,14 +193,14 @@ class Core(ABC):
         """
         return self._singular
 
-    def _require_possible(self, question: Question) -> None:
+    def _require_possible(self, question: QuerySpec) -> None:
         """Raise where a query of the model has no answer at any state."""
         if "inverse" in question.needs and self._singular is not None:
             raise SingularError(self._singular)
         if "mass" in question.needs:
             self._require_mass()
 
-    def _require_loads(self, question: Question, given: Iterable[str]) -> None:
+    def _require_loads(self, question: QuerySpec, given: Iterable[str]) -> None:
         """Raise where forces of constraints are among those that a query is about, and no `f_ext` says what they are.
         `given`: names of arrays."""
         if question.of_loads and "f_ext" not in given and self.model.constraints:
@@ -265,7 +265,7 @@ def checked_choice(model: Model, name: str, value: Any) -> Any:
     return one_of("frame", value, FRAMES) if name == "frame" else flag("classical", value)
 
 
-def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int | None, Places | None]:
+def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int | None, LinkSelection | None]:
     """The link that a call is about, or the links where it is not one alone.
 
     Raises:
@@ -277,7 +277,7 @@ def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int
     base = None if relative_to is None else _named("relative_to", model, relative_to)
     if links is None:
         number = checked_choice(model, "link", link)
-        return (number, None) if base is None else (None, Places((number,), False, base))
+        return (number, None) if base is None else (None, LinkSelection((number,), False, base))
     wanted = "wanted a list of names or indices"
     if strict_types.is_a(links, np.ndarray) and (array := as_array("links", links, wanted)).ndim == 1:
         links = array.tolist()
@@ -286,7 +286,7 @@ def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int
     numbers = tuple(_named(f"links[{k}]", model, each) for k, each in enumerate(strict_types.members(links)))
     if not numbers:
         raise ArgumentError("links: got an empty list; wanted at least one name or index")
-    return None, Places(numbers, True, base)
+    return None, LinkSelection(numbers, True, base)
 
 
 def _named(name: str, model: Model, link: Any) -> int:
@@ -296,7 +296,7 @@ def _named(name: str, model: Model, link: Any) -> int:
         raise ArgumentError(f"{name}{str(error).removeprefix('link')}") from None
 
 
-def point_shapes(places: Places) -> dict[str, tuple[int, ...]]:
+def point_shapes(places: LinkSelection) -> dict[str, tuple[int, ...]]:
     """The shape of the points of a call, where it is another than that of one."""
     return {"point": (len(places.links), POINT)} if places.several else {}
 

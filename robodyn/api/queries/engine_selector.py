@@ -44,7 +44,7 @@ _HOW = {"method", "sparse"}
 """Arguments that mean something else to each engine."""
 
 
-class Scheduled:
+class EngineSelector:
     """A query in front of several engines. It stands where a quick call stands, and passes calls on.
 
     Args:

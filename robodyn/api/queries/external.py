@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.external_force import about_the_origin
 from robodyn.algorithms.external_force import external_force as of_link
 from robodyn.algorithms.kinematics import Frame
-from robodyn.algorithms.tasks import Direct
+from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.core import require_model
 from robodyn.api.queries.fast_path import LINK_BITS, WORD_BITS, one_of_types
-from robodyn.api.queries.model_functions import Early, QuickFunction
+from robodyn.api.queries.model_functions import Early, FastFunction
 from robodyn.core.model import Model
 from robodyn.engines.query_table import FRAMES
 from robodyn.internals.arguments import Array, broadcast_leading, one_of, real_array
@@ -65,7 +65,7 @@ def _external_force(
     return f_ext
 
 
-class _QuickExternalForce(QuickFunction):
+class _QuickExternalForce(FastFunction):
     """That of `external_force`."""
 
     def calls(self, given: Any) -> tuple[int, str] | None:
@@ -74,7 +74,7 @@ class _QuickExternalForce(QuickFunction):
             return None
         return self.__self__.link_index(given["link"]), given["frame"]
 
-    def task(self, calls: Any) -> tuple[Direct, int | None]:
+    def task(self, calls: Any) -> tuple[ScalarTask, int | None]:
         """What answers such calls, and the link."""
         link, frame = calls
         return of_link(frame, int(self.__self__.link_body[link])), link

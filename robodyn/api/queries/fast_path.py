@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.api.queries.engine_selector import Scheduled, current_table
+from robodyn.api.queries.engine_selector import EngineSelector, current_table
 from robodyn.api.queries.replay import TEXT, Launching
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Calls, Engine
-from robodyn.engines.query_table import CONSTRAINED, FRAMES, QUESTIONS, Places, Question, find
+from robodyn.engines.query_table import CONSTRAINED, FRAMES, QUERIES, LinkSelection, QuerySpec, find
 from robodyn.internals.arguments import Array
-from robodyn.internals.cached import stood_in_for
+from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError, UnavailableError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Epoch:
 
 def changing(dyn: Dynamics) -> Epoch | None:
     """What is to be told before and after an attribute changes, if anything was learnt."""
-    for name in (*QUESTIONS, *CONSTRAINED):
+    for name in (*QUERIES, *CONSTRAINED):
         dyn.__dict__.pop(name, None)
     found: Epoch | None = dyn.__dict__.get(_EPOCH)
     return found
@@ -90,7 +90,7 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     else:
         found = _launching(dyn, name, method, dyn.engine)
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
-        found = Scheduled(dyn, name, found or method)
+        found = EngineSelector(dyn, name, found or method)
     if found is not None:
         dyn.__dict__[name] = found
     return found
@@ -99,7 +99,7 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
 def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Engine) -> Launching | None:
     """What stands before a method on a GPU: where the engine is our own, and no subclass of it, which may answer in
     another way."""
-    if engine.name != "gpu" or name not in QUESTIONS:
+    if engine.name != "gpu" or name not in QUERIES:
         return None
     from robodyn.engines.gpu.engine import GpuEngine
 
@@ -109,12 +109,12 @@ def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Eng
 
 
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
-query = stood_in_for(_quicker)
-"""Declare a method of a `Dynamics` the query of its name in `robodyn.engines.query_table.QUESTIONS`. Looked up on an
+query = with_fast_path(_quicker)
+"""Declare a method of a `Dynamics` the query of its name in `robodyn.engines.query_table.QUERIES`. Looked up on an
 object, it is a built-in function, where the engine has one."""
 
 
-class Quick(ABC):
+class FastPath(ABC):
     """What a built-in function calls where it does not know a call: the method; and it learns.
 
     Args:
@@ -233,10 +233,10 @@ class Quick(ABC):
         """Have calls answered that give what was found to be possible."""
 
 
-class _QuickQuery(Quick):
+class _QuickQuery(FastPath):
     """That of a query."""
 
-    def __init__(self, dyn: Dynamics, question: Question, method: Callable[..., Any]) -> None:
+    def __init__(self, dyn: Dynamics, question: QuerySpec, method: Callable[..., Any]) -> None:
         super().__init__(dyn, method, dyn.dtype)
         self._question = question
         self._lists: dict[tuple[Any, ...], _Links] = {}
@@ -296,14 +296,14 @@ class _QuickQuery(Quick):
                 return None
             if links is not None or base is not None:
                 every = (chosen.pop("link"),) if links is None else links.links
-                chosen["places"] = Places(every, links is not None, numbers[0] if base is not None else None)
+                chosen["places"] = LinkSelection(every, links is not None, numbers[0] if base is not None else None)
         arrays = tuple(name for name in question.arrays if given.get(name) is not None)
         return Calls(arrays, **chosen)
 
     def answers(self, calls: Calls, given: Mapping[str, Any]) -> Answers | None:
         """Those of the engine."""
         dyn = self.__self__
-        doubted = self._question.doubts and self._dtype != np.float64 and dyn.check is not False
+        doubted = self._question.check_precision and self._dtype != np.float64 and dyn.check is not False
         double = dyn._in_double.engine if doubted else None
         found: Answers | None = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces, double)
         return found

@@ -10,7 +10,7 @@ from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
 from robodyn.engines.memory import require_memory
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import Array, flag
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError
@@ -97,7 +97,7 @@ class ForceQueries(Core):
         Raises:
             ArgumentError: more than memory holds; `out` or a batch of states with `sparse`.
         """
-        question = QUESTIONS["mass_matrix"]
+        question = QUERIES["mass_matrix"]
         call = self._call(question, locals())
         if flag("sparse", sparse):
             return self._sparse_mass_matrix(call)
@@ -118,7 +118,7 @@ class ForceQueries(Core):
 
     def _refill(self, H: Any, q: ArrayLike, *, inertia: ArrayLike | None = None, sparse: bool = True) -> None:
         """Let a sparse matrix that an earlier call returned on a GPU be that of another state, see `capture`."""
-        call = Call(self, {"q": q, "inertia": inertia}, QUESTIONS["mass_matrix"].optional, None)
+        call = Call(self, {"q": q, "inertia": inertia}, QUERIES["mass_matrix"].optional, None)
         H.data[...] = self._scans.there().sparse_entries(call.inputs)
 
     @cached_property

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.algorithms.manifold import DIFFERENCE, DISTANCE, INTEGRATE, INTEGRATE_FOR, INTERPOLATE
-from robodyn.algorithms.tasks import Direct
-from robodyn.api.queries.fast_path import Quick, documented
+from robodyn.algorithms.tasks import ScalarTask
+from robodyn.api.queries.fast_path import FastPath, documented
 from robodyn.engines.make import make_engine
 from robodyn.engines.options import Options
 from robodyn.internals.errors import UnavailableError
@@ -31,7 +31,7 @@ _KEPT = "_quick_functions"
 class Early:
     """What stands in for a function until there is a built-in one; then it passes calls on to that."""
 
-    def __init__(self, quick: QuickFunction) -> None:
+    def __init__(self, quick: FastFunction) -> None:
         self._quick = quick
         self.__self__, self.__wrapped__ = quick.__self__, quick.__wrapped__
         self.__name__, self.__doc__ = quick.name, quick.__wrapped__.__doc__
@@ -45,7 +45,7 @@ class Early:
         return getattr, (self.__self__, self.__name__)
 
 
-class QuickFunction(Quick):
+class FastFunction(FastPath):
     """That of a function of a model.
 
     Args:
@@ -80,7 +80,7 @@ class QuickFunction(Quick):
         """Which arrays are given."""
         return tuple(name for name in self.arrays if name in given)
 
-    def task(self, calls: Any) -> tuple[Direct, int | None]:
+    def task(self, calls: Any) -> tuple[ScalarTask, int | None]:
         """What answers such calls, and the link that they are about."""
         return _TASKS[self.name, calls], None
 
@@ -108,7 +108,7 @@ class QuickFunction(Quick):
         raise NotImplementedError
 
 
-class _WithNumber(QuickFunction):
+class _WithNumber(FastFunction):
     numbers = ("dt", "t")
 
 
@@ -131,7 +131,7 @@ def quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[...
     """What stands in for a function of a model."""
     kept = model.__dict__.setdefault(_KEPT, {})
     if name not in kept:
-        kind = QuickFunction if set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers) else _WithNumber
+        kind = FastFunction if set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers) else _WithNumber
         kept[name] = Early(kind(model, name, method, _ARRAYS[name]))
     found: Callable[..., Any] = kept[name]
     return found

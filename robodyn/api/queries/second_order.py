@@ -17,7 +17,7 @@ from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
 from robodyn.api.queries.precision import TOLERATED, judged_rows, worst_loss
-from robodyn.engines.query_table import QUESTIONS, Question
+from robodyn.engines.query_table import QUERIES, QuerySpec
 from robodyn.internals.arguments import Array, row_named
 from robodyn.internals.cached import cached_property
 from robodyn.internals.messages import users_line
@@ -79,7 +79,7 @@ class SecondOrderQueries(Core):
 
     def _hessians(self, name: str, given: Mapping[str, Any]) -> Hessians:
         """Answer a query, and compare precisions."""
-        question = QUESTIONS[name]
+        question = QUERIES[name]
         call = self._call(question, given)
         doubted = self._are_doubted(call)
         if doubted and call.engine.name in _ROUNDING:
@@ -128,7 +128,7 @@ class SecondOrderQueries(Core):
             return False
         return call.checked or not call.library.on_device  # a look would wait for the device
 
-    def _rounded_results(self, question: Question, call: Call) -> dict[str, Array]:
+    def _rounded_results(self, question: QuerySpec, call: Call) -> dict[str, Array]:
         """The results of a call, computed in double precision, some rows after the other."""
         if "inverse" in question.needs:
             self._require_regular(call)
@@ -143,7 +143,7 @@ class SecondOrderQueries(Core):
                     results[name][rows] = wanted
         return results
 
-    def _warn_of_lost_digits(self, question: Question, call: Call, asked: _Arrays, results: _Arrays) -> None:
+    def _warn_of_lost_digits(self, question: QuerySpec, call: Call, asked: _Arrays, results: _Arrays) -> None:
         """Compute some rows of a call, by its arguments, again in double precision."""
         rows = judged_rows(call.batch)
         given = {key: _rows_in_double(call, array, rows) for key, array in asked.items()}

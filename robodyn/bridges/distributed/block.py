@@ -17,7 +17,7 @@ from robodyn.bridges.distributed.inputs import Block, Draw, random_inputs
 from robodyn.bridges.distributed.reductions import Reduction
 from robodyn.bridges.distributed.store import Output
 from robodyn.compile.cache import ObjectCache
-from robodyn.engines.query_table import Question, asked_of
+from robodyn.engines.query_table import QuerySpec, asked_of
 from robodyn.internals import forks
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -53,7 +53,7 @@ class Job:
     """Hashes of functions by the names of their arguments, as they are where map was called."""
 
     @property
-    def question(self) -> Question:
+    def question(self) -> QuerySpec:
         """Its row."""
         return asked_of(self.dyn.model)[self.query]
 

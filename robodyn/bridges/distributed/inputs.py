@@ -15,7 +15,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes, require_model
 from robodyn.bridges.distributed.identity import UncertainError, array_bytes
 from robodyn.core.model import Model
-from robodyn.engines.query_table import FLAGS, Places, Question, asked_of
+from robodyn.engines.query_table import FLAGS, LinkSelection, QuerySpec, asked_of
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, count, flag, integer, one_of, real_array, wanted_shape
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -63,7 +63,7 @@ def random_inputs(model: Model, query: str, rng: np.random.Generator, n: int) ->
     return found
 
 
-def _question(model: Model, query: Any) -> Question:
+def _question(model: Model, query: Any) -> QuerySpec:
     asked = asked_of(model)
     return asked[one_of("query", query, tuple(asked))]
 
@@ -174,11 +174,11 @@ def _runs(rows: Any) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MapCall:
     """A call of `map`, read: the question, its states, what a call of it chooses besides, and the shapes of a state's
     results."""
 
-    question: Question
+    question: QuerySpec
     inputs: Inputs
     choices: dict[str, Any]
     shapes: dict[str, tuple[int, ...]]
@@ -186,7 +186,7 @@ class Asked:
 
 def read(
     dyn: Dynamics, query: Any, given: tuple[Any, ...], chunk: Any, draw: Draw | None, others: dict[str, Any]
-) -> Asked:
+) -> MapCall:
     """What a call of `map` asks.
 
     Raises:
@@ -218,11 +218,11 @@ def read(
         _, places = links_of(dyn.model, *(choices.get(name) for name in ("link", "links", "relative_to")))
     shapes = {**dyn.argument_shapes, **(point_shapes(places) if places is not None else {})}
     inputs = _inputs({name: (array, shapes[name]) for name, array in arrays.items()}, chunk, seeds, draw)
-    return Asked(question, inputs, choices, _result_shapes(question, dyn.model, arrays, draw, places))
+    return MapCall(question, inputs, choices, _result_shapes(question, dyn.model, arrays, draw, places))
 
 
 def _result_shapes(
-    question: Question, model: Model, arrays: Mapping[str, Any], draw: Draw | None, places: Places | None
+    question: QuerySpec, model: Model, arrays: Mapping[str, Any], draw: Draw | None, places: LinkSelection | None
 ) -> dict[str, tuple[int, ...]]:
     """Of one state; of what a function draws one state is drawn, to see whether a vector is among it."""
     drawn: tuple[str, ...] = ()
@@ -235,7 +235,7 @@ def _result_shapes(
 
 
 def _by_name(
-    question: Question, given: tuple[Any, ...], order: list[str], others: dict[str, Any]
+    question: QuerySpec, given: tuple[Any, ...], order: list[str], others: dict[str, Any]
 ) -> tuple[Sequence[int] | None, dict[str, Any]]:
     """Seeds, if they stand in the place of arrays, and all other arguments by name."""
     placed = [name for name in order if name in question.inputs]

@@ -9,7 +9,7 @@ import numpy as np
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.bridges.distributed.identity import UncertainError, identity
-from robodyn.bridges.distributed.inputs import Asked
+from robodyn.bridges.distributed.inputs import MapCall
 from robodyn.bridges.distributed.reductions import Reduction
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
@@ -45,7 +45,7 @@ class Manifest:
         return found
 
 
-def manifest_of(dyn: Dynamics, asked: Asked, reducing: Reduction | None, key: str | None) -> Manifest:
+def manifest_of(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, key: str | None) -> Manifest:
     """What a map computes. Its version stands for what is robodyn's."""
     inputs, by_key = asked.inputs, key is not None
     options = {name: value for name, value in dyn._arguments.items() if name not in ("threads", "compile")}

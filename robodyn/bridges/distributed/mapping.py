@@ -14,7 +14,7 @@ import numpy as np
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.rollout import progress_bar
 from robodyn.bridges.distributed.block import Job, pack, run_block
-from robodyn.bridges.distributed.inputs import Asked, Block, Draw, Inputs, read
+from robodyn.bridges.distributed.inputs import Block, Draw, Inputs, MapCall, read
 from robodyn.bridges.distributed.manifest import Manifest, key_of, manifest_of
 from robodyn.bridges.distributed.reductions import Reduction, reduction, require_function
 from robodyn.bridges.distributed.store import Results, open_results
@@ -130,7 +130,7 @@ def map(
 
 
 def _storage(
-    out: Any, manifest: Manifest | None, resume: bool, dyn: Dynamics, asked: Asked, reducing: Reduction | None
+    out: Any, manifest: Manifest | None, resume: bool, dyn: Dynamics, asked: MapCall, reducing: Reduction | None
 ) -> AbstractContextManager[Results | None]:
     """What `out` is, open as long as this map writes there."""
     if manifest is None:
@@ -171,7 +171,7 @@ def _client(distributed: Any, given: Any) -> Iterator[Any]:
     yield given
 
 
-def _job(dyn: Dynamics, asked: Asked, reducing: Reduction | None, output: Any, known: dict[str, str]) -> Job:
+def _job(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, output: Any, known: dict[str, str]) -> Job:
     inputs, name = asked.inputs, asked.question.name
     drawn = (inputs.fixed, inputs.stored, inputs.draw, asked.choices, asked.shapes)
     return Job(__version__, dyn, name, *drawn, reducing, output, known)
@@ -351,7 +351,7 @@ def _naming(block: Block) -> Iterator[None]:
         raise type(error)(f"{block}: {error}") from error
 
 
-def _keeper(dyn: Dynamics, asked: Asked, reducing: Reduction | None, results: Results | None) -> _Keeper:
+def _keeper(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, results: Results | None) -> _Keeper:
     """What is to be kept.
 
     Raises:

@@ -24,7 +24,7 @@ from robodyn.bridges.distributed.identity import array_bytes
 from robodyn.bridges.distributed.inputs import Block
 from robodyn.bridges.distributed.lock import LOCK_FILE, alone
 from robodyn.bridges.distributed.places import ATTRIBUTE, attributes, folder_of, location, naming, open_group, shown
-from robodyn.engines.query_table import every_question
+from robodyn.engines.query_table import every_query
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief, quoted
@@ -208,7 +208,7 @@ class Results:
     @staticmethod
     def _results_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
         """Names of the arrays that a map stores."""
-        question = every_question().get(str(manifest.get("query")))
+        question = every_query().get(str(manifest.get("query")))
         return () if question is None else tuple(question.results)
 
     def _start_again(self, found: Mapping[str, Any], manifest: dict[str, Any]) -> None:

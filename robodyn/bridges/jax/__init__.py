@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.api.autodiff.calls import Call, QuestionCall
+from robodyn.api.autodiff.calls import Call, QueryCall
 from robodyn.api.autodiff.functions import STATIC, WITH_RULES, DifferentiableDynamics
 from robodyn.api.autodiff.rules import Arrays, Body, LinearMap, Smooth
 from robodyn.api.autodiff.steps import STATIC_OF_STEPS, STEPS, as_static
@@ -23,7 +23,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUESTIONS, Question
+from robodyn.engines.query_table import QUERIES, QuerySpec
 from robodyn.internals.arguments import Array, as_array, wanted_shape
 from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.internals.messages import brief
@@ -62,8 +62,8 @@ class _Jax:
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
         if key not in self._calls:
-            question = QUESTIONS[query]
-            self._calls[key] = QuestionCall(self.asked(dyn), question, question.plain[: len(arrays)])
+            question = QUERIES[query]
+            self._calls[key] = QueryCall(self.asked(dyn), question, question.plain[: len(arrays)])
         return self.run(self._calls[key], *arrays)
 
     def asked(self, dyn: Dynamics) -> Dynamics:
@@ -156,7 +156,7 @@ class JaxDynamics(DifferentiableDynamics):
         for name in (*WITH_RULES, *STEPS):
             setattr(self, name, _Compiled(getattr(self, name), self._read))
 
-    def _generic(self, question: Question) -> Callable[..., Any]:
+    def _generic(self, question: QuerySpec) -> Callable[..., Any]:
         """The query is compiled by JAX; its link and its frame are no arrays."""
         return _Compiled(super()._generic(question), self._read)
 

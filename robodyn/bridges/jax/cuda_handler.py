@@ -49,7 +49,7 @@ from robodyn.compile.loops.language import (
     variable,
 )
 from robodyn.compile.loops.llvm import Module
-from robodyn.engines.cpu.kernels import Maker
+from robodyn.engines.cpu.kernels import KernelCompiler
 from robodyn.engines.gpu.device import Device
 from robodyn.engines.gpu.engine import Launch
 from robodyn.engines.gpu.source import KernelSource
@@ -222,7 +222,7 @@ class CudaHandler:
         self._launches = tuple(launches)
         (device, launch), *_ = self._launches
         source = launch.kernel.source
-        maker = Maker(ObjectCache.from_environment())
+        maker = KernelCompiler(ObjectCache.from_environment())
         self._code: Code = maker.shared(handler_text(), "robodyn runtime", host_target())
         self._columns = (WORD * len(columns))(*columns)
         self._constants = [(WORD * len(each.constants))(*map(_place, each.constants)) for _, each in self._launches]

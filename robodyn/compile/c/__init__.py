@@ -1,1 +1,1 @@
-"""Straight-line programs as C."""
+"""Prints straight-line programs as C."""

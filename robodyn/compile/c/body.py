@@ -1,6 +1,6 @@
-"""A program printed as straight-line statements of C, for every language that descends from it.
+"""Prints a program as straight-line statements of C, also for languages derived from C.
 
-What stands around the statements (functions, kernels, how an array's entry is reached) is the caller's.
+The caller prints the code around the statements: functions, kernels, and how an entry of an array is accessed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import C_PART_OPERATIONS
 
 BEGINNING = -2
-"""No node: statements "behind" it stand before all operations."""
+"""A node index for statements in `behind` that stand before all operations."""
 
 _FORMS = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "neg": "-{}"}
 _CALLS = {"sqrt": "sqrt", "abs": "fabs"}
@@ -27,21 +27,22 @@ _FUSED = {"fma": "MULADD", "fms": "MULSUB", "fnma": "NMULADD"}
 
 @dataclass(frozen=True)
 class Dialect:
-    """How scalars are spelt. `macros` stands before MULADD (x y + z), MULSUB (x y - z) and NMULADD (z - x y)."""
+    """The spelling of scalars. `macros`: prefix of the macros MULADD (x y + z), MULSUB (x y - z) and NMULADD (z - x
+    y)."""
 
     scalar: str = "double"
     macros: str = ""
 
     @property
     def suffix(self) -> str:
-        """What single precision puts behind numbers and names of functions."""
+        """The suffix of numbers and function names in single precision."""
         return "f" if self.scalar == "float" else ""
 
     def number(self, value: float) -> str:
         """A literal that reads back as the same number, rounded to the dialect's precision.
 
         Raises:
-            ArgumentError: the number is beyond it.
+            ArgumentError: the number is out of range.
         """
         with np.errstate(over="ignore"):
             rounded = np.float32(value) if self.suffix else np.float64(value)
@@ -50,10 +51,10 @@ class Dialect:
         return f"{rounded!s}{self.suffix}"
 
     def statements(self, operation: Operation, operands: Sequence[str], results: Sequence[str]) -> list[str]:
-        """Statements that define `results`, in the order of the operation's own, from `operands`."""
+        """Statements that define the names `results`, in the order of the operation's results, from `operands`."""
         if operation.kind == "sincos":
-            called = zip(operation.results, results, ("sin", "cos"), strict=True)
-            return [self._define(name, f"{f}{self.suffix}({operands[0]})") for node, name, f in called if node >= 0]
+            calls = zip(operation.results, results, ("sin", "cos"), strict=True)
+            return [self._define(name, f"{f}{self.suffix}({operands[0]})") for node, name, f in calls if node >= 0]
         return [self._define(results[0], self._value(operation.kind, operands))]
 
     def _value(self, kind: str, operands: Sequence[str]) -> str:
@@ -75,14 +76,15 @@ def entry(port: Port, k: int) -> str:
 
 
 class Body:
-    """The statements of a program, cut into parts that hand values on through an array `frame`.
+    """The statements of a program, cut into parts that pass values through an array `frame`.
 
     Args:
-        program: what to print.
-        dialect: how.
+        program: the program.
+        dialect: the spelling of scalars.
         place: gives the expression for a scalar of an input or output.
-        size: operations in one part.
-        behind: statements behind the operation that makes a node; those of `BEGINNING` stand before the first.
+        size: number of operations in one part.
+        behind: further statements by node; they follow the operation that computes the node. Those of `BEGINNING` come
+            first.
     """
 
     def __init__(
@@ -100,33 +102,33 @@ class Body:
         self._slots, self.frame_size = frame_slots(self._parts, last_readers(self._parts))
         self._inputs = {node: place(port, k) for port in program.inputs for k, node in enumerate(port.scalars)}
         self._stores: dict[int, list[str]] = {}
-        """Places of outputs by the node that they take."""
+        """Expressions of the output entries to which each node is stored."""
         self._first: list[str] = []
-        """Statements for outputs that wait for no operation."""
+        """Statements for outputs that need no operation."""
         for port in program.outputs:
             for k, scalar in enumerate(port.scalars):
                 if isinstance(scalar, int) and program.nodes[scalar][0] > INPUT:
                     self._stores.setdefault(scalar, []).append(place(port, k))
-                elif scalar == scalar:  # and not UNREAD
+                elif scalar == scalar:  # not UNREAD, which is NaN
                     value = self._name(scalar) if isinstance(scalar, int) else dialect.number(scalar)
                     self._first.append(f"{place(port, k)} = {value};")
 
     def parts(self) -> list[list[str]]:
-        """Statements, part by part. Where there are several, they use `frame`, an array of `frame_size` scalars."""
+        """Statements, part by part. Several parts share `frame`, an array of `frame_size` scalars."""
         return [self._part(operations, first=not k) for k, operations in enumerate(self._parts)]
 
     def _part(self, operations: Sequence[Operation], *, first: bool) -> list[str]:
         lines = [*self._first, *self._behind.get(BEGINNING, ())] if first else []
-        here: set[int] = set()
+        defined: set[int] = set()
         for operation in operations:
             for node in operation.operands:
-                if node not in here and self.program.nodes[node][0] > INPUT:
-                    here.add(node)
+                if node not in defined and self.program.nodes[node][0] > INPUT:
+                    defined.add(node)
                     lines.append(f"const {self.dialect.scalar} {self._name(node)} = frame[{self._slots[node]}];")
             operands = [self._name(node) for node in operation.operands]
             lines += self.dialect.statements(operation, operands, [self._name(node) for node in operation.results])
             for node in operation.results:
-                here.add(node)
+                defined.add(node)
                 lines += [f"{place} = {self._name(node)};" for place in self._stores.get(node, ())]
                 if node in self._slots:
                     lines.append(f"frame[{self._slots[node]}] = {self._name(node)};")

@@ -1,6 +1,6 @@
-"""Programs as a C99 file of their own: functions of one state that need nothing but <math.h>.
+"""Prints programs as a C99 file: functions that compute one state and need only <math.h>.
 
-The file is C++ as well. Functions keep no state and take no memory but their stack, so any thread may call them.
+The file is also valid C++. The functions have no state and allocate only stack memory, so any thread may call them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Function:
-    """A program as a function: its name (a C identifier), and lines about it for the comment that stands above it."""
+    """A program as a C function: its name (a C identifier), and lines for the comment above it."""
 
     name: str
     program: Program
@@ -29,10 +29,10 @@ class Function:
 
 
 def identifier(text: str) -> str:
-    """A C identifier like `text`: what C does not allow in one becomes an underscore, never two in a row.
+    """A C identifier made from `text`: each run of other characters becomes one underscore.
 
-    It begins with a letter, ends with a letter or digit and is at most 40 characters long. It may still be a word of
-    the language, which it is no more with something behind it.
+    It begins with a letter, ends with a letter or digit and has at most 40 characters. It may be a keyword of C;
+    callers append a suffix.
     """
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
     if not name[:1].isalpha():
@@ -41,12 +41,13 @@ def identifier(text: str) -> str:
 
 
 def comment(lines: Sequence[str]) -> str:
-    """Lines as a block comment, or nothing where there are none.
+    """Lines as a block comment, or nothing if there are none.
 
-    They may hold anything: what C would read is taken apart, what is not ASCII is escaped.
+    The lines may hold any text: character sequences with a meaning in C are split, and non-ASCII characters are
+    escaped.
     """
     safe = (line.encode("unicode_escape").decode("ascii") for line in lines)
-    # A star or question mark beside what would end the comment, begin another, or make a trigraph gets a blank.
+    # A blank splits "*/", "/*" and "??", which would end a comment, begin a comment, or begin a trigraph.
     apart = (re.sub(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)", " ", line) for line in safe)
     wrapped = [part for line in apart for part in textwrap.wrap(line, _WIDTH) or [""]]
     body = "\n".join(f" * {line}".rstrip() for line in wrapped)
@@ -70,10 +71,10 @@ def c_source(
         sizes: macros to define, such as NQ, with their values.
         about: lines of the comment at the top of the file.
         dtype: "float64" or "float32", of arguments and arithmetic.
-        part_operations: a longer program becomes several functions of n operations.
+        part_operations: programs with more operations become several functions of this many operations.
 
     Raises:
-        ArgumentError: a constant of a program is beyond the precision.
+        ArgumentError: a constant of a program is out of range in this precision.
     """
     macros = f"{prefix.upper()}_"
     dialect = Dialect(_SCALARS[dtype], macros)
@@ -97,7 +98,7 @@ def c_header(
     about: Sequence[str] = (),
     dtype: str = "float64",
 ) -> str:
-    """The header that goes with `c_source` of the same arguments. The C file does not need it."""
+    """The header for `c_source` with the same arguments. The C file does not include it."""
     macros = f"{prefix.upper()}_"
     parts = [
         comment(about),
@@ -128,7 +129,8 @@ def _restrict(macros: str) -> str:
 
 
 def _keywords(macros: str) -> str:
-    """Words that compilers spell differently; parts of a program stay apart, for as one they would compile slowly."""
+    """Macros for keywords that compilers spell differently. APART prevents inlining: as one function, the parts of a
+    program would compile slowly."""
     return f"""{_restrict(macros)}
 #if defined(__GNUC__)
 #define {macros}APART static __attribute__((noinline))
@@ -139,7 +141,7 @@ def _keywords(macros: str) -> str:
 
 
 def _fused(macros: str, suffix: str) -> str:
-    """A fused multiply-add where the processor has one; elsewhere it would be a slow call."""
+    """Macros for multiply-add: fused if the processor has FMA, because fma() is a slow call otherwise."""
     return f"""#ifdef FP_FAST_FMA{suffix.upper()}
 #define {macros}MULADD(x, y, z) fma{suffix}((x), (y), (z))
 #define {macros}MULSUB(x, y, z) fma{suffix}((x), (y), -(z))
@@ -178,14 +180,14 @@ def _parameters(function: Function, macros: str, scalar: str) -> str:
 
 
 def _head(function: Function) -> str:
-    """The comment above a function: what it is about, and the shapes of its arrays."""
+    """The comment above a function: its description and the shapes of its arrays."""
     ports = (*function.program.inputs, *function.program.outputs)
     shapes = ", ".join(f"{port.name}{''.join(f'[{n}]' for n in port.shape) or '[1]'}" for port in ports)
     return comment([*function.about, shapes, f"{function.program.operations} operations"])
 
 
 def _definition(function: Function, macros: str, dialect: Dialect, part_operations: int) -> str:
-    """The function, after the parts that it calls where it is too long for one."""
+    """A function's definition, after those of its parts if there are several."""
     body = Body(function.program, dialect, size=part_operations)
     parameters, parts = _parameters(function, macros, dialect.scalar), body.parts()
     ports = (*function.program.inputs, *function.program.outputs)
@@ -193,20 +195,20 @@ def _definition(function: Function, macros: str, dialect: Dialect, part_operatio
     names = [port.name for port in ports]
     if len(parts) == 1:
         return head + _function(f"void {function.name}", parameters, parts[0], names)
-    called = [f"{function.name}_part{k}" for k in range(len(parts))]
-    handed = f"{parameters}, {dialect.scalar} *{macros}RESTRICT frame"
+    part_names = [f"{function.name}_part{k}" for k in range(len(parts))]
+    interface = f"{parameters}, {dialect.scalar} *{macros}RESTRICT frame"
     pieces = [
-        _function(f"{macros}APART void {name}", handed, lines, [*names, "frame"])
-        for name, lines in zip(called, parts, strict=True)
+        _function(f"{macros}APART void {name}", interface, lines, [*names, "frame"])
+        for name, lines in zip(part_names, parts, strict=True)
     ]
     arguments = ", ".join([*names, "frame"])
-    calls = [f"{dialect.scalar} frame[{max(1, body.frame_size)}];", *(f"{name}({arguments});" for name in called)]
+    calls = [f"{dialect.scalar} frame[{max(1, body.frame_size)}];", *(f"{name}({arguments});" for name in part_names)]
     return "\n".join([*pieces, head + _function(f"void {function.name}", parameters, calls, [])])
 
 
 def _function(start: str, parameters: str, lines: Sequence[str], names: Sequence[str]) -> str:
-    """A definition; those of its parameters `names` that it does not use are mentioned, or compilers would warn."""
+    """A function definition. Unused parameters among `names` are cast to void, so that compilers do not warn."""
     text = "\n".join(lines)
-    silent = [f"(void){name};" for name in names if not re.search(rf"\b{name}\[", text)]
-    statements = "".join(f"    {line}\n" for line in [*lines, *silent])
+    casts = [f"(void){name};" for name in names if not re.search(rf"\b{name}\[", text)]
+    statements = "".join(f"    {line}\n" for line in [*lines, *casts])
     return f"{start}(\n    {parameters})\n{{\n{statements}}}\n"

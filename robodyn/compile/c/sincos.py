@@ -1,7 +1,7 @@
-"""Sine and cosine as a device function: that of the CPU engine (`robodyn.compile.llvm.sincos`), number by number.
+"""Sine and cosine as a CUDA device function, with the polynomials and constants of `robodyn.compile.llvm.sincos`.
 
-CUDA's own takes a branch, a loop and memory for huge angles, in every place where it is called: kernels without it are
-one block of code, and have no stack. It also makes engines agree: angles that have no digits left give NaN in all.
+CUDA's own functions add a branch, a loop and memory for huge angles at every call. Without them a kernel is one block
+of code and needs no stack. Engines also agree: angles too large to be reduced give NaN in all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ NAME = "robodyn_sincos"
 
 
 def text(scalar: str) -> str:
-    """`void robodyn_sincos(x, sine, cosine)` for "float" or "double"; it wants <math.h>'s functions and no macros."""
+    """The text of `void robodyn_sincos(x, sine, cosine)` for "float" or "double". It calls functions of <math.h> and no
+    macros."""
     form, f = FORMATS[scalar], Dialect(scalar).suffix
     number = Dialect(scalar).number
 
@@ -24,7 +25,7 @@ def text(scalar: str) -> str:
         return text
 
     first, second, third = (number(part) for part in form.parts)
-    # Adding a zero makes a negative zero of `n` positive, and that keeps the sign of a zero x.
+    # Adding +0 turns n = -0 into +0, which keeps the sign of a zero x.
     return f"""\
 __device__ __forceinline__ void {NAME}({scalar} x, {scalar}* sine, {scalar}* cosine)
 {{

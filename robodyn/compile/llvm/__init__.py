@@ -1,1 +1,1 @@
-"""Programs and shared loops in LLVM's language, and LLVM itself."""
+"""Prints straight-line programs as LLVM's language (LLVM IR), and compiles and links them with LLVM."""

@@ -1,4 +1,4 @@
-"""LLVM: from the text of a module to machine code in this process."""
+"""LLVM: compiles the text of a module to machine code and loads it into this process."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.forks import await_imports, guard
 
 OPT = 1
-"""Level of LLVM's code generator. Level 2 takes twice the time for code that runs no faster."""
+"""Level of LLVM's code generator. Level 2 takes twice the time for code that is no faster."""
 _LOCK = threading.RLock()
-"""LLVM's global state is not safe to use from several threads at once; compiling in the background waits its turn."""
+"""LLVM's global state is not thread-safe: only one thread at a time compiles or links, in the background as well."""
 
-# The end of the process waits for a compilation in the background, and lets no other one start: LLVM's own state is
-# torn down then, under the hands of whoever still compiles.
+# At exit, the process waits for a compilation in the background and prevents further ones: LLVM destroys its global
+# state then, while another thread may still compile.
 atexit.register(_LOCK.acquire)
 _LLVMLITE_LOCK = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or contextlib.nullcontext()
-"""Held by llvmlite in every call, also in those that free what nobody refers to any more, without our lock."""
+"""llvmlite holds this lock in every call, also when it frees objects that are no longer referenced, without `_LOCK`."""
 _FORKING: list[Generator[None]] = []
 
 
 def _holding() -> Generator[None]:
-    """Everything that a fork must find free, for as long as this is suspended: blocks give back what they took, and
-    nothing else, wherever an exception ends them."""
+    """Hold every lock that must be free during a fork, until this generator is closed. Each `with` block releases only
+    its own lock, wherever an exception ends it."""
     with _LOCK:
         await_imports()
         with _LLVMLITE_LOCK:
@@ -40,7 +40,8 @@ def _holding() -> Generator[None]:
 
 
 def _before_fork() -> None:
-    """An exception here, such as that of a signal's handler, Python prints, and forks: it comes when all is held."""
+    """Take the locks. If a signal handler raises here, Python prints the exception and forks all the same, so the
+    exception is raised only after all locks are held."""
     raised = None
     while True:
         try:
@@ -58,15 +59,15 @@ def _after_fork() -> None:
         _FORKING.pop().close()
 
 
-# A fork waits for a compilation in another thread: the child would find LLVM half way through it, for ever.
+# A fork waits for a compilation in another thread. Otherwise the child's copy of LLVM would stay locked forever.
 guard(_before_fork, _after_fork)
 
 
 def compile_object(text: str, target: Target, opt: int) -> bytes:
-    """Machine code, as a relocatable object, of a module in LLVM's language.
+    """Compile a module in LLVM's language to machine code, a relocatable object.
 
-    `opt` is the level of the code generator alone (0 to 3): no pass over the module runs, because the graph that it
-    was printed from left nothing to find.
+    `opt`: level of the code generator (0 to 3). No optimisation pass runs on the module: the expression graph is
+    already simplified.
 
     Raises:
         UnavailableError: LLVM cannot compile the module.
@@ -79,29 +80,30 @@ def compile_object(text: str, target: Target, opt: int) -> bytes:
 
 
 def assembly(text: str, target: Target, opt: int) -> str:
-    """The same machine code as readable text."""
+    """The same machine code as assembly text."""
     with _LOCK:
         return str(target.machine(opt).emit_assembly(_module(text, target)))
 
 
 def _module(text: str, target: Target) -> Any:
-    """A module, in a context of its own: what a context has seen of types and constants stays as long as it does, and
-    the one that LLVM would take stays for ever."""
+    """Parse a module in a context of its own. A context keeps all types and constants it has seen, and LLVM's default
+    context is never freed."""
     return llvm.parse_assembly(f'target triple = "{target.triple}"\n' + text, llvm.create_context())
 
 
 class _Linker:
-    """LLVM's linker, with names for what it links.
+    """LLVM's linker. It gives each library that it links a name.
 
-    JITLink puts all parts of an object side by side. The older linker does not: in a process whose memory is full of
-    large arrays it may put constants out of the reach of the code that reads them, and ends the process then.
+    The linker is JITLink, which places all sections of an object next to each other. LLVM's older linker does not: in a
+    process whose address space is full of large arrays it can place constants out of reach of the code that reads them,
+    and then aborts the process.
 
-    Of every library that it linked, some ten kilobytes stay until the linker itself is gone. So one serves a few of
-    them, and goes with the last.
+    Each linked library leaves some ten kilobytes until the linker is freed. So a linker serves a limited number of
+    libraries and is freed with the last of them.
     """
 
     SERVED = 32
-    """Libraries that a linker serves: making one takes as long as linking some of them."""
+    """Number of libraries that one linker links. Making a linker takes as long as linking several libraries."""
 
     def __init__(self, target: Target) -> None:
         self._jit = llvm.create_lljit_compiler(target.machine(1), use_jit_link=True, suppress_errors=True)
@@ -110,28 +112,28 @@ class _Linker:
 
     @property
     def spent(self) -> bool:
-        """Whether it has served enough."""
+        """Whether the linker has linked its number of libraries."""
         return self._count >= self.SERVED
 
     def link(self, machine_code: bytes) -> tuple[str, Any]:
-        """The name of the new library, and what keeps it alive."""
+        """Link machine code. Returns the name of the new library, and an object that keeps it alive."""
         self._count += 1
         name = f"robodyn {self._count}"
         library = llvm.JITLibraryBuilder().add_object_img(machine_code).add_current_process()
         return name, library.link(self._jit, name)
 
     def lookup(self, library: str, name: str) -> Any:
-        """Where a function of a library is, by its name."""
+        """Look up a function of a library by name."""
         return self._jit.lookup(library, name)
 
     def stay(self) -> None:
-        """Never be gone."""
+        """Keep the linker alive until the process ends."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._jit))
 
 
 _LINKERS: weakref.WeakSet[_Linker] = weakref.WeakSet()
 _SERVING: list[_Linker] = []
-"""The linker that serves now, if there is one."""
+"""The linker in use, if there is one."""
 
 
 def _serving(target: Target) -> _Linker:
@@ -142,13 +144,13 @@ def _serving(target: Target) -> _Linker:
 
 @atexit.register
 def _stay() -> None:
-    """Threads may still be inside machine code while the interpreter is torn down."""
+    """Keep all linkers alive at exit: threads may still run machine code while the interpreter shuts down."""
     for linker in tuple(_LINKERS):
         linker.stay()
 
 
 class Code:
-    """Machine code loaded into this process; its functions live as long as this object."""
+    """Machine code loaded into this process. Its functions are valid as long as this object lives."""
 
     def __init__(self, machine_code: bytes, target: Target) -> None:
         require_executable()
@@ -166,9 +168,9 @@ class Code:
         Raises:
             UnavailableError: there is no function of that name.
         """
-        if name not in self._found:  # what was looked up need not wait for a compilation elsewhere
+        if name not in self._found:  # no lock for known names: another thread may be compiling
             with _LOCK:
-                if name not in self._found:  # once: with what a second look up gives the first one's code would go
+                if name not in self._found:  # only once: freeing the result of a second lookup would free the code
                     self._found[name] = self._lookup(name)
         return int(self._found[name][name])
 

@@ -1,14 +1,14 @@
-"""Sine and cosine of a vector in LLVM's language: no branch, no call, no table.
+"""Sine and cosine of a vector in LLVM's language, without branches, calls or tables.
 
     n = round(2 x / pi),  r = x - n pi / 2,  S = r - r^3 P(r^2),  C = 1 + r^2 Q(r^2)
 
-and (sin x, cos x) = (S, C), (C, -S), (-S, -C), (-C, S) for n = 0, 1, 2, 3 (mod 4). Both are within 2 units in the last
-place for |x| <= 1e5. Beyond, the error grows like the spacing of floating-point numbers there; angles above 2^50
-(float64) or 2^21 (float32), whose spacing is a quarter, have no digits left and give NaN, like NaN and infinity. The
-sign of zero is kept.
+(sin x, cos x) is (S, C), (C, -S), (-S, -C), (-C, S) for n = 0, 1, 2, 3 (mod 4). Both are within 2 units in the last
+place for |x| <= 1e5. For larger angles the error grows with the spacing of floating-point numbers. Angles above 2^50
+(float64) or 2^21 (float32), where the spacing is a quarter, give NaN, as do NaN and infinity. The sign of zero is kept.
 
-P and Q are minimax fits of our own on |r| <= pi / 4, their coefficients rounded one by one with the rest fitted again.
-Q is weighted: it may err most where arithmetic errs least, at small r, which saves a term.
+P and Q are minimax polynomials on |r| <= pi / 4. Their coefficients were rounded one by one, and the remaining ones
+fitted again each time. The fit of Q allows its largest errors at small r, where rounding errors are smallest; this
+saves a term.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class _Format:
-    """What depends on the precision."""
+    """The constants that depend on the precision."""
 
     bits: int
     magic: float
-    """Adding it rounds to an integer, which then stands in the lowest bits."""
+    """Adding it rounds a number to an integer and puts that integer into the lowest bits."""
     limit: float
-    """Larger angles lose their remainder: they count as NaN."""
+    """The result is NaN for larger angles: their remainder modulo pi / 2 is not known."""
     parts: tuple[float, float, float]
-    """Sum to pi / 2. Each is cut off rather than rounded: positive parts keep the sign of a zero."""
+    """Three numbers whose sum is pi / 2. Each is truncated, not rounded: all parts are positive, which keeps the sign
+    of zero."""
     sine: tuple[float, ...]
-    """P, constant term first."""
+    """Coefficients of P, constant term first."""
     cosine: tuple[float, ...]
-    """Q, constant term first."""
+    """Coefficients of Q, constant term first."""
 
 
 FORMATS = {
-    # n <= 63662 has 16 bits, and the first two parts have 37 at most: their products with n are exact, fused or not.
+    # n <= 63662 has 16 bits and the first two parts have at most 37: their products with n are exact even without FMA.
     "double": _Format(
         bits=64,
         magic=1.5 * 2.0**52,
@@ -66,7 +67,7 @@ FORMATS = {
             float.fromhex("0x1.1b7d4c8886fe0p-29"),
         ),
     ),
-    # Parts short enough for exact products would be six; three of 24 bits do where operations are fused.
+    # Exact products would need six shorter parts. With FMA, three parts of 24 bits suffice.
     "float": _Format(
         bits=32,
         magic=1.5 * 2.0**23,
@@ -76,14 +77,14 @@ FORMATS = {
         cosine=(float.fromhex("-0x1.ffffa8p-2"), float.fromhex("0x1.553cc2p-5"), float.fromhex("-0x1.640c32p-10")),
     ),
 }
-"""By LLVM's and C's name of the scalar; the GPU engine computes with the same numbers."""
+"""By the name of the scalar type in LLVM's language and in C. The GPU engine uses the same numbers."""
 TWO_OVER_PI = float.fromhex("0x1.45f306dc9c883p-1")
 _WIDE_PARTS = (float.fromhex("0x1.921fb54440000p+0"), float.fromhex("0x1.68c234c4c6628p-39"))
-"""pi / 2 for float32 angles that are reduced in float64."""
+"""pi / 2 as a sum of two numbers, for float32 angles that are reduced in float64."""
 
 
 class _Body:
-    """Writes instructions on one vector type."""
+    """Writes instructions for one vector type."""
 
     def __init__(self, kind: VectorType, fresh: Callable[[], str]) -> None:
         self.kind, self.fresh, self.format = kind, fresh, FORMATS[kind.scalar]
@@ -91,13 +92,13 @@ class _Body:
         self.lines: list[str] = []
 
     def new(self, text: str) -> str:
-        """Assign an instruction to a fresh name."""
+        """Add an instruction and return the new name of its result."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
 
     def value(self, x: str | float) -> str:
-        """A name as it is, a number as a constant in every state."""
+        """A name unchanged; a number as a constant vector."""
         return x if isinstance(x, str) else self.kind.splat(x)
 
     def real(self, operation: str, x: str, y: str | float) -> str:
@@ -111,17 +112,18 @@ class _Body:
         return self.new(f"call {T} @llvm.{intrinsic}.{self.kind.suffix}({operands})")
 
     def select(self, condition: str, x: str, y: str | float) -> str:
-        """x where a condition holds, y elsewhere."""
+        """x in states where the condition holds, y elsewhere."""
         T = self.kind.name
         return self.new(f"select <{self.kind.width} x i1> {condition}, {T} {x}, {T} {self.value(y)}")
 
     def integer(self, operation: str, x: str, y: str | int) -> str:
-        """An operation on the bits of two values, or of a value and a number."""
+        """An integer operation on the bits of two values, or of a value and a number."""
         number = y if isinstance(y, str) else f"splat (i{self.format.bits} {y})"
         return self.new(f"{operation} {self.integers} {x}, {number}")
 
     def polynomial(self, z: str, coefficients: tuple[float, ...]) -> str:
-        """Horner's rule: the fewest operations; other angles' work fills the time between its steps."""
+        """Horner's rule, which needs the fewest operations. Its latency is hidden because other angles are computed in
+        between."""
         value = self.fma(z, coefficients[-1], coefficients[-2])
         for coefficient in coefficients[-3::-1]:
             value = self.fma(z, value, coefficient)
@@ -145,17 +147,17 @@ def _reduced(out: _Body, x: str, n: str, fused: bool) -> tuple[str, str | float]
             r = wide.fma(turns, -part, r)
         out.lines += wide.lines
         r, low = out.new(f"fptrunc {wide.kind.name} {r} to {kind.name}"), 0.0
-    return out.select(small, r, math.nan), low  # not small: also infinity and NaN
+    return out.select(small, r, math.nan), low  # infinity and NaN are not small either
 
 
 def _turned(out: _Body, shifted: str, s: str, c: str) -> tuple[str, str]:
-    """Swap S and C and set their signs by the two lowest bits of n."""
+    """Swap S and C and set their signs, according to the two lowest bits of n."""
     T, top = out.kind.name, out.format.bits - 1
     turns = out.new(f"bitcast {T} {shifted} to {out.integers}")
     odd = out.integer("shl", turns, top)
     sine_sign = out.integer("and", out.integer("shl", turns, top - 1), -(1 << top))
     cosine_sign = out.integer("xor", sine_sign, odd)
-    # A comparison of signs costs nothing where blends go by the sign bit (AVX2).
+    # Comparing with zero is free where blend instructions select by the sign bit (AVX2).
     swap = out.integer("icmp slt", odd, 0)
 
     def signed(value: str, sign: str) -> str:
@@ -166,15 +168,15 @@ def _turned(out: _Body, shifted: str, s: str, c: str) -> tuple[str, str]:
 
 
 def _register(kind: VectorType) -> VectorType:
-    """The vector in whose first state a single state is computed.
+    """A vector type of 16 bytes in place of a scalar; the scalar is computed in its first element.
 
-    Scalars live in vector registers, so this costs nothing, and between scalars LLVM selects with branches.
+    Scalars are in vector registers anyway, so this is free. LLVM would turn a select between scalars into a branch.
     """
     return replace(kind, width=16 // kind.itemsize) if kind.width == 1 else kind
 
 
 def declarations(kind: VectorType) -> str:
-    """Declarations of the intrinsics that `sincos_lines` calls beyond those of `vectors.declarations(kind)`."""
+    """Declarations of the intrinsics that `sincos_lines` calls, except those of `vectors.declarations(kind)`."""
     T = _register(kind)
     missing = [(T, "fma", 3), (replace(T, scalar="double"), "fmuladd", 3)] if kind.scalar == "float" else []
     if kind.width == 1:
@@ -192,9 +194,10 @@ def sincos_lines(
     Args:
         x: name of the angles (rad).
         kind: their type; a width of 1 is the scalar itself.
-        fresh: returns a name that nothing has yet.
-        fused: whether the processor has fused multiply-add. float32 is then reduced without float64; on a processor
-            that has not, LLVM would call the C library for each such operation. float64 is the same either way.
+        fresh: returns a new name.
+        fused: True if the processor has FMA. float32 angles are then reduced without float64; on a processor without
+            FMA,
+            LLVM would call the C library for each fused operation. float64 is not affected.
 
     Returns:
         The lines, the name of the sine and the name of the cosine.
@@ -206,8 +209,8 @@ def sincos_lines(
     shifted = out.fma(x, TWO_OVER_PI, form.magic)
     r, low = _reduced(out, x, out.real("fsub", shifted, form.magic), fused)
     z = out.real("fmul", r, r)
-    # Only the leading term of the sine feels `low`: it is far below a unit in the last place of any but a tiny r.
-    # The sum of a negative zero and a zero `low` is a positive one, and taking that from r keeps the sign of a zero r.
+    # Only the leading term of the sine needs `low`, which is far below a unit in the last place of r unless r is tiny.
+    # The sum of -0 and a zero `low` is +0, and subtracting +0 from r keeps the sign of a zero r.
     s = out.real("fsub", r, out.fma(out.real("fmul", r, z), out.polynomial(z, form.sine), low))
     c = out.fma(z, out.polynomial(z, form.cosine), 1.0)
     sine, cosine = _turned(out, shifted, s, c)

@@ -1,4 +1,4 @@
-"""Operations of a lowered program as instructions on vectors."""
+"""Prints the operations of a lowered program as vector instructions in LLVM's language."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CALLS = {"sqrt": "sqrt", "abs": "fabs"}
 
 
 class StraightLine:
-    """Writes instructions and remembers where values are.
+    """Prints instructions and keeps the names of computed values.
 
     Args:
         kind: the type of every value.
         nodes: the graph's nodes.
-        out: where lines go.
-        fetch: gives the name of a value that was not computed here: an input, or a result from elsewhere.
+        out: receives the instructions.
+        fetch: gives the name of a value that was not computed here: an input, or a result of another function.
     """
 
     def __init__(self, kind: VectorType, nodes: Sequence[Node], out: Lines, fetch: Callable[[int], str]) -> None:
@@ -29,7 +29,7 @@ class StraightLine:
         self.values: dict[int, str] = {}
 
     def value(self, node: int | float) -> str:
-        """The name of a node's value, or a number as a constant."""
+        """The name of a node's value, or a constant for a number."""
         if not isinstance(node, int):
             return self.kind.splat(node)
         if node not in self.values:
@@ -40,7 +40,7 @@ class StraightLine:
         return self.values[node]
 
     def compute(self, operation: Operation) -> None:
-        """The instructions of one operation."""
+        """Print the instructions of one operation."""
         operands = [self.value(node) for node in operation.operands]
         self.values.update(zip(operation.results, self._results(operation.kind, operands), strict=True))
 
@@ -67,7 +67,7 @@ class StraightLine:
 
 
 def attributes(target: Target, more: str = "") -> str:
-    """Attributes of every function: without them LLVM shuns the widest registers of some processors."""
+    """The attributes of every function. Without them LLVM avoids the widest registers of some processors."""
     bits = 8 * target.vector_bytes
     widths = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"'
     return f"attributes #0 = {{ nounwind {widths}{more and ' '}{more} }}\n"

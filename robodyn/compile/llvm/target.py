@@ -1,4 +1,4 @@
-"""What code is compiled for: the processor, its vector width and its features."""
+"""The target of compilation: processor, vector width and features."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _WITHOUT = {
     "avx512": (),
 }
 LEVELS = {"sse2": 16, "avx2": 32, "avx512": 64, "neon": 16}
-"""Vector levels and the bytes of their registers."""
+"""Vector instruction levels, and the bytes of a register of each."""
 _NARROW = 16
 LEVEL_VARIABLE = "ROBODYN_CPU_LEVEL"
-"""Environment variable that lowers the level of the host, to test what other processors run."""
+"""Environment variable that selects a lower level than the host's, to test the code for other processors."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A processor to compile for; `narrow`: for one state at a time, a scalar in each register."""
+    """A processor to compile for. `narrow`: True for code that computes one state at a time, with a scalar in each
+    register."""
 
     triple: str
     cpu: str
@@ -42,16 +43,16 @@ class Target:
 
     @property
     def for_one_state(self) -> Target:
-        """What code for one state is compiled for: the same, but where registers are so large that most of what they
-        bring to memory is of states that nobody asked for."""
+        """The target for code that computes a single state: narrow if vector registers are so wide that most of their
+        memory traffic would be for unused states."""
         return replace(self, narrow=True) if self.level in ("avx512", "avx2") else self
 
     def width(self, dtype: np.dtype[Any]) -> int:
-        """States in a vector."""
+        """Number of states in a vector."""
         return 1 if self.narrow else self.vector_bytes // dtype.itemsize
 
     def machine(self, opt: int) -> Any:
-        """A new target machine; LLVM's execution engines take ownership of theirs, so each needs its own."""
+        """A new LLVM target machine. Each LLVM execution engine needs its own, because it takes ownership."""
         return llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=opt, reloc="pic", codemodel="small", jit=True
         )
@@ -68,14 +69,14 @@ def _host_level(features: dict[str, bool], triple: str) -> str:
         return "neon"
     if not triple.startswith("x86_64"):
         raise UnavailableError(f"engine: 'cpu' does not know the processor {triple}; allowed: 'reference'")
-    # The zmm code uses the double and quad word instructions (DQ) for bitwise operations on vectors of doubles.
+    # Code for 512-bit registers uses the DQ instructions for bitwise operations on vectors of doubles.
     if features.get("avx512f") and features.get("avx512dq") and features.get("avx512vl"):
         return "avx512"
     return "avx2" if features.get("avx2") and features.get("fma") else "sse2"
 
 
 def _features(host: dict[str, bool], level: str) -> str:
-    """Feature flags of the host without those beyond a level."""
+    """Feature flags of the host, without the features above a level."""
     off = set(_WITHOUT.get(level, ()))
     if level in ("sse2", "avx2"):
         off |= {name for name in host if name.startswith(("avx512", "avx10"))}
@@ -87,10 +88,10 @@ def _features(host: dict[str, bool], level: str) -> str:
 
 @cache
 def host_target(level: str | None = None) -> Target:
-    """The processor this process runs on, at its best level or at a lower one that is asked for.
+    """The processor of this process, at its highest level or at the lower level requested.
 
     Raises:
-        UnavailableError: a processor of another family, or a level that it does not have.
+        UnavailableError: the processor is of another family or lacks the level.
     """
     _initialize()
     triple, host = llvm.get_process_triple(), dict(llvm.get_host_cpu_features())

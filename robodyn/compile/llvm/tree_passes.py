@@ -1,7 +1,7 @@
 """Passes over a parent array as machine code: one loop each, for trees of millions of bodies.
 
-Arrays are of 64-bit integers, one for each of n bodies; the parent of a root is negative. Bodies come after their
-parents, so a pass goes forward for what follows from the parent and backward for what children hand over.
+Arrays hold one 64-bit integer for each of n bodies. The parent of a root is negative, and parents come before their
+children. So a pass runs forward if values follow from the parent, and backward if children contribute to the parent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def depth(n: Word, parent: Array[Word], depth: Array[Word]) -> None:
 
 @routine
 def subtree_size(n: Word, parent: Array[Word], size: Array[Word]) -> None:
-    """Number of bodies in each subtree, of ones."""
+    """Number of bodies in each subtree; `size` holds ones at the start."""
     for i in reversed(range(n)):
         p = parent[i]
         if p >= 0:
@@ -38,7 +38,7 @@ def subtree_size(n: Word, parent: Array[Word], size: Array[Word]) -> None:
 
 @routine
 def preorder_rank(n: Word, parent: Array[Word], size: Array[Word], rank: Array[Word], free: Array[Word]) -> None:
-    """Place of each body in a depth-first walk; `free`: in the end, the place behind each subtree."""
+    """Index of each body in a depth-first traversal; `free` finally holds the index behind each subtree."""
     next_root = 0
     for i in range(n):
         p, own = parent[i], size[i]
@@ -54,8 +54,8 @@ def preorder_rank(n: Word, parent: Array[Word], size: Array[Word], rank: Array[W
 
 @routine
 def heavy_child(n: Word, parent: Array[Word], size: Array[Word], heaviest: Array[Word], heavy: Array[Word]) -> None:
-    """The first child with the largest subtree, and the size of that; only where there is one with more bodies than
-    `heaviest` says before."""
+    """The first child with the largest subtree, and the size of that subtree. Only subtrees larger than the initial
+    value of `heaviest` count."""
     for i in range(n):
         p, own = parent[i], size[i]
         if p >= 0 and own > heaviest[p]:
@@ -65,7 +65,7 @@ def heavy_child(n: Word, parent: Array[Word], size: Array[Word], heaviest: Array
 
 @routine
 def heavy_paths(n: Word, parent: Array[Word], heavy: Array[Word], head: Array[Word], level: Array[Word]) -> None:
-    """The first body of each body's heavy path, and the number of such paths above that."""
+    """The first body of each body's heavy path, and the number of heavy paths above that path."""
     for i in range(n):
         p = parent[i]
         if p < 0:
@@ -81,10 +81,10 @@ PASSES = (depth, subtree_size, preorder_rank, heavy_child, heavy_paths)
 
 @cache
 def passes() -> Callable[..., None]:
-    """`run(name, parent, *arrays)`: one pass over arrays (n,) of 64-bit integers.
+    """`run(name, parent, *arrays)`: runs one pass over arrays (n,) of 64-bit integers.
 
     Raises:
-        UnavailableError: no machine code here.
+        UnavailableError: this system cannot run machine code.
     """
     from robodyn.compile.cache import ObjectCache
     from robodyn.compile.keys import compiled

@@ -1,17 +1,18 @@
-"""From a program to a module in LLVM's language: straight-line code whose every value is a vector of states.
+"""Prints a program as a module in LLVM's language: straight-line code in which every value is a vector of states.
 
     void NAME(ptr table, i64 first, i64 last, ptr workspace)
 
-runs rows first .. last - 1. `table` holds two words for each array, inputs first: where its data begin, and the bytes
-from one row to the next. W rows at a time are loaded and transposed in registers. Rows past the end are the last row
-again: what they compute is stored there again, so a tail needs no code of its own, and one state runs like many.
+runs rows first to last - 1. `table` holds two words for each array, inputs first: the address of its data, and the
+stride in bytes from one row to the next. W rows at a time are loaded and transposed in registers. Rows past the end
+repeat the last row: its results are stored again, so the tail needs no code of its own, and a single state runs like a
+batch.
 
-Arrays can also lie the other way, as columns: all rows of one scalar side by side, and the second word of the table
-says how many bytes one scalar lies from the next. Nothing is transposed then; the last W rows are run again where a
-tail is left, so there must be W of them, and no output may share memory with an input.
+Arrays can also be stored as columns, all rows of one scalar contiguous. The second word of the table is then the stride
+from one scalar to the next, and nothing is transposed. For a tail, the last W rows are run again. Column arrays
+therefore need at least W rows, and no output may share memory with an input.
 
-LLVM's time grows faster than a function's length, so a program is cut into parts of some thousand operations that hand
-values on through a frame on the stack.
+LLVM's compile time grows faster than the length of a function. A program is therefore cut into parts of some thousand
+operations, which pass values through a frame on the stack.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from robodyn.internals.tuning import LLVM_PART_OPERATIONS
 
 @dataclass(frozen=True)
 class _Block:
-    """At most W neighbouring columns of one array: what is loaded or stored together.
+    """At most W neighbouring columns of one array, which are loaded or stored together.
 
-    `vectors`: the array holds vectors of states, so that nothing has to be transposed, and one column is a block.
+    `vectors`: True if the array holds vectors of states: nothing is transposed, and a block is one column. `column`:
+    True if the array is stored as columns.
     """
 
     array: int
@@ -49,19 +51,19 @@ class _Block:
 def _blocks(
     ports: Iterable[Port], first_array: int, width: int, vectors: frozenset[str], columns: bool
 ) -> list[_Block]:
-    found = []
+    blocks = []
     for k, port in enumerate(ports):
         step = 1 if columns or port.name in vectors else width
         for start in range(0, port.size, step):
             scalars = port.scalars[start : start + step]
             if port.name in vectors and is_unread(scalars[0]):
                 continue
-            found.append(_Block(first_array + k, start, scalars, port.name in vectors, columns))
-    return found
+            blocks.append(_Block(first_array + k, start, scalars, port.name in vectors, columns))
+    return blocks
 
 
 class _Schedule:
-    """Which part computes what, when outputs are complete, and which values cross from part to part."""
+    """The operations of each part, when outputs are complete, and the values that pass from part to part."""
 
     def __init__(self, program: Program, width: int, vectors: frozenset[str], columns: bool) -> None:
         self.program = program
@@ -76,18 +78,19 @@ class _Schedule:
         }
         made = {node: k for k, operation in enumerate(operations) for node in operation.results}
         self.stores: dict[int, list[_Block]] = {}
-        """Output blocks by the place of the operation that completes them; -1: they need none."""
+        """Output blocks by the index of the operation that completes them; -1: they need no operation."""
         for block in _blocks(program.outputs, len(program.inputs), width, vectors, columns):
             after = max((made.get(node, -1) for node in block.scalars if isinstance(node, int)), default=-1)
             self.stores.setdefault(after, []).append(block)
         self.slots, self.frame_size = frame_slots(self.parts, self._last_readers())
 
     def stores_after(self, part: int, place: int) -> list[_Block]:
-        """Output blocks that are complete after an operation of a part; place -1 of part 0: from the start."""
+        """Output blocks that an operation of a part completes. Place -1 of part 0: blocks that are complete at the
+        start."""
         return self.stores.get(part * LLVM_PART_OPERATIONS + place if place >= 0 else -1, [])
 
     def _last_readers(self) -> dict[int, int]:
-        """The last part that reads a node, to compute with it or to store it."""
+        """For each node, the index of the last part that computes with it or stores it."""
         last = last_readers(self.parts)
         for k, part in enumerate(self.parts):
             for place in range(len(part)):
@@ -111,7 +114,7 @@ class _Part:
         self.columns: dict[int, tuple[str, str]] = {}
 
     def text(self, name: str) -> str:
-        """The function."""
+        """The function's text."""
         schedule = self.schedule
         if self.number == 0:
             for block in schedule.stores_after(0, -1):
@@ -132,7 +135,7 @@ class _Part:
                 self.out.do(f"store {T} {self.code.values[node]}, ptr {at}, align {self.kind.itemsize}")
 
     def _fetch(self, node: int) -> str:
-        """An input, or a result that an earlier part left in the frame."""
+        """An input, or a result that an earlier part stored in the frame."""
         if self.schedule.program.nodes[node][0] == INPUT:
             self._load(self.schedule.loads[node])
             return self.code.values[node]
@@ -141,7 +144,7 @@ class _Part:
         return self.out.new(f"load {T}, ptr {at}, align {self.kind.itemsize}")
 
     def _row_pointers(self, block: _Block) -> list[str]:
-        """Where a block's W rows begin."""
+        """Pointers to a block in each of the W rows."""
         out = self.out
         if not self.rows:
             self.rows = ["%row"]
@@ -163,14 +166,14 @@ class _Part:
         ]
 
     def _vector(self, block: _Block) -> str:
-        """Where a block of one column lies in an array of vectors."""
+        """Pointer to a block of one column in an array of vectors."""
         if block.array not in self.starts:
             record = self.out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}")
             self.starts[block.array] = self.out.new(f"load ptr, ptr {record}, align 8")
         return self.out.new(f"getelementptr {self.kind.name}, ptr {self.starts[block.array]}, i64 {block.start}")
 
     def _column(self, block: _Block) -> str:
-        """Where the W rows of a block of one column lie."""
+        """Pointer to the W rows of a block of one column in an array stored as columns."""
         out = self.out
         if block.array not in self.columns:
             record = out.new(f"getelementptr {{ptr, i64}}, ptr %table, i64 {block.array}")
@@ -213,7 +216,7 @@ class _Part:
 
 
 def _loop(name: str, parts: Sequence[str], kind: VectorType, frame_size: int, columns: bool) -> str:
-    """The exported function: W rows at a time through every part."""
+    """The exported function, which calls every part for W rows at a time."""
     row = "%whole" if columns else "%row"
     calls = "\n".join(f"  call void @{part}(ptr %table, i64 {row}, i64 %end, ptr %frame)" for part in parts)
     if columns:
@@ -247,10 +250,10 @@ def unrolled_module(
     vectors: frozenset[str] = frozenset(),
     columns: bool = False,
 ) -> str:
-    """The module that runs a program on arrays of a dtype.
+    """The text of a module that runs a program on arrays of a dtype.
 
-    Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state,
-    or with `columns` a column.
+    Arrays named in `vectors` hold vectors of states, and only for the W rows from `first` on. All other arrays have one
+    row for each state, or with `columns` one column.
     """
     kind = VectorType.of(dtype, target)
     schedule = _Schedule(program, kind.width, vectors, columns)

@@ -1,4 +1,4 @@
-"""Vectors of states in LLVM's language: types, constants, and moving rows of arrays into and out of them."""
+"""Vectors of states in LLVM's language: types, constants, and loading and storing the rows of arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robodyn.internals.records import dataclass
 
 
 def literal(value: float, scalar: str) -> str:
-    """A floating-point constant, exactly: LLVM writes both precisions as the bits of a double."""
+    """A floating-point constant. LLVM writes both precisions exactly, as the bits of a double."""
     if scalar == "float":
         value = float(np.float32(value))
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
@@ -22,21 +22,21 @@ def literal(value: float, scalar: str) -> str:
 
 @dataclass(frozen=True)
 class VectorType:
-    """W states of one scalar; W = 1 is the scalar itself."""
+    """A vector of W states of one scalar; W = 1 is the scalar itself."""
 
     scalar: str
     width: int
     masked: bool
-    """Whether the processor loads and stores parts of a vector by a mask."""
+    """Whether the processor has masked loads and stores."""
     fused: bool
-    """Whether it multiplies and adds in one instruction."""
+    """Whether the processor has fused multiply-add (FMA)."""
 
     @staticmethod
     def of(dtype: np.dtype[Any], target: Target, width: int | None = None) -> VectorType:
-        """The vector type of a dtype, as wide as the target's registers unless told otherwise."""
-        chosen = target.width(dtype) if width is None else width
+        """The vector type of a dtype, as wide as the target's registers unless `width` is given."""
+        states = target.width(dtype) if width is None else width
         scalar = "double" if dtype.itemsize == 8 else "float"
-        return VectorType(scalar, chosen, masked=target.level == "avx512", fused=target.level != "sse2")
+        return VectorType(scalar, states, masked=target.level == "avx512", fused=target.level != "sse2")
 
     @property
     def itemsize(self) -> int:
@@ -55,48 +55,48 @@ class VectorType:
 
     @property
     def suffix(self) -> str:
-        """What LLVM appends to the names of intrinsics on this type."""
+        """The suffix of the names of LLVM intrinsics for this type."""
         return self.suffix_of(self.width)
 
     def of_width(self, width: int) -> str:
-        """The type of `width` states."""
+        """The type of a vector of `width` states."""
         return self.scalar if width == 1 else f"<{width} x {self.scalar}>"
 
     def suffix_of(self, width: int) -> str:
-        """The intrinsics' suffix of `width` states."""
+        """The suffix of the names of intrinsics for `width` states."""
         bare = f"f{8 * self.itemsize}"
         return bare if width == 1 else f"v{width}{bare}"
 
     def splat(self, value: float) -> str:
-        """A constant in every state."""
+        """A constant that has the same value in every state."""
         number = literal(value, self.scalar)
         return number if self.width == 1 else f"splat ({self.scalar} {number})"
 
 
 class Lines:
-    """Lines of a function body, with fresh names; lines of one function share the numbers they are made of."""
+    """The lines of a function body. `numbers` counts the names; all `Lines` of one function share it."""
 
     def __init__(self, numbers: Iterator[int] | None = None) -> None:
         self.lines: list[str] = []
         self.numbers = itertools.count() if numbers is None else numbers
 
     def fresh(self) -> str:
-        """A name that nothing has yet."""
+        """A new name."""
         return f"%v{next(self.numbers)}"
 
     def new(self, text: str) -> str:
-        """Assign an instruction to a fresh name."""
+        """Add an instruction and return the new name of its result."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Add an instruction without a result."""
         self.lines.append(f"  {text}")
 
 
 def spread(out: Lines, scalar: str, width: int, value: str) -> str:
-    """A scalar of a type in every place of a vector of more than one."""
+    """Broadcast a scalar to a vector of more than one element."""
     T = f"<{width} x {scalar}>"
     one = out.new(f"insertelement {T} poison, {scalar} {value}, i32 0")
     return out.new(f"shufflevector {T} {one}, {T} poison, <{width} x i32> zeroinitializer")
@@ -111,17 +111,17 @@ def _indices(numbers: Sequence[int]) -> str:
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:
-    """`count` as powers of two, largest first: (start, size)."""
-    found, start = [], 0
+    """Split `count` into powers of two, largest first: (start, size)."""
+    pieces, start = [], 0
     while start < count:
         size = 1 << ((count - start).bit_length() - 1)
-        found.append((start, size))
+        pieces.append((start, size))
         start += size
-    return found
+    return pieces
 
 
 def load_row(out: Lines, kind: VectorType, pointer: str, count: int) -> str:
-    """The first `count` scalars at a pointer, as a vector; nothing beyond them is touched."""
+    """Load the first `count` scalars at a pointer as a vector. Memory beyond them is not accessed."""
     T, W = kind.name, kind.width
     if count == W:
         return out.new(f"load {T}, ptr {pointer}, align 1")
@@ -143,7 +143,7 @@ def load_row(out: Lines, kind: VectorType, pointer: str, count: int) -> str:
 
 
 def store_row(out: Lines, kind: VectorType, row: str, pointer: str, count: int) -> None:
-    """Store the first `count` scalars of a vector; nothing beyond them is touched."""
+    """Store the first `count` scalars of a vector. Memory beyond them is not accessed."""
     T, W = kind.name, kind.width
     if count == W:
         out.do(f"store {T} {row}, ptr {pointer}, align 1")
@@ -162,7 +162,7 @@ def store_row(out: Lines, kind: VectorType, row: str, pointer: str, count: int) 
 
 
 def transposed(out: Lines, kind: VectorType, rows: Sequence[str]) -> list[str]:
-    """W vectors of W scalars, transposed in registers by log2(W) rounds of two-operand shuffles."""
+    """Transpose W vectors of W scalars in registers, in log2(W) rounds of two-operand shuffles."""
     W, T = kind.width, kind.name
     rows = list(rows)
     distance = 1
@@ -181,7 +181,7 @@ def transposed(out: Lines, kind: VectorType, rows: Sequence[str]) -> list[str]:
 
 
 def declarations(kind: VectorType) -> str:
-    """Declarations of the intrinsics that programs call."""
+    """Declarations of the intrinsics that the programs call."""
     T, s, W = kind.name, kind.suffix, kind.width
     lines = [
         f"declare {T} @llvm.fmuladd.{s}({T}, {T}, {T})",

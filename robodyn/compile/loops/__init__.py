@@ -1,7 +1,7 @@
-"""Functions with loops, written in restricted Python and printed in the language of a compiler.
+"""A compiler for functions with loops, written in restricted Python and printed in LLVM's language, C or CUDA C++.
 
-`language` has what such functions may use, `gpu` what those of GPU kernels may; they run as plain Python, too, which is
-how they are tested. `walk` goes through a function's syntax tree and computes what is known. What becomes of the rest,
-two back ends say: `flow` and `reader` make blocks of operations (`blocks`), which `llvm` prints; `c_statements` and
-`c_expressions` print C and CUDA C++, whose loops and tests stay what they are (`cuda`).
+`language` defines what such functions may use, `gpu` what functions of GPU kernels may use in addition. Tests run the
+functions as plain Python. `walk` walks a function's syntax tree and computes everything that is known when the function
+is printed. Two back ends translate the rest. `flow` and `reader` make blocks of operations (`blocks`), which `llvm`
+prints. `c_statements` and `c_expressions` print C and CUDA C++ and keep loops and tests as statements (`cuda`).
 """

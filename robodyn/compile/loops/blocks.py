@@ -1,7 +1,8 @@
-"""What a function becomes: types, values, and blocks of operations in static single assignment form.
+"""The intermediate representation of a function: types, values, and blocks of operations in static single assignment
+(SSA) form.
 
-A block has parameters, and every jump to it gives them values, as in MLIR and SIL; they are the phi instructions of
-other texts.
+A block has parameters, and every jump to it passes arguments for them, as in MLIR and SIL. LLVM's phi instructions are
+equivalent.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ BYTES = {"i1": 1, "i8": 1, "i32": 4, "i64": 8, "float": 4, "double": 8}
 
 
 class Number:
-    """A number, or a vector of `width` of them; `align`: bytes to which those in memory are aligned, 0: their size.
+    """A number, or a vector of `width` numbers. `align`: alignment in memory in bytes, 0 for its size.
 
-    There is one object for each type, so that types are the same where objects are; `Pointer` likewise. `name`: in
-    LLVM's language; `real`: whether it is a floating-point number; `size`: bytes in memory; `alignment`: bytes to which
-    it is aligned there; `value`: the type of what was loaded.
+    Each type is a single object, so types can be compared by identity; the same holds for `Pointer`. `name`: its name
+    in LLVM's language; `real`: True for floating-point numbers; `size`: bytes in memory; `alignment`: bytes to which it
+    is aligned in memory; `value`: the type after loading.
     """
 
     __slots__ = ("align", "alignment", "name", "real", "scalar", "size", "value", "width")
@@ -34,17 +35,17 @@ class Number:
     value: Number
 
     def __new__(cls, scalar: str, width: int = 1, align: int = 0) -> Number:
-        """The one object, also where several threads ask for it."""
-        found = _NUMBERS.get((scalar, width, align))
-        if found is None:
-            found = object.__new__(cls)
-            found.scalar, found.width, found.align = scalar, width, align
-            found.real, found.size = scalar in ("float", "double"), BYTES[scalar] * width
-            found.alignment = align or found.size
-            found.name = scalar if width == 1 else f"<{width} x {scalar}>"
-            found.value = Number(scalar, width) if align else found
-            found = _NUMBERS.setdefault((scalar, width, align), found)
-        return found
+        """The single object of this type, for all threads."""
+        kind = _NUMBERS.get((scalar, width, align))
+        if kind is None:
+            kind = object.__new__(cls)
+            kind.scalar, kind.width, kind.align = scalar, width, align
+            kind.real, kind.size = scalar in ("float", "double"), BYTES[scalar] * width
+            kind.alignment = align or kind.size
+            kind.name = scalar if width == 1 else f"<{width} x {scalar}>"
+            kind.value = Number(scalar, width) if align else kind
+            kind = _NUMBERS.setdefault((scalar, width, align), kind)
+        return kind
 
     def __repr__(self) -> str:
         return f"Number({self.scalar!r}, {self.width}, {self.align})"
@@ -55,7 +56,7 @@ _NUMBERS: dict[tuple[str, int, int], Number] = {}
 
 @dataclass(eq=False)
 class Struct:
-    """Fields by name: bytes from the start, and the type; `size`: bytes of all."""
+    """A structure. `fields`: the offset in bytes and the type of each field; `size`: its size in bytes."""
 
     name: str
     size: int
@@ -63,7 +64,7 @@ class Struct:
 
 
 class Pointer:
-    """An address of values of a type, or of bytes."""
+    """The address of values of a type, or of bytes."""
 
     __slots__ = ("to",)
     to: Number | Struct | Pointer | None
@@ -71,13 +72,13 @@ class Pointer:
     name = "ptr"
 
     def __new__(cls, to: Number | Struct | Pointer | None = None) -> Pointer:
-        """The one object."""
-        found = _POINTERS.get(to)
-        if found is None:
-            found = object.__new__(cls)
-            found.to = to
-            found = _POINTERS.setdefault(to, found)
-        return found
+        """The single object of this type."""
+        kind = _POINTERS.get(to)
+        if kind is None:
+            kind = object.__new__(cls)
+            kind.to = to
+            kind = _POINTERS.setdefault(to, kind)
+        return kind
 
     def __repr__(self) -> str:
         return f"Pointer({self.to})"
@@ -100,13 +101,13 @@ ADDRESS = Pointer()
 
 
 class Unknown:
-    """What is known only when a function runs."""
+    """A value that is not known when the function is printed."""
 
     __slots__ = ()
 
 
 class Value(Unknown):
-    """A value of a function: the result of an operation, a parameter of a block, or a constant."""
+    """A value in a function: the result of an operation, a parameter of a block, or a constant."""
 
     __slots__ = ("constant", "key", "name", "type")
 
@@ -118,7 +119,7 @@ class Value(Unknown):
         return f"<{self.type} {self.name if self.constant is None else self.constant}>"
 
     def __eq__(self, other: object) -> bool:
-        """An address is the same whatever is there."""
+        """Addresses are equal even if the types of their contents differ."""
         return isinstance(other, Value) and self.key == other.key
 
     def __hash__(self) -> int:
@@ -126,7 +127,7 @@ class Value(Unknown):
 
 
 def loaded_type(at: Value) -> Number | Pointer:
-    """The type of a value that is stored at an address."""
+    """The type of the value at an address."""
     assert isinstance(at.type, Pointer)
     to = at.type.to
     assert isinstance(to, (Number, Pointer)), f"nothing is stored as {to}"
@@ -134,7 +135,8 @@ def loaded_type(at: Value) -> Number | Pointer:
 
 
 class Operation:
-    """An instruction: what it is, its operands, and what else there is to know, by name; or "lines" of text."""
+    """An operation: its code, operands, result, and further `facts` by name. The code "lines" is a piece of LLVM
+    text."""
 
     __slots__ = ("code", "facts", "operands", "result")
 
@@ -145,7 +147,7 @@ class Operation:
 
 
 class Edge:
-    """A jump to a block; `origin`: the one that ends with it and nothing else."""
+    """A jump to a block. `origin`: the block that ends with this jump alone."""
 
     __slots__ = ("arguments", "block", "origin")
 
@@ -155,8 +157,8 @@ class Edge:
 
 
 class End:
-    """How a block ends: `edges` to other blocks, chosen by `test` (the first if it holds, or that of the number among
-    `cases`), or the function's `result`."""
+    """The end of a block: jumps to other blocks (`edges`), or a return of `result`. `test` selects the edge: the first
+    one if it is true, or the one of the number among `cases`."""
 
     __slots__ = ("cases", "edges", "result", "test")
 
@@ -171,7 +173,7 @@ class End:
 
 
 class Block:
-    """Operations without a jump between them."""
+    """A sequence of operations without a jump."""
 
     __slots__ = ("end", "name", "operations", "parameters")
 
@@ -184,7 +186,7 @@ class Block:
 
 @dataclass(eq=False)
 class Function:
-    """A function of a module; `public`: whether others may look it up."""
+    """A function of a module. `public`: True if other code can look it up."""
 
     name: str
     parameters: list[Value]
@@ -193,50 +195,51 @@ class Function:
     blocks: list[Block] = field(default_factory=list)
 
     def edges(self) -> Iterator[Edge]:
-        """All jumps."""
+        """All jumps of the function."""
         for block in self.blocks:
             if block.end is not None:
                 yield from block.end.edges
 
 
 def simplify(function: Function) -> None:
-    """Remove parameters of blocks that always have one value, of what a loop does not change after all, and those that
-    nobody reads."""
-    given: dict[object, list[Value]] = {}
+    """Remove block parameters that always have the same value or are never read, and join blocks."""
+    arguments_of: dict[object, list[Value]] = {}
     for edge in function.edges():
         for parameter, argument in zip(edge.block.parameters, edge.arguments, strict=True):
-            given.setdefault(parameter.key, []).append(argument)
-    if given:
-        _remove_parameters(function, given)
+            arguments_of.setdefault(parameter.key, []).append(argument)
+    if arguments_of:
+        _remove_parameters(function, arguments_of)
     _join_blocks(function)
 
 
 def _remove_parameters(function: Function, given: Mapping[object, list[Value]]) -> None:
-    """`given`: what jumps give to each parameter."""
+    """`given`: the arguments that jumps pass for each parameter."""
     replaced: dict[object, Value] = {}
 
     def resolved(value: Value) -> Value:
-        found = value
-        while found.key in replaced:
-            found = replaced[found.key]
-        return found if found is value or found.type is value.type else Value(value.type, found.name, found.constant)
+        target = value
+        while target.key in replaced:
+            target = replaced[target.key]
+        return (
+            target if target is value or target.type is value.type else Value(value.type, target.name, target.constant)
+        )
 
     known = -1
     while known != len(replaced):
         known = len(replaced)
         for key, arguments in given.items():
             if key not in replaced:
-                others = {found.key: found for found in map(resolved, arguments) if found.key != key}
+                others = {one.key: one for one in map(resolved, arguments) if one.key != key}
                 if len(others) == 1:
                     (replaced[key],) = others.values()
     read, waiting = set[object](), list[object]()
 
     def used(value: Value) -> Value:
-        found = resolved(value)
-        if found.key in given and found.key not in read:
-            read.add(found.key)
-            waiting.append(found.key)
-        return found
+        target = resolved(value)
+        if target.key in given and target.key not in read:
+            read.add(target.key)
+            waiting.append(target.key)
+        return target
 
     for block in function.blocks:
         for operation in block.operations:
@@ -258,7 +261,7 @@ def _remove_parameters(function: Function, given: Mapping[object, list[Value]]) 
 
 
 def _join_blocks(function: Function) -> None:
-    """Skip empty blocks, and put those together of which one always follows the other."""
+    """Skip empty blocks, and merge a block with its only successor if it is that one's only predecessor."""
     for block in reversed(function.blocks):
         if block.end is not None:
             for edge in block.end.edges:
@@ -270,9 +273,9 @@ def _join_blocks(function: Function) -> None:
     for block in reached:
         for edge in block.end.edges if block.end is not None else ():
             entering[edge.block] = entering.get(edge.block, 0) + 1
-    gone = set[Block]()
+    merged = set[Block]()
     for block in reached:
-        if block in gone:
+        if block in merged:
             continue
         while block.end is not None and len(block.end.edges) == 1:
             (edge,) = block.end.edges
@@ -281,12 +284,12 @@ def _join_blocks(function: Function) -> None:
                 break
             block.operations += other.operations
             block.end = other.end
-            gone.add(other)
-    function.blocks = [block for block in reached if block not in gone]
+            merged.add(other)
+    function.blocks = [block for block in reached if block not in merged]
 
 
 def _onward(block: Block) -> Edge | None:
-    """The jump of a block that does nothing else."""
+    """The jump of a block that contains nothing else."""
     if block.operations or block.parameters or block.end is None or len(block.end.edges) != 1:
         return None
     (edge,) = block.end.edges
@@ -294,17 +297,18 @@ def _onward(block: Block) -> Edge | None:
 
 
 def _can_skip(end: End, edge: Edge, onward: Edge) -> bool:
-    """Whether a jump may go where the next one goes: not twice from one block with different values."""
+    """Whether a jump may go directly to the target of the next jump. Two jumps from one block to the same target must
+    pass the same arguments."""
     others = [each for each in end.edges if each is not edge and each.block is onward.block]
     return all(each.arguments == onward.arguments for each in others)
 
 
 def _reached(function: Function) -> list[Block]:
-    """Blocks that are reached, in their order."""
-    found, ahead = set[Block](), [function.blocks[0]]
+    """The reachable blocks, in their order."""
+    seen, ahead = set[Block](), [function.blocks[0]]
     while ahead:
         block = ahead.pop()
-        if block not in found:
-            found.add(block)
+        if block not in seen:
+            seen.add(block)
             ahead += [edge.block for edge in block.end.edges] if block.end is not None else []
-    return [block for block in function.blocks if block in found]
+    return [block for block in function.blocks if block in seen]

@@ -1,4 +1,4 @@
-"""From expressions of restricted Python to expressions of C."""
+"""Translates expressions of restricted Python into expressions of C."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ SIGNS: Mapping[str, tuple[str, int]] = {
     "xor": ("^", 7),
     "or": ("|", 6),
 }
-"""Operators: C's sign, and how tightly it binds."""
+"""Operators: the sign in C, and its precedence."""
 _UNARY: Mapping[type, str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "!"}
 
 
 class Expressions(Walk):
-    """Reads the expressions of one function, whose variables others bind."""
+    """Reads the expressions of one function. The subclass `Writer` binds the variables."""
 
     primitives = C_PRIMITIVES
     module: Module
     put: Callable[[str], None]
-    """A line."""
+    """Add a line."""
     new: Callable[[str], str]
-    """A name of C for a variable."""
+    """A new C name for a variable."""
     room: Callable[[str], str]
-    """A name like that of what is assigned, of an array that a text declares where it says NAME."""
+    """Declare an array and return its name, which resembles the name of the assigned variable. The text has NAME in its
+    place."""
     held: Callable[[str], Any]
-    """What a variable has."""
+    """The current value of a variable."""
 
     def __init__(self, module: Module, source: Source, name: str) -> None:
         super().__init__(module, name)
@@ -81,7 +82,7 @@ class Expressions(Walk):
             if function is operator.truediv:
                 self.refuse("integers are divided by //")
         if sign in "/%" and isinstance(left, Term) and left.unsigned and not isinstance(right, Term) and right > 0:
-            text = f"({left.unsigned} {sign} {right})"  # without a sign a division is a shift
+            text = f"({left.unsigned} {sign} {right})"  # unsigned division by a power of two is a shift
             return Term(f"(int){text}", kind, PREFIX, unsigned=text)
         pair = [self._operand(each, kind, sign) for each in (left, right)]
         read = any(isinstance(each, Term) and each.read for each in (left, right))
@@ -94,7 +95,7 @@ class Expressions(Walk):
         return Term(f"{value}LL", I64) if sign == "<<" and kind == I64 else self.typed(value, number)
 
     def _common(self, left: Any, right: Any) -> Number | Pointer:
-        """The type of what is made of two."""
+        """The type of the result of an operation on two values."""
         terms = [each for each in (left, right) if isinstance(each, Term)]
         for each in terms:
             if isinstance(each.type, Pointer):
@@ -118,14 +119,14 @@ class Expressions(Walk):
         return Term(f" {sign} ".join(each.at(level + 1) for each in values), I1, level)
 
     def comparison(self, code: str, left: Any, right: Any) -> Term:
-        """Whether values compare so."""
+        """Compare two values."""
         (sign, level), kind = SIGNS[code], self._common(left, right)
         pair = [self.typed(each, kind) if not isinstance(each, Term) or is_address(kind) else each
                 for each in (left, right)]  # fmt: skip
         return Term(f"{pair[0].at(level)} {sign} {pair[1].at(level + 1)}", I1, level)
 
     def choice(self, test: Term, a: Any, b: Any) -> Term:
-        """One of two values."""
+        """Select one of two values."""
         if isinstance(a, Term) or isinstance(b, Term):
             kind: Number | Pointer = self._common(a, b)
         else:
@@ -147,12 +148,12 @@ class Expressions(Walk):
         assert isinstance(of, Term), f"{self.name}: {of} has no entries"
         to = of.pointed
         if isinstance(to, Struct):
-            found: Term = self.binary(ast.Add(), of, k) if isinstance(k, Term) or k else of
-            return found
+            moved: Term = self.binary(ast.Add(), of, k) if isinstance(k, Term) or k else of
+            return moved
         return Term(f"{of.at(ATOM)}[{k.text if isinstance(k, Term) else k}]", to)
 
     def field(self, of: Any, name: str, place: bool = False) -> Term:
-        """A field of the structure at an address, or where it is."""
+        """A field of the structure at an address, or the address of the field."""
         assert isinstance(of, Term) and isinstance(of.pointed, Struct), f"{self.name}: {name} of {of}"
         self.module.struct(of.pointed)
         kind = of.pointed.fields[name][1]
@@ -169,12 +170,12 @@ class Expressions(Walk):
         """The type of a known number."""
         if isinstance(value, int):
             return I1 if isinstance(value, bool) else I64
-        found = self.types["Scalar"]
-        assert isinstance(value, float) and isinstance(found, Number), f"{self.name}: {value!r} is no number"
-        return found
+        kind = self.types["Scalar"]
+        assert isinstance(value, float) and isinstance(kind, Number), f"{self.name}: {value!r} is no number"
+        return kind
 
     def typed(self, value: Any, kind: Type | None) -> Term:
-        """An expression for a value of a type, from one or from a known number."""
+        """An expression of the type `kind`, from an expression or a known number."""
         if not isinstance(value, Term):
             assert isinstance(kind, (Number, Pointer)), f"{self.name}: {value!r} has no type of its own here"
             text = self.literal(value, kind)
@@ -192,14 +193,14 @@ class Expressions(Walk):
         return Term(term.text, kind, term.level, term.read)
 
     def cast(self, value: Term, kind: Type) -> Term:
-        """The same in another type."""
+        """The expression cast to another type."""
         assert isinstance(kind, (Number, Pointer))
         if value.type == kind:
             return value
         return Term(f"({c_type(kind, value.read)}){value.at(PREFIX)}", kind, PREFIX, value.read)
 
     def convert(self, kind: Number, value: Any) -> Term:
-        """A number as another one."""
+        """Convert a number to another type of number."""
         if not isinstance(value, Term):
             return self.typed(value, kind)
         if kind == I1 and value.type != I1:
@@ -207,7 +208,7 @@ class Expressions(Walk):
         return self.cast(value, kind)
 
     def literal(self, value: Any, kind: Number | Pointer) -> str:
-        """A known number as C writes it."""
+        """A known number as a literal of C."""
         if isinstance(kind, Number) and kind.real and isinstance(value, (int, float)):
             return Dialect(kind.scalar).number(float(value))
         if not isinstance(value, int):
@@ -250,7 +251,7 @@ class Expressions(Walk):
         return Term(text, None if result is None else result.type, read=result is not None and result.read)
 
     def _passed(self, value: Any, annotation: ast.expr, source: Source) -> Term:
-        """An argument as the parameter's type, or the index's own."""
+        """An argument, converted to the parameter's type. An `Index` keeps its own size."""
         kind = type_named(annotation, source, self.types)
         if isinstance(annotation, ast.Name) and annotation.id == "Index":
             small = not isinstance(value, Term) and -(1 << 31) <= value < 1 << 31

@@ -1,4 +1,4 @@
-"""How operations that have names of their own in `language` and `gpu` are printed in C."""
+"""Prints the operations that are functions in `language` and `gpu` as C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDERS = {
     "acq_rel": "__ATOMIC_ACQ_REL",
     "seq_cst": "__ATOMIC_SEQ_CST",
 }
-"""C's names of orders in memory."""
+"""C's names of memory orders."""
 
 
 def _room(qualifier: str) -> Callable[..., Term]:

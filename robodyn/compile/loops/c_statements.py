@@ -1,4 +1,4 @@
-"""From statements of restricted Python to statements of C."""
+"""Translates statements of restricted Python into statements of C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class _Slot:
-    """A variable that is declared before the block that gives it a value: where, and what it is then."""
+    """A variable declared before the block that assigns it: the position of the declaration, and the variable once it
+    has a type."""
 
     name: str
     line: int
@@ -43,7 +44,7 @@ class Writer(Expressions):
         self.depth = 1
         self._names: Counter[str] = Counter()
         self._repeats: list[int | None] = []
-        """Of loops around: the depth of those that are repeated, None of those of C."""
+        """For each enclosing loop: its depth if it is unrolled here, None if it is a loop of C."""
         self._returned: Any = None
         self._hint = "room"
 
@@ -53,7 +54,7 @@ class Writer(Expressions):
         self.lines = [line for line in self.lines if line]
 
     def results(self) -> Term | tuple[Term, ...] | None:
-        """What the function returns, or None: a value, or fields of a structure."""
+        """The function's result: a value, the fields of a structure, or None."""
         wanted = self.source.returns
         if wanted is None or (isinstance(wanted, ast.Constant) and wanted.value is None):
             return None
@@ -71,13 +72,13 @@ class Writer(Expressions):
     # Text.
 
     def room(self, text: str) -> str:
-        """A name like that of what is assigned, of an array that `text` declares where it says NAME."""
+        """Declare an array and return its name. `text` is the declaration with NAME in place of the name."""
         name = self.new(self._hint)
         self.put(text.replace("NAME", name))
         return name
 
     def put(self, text: str) -> None:
-        """A line."""
+        """Add a line."""
         self.lines.append(f"{'    ' * self.depth}{text}\n")
 
     @contextmanager
@@ -92,7 +93,7 @@ class Writer(Expressions):
         self.put("}")
 
     def new(self, name: str) -> str:
-        """A name of C for a variable."""
+        """A new C name for a variable."""
         name = f"{name}_" if name in WORDS or keyword.iskeyword(name) else name
         self._names[name] += 1
         return name if self._names[name] == 1 else self.new(f"{name}_{self._names[name] - 1}")
@@ -113,7 +114,7 @@ class Writer(Expressions):
             self.store(target, value)
 
     def _named(self, target: ast.expr, node: ast.expr) -> Any:
-        """A value; arrays of its own are called like what it is for."""
+        """The value of an expression. An array declared in it is named after the target."""
         self._hint = target.id if isinstance(target, ast.Name) else "room"
         return self.evaluate(node)
 
@@ -141,12 +142,12 @@ class Writer(Expressions):
         return [self._variable("value", one) if self._changes(targets[:k], one) else one for k, one in pairs]
 
     def _changes(self, targets: Sequence[ast.expr], value: Any) -> bool:
-        """Whether assigning the targets may change what a value says."""
+        """Whether assigning the targets may change a value."""
         if not isinstance(value, Term) or value.fixed:
             return False
         names = [each.id for each in targets if isinstance(each, ast.Name)]
         changed = {one.text for name in names if isinstance(one := self.held(name), Term)}
-        reads = not re.fullmatch(r"\w+", value.text)  # memory, perhaps
+        reads = not re.fullmatch(r"\w+", value.text)  # the expression may read memory
         return bool(changed & set(re.findall(r"\w+", value.text))) or (reads and len(names) < len(targets))
 
     def _bind(self, name: str, value: Any) -> None:
@@ -160,7 +161,7 @@ class Writer(Expressions):
         self.variables[name] = self._assigned(name, held, value)
 
     def _assigned(self, name: str, held: Any, value: Any) -> Any:
-        """What a variable becomes: itself, if it is one of C that can be assigned."""
+        """The new value of a variable: the variable itself if it is one of C that can be assigned."""
         if isinstance(value, (list, tuple)):
             olds = held if isinstance(held, type(value)) and len(held) == len(value) else [MISSING] * len(value)
             pairs = enumerate(zip(olds, value, strict=True))
@@ -173,18 +174,19 @@ class Writer(Expressions):
         return value
 
     def _variable(self, name: str, value: Term) -> Term:
-        """A new variable of C."""
-        found = Term(self.new(name), value.type, read=value.read)
-        self.put(f"{c_type(value.type, value.read)} {found.text} = {value.text};")
-        return found
+        """Declare a new C variable."""
+        declared = Term(self.new(name), value.type, read=value.read)
+        self.put(f"{c_type(value.type, value.read)} {declared.text} = {value.text};")
+        return declared
 
     def _settle(self, node: ast.If | ast.For | ast.While) -> list[_Slot]:
-        """Before a block: what it changes and what is read later are variables of C. Those that have no value yet."""
+        """Before a block, make the variables that it changes and that are read later into C variables. Returns the
+        slots of those that have no value yet."""
         slots, assigned = [], self.live.changed(node, entries=False)
         for name in self.live.outlives(node):
             held = self.held(name)
             if name not in assigned and not isinstance(held, list):
-                continue  # entries of memory
+                continue  # only entries in memory change
             if held is MISSING:
                 self.variables[name] = _Slot(name, len(self.lines), self.depth)
                 slots.append(self.variables[name])
@@ -239,16 +241,16 @@ class Writer(Expressions):
             if body:
                 with self._block(head):
                     self.statements(body)
-                    here, missed = self.ended, {each.name for each in slots if self.variables[each.name] is each}
+                    left, missed = self.ended, {each.name for each in slots if self.variables[each.name] is each}
             else:
-                here, missed = "", {each.name for each in slots}
-            ended = ended and bool(here)
-            missing |= set() if here else missed
+                left, missed = "", {each.name for each in slots}
+            ended = ended and bool(left)
+            missing |= set() if left else missed
         self._forget(missing)
         self.ended = "both" if ended else ""
 
     def _forget(self, names: Iterable[str]) -> None:
-        """Variables that have no value on every way."""
+        """Remove variables that do not have a value on every path."""
         for name in names:
             self.variables.pop(name)
 
@@ -310,7 +312,7 @@ class Writer(Expressions):
             self.variables[name] = hidden
 
     def _kept(self, value: Any, changed: set[str]) -> Term:
-        """A bound of a loop, which stays what it was."""
+        """A loop bound whose value cannot change during the loop."""
         if not isinstance(value, Term):
             return Term(str(value), I64)
         names = {one.text for name in changed if isinstance(one := self.held(name), Term)}
@@ -324,13 +326,13 @@ class Writer(Expressions):
         return held.term or self.refuse(f"{node.id} has no value on every way here")
 
     def held(self, name: str) -> Any:
-        """What a variable has."""
-        found = self.variables.get(name, MISSING)
-        return (found.term or MISSING) if isinstance(found, _Slot) else found
+        """The current value of a variable."""
+        slot = self.variables.get(name, MISSING)
+        return (slot.term or MISSING) if isinstance(slot, _Slot) else slot
 
 
 def _fits(held: Term, value: Any) -> bool:
-    """Whether a variable of C can have a value."""
+    """Whether a C variable can hold a value."""
     if not isinstance(value, Term):
         real = isinstance(held.type, Number) and held.type.real
         return isinstance(value, (int, float) if real else int)

@@ -18,11 +18,11 @@ WORDS = frozenset(
         "static struct switch template this typedef union unsigned void volatile",
     )
 )
-"""Names that C has taken, of those that Python has not."""
+"""Keywords of C and C++ that are no keywords of Python."""
 
 
 def c_type(kind: Type | None, read: bool = False) -> str:
-    """A type in C; `read`: an address of what is only read."""
+    """A type in C. `read`: True for an address whose contents are only read (const)."""
     if kind is None:
         return "void"
     if isinstance(kind, Pointer):
@@ -34,8 +34,9 @@ def c_type(kind: Type | None, read: bool = False) -> str:
 
 
 class Term(Unknown):
-    """An expression of C: its text, its type, how tightly it binds; `read`: an address of what is only read; `fixed`: a
-    name that cannot be assigned, such as an array's; `unsigned`: the text without the sign that it never has."""
+    """An expression of C: its text, its type and its precedence `level`. `read`: True for an address whose contents are
+    only read. `fixed`: True for a name that cannot be assigned, such as that of an array. `unsigned`: the expression as
+    an unsigned one, if it is never negative."""
 
     __slots__ = ("fixed", "level", "read", "text", "type", "unsigned")
 
@@ -52,46 +53,47 @@ class Term(Unknown):
         self.read, self.fixed, self.unsigned = read, fixed, unsigned
 
     def at(self, level: int) -> str:
-        """The text as an operand of what binds so tightly."""
+        """The text as an operand of an operator with this precedence, in parentheses if necessary."""
         return self.text if self.level >= level else f"({self.text})"
 
     @property
     def number(self) -> Number:
-        """Its type, which is a number's."""
+        """Its type, which must be a number."""
         assert isinstance(self.type, Number), f"{self.text} is no number"
         return self.type
 
     @property
     def pointed(self) -> Number | Pointer | Struct:
-        """What is at the address that it is."""
+        """The type of the contents of an address."""
         assert isinstance(self.type, Pointer) and self.type.to is not None, f"{self.text}: an address of what?"
         return self.type.to
 
 
 class Printed(Operator):
-    """A function that is printed by other means: its name, the text that it needs before it, and its result's type."""
+    """A function whose C text is written by hand: its name, the text that must precede it, and the type of its
+    result."""
 
     name = needs = ""
     result: Number | None = None
 
     def read(self, reader: Any, *arguments: Any, **named: Any) -> Term:
-        """Call it."""
+        """Print a call."""
         key = "printed", self, *((each.type, each.read) if isinstance(each, Term) else each for each in arguments)
         name = reader.module.printed(key, self, arguments)
         return Term(f"{name}({', '.join(each.text for each in arguments if isinstance(each, Term))})", self.result)
 
     def definition(self, name: str, arguments: Sequence[Term | Any]) -> str:
-        """The function of C for such arguments, of which those that are known are not passed."""
+        """The C definition for these arguments. Known arguments are not passed."""
         raise NotImplementedError
 
 
 def is_address(value: Any) -> bool:
-    """Whether an expression, or a type, is that of an address."""
+    """Whether an expression or a type is that of an address."""
     return isinstance(value.type if isinstance(value, Term) else value, Pointer)
 
 
 def has_terms(value: Any) -> bool:
-    """Whether it is an expression, or has any."""
+    """Whether a value is, or contains, an expression of C."""
     if isinstance(value, dict):
         return has_terms(list(value.values()))
     return any(map(has_terms, value)) if isinstance(value, (list, tuple)) else isinstance(value, Term)

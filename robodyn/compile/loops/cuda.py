@@ -1,10 +1,10 @@
-"""Modules of functions in C, and in CUDA C++.
+"""Modules of functions in C and in CUDA C++.
 
-Statements become statements of C, so that loops and tests stay what they are. Python's variables live as long as the
-function, those of C as long as a block: what is read after a block is declared before it.
+Python statements become C statements: loops stay loops, and tests stay tests. A variable of Python lives as long as the
+function, a variable of C as long as its block. A variable that is read after a block is therefore declared before it.
 
-Every function that is called becomes a function of C, for each set of known parameters and of types once; compilers put
-it where it is called.
+Every called function becomes a C function, once for each combination of known parameters and types. Compilers inline
+these functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from robodyn.compile.loops.source import MISSING, each_part, is_static, source_o
 from robodyn.internals.records import dataclass
 
 INLINE = "static __device__ __forceinline__"
-"""Of functions of a device that become parts of their callers."""
+"""The qualifiers of device functions that compilers must inline."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class _Function:
 
 
 class Module:
-    """Functions, each printed once.
+    """A module of functions, each printed once.
 
     Args:
-        types: what names of types stand for.
-        device: whether it is CUDA C++ for a GPU; else it is C.
-        prefix: what names of functions begin with.
+        types: the types of type names.
+        device: True for CUDA C++, False for C.
+        prefix: prefix of the functions' names.
     """
 
     def __init__(self, types: Mapping[str, Type], *, device: bool = False, prefix: str = "") -> None:
@@ -57,8 +57,8 @@ class Module:
         alone: Iterable[str] = (),
         **known: Any,
     ) -> str:
-        """Have a function, with what is known of its parameters, that others may call by the name that is returned; on
-        a device, it becomes a part of its callers. `read` and `alone` are those of `kernel`."""
+        """Print a function that other code may call, and return its name. `known`: values of parameters that are known.
+        On a device the function is inlined. `read` and `alone` are those of `kernel`."""
         head, name = INLINE if self.device else "", self.name(name or routine.__name__)
         self._print(routine.function, name, known, _marks(read, alone), head)
         return name
@@ -72,23 +72,23 @@ class Module:
         alone: Iterable[str] = (),
         **known: Any,
     ) -> None:
-        """Have a kernel: its launch bounds, parameters that are addresses of what is only read, and those of memory
-        that no other parameter leads to."""
+        """Print a kernel. `bounds`: its launch bounds. `read`: address parameters whose contents are only read (const).
+        `alone`: address parameters whose memory no other parameter reaches (restrict)."""
         head = f'extern "C" __global__ void __launch_bounds__({bounds})'
         self._print(routine.function, self.name(name), known, _marks(read, alone), head)
 
     def text(self) -> str:
-        """The module."""
+        """The module's text."""
         return "\n".join((*self._defined.values(), *self._texts))
 
     def name(self, wanted: str) -> str:
-        """A name that nothing else has."""
+        """A unique name."""
         wanted = self._prefix + wanted
         self._names[wanted] += 1
         return wanted if self._names[wanted] == 1 else f"{wanted}_{self._names[wanted] - 1}"
 
     def printed(self, key: object, function: Printed, arguments: Sequence[Any]) -> str:
-        """The name of a function that is printed by other means."""
+        """The name of a function whose text is written by hand."""
         if key not in self._functions:
             if function.needs:
                 self._defined.setdefault(function.needs, function.needs)
@@ -97,7 +97,7 @@ class Module:
         return self._functions[key].name
 
     def struct(self, kind: Struct) -> None:
-        """Have a structure's definition."""
+        """Define a structure."""
         if kind not in self._defined:
             fields = []
             for name, (_, of) in kind.fields.items():
@@ -107,7 +107,7 @@ class Module:
             self._defined[kind] = f"typedef struct {{\n{''.join(fields)}}} {kind.name};\n"
 
     def called(self, function: Any, given: Mapping[str, Any]) -> _Function:
-        """The function of C for arguments of which some are known."""
+        """The C function for these arguments, some of which are known."""
         key = function, *map(_fact, given.values())
         if key not in self._functions:
             inline = INLINE if self.device else "static inline"
@@ -155,7 +155,7 @@ class Module:
 
 
 def _marks(read: Iterable[str], alone: Iterable[str]) -> dict[str, tuple[bool, bool]]:
-    """Of parameters whether what they lead to is only read, and whether no other parameter leads there."""
+    """For each parameter: whether its contents are only read, and whether no other parameter reaches its memory."""
     return {each: (each in read, each in alone) for each in (*read, *alone)}
 
 

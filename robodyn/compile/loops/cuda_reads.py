@@ -1,4 +1,4 @@
-"""Reads from memory of a GPU for which CUDA C++ has no words."""
+"""GPU memory reads that CUDA C++ cannot express."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from robodyn.compile.loops.c_terms import Printed
 
 ALIGNMENT = 16
-"""Bytes at a multiple of which lies what `SharedRead` reads."""
+"""Alignment in bytes of the memory that `SharedRead` reads."""
 _READS = {
     "float": """\
     asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -22,11 +22,11 @@ _READS = {
 
 
 class SharedRead(Printed):
-    """Reads four scalars of shared memory, at a multiple of `ALIGNMENT`, into an array, at once and where it stands:
-    left to itself the compiler reads all that a thread will need first, and has no registers for it.
+    """Reads four scalars of shared memory, aligned to `ALIGNMENT`, into an array. The read is volatile: otherwise the
+    compiler moves all reads of a thread to the beginning, and runs out of registers.
 
     Args:
-        scalar: CUDA's name of their type.
+        scalar: CUDA's name of the scalar type.
     """
 
     name = "read_four"
@@ -35,13 +35,13 @@ class SharedRead(Printed):
         self.scalar = scalar
 
     def __call__(self, *arguments: Any) -> None:
-        """Read them."""
+        """Read them as Python."""
         to, source = arguments
         for k in range(4):
             to[k] = source[k]
 
     def definition(self, name: str, arguments: Sequence[Any]) -> str:
-        """The function of CUDA C++, and of C++ where such code runs on the host."""
+        """The definition in CUDA C++, with a C++ version for tests on the host."""
         return f"""\
 static __device__ __forceinline__ void {name}({self.scalar}* to, const {self.scalar}* source)
 {{

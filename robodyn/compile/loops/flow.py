@@ -1,10 +1,10 @@
-"""Statements as blocks in static single assignment form.
+"""Translates statements into blocks in static single assignment (SSA) form.
 
-Variables are in that form from the beginning (Braun et al. 2013, "Simple and Efficient Construction of Static Single
-Assignment Form", for structured programs): where paths meet, what differs becomes a parameter of the block. Values may
-stand in lists, of which each entry is a variable then, as registers are: `sums[r][c] = ...`.
+Variables are put into SSA form directly (Braun et al. 2013, "Simple and Efficient Construction of Static Single
+Assignment Form", for structured programs). Where paths meet, each variable that differs becomes a parameter of the
+block. Values may be stored in lists. Each entry of a list is then a variable, like a register: `sums[r][c] = ...`.
 
-Loops test before their first round and at the end of each one.
+Loops test before their first round and at the end of each round.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from robodyn.compile.loops.llvm import Module
 
 Paths: TypeAlias = list[tuple[Edge, Any]]
-"""Jumps that have no arguments yet, and what variables, or a result, are there."""
+"""Jumps whose arguments are not set yet, each with the variables, or the function's result, at the jump."""
 
 
 class Flow(Walk):
     """Makes the blocks of a function.
 
     Args:
-        function: what to fill.
-        module: knows what names of types stand for, and the functions that it calls.
+        function: the function to fill.
+        module: has the types of type names, and the functions that are called.
     """
 
     module: Module
@@ -52,9 +52,9 @@ class Flow(Walk):
         super().__init__(module, function.name)
         self.function = function
         self.loops: list[tuple[Paths, Paths]] = []
-        """Of each loop around, those that leave it, and those to its next round."""
+        """For each enclosing loop: the jumps out of it, and the jumps to its next round."""
         self.results: Paths | None = None
-        """Those that leave a function in whose place its statements are; None: the function itself."""
+        """Jumps that return from the inlined function being read; None outside of inlined functions."""
         self.count = 0
         self._once: dict[object, Value] = {}
         self.block = self._new_block("entry")
@@ -79,37 +79,37 @@ class Flow(Walk):
         return edge
 
     def _onward(self) -> Paths:
-        """A jump from here, if statements have not left."""
+        """A jump from the current position, unless the statements have already left it."""
         return [] if self.ended else [(self._jump(), self.variables)]
 
     def value(self, type: Number | Pointer) -> Value:
-        """A new one."""
+        """A new value."""
         self.count += 1
         return Value(type, f"v{self.count}")
 
     def numbers(self) -> Iterator[int]:
-        """Numbers of names that nothing has yet, for "lines"."""
+        """Numbers for new names in "lines"."""
         while True:
             self.count += 1
             yield self.count
 
     def do(self, code: str, *operands: Value, **facts: Any) -> None:
-        """An operation without a result."""
+        """Add an operation without a result."""
         self.block.operations.append(Operation(code, operands, None, facts))
 
     def make(self, type: Number | Pointer, code: str, *operands: Value, **facts: Any) -> Value:
-        """An operation, and its result."""
+        """Add an operation and return its result."""
         self.count += 1
         result = Value(type, f"v{self.count}")
         self.block.operations.append(Operation(code, operands, result, facts))
         return result
 
     def once(self, key: object, make: Callable[[], Value]) -> Value:
-        """What is computed from parameters where the function begins, without a jump, for all who ask for it."""
+        """A value computed once from parameters at the function's beginning, without a jump. All requests share it."""
         if key not in self._once:
-            here, self.block = self.block, self.function.blocks[0]
+            block, self.block = self.block, self.function.blocks[0]
             self._once[key] = make()
-            self.block = here
+            self.block = block
         return self._once[key]
 
     # Statements.
@@ -150,7 +150,7 @@ class Flow(Walk):
         self._meet("next", ends)
 
     def _loop(self, node: ast.While) -> bool | None:
-        """A `while`, unless its test is known: what it is then."""
+        """Translate a `while` loop and return None; if its test is known, return the test's value instead."""
 
         def test(*jumps: Any) -> bool | None:
             if not isinstance(node.test, ast.Constant):
@@ -161,7 +161,7 @@ class Flow(Walk):
         return self._rounds_of(node.body, test)
 
     def _round(self, body: Sequence[ast.stmt]) -> tuple[Paths, Paths]:
-        """Statements of a loop, once: where they leave it, and where they go on with its next round."""
+        """Translate a loop's body once. Returns the jumps out of the loop and those to its next round."""
         self.loops.append(([], []))
         self.statements(body)
         return self.loops.pop()
@@ -230,7 +230,8 @@ class Flow(Walk):
         begin: Callable[[], None] | None = None,
         counter: str = "",
     ) -> bool | None:
-        """A loop whose `test` jumps to the next round, or out; unless it is known before the first round."""
+        """Translate a loop. `test` adds the jumps to the next round and out of the loop. If the test is known before
+        the first round, it is returned and nothing is added."""
         inside, out, variables = self._new_block("round"), self._new_block("out"), self.variables
         entered, left = list[Edge](), list[Edge]()
         known = test(inside, out, entered, left)
@@ -273,7 +274,7 @@ class Flow(Walk):
         return None
 
     def _carried(self, value: Any, type: Number | Pointer) -> Value:
-        """A value for the next round."""
+        """A variable's value for the next round."""
         if not isinstance(value, Value):
             return self.typed(value, type)
         same = value.type == type or (isinstance(value.type, Pointer) and isinstance(type, Pointer))
@@ -286,7 +287,7 @@ class Flow(Walk):
     # Where paths meet.
 
     def _meet(self, name: str, ends: Paths) -> None:
-        """Go on where paths meet; what differs between their variables becomes parameters."""
+        """Continue where paths meet. Variables that differ between the paths become parameters of the new block."""
         if not ends:
             return
         if len(ends) == 1 and (origin := ends[0][0].origin) is not None:
@@ -298,14 +299,14 @@ class Flow(Walk):
         first, *rest = (variables for _, variables in ends)
         merged: Variables = {}
         for variable, one in first.items():
-            found = one
+            value = one
             others = [variables.get(variable, MISSING) for variables in rest]
             for other in others:
                 if other is not one:
-                    found = self._merged(block, ends, [one, *others])
+                    value = self._merged(block, ends, [one, *others])
                     break
-            if found is not MISSING:
-                merged[variable] = found
+            if value is not MISSING:
+                merged[variable] = value
         self.variables = merged
         self._begin(block)
 
@@ -338,7 +339,7 @@ class Flow(Walk):
         return parameter
 
     def part(self, source: Source, body: Sequence[ast.stmt], variables: Variables, *, straight: bool) -> Any:
-        """What statements return, in the middle of a function; `straight`: whether the only `return` is the last."""
+        """Inline statements and return their result. `straight`: True if the only `return` is the last statement."""
         outer = self.variables, self.loops, self.source, self.results
         results: Paths = []
         self.variables, self.loops, self.source, self.results = variables, [], source, results
@@ -361,8 +362,8 @@ class Flow(Walk):
     # Tests.
 
     def _condition(self, node: ast.expr, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> bool | None:
-        """Jump to one block or the other, and note the jumps; or what a test is where that is known. `and` and `or`
-        look no further than they need."""
+        """Add jumps to one block or the other and record them. If the test is known, add nothing and return its value.
+        `and` and `or` evaluate only the operands they need."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             known = self._condition(node.operand, no, yes, left, entered)
             return None if known is None else not known
@@ -394,14 +395,14 @@ class Flow(Walk):
         return None
 
     def _branch(self, test: Value, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> None:
-        """Jump to one block or the other."""
+        """Jump to one of two blocks, by a test."""
         edges = Edge(yes), Edge(no)
         entered.append(edges[0])
         left.append(edges[1])
         self._end(End(edges, test=self.typed(test, I1)))
 
     def _jumps(self, known: bool | None, yes: Block, no: Block, entered: list[Edge], left: list[Edge]) -> None:
-        """The same by a test that is known."""
+        """Jump to one of two blocks, by a known test."""
         (entered if known else left).append(self._jump(yes if known else no))
 
 
@@ -423,7 +424,7 @@ def _mapped(change: Callable[[Any], Any], variable: Any) -> Any:
 
 
 def _are_same(a: Any, b: Any) -> bool:
-    """Whether two known values are one; 0.0 and -0.0 are not."""
+    """Whether two known values are identical; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (not isinstance(a, float) or repr(a) == repr(b))
 
 

@@ -1,7 +1,7 @@
-"""What functions of GPU kernels may use besides `language`.
+"""Operations that functions of GPU kernels may use besides those of `language`.
 
-They run as plain Python as well, inside `run_blocks`: every thread of a block is a thread of Python's then, and all of
-them meet at barriers.
+They also run as plain Python inside `run_blocks`: each GPU thread is then a Python thread, and barriers synchronise
+them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from robodyn.internals.records import dataclass
 
 T = TypeVar("T")
 WARP = 32
-"""Threads of a warp."""
+"""Number of threads in a warp."""
 
 
 class OutsideError(Exception):
-    """A function asks which thread it is, and it is none."""
+    """A function asks for its thread outside of `run_blocks`."""
 
 
 @dataclass(eq=False)
 class _Block:
-    """A block of threads that run as Python: its number, the grid's sizes, barriers, and shared memory in the order in
-    which threads ask for it."""
+    """A thread block that runs as Python: its index, the grid's sizes, barriers, and shared memory in the order in
+    which threads request it."""
 
     number: int
     blocks: int
@@ -39,7 +39,7 @@ class _Block:
 
 
 class _Here(threading.local):
-    """The block and the thread that run."""
+    """The current block and thread."""
 
     block: _Block | None = None
     thread = 0
@@ -56,7 +56,7 @@ def _block() -> _Block:
 
 
 def run_blocks(blocks: int, threads: int, kernel: Callable[..., None], *arguments: Any, **known: Any) -> None:
-    """Run a kernel as Python, block after block."""
+    """Run a kernel as Python, one block after another."""
     for number in range(blocks):
         warps = [threading.Barrier(min(WARP, threads - first)) for first in range(0, threads, WARP)]
         block = _Block(number, blocks, threads, threading.Barrier(threads), warps, threading.Lock(), [], [], [])
@@ -80,71 +80,71 @@ def run_blocks(blocks: int, threads: int, kernel: Callable[..., None], *argument
             raise block.failed[0]
 
 
-# Which thread it is.
+# Thread and block indices.
 
 
 @primitive
 def thread() -> Integer:
-    """The number of the thread in its block."""
+    """Index of the thread in its block."""
     _block()
     return Integer(_HERE.thread)
 
 
 @primitive
 def block() -> Integer:
-    """The number of the block in the grid."""
+    """Index of the block in the grid."""
     return Integer(_block().number)
 
 
 @primitive
 def blocks() -> Integer:
-    """Blocks of the grid."""
+    """Number of blocks in the grid."""
     return Integer(_block().blocks)
 
 
 def lane() -> Integer:
-    """The number of the thread in its warp."""
+    """Index of the thread in its warp."""
     return thread() % WARP
 
 
 def first_work(threads: Static[int]) -> Word:
-    """The number of the thread in the grid, whose blocks have so many threads."""
+    """Index of the thread in the grid, whose blocks have `threads` threads."""
     return Word(block()) * threads + thread()
 
 
 def all_threads(threads: Static[int]) -> Word:
-    """Threads of the grid."""
+    """Number of threads in the grid, whose blocks have `threads` threads."""
     return Word(blocks()) * threads
 
 
-# Loops over known numbers that stay loops.
+# Loops over known numbers that are printed as loops.
 
 
 def rolled(count: int) -> range:
-    """0, 1, ... in a loop that the compiler does not repeat."""
+    """0, 1, ... count - 1 in a loop that the compiler must not unroll."""
     return range(count)
 
 
 def unrolled(*bounds: int, times: int = 0) -> range:
-    """Those of `range`, in a loop that the compiler repeats, so that arrays with such numbers are in registers.
+    """The numbers of `range` in a loop that the compiler unrolls, so that arrays indexed by them stay in registers.
 
-    `times`: how many turns at once; 0: all of them.
+    `times`: the unroll factor; 0: complete unrolling.
     """
     return range(*bounds)
 
 
 @primitive
 def distance(first: Array[T], second: Array[T]) -> Word:
-    """How many values the second place is behind the first."""
+    """Number of values between two addresses: how far the second one is behind the first."""
     return (int(second) - int(first)) // int(first.to.size)
 
 
-# Shared memory, and what threads know of each other.
+# Shared memory, and exchange between threads.
 
 
 @primitive
 def shared(of: type[T], count: int, alignment: int = 0) -> Array[T]:
-    """Room for some values that all threads of a block have, at a multiple of so many bytes; 0: of the values' size."""
+    """Shared memory of the block for `count` values. `alignment`: in bytes; 0 for that of the values."""
     here = _block()
     with here.lock:
         if _HERE.asked == len(here.memory):
@@ -155,24 +155,24 @@ def shared(of: type[T], count: int, alignment: int = 0) -> Array[T]:
 
 @primitive
 def pool(of: type[T], count: int) -> Array[T]:
-    """The shared memory of a block whose size is said when the kernel starts; a kernel has one."""
+    """The block's dynamic shared memory, whose size is set when the kernel is launched. A kernel has at most one."""
     return shared(of, count)
 
 
 @primitive
 def barrier() -> None:
-    """All threads of a block come here before any goes on, and see what others have written."""
+    """Wait for all threads of the block. Afterwards each thread sees the others' earlier writes."""
     _block().barrier.wait()
 
 
 @primitive
 def warp_barrier() -> None:
-    """The same of the threads of a warp."""
+    """Wait for all threads of the warp, likewise."""
     _block().warps[_HERE.thread // WARP].wait()
 
 
 def _exchanged(value: T, source: int) -> T:
-    """The value of another lane, or the own where there is no such lane."""
+    """The value of another lane, or the own value if there is no such lane."""
     here = _block()
     here.lanes[_HERE.thread] = value
     warp_barrier()
@@ -184,17 +184,17 @@ def _exchanged(value: T, source: int) -> T:
 
 @primitive
 def from_before(value: T, distance: int) -> T:
-    """What the lane that many places before has of a value; the own value where there is no such lane."""
+    """The value of the lane `distance` places before this one; the own value if there is no such lane."""
     return _exchanged(value, _HERE.thread % WARP - distance)
 
 
 @primitive
 def from_behind(value: T, distance: int) -> T:
-    """What the lane that many places behind has."""
+    """The value of the lane `distance` places after this one; the own value if there is no such lane."""
     return _exchanged(value, _HERE.thread % WARP + distance)
 
 
 @primitive
 def from_lane(value: T, lane: int) -> T:
-    """What a lane has."""
+    """The value of a lane."""
     return _exchanged(value, lane)

@@ -1,13 +1,13 @@
-"""What functions that are printed may use besides Python's own arithmetic, `if`, `for`, `while` and calls.
+"""The types and operations that printed functions may use besides Python's arithmetic, `if`, `for`, `while` and calls.
 
-Types in annotations: `Word` is an integer of 64 bits, `Flag` a bool, `Address` where bytes are, `Array[T]` where values
-of a type T are; T is `Word`, `Integer` (of 32 bits), `Byte`, `Address`, a `ctypes.Structure`, whose pointers are
-arrays, or a name that stands for another type in each module, such as `Vector`. `Static[T]` is known when a function is
-printed, so are its parameters without an annotation; what can be computed from such values is computed then, and loops
-over them are unrolled.
+Types in annotations: `Word` is a 64-bit integer, `Flag` a bool, `Address` the address of bytes, `Array[T]` the address
+of values of type T. T is `Word`, `Integer` (32 bits), `Byte`, `Address`, a `ctypes.Structure` (pointers in it are
+arrays), or a name whose type each module defines, such as `Vector`. A parameter annotated `Static[T]`, or without an
+annotation, is known when the function is printed. Everything that depends on known values alone is computed then, and
+loops over known values are unrolled.
 
-A function with `@routine` is called where others call it; any other one becomes a part of its caller. Both run as plain
-Python as well: memory is real then, vectors are arrays of NumPy's.
+A function with `@routine` becomes a function of the module. Any other function is inlined into its caller. Both also
+run as plain Python, where memory is real memory and vectors are NumPy arrays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Word: TypeAlias = int
 Address: TypeAlias = int
 Flag: TypeAlias = bool
 Index: TypeAlias = int
-"""An integer; in C it has as many bits as what is given."""
+"""An integer; in C it has as many bits as the argument."""
 Static: TypeAlias = Annotated[T, "static"]
 NULL: Address = 0
 
@@ -57,7 +57,7 @@ else:
 if TYPE_CHECKING:
 
     class Vector:
-        """Numbers of several states, or columns."""
+        """A vector of numbers, one for each of several states or columns."""
 
         def __add__(self, other: Vector | float) -> Vector: ...
         def __radd__(self, other: float) -> Vector: ...
@@ -74,20 +74,20 @@ if TYPE_CHECKING:
         def __ge__(self, other: Vector | float) -> Vector: ...
 
     Words: TypeAlias = Vector
-    """Integers of several states, or a mask."""
+    """A vector of integers, one for each state, or a mask."""
     Loose: TypeAlias = Vector
     Unaligned: TypeAlias = Vector
-    """Vectors in memory, aligned to a scalar or not at all."""
+    """Vectors in memory: `Loose` ones are aligned to a scalar, `Unaligned` ones not at all."""
     LooseScalar: TypeAlias = Scalar
     UnalignedScalar: TypeAlias = Scalar
-    """The same of scalars."""
+    """Scalars in memory: aligned to a scalar, or not at all."""
     Entry: TypeAlias = Vector
-    """Entries of a matrix that vectors are multiplied with: vectors as well, or scalars for all their places."""
+    """An entry of a matrix that multiplies vectors: a vector, or a scalar used for all elements."""
     Lanes: TypeAlias = Vector
     Lane: TypeAlias = int
-    """Integers of a scalar's size, beside those of a vector, and one of them."""
+    """Integers as wide as the scalars of a vector: a vector of them, and one of them."""
     State: TypeAlias = Vector
-    """Numbers of all states that are worked on at once."""
+    """A vector of numbers, one for each state that is computed at once."""
 
 else:
     _NAMES = "Vector Words Loose Unaligned LooseScalar UnalignedScalar Entry State Lanes Lane"
@@ -106,13 +106,13 @@ OWN: Mapping[str, Type] = {
     "bool": I1,
     "Address": ADDRESS,
 }
-"""Types by the names that they have in annotations."""
+"""Types by their names in annotations."""
 _BOUND: list[Mapping[str, Type]] = []
 
 
 @contextmanager
 def bound(**types: Type) -> Iterator[None]:
-    """Functions run as Python within, where names stand for these types."""
+    """A context in which functions run as Python and type names stand for these types."""
     _BOUND.append(types)
     try:
         yield
@@ -135,24 +135,24 @@ _CTYPES: Mapping[Any, Type] = {
 
 
 def struct_of(kind: type[ctypes.Structure]) -> Struct:
-    """The fields of a structure of ctypes."""
+    """The fields of a ctypes structure, with their types and offsets."""
     if kind not in _STRUCTS:
         made: _Structs = {}
-        with _MAKING_STRUCTS:  # one of each for all threads, none of which sees it before its fields are there
+        with _MAKING_STRUCTS:  # all threads share one Struct, and none sees it before its fields are complete
             _struct(kind, made)
             _STRUCTS.update(made)
     return _STRUCTS[kind]
 
 
 def _struct(kind: type[ctypes.Structure], made: _Structs) -> Struct:
-    """The same; what is made on the way stands in `made`."""
-    found = _STRUCTS.get(kind) or made.get(kind)
-    if found is None:
+    """The same; `made` holds the structures made so far."""
+    struct = _STRUCTS.get(kind) or made.get(kind)
+    if struct is None:
         fields: dict[str, tuple[int, Type]] = {}
-        found = made[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)  # which its own fields may point to
+        struct = made[kind] = Struct(kind.__name__, ctypes.sizeof(kind), fields)  # its own fields may point to it
         for name, of, *_ in kind._fields_:
             fields[name] = getattr(kind, name).offset, _field(of, made)
-    return found
+    return struct
 
 
 def _field(of: Any, made: _Structs) -> Type:
@@ -169,7 +169,7 @@ def _field(of: Any, made: _Structs) -> Type:
 
 
 def type_of(kind: Any) -> Type:
-    """The type that a class stands for, where functions run as Python."""
+    """The type for which a class stands while functions run as Python."""
     if isinstance(kind, (Number, Pointer, Struct)):
         return kind
     if isinstance(kind, type) and issubclass(kind, ctypes.Structure):
@@ -186,53 +186,53 @@ def type_of(kind: Any) -> Type:
 
 
 class Routine(Generic[P, R]):
-    """A function of a module, which others call."""
+    """A function of a module, which other functions call."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
         self.__name__, self.__doc__ = function.__name__, function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run it as Python."""
+        """Run the function as Python."""
         return self.function(*args, **kwargs)
 
 
 def routine(function: Callable[P, R]) -> Routine[P, R]:
-    """Decorate what is a function of its own where it is printed. Its file is read now: later it may have changed, or
-    there may be no file descriptor left."""
+    """Decorator: the function is printed as a function of its own. Its source file is read now, because later the file
+    may have changed or no file descriptor may be left."""
     linecache.getlines(function.__code__.co_filename, function.__globals__)
     return Routine(function)
 
 
 class Operator:
-    """What is called like a function, and says itself what becomes of it where it is printed: more than the language
-    can say."""
+    """A callable that prints itself, for operations that the language cannot express."""
 
     def read(self, reader: Any, *arguments: Any, **named: Any) -> Any:
-        """Add operations to those that a reader (`reader.Reader`) has read; the result is a value, or known."""
+        """Print the call with a reader (`reader.Reader`, or `c_statements.Writer` for C). The result is a value, or
+        known."""
         raise NotImplementedError
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """The same as Python."""
+        """Run the same operation as Python."""
         raise NotImplementedError
 
 
 PRIMITIVES: dict[Callable[..., Any], str] = {}
-"""Functions that `reader` knows by name."""
+"""Functions that the readers translate by name."""
 
 
 def primitive(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate what is an operation where it is printed."""
+    """Decorator: a call of the function is printed as one operation."""
     PRIMITIVES[function] = function.__name__
     return function
 
 
 KNOWN: set[Callable[..., Any]] = set()
-"""Functions that Python computes."""
+"""Functions that run as Python when their caller is printed."""
 
 
 def known(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate what is computed, of what is known, when a function is printed."""
+    """Decorator: the function runs as Python when its caller is printed; its arguments must be known."""
     KNOWN.add(function)
     return function
 
@@ -241,15 +241,15 @@ def known(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Array(Generic[T]):
-    """Where values of a type are: `a[k]` is the k-th of them, or where it is if that is a structure; `a + k` is where
-    the k-th is; `a.name` is a field of the structure there."""
+    """The address of values of one type. `a[k]` is the k-th value, or its address if it is a structure. `a + k` is the
+    address of the k-th value. `a.name` is a field of the structure at the address."""
 
     def __init__(self, address: int, to: Any = None) -> None:
         self.__dict__.update(address=int(address), to=to)
 
     def __getitem__(self, k: int) -> T:
-        place = self + k
-        return cast(T, place if isinstance(self.to, Struct) else _loaded(place.address, self.to))
+        at = self + k
+        return cast(T, at if isinstance(self.to, Struct) else _loaded(at.address, self.to))
 
     def __setitem__(self, k: int, value: object) -> None:
         _stored((self + k).address, self.to, value)
@@ -291,8 +291,8 @@ _FORMATS = {"i1": np.bool_, "i8": np.int8, "i32": np.int32, "i64": np.int64, "fl
 
 def _memory(address: int, kind: Number) -> np.ndarray[Any, Any]:
     buffer = (ctypes.c_char * kind.size).from_address(address)
-    found: np.ndarray[Any, Any] = np.frombuffer(buffer, np.dtype(_FORMATS[kind.scalar]), kind.width)  # type: ignore[call-overload]
-    return found
+    values: np.ndarray[Any, Any] = np.frombuffer(buffer, np.dtype(_FORMATS[kind.scalar]), kind.width)  # type: ignore[call-overload]
+    return values
 
 
 def _loaded(address: int, kind: Type) -> Any:
@@ -300,10 +300,10 @@ def _loaded(address: int, kind: Type) -> Any:
         word = int(_memory(address, I64)[0])
         return word if kind.to is None else Array(word, kind.to)
     assert isinstance(kind, Number)
-    found = _memory(address, kind).copy()
+    values = _memory(address, kind).copy()
     if kind.width > 1:
-        return found
-    return found[0] if kind.real else int(found[0])
+        return values
+    return values[0] if kind.real else int(values[0])
 
 
 def _stored(address: int, kind: Type, value: Any) -> None:
@@ -315,19 +315,19 @@ def _stored(address: int, kind: Type, value: Any) -> None:
 
 @primitive
 def array(of: type[T], address: Address | Array[Any]) -> Array[T]:
-    """Values of a type from an address on."""
+    """The address of values of a type."""
     return Array(int(address), type_of(of))
 
 
 @primitive
 def address(of: Array[Any] | Address) -> Address:
-    """The address as bytes: `+` moves it by bytes then."""
+    """The address as an address of bytes: `+` then moves it by bytes."""
     return int(of)
 
 
 @primitive
 def place(of: Array[Any], name: str) -> Any:
-    """Where a field of a structure is."""
+    """The address of a field of a structure."""
     offset, kind = of.to.fields[name]
     return Array(of.address + offset, kind.to if isinstance(kind, Fixed) else kind)
 
@@ -337,8 +337,7 @@ _KEPT: list[Any] = []
 
 @primitive
 def local(of: type[T], count: Word) -> Array[T]:
-    """Room for some values until the function returns; where their number is not known, each time that it is asked
-    for."""
+    """Memory for `count` values until the function returns. If `count` is not known, each call allocates new memory."""
     kind = type_of(of)
     assert not isinstance(kind, Fixed)
     _KEPT.append(owner := ctypes.create_string_buffer(kind.size * count + 64))
@@ -350,7 +349,7 @@ _VARIABLES: dict[str, int] = {}
 
 @primitive
 def variable(of: type[T], name: str) -> Array[T]:
-    """Where a variable of the module is, which is zero at first. Others may look it up by its name."""
+    """The address of a module variable, which starts at zero. Other code can look it up by its name."""
     if name not in _VARIABLES:
         _VARIABLES[name] = local(of, 1).address
     return Array(_VARIABLES[name], type_of(of))
@@ -366,47 +365,47 @@ def size_of(of: Any) -> Static[int]:
 
 @primitive
 def lanes_of(of: Any) -> Static[int]:
-    """How many numbers a vector has."""
+    """Number of elements of a vector."""
     return cast(Number, type_of(of)).width
 
 
 @primitive
 def clear(at: Address | Array[Any], size: Word) -> None:
-    """Bytes become zero."""
+    """Set bytes to zero."""
     ctypes.memset(int(at), 0, size)
 
 
 @primitive
 def copy(to: Address | Array[Any], source: Address | Array[Any], size: Word) -> None:
-    """Copy bytes, of memory that does not overlap."""
+    """Copy bytes between memory that does not overlap."""
     ctypes.memmove(int(to), int(source), size)
 
 
 @primitive
 def fetch(at: Address | Array[Any]) -> None:
-    """Begin to bring the line of an address to the cache, if it is memory."""
+    """Prefetch the cache line of an address; invalid addresses are allowed."""
 
 
 @primitive
 def stream(to: Array[T], value: T) -> None:
-    """Store a value past the caches."""
+    """Store a value with a streaming store, which bypasses the caches."""
     to[0] = value
 
 
 @primitive
 def load_some(source: Array[T], mask: Any) -> T:
-    """A vector, its places where a mask holds: nothing else is read, others are zero."""
+    """Load the elements of a vector where a mask is set. The others are zero, and their memory is not read."""
     kind = cast(Number, source.to)
-    found: Any = np.zeros(kind.width, _FORMATS[kind.scalar])
+    vector: Any = np.zeros(kind.width, _FORMATS[kind.scalar])
     one = Number(kind.scalar)
     for k in np.flatnonzero(mask):
-        found[k] = _loaded(source.address + int(k) * one.size, one)
-    return cast(T, found)
+        vector[k] = _loaded(source.address + int(k) * one.size, one)
+    return cast(T, vector)
 
 
 @primitive
 def store_some(to: Array[T], mask: Any, value: Any) -> None:
-    """Store the places of a vector where a mask holds, and touch no others."""
+    """Store the elements of a vector where a mask is set. The memory of the others is not written."""
     one = Number(to.to.scalar)
     for k in np.flatnonzero(mask):
         _stored(to.address + int(k) * one.size, one, value[k])
@@ -417,108 +416,108 @@ def store_some(to: Array[T], mask: Any, value: Any) -> None:
 
 @primitive
 def wrapped(value: int) -> Word:
-    """A sum or a product of words as it is in 64 bits."""
+    """A sum or product of words, wrapped to 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @primitive
 def fma(a: T, b: Any, c: Any) -> T:
-    """a b + c, rounded once where the processor can."""
+    """a b + c, rounded once if the processor has FMA."""
     return cast(T, cast(Any, a) * b + c)
 
 
 @primitive
 def spread(of: type[T], value: Any) -> T:
-    """A number in every place of a vector."""
+    """Broadcast a number to all elements of a vector."""
     kind = cast(Number, type_of(of))
-    found: Any = np.full(kind.width, value, _FORMATS[kind.scalar])
-    return cast(T, found if kind.width > 1 else found[0])
+    vector: Any = np.full(kind.width, value, _FORMATS[kind.scalar])
+    return cast(T, vector if kind.width > 1 else vector[0])
 
 
 @primitive
 def places_of(of: type[T]) -> T:
-    """0, 1, 2 ... in a vector of integers."""
+    """A vector of the integers 0, 1, 2 ..."""
     kind = cast(Number, type_of(of))
     return cast(T, np.arange(kind.width, dtype=_FORMATS[kind.scalar]))
 
 
 @primitive
 def convert(of: type[T], value: Any) -> T:
-    """A number, or a vector, in another precision; a word as another integer."""
+    """A number or a vector in another precision; a word as an integer of another size."""
     kind = cast(Number, type_of(of))
-    found: Any = np.asarray(value).astype(_FORMATS[kind.scalar])
+    converted: Any = np.asarray(value).astype(_FORMATS[kind.scalar])
     if kind.width > 1:
-        return cast(T, found)
-    return cast(T, found[()] if kind.real else int(found))
+        return cast(T, converted)
+    return cast(T, converted[()] if kind.real else int(converted))
 
 
 @primitive
 def shuffled(a: Any, b: Any, numbers: Sequence[int]) -> Any:
-    """The places that numbers say of two vectors one behind the other; -1: any."""
+    """Elements of the concatenation of two vectors, by known indices; -1: any value."""
     return np.concatenate([a, b])[list(numbers)]
 
 
 @primitive
 def permuted(a: T, numbers: Any, b: T) -> T:
-    """The places that a vector of numbers says of two vectors of 64 bytes one behind the other, with AVX-512."""
+    """Elements of the concatenation of two vectors of 64 bytes, by a vector of indices (AVX-512)."""
     pair = np.concatenate([cast(Any, a), cast(Any, b)])
     return cast(T, pair[np.asarray(numbers) % len(pair)])
 
 
 @primitive
 def extracted(vector: Any, k: int) -> Any:
-    """A place of a vector, whose number is known."""
+    """An element of a vector, at a known index."""
     return vector[k]
 
 
 @primitive
 def inserted(vector: Any, value: Any, k: int) -> Any:
-    """A vector with another value in a place, whose number is known."""
-    found = np.array(vector)
-    found[k] = value
-    return found
+    """The vector with another value at a known index."""
+    changed = np.array(vector)
+    changed[k] = value
+    return changed
 
 
 @primitive
 def anything(of: type[T]) -> T:
-    """A vector that nobody reads before it is filled."""
+    """A vector with arbitrary elements, to be filled before it is read."""
     kind = cast(Number, type_of(of))
     return cast(T, np.full(kind.width, math.nan if kind.real else -1, _FORMATS[kind.scalar]))
 
 
 @primitive
 def all_of(mask: Any) -> Flag:
-    """Whether a mask holds in all places."""
+    """Whether a mask is set in all elements."""
     return bool(np.all(mask))
 
 
 @primitive
 def unsigned_less(a: Word, b: Word) -> Flag:
-    """Whether a < b, as integers without a sign."""
+    """Whether a < b as unsigned integers."""
     return a % (1 << 64) < b % (1 << 64)
 
 
 @primitive
 def shifted(value: Word, bits: int) -> Word:
-    """A word shifted to the right, zeros following."""
+    """A word shifted to the right; zeros are shifted in."""
     return value % (1 << 64) >> bits
 
 
 @primitive
 def leading_zeros(value: Word) -> Word:
-    """Of the binary digits of a positive word."""
+    """Number of leading zero bits of a positive word."""
     return 64 - value.bit_length()
 
 
 @primitive
 def chosen(test: Flag, a: T, b: T) -> T:
-    """One of two values, both of which are computed."""
+    """One of two values; both are computed."""
     return a if test else b
 
 
 def switch(value: Word, numbers: Sequence[int]) -> Iterator[int]:
-    """`for k in switch(value, numbers)` runs its body once, for the k among known numbers that a value is: it must be
-    one of them. The body is printed for each number, which is known there, behind a jump to that of the value."""
+    """`for k in switch(value, numbers)` runs its body once, with k = value, which must be one of the known `numbers`.
+    The body is printed once for each number, in which k is known, behind a jump table."""
     assert value in numbers
     yield value
 
@@ -528,8 +527,8 @@ def switch(value: Word, numbers: Sequence[int]) -> Iterator[int]:
 
 @primitive
 def call(of: type[T] | None, function: Address, *arguments: Any, fixed: int | None = None) -> T:
-    """Call what is at an address; with the type of its result, or None. `fixed`: the arguments that the function names
-    itself, where it takes any others behind them, as C's printf does."""
+    """Call the function at an address. `of`: the type of its result, or None. `fixed`: number of named parameters, if
+    the function is variadic like C's printf."""
     words = [int(each) for each in arguments]
     narrow = of is not None and cast(Number, type_of(of)).size == 4
     result = None if of is None else ctypes.c_int32 if narrow else ctypes.c_int64
@@ -538,15 +537,17 @@ def call(of: type[T] | None, function: Address, *arguments: Any, fixed: int | No
 
 @primitive
 def code_of(routine: Routine[..., Any]) -> Address:
-    """Where a function of the module is, for others to call."""
+    """The address of a function of the module, for other code to call."""
     hints = get_type_hints(routine.function)
     result = None if hints.pop("return") is type(None) else ctypes.c_int64
     kinds = [type_of(kind) for kind in hints.values()]
 
     def run(*words: int) -> Any:
         pairs = zip(words, kinds, strict=True)
-        found = routine.function(*[Array(at, to.to) if isinstance(to, Pointer) and to.to else at for at, to in pairs])
-        return found if result is None else int(found)
+        returned = routine.function(
+            *[Array(at, to.to) if isinstance(to, Pointer) and to.to else at for at, to in pairs]
+        )
+        return returned if result is None else int(returned)
 
     _KEPT.append(made := ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * len(kinds))(run))
     return ctypes.cast(made, ctypes.c_void_p).value or 0
@@ -554,23 +555,24 @@ def code_of(routine: Routine[..., Any]) -> Address:
 
 @primitive
 def load_atomic(source: Array[T], order: str) -> T:
-    """A value that other threads may write; `order` as in C."""
+    """Load a value that other threads may write; `order` as in C."""
     return source[0]
 
 
 @primitive
 def store_atomic(to: Array[Any], value: Any, order: str) -> None:
-    """A value that other threads may read."""
+    """Store a value that other threads may read."""
     to[0] = value
 
 
 @primitive
 def exchange_if(at: Array[Any], old: Any, new: Any, order: str) -> Flag:
-    """Store a new value if the old one is there; whether it was. `order` of success; that of failure is relaxed."""
-    found = at[0] == old
-    if found:
+    """Compare and swap: store the new value if the old one is there, and return whether it was. `order`: memory order
+    on success; on failure it is relaxed."""
+    swapped = at[0] == old
+    if swapped:
         at[0] = new
-    return bool(found)
+    return bool(swapped)
 
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
@@ -583,7 +585,7 @@ _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
 
 @primitive
 def update(at: Array[T], how: str, value: Any, order: str) -> T:
-    """Change a value by "add", "sub", "and" or "or", at once for all threads; the one before."""
+    """Change a value atomically by "add", "sub", "and" or "or", and return the value before."""
     before = at[0]
     at[0] = _UPDATES[how](before, value)
     return before
@@ -591,4 +593,4 @@ def update(at: Array[T], how: str, value: Any, order: str) -> T:
 
 @primitive
 def processor(name: str, *operands: int) -> None:
-    """An instruction without a result, by LLVM's name of it; operands are known, and have 32 bits."""
+    """An instruction without a result, by the name of its LLVM intrinsic. The operands are known 32-bit integers."""

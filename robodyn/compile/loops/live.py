@@ -1,4 +1,4 @@
-"""Which variables of a function are read after a statement."""
+"""Live-variable analysis: the variables of a function that are read after a statement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Block: TypeAlias = ast.If | ast.For | ast.While
 
 
 def each_statement(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, and those in them."""
+    """The statements of a body, and all statements nested in them."""
     for each in body:
         yield each
         if isinstance(each, (ast.If, ast.For, ast.While)):
@@ -20,38 +20,38 @@ def each_statement(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 @cache
 def changed_names(body: tuple[ast.stmt, ...]) -> dict[str, bool]:
-    """Names that statements change, and whether they assign them, or only set an entry as those of lists."""
-    found: dict[str, bool] = {}
+    """Names that statements change. True: the name is assigned; False: only an entry of it is set, as of a list."""
+    changed: dict[str, bool] = {}
     for each in each_statement(body):
         for name, whole in set_names(getattr(each, "targets", [getattr(each, "target", None)])).items():
-            found[name] = whole or found.get(name, False)
-    return found
+            changed[name] = whole or changed.get(name, False)
+    return changed
 
 
 def set_names(targets: Iterable[ast.expr | None]) -> dict[str, bool]:
-    """The same of targets."""
-    found: dict[str, bool] = {}
+    """Names that assignment targets change, as in `changed_names`."""
+    names: dict[str, bool] = {}
     for target in targets:
         inner = target
         while isinstance(inner, ast.Subscript):
             inner = inner.value
         if isinstance(inner, ast.Name):
-            found[inner.id] = inner is target
+            names[inner.id] = inner is target
         elif isinstance(inner, (ast.Tuple, ast.List)):
-            found |= set_names(inner.elts)
-    return found
+            names |= set_names(inner.elts)
+    return names
 
 
 def _read(node: ast.AST | None) -> set[str]:
     if node is None:
         return set()
-    every = list(ast.walk(node))
-    own = {name for each in every if isinstance(each, ast.comprehension) for name in set_names([each.target])}
-    return {each.id for each in every if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)} - own
+    nodes = list(ast.walk(node))
+    bound = {name for each in nodes if isinstance(each, ast.comprehension) for name in set_names([each.target])}
+    return {each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store)} - bound
 
 
 class Live:
-    """Names that are read after each `if` and each loop, or in the next round of it; see `outlives`."""
+    """The live variables behind each `if` and each loop of a body, the next round of the loop included."""
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self._later: dict[ast.stmt, set[str]] = {}
@@ -59,11 +59,11 @@ class Live:
         self._block(body, set())
 
     def outlives(self, node: Block) -> list[str]:
-        """Names that the statement changes and that somebody reads then, in order."""
+        """Names that the statement changes and that are read afterwards, sorted."""
         return sorted(self.changed(node) & self._later[node])
 
     def changed(self, node: Block, entries: bool = True) -> set[str]:
-        """Names that what is in the statement assigns; `entries`: also those of which it sets an entry."""
+        """Names that the nested statements assign; with `entries`, also names of which they only set an entry."""
         names = changed_names((*node.body, *node.orelse))
         return {name for name, whole in names.items() if whole or entries}
 
@@ -80,7 +80,7 @@ class Live:
             case ast.For() | ast.While():
                 head = out | _read(node.test if isinstance(node, ast.While) else None)
                 targets = set(set_names([node.target]) if isinstance(node, ast.For) else ())
-                for _ in range(2):  # what the first round needs the last one has left
+                for _ in range(2):  # the second pass adds names that the next round of the loop reads
                     self._loops.append((out, head))
                     head = head | (self._block(node.body, head) - targets)
                     self._loops.pop()
@@ -104,5 +104,5 @@ class Live:
 
 @cache
 def live_in(body: tuple[ast.stmt, ...]) -> Live:
-    """The same of a function that is read again."""
+    """The `Live` of a function's body. It is cached, because functions are read repeatedly."""
     return Live(body)

@@ -39,7 +39,7 @@ def _suffix(kind: Number) -> str:
 
 
 def _entry(kind: Number | Struct | Pointer | None) -> str:
-    """The type by which an address moves."""
+    """The type whose size is the step of address arithmetic."""
     if kind is None:
         return "i8"
     return f"[{kind.size} x i8]" if isinstance(kind, Struct) else kind.name
@@ -69,11 +69,11 @@ def _listed(values: Iterable[Value]) -> str:
 
 
 class Module:
-    """Functions, each printed once.
+    """A module of functions, each printed once.
 
     Args:
-        types: what names of types stand for.
-        attributes: of every function, as "#0", or nothing.
+        types: the types of type names.
+        attributes: the attribute group of every function, such as "#0", or nothing.
     """
 
     def __init__(self, types: Mapping[str, Type], attributes: str = "") -> None:
@@ -84,13 +84,13 @@ class Module:
         self._stores_past = False
 
     def export(self, routine: Routine[..., Any], name: str | None = None, **known: Any) -> None:
-        """Have a function, with what is known of its parameters, that others may look up."""
+        """Print a public function, which other code can look up. `known`: values of parameters that are known."""
         with no_collection():
             function, _ = self._function(routine, known, name or routine.__name__, public=True)
         assert function.public, f"{function.name}: others call it already, so it is printed: export it before them"
 
     def function(self, routine: Routine[..., Any], known: Mapping[str, Any]) -> tuple[Function, Source]:
-        """The function of a routine with some parameters known."""
+        """The function of a routine for these known parameters."""
         return self._function(routine, known, "", public=False)
 
     def _function(
@@ -101,35 +101,35 @@ class Module:
             source = source_of(routine.function)
             result = None if source.returns is None else _result(source, self.types)
             count = sum(first is routine for first, *_ in self._functions)
-            found = Function(name or f"{routine.__name__}{f'.{count}' if count else ''}", [], result, public)
-            self._functions[key] = found, source
+            printed_function = Function(name or f"{routine.__name__}{f'.{count}' if count else ''}", [], result, public)
+            self._functions[key] = printed_function, source
             for parameter, annotation in source.parameters:
                 if parameter not in known:
                     assert annotation is not None
                     kind = value_type(annotation, source, self.types)
-                    found.parameters.append(Value(kind, f"a.{parameter}"))
-            Reader(found, self).read(source, known, found.parameters)
-            simplify(found)
-            self._texts.append(_Printer(found, self).text())
-            for block in found.blocks:
-                block.operations, block.end = [], None  # freed here, not looked through by the collector
-            found.blocks.clear()
+                    printed_function.parameters.append(Value(kind, f"a.{parameter}"))
+            Reader(printed_function, self).read(source, known, printed_function.parameters)
+            simplify(printed_function)
+            self._texts.append(_Printer(printed_function, self).text())
+            for block in printed_function.blocks:
+                block.operations, block.end = [], None  # breaks cycles, so that memory is freed without the collector
+            printed_function.blocks.clear()
         return self._functions[key]
 
     def declare(self, text: str) -> None:
-        """A function that LLVM has."""
+        """Declare a function of LLVM."""
         self._declared[f"declare {text}\n"] = None
 
     def variable(self, name: str, kind: str) -> None:
-        """A variable that others may look up."""
+        """Define a variable that other code can look up."""
         self._declared[f"@{name} = global {kind} zeroinitializer, align 8\n"] = None
 
     def text(self) -> str:
-        """The module."""
+        """The module's text."""
         return "".join((*self._declared, "\n", *self._texts, "!0 = !{i32 1}\n" if self._stores_past else ""))
 
-    def past_caches(self) -> str:
-        """What a store says that goes past the caches."""
+    def nontemporal(self) -> str:
+        """The suffix of a streaming store."""
         self._stores_past = True
         return ", !nontemporal !0"
 
@@ -137,13 +137,13 @@ class Module:
 def printed_module(
     facts: object, types: Mapping[str, Type], export: Callable[[Module], None], attributes: str = ""
 ) -> str:
-    """The text of a module, from the cache or made: see `printed`.
+    """The text of a module, from the cache or else printed; see `printed`.
 
     Args:
-        facts: what determines it.
-        types: what names of types stand for.
-        export: has the module export what others call.
-        attributes: the text of attributes that all functions have.
+        facts: everything that determines the text.
+        types: the types of type names.
+        export: exports the public functions to a module.
+        attributes: the text of the attributes of all functions.
     """
 
     def make() -> str:
@@ -175,7 +175,7 @@ class _Printer:
         self.has_room = any(each.code == "local" for block in function.blocks for each in block.operations)
 
     def text(self) -> str:
-        """The function."""
+        """The function's text."""
         function = self.function
         parameters = ", ".join(f"{each.type.name} %{each.name}" for each in function.parameters)
         linkage = "" if function.public else "internal "
@@ -195,8 +195,8 @@ class _Printer:
         put = self.lines.append
         put(f"{block.name}:\n")
         for k, parameter in enumerate(block.parameters):
-            given = ", ".join([f"[ {_text(arguments[k])}, %{name} ]" for name, arguments in entering])
-            put(f"  %{parameter.name} = phi {parameter.type.name} {given}\n")
+            incoming = ", ".join([f"[ {_text(arguments[k])}, %{name} ]" for name, arguments in entering])
+            put(f"  %{parameter.name} = phi {parameter.type.name} {incoming}\n")
         last = self._last(block)
         for operation in block.operations:
             text = _OPERATIONS[operation.code](self, operation)
@@ -221,20 +221,21 @@ class _Printer:
         return f"switch {_typed(end.test)}, label %nowhere [ {listed} ]"
 
     def _last(self, block: Block) -> Operation | None:
-        """The call that may be a jump: nothing is done behind it, and nothing of this function's own is read by it."""
+        """A call that may become a tail call: nothing follows it, and the function has no local memory that it could
+        read."""
         end, last = block.end, block.operations[-1] if block.operations else None
         if last is None or last.code not in ("call", "call at") or self.has_room or end is None or end.edges:
             return None
         return last if self.function.result is None or end.result == last.result else None
 
     def new(self, text: str) -> str:
-        """The name of an intermediate result."""
+        """Add an instruction and return the name of its result."""
         self.names += 1
         self.lines.append(f"  %p{self.names} = {text}\n")
         return f"%p{self.names}"
 
     def intrinsic(self, name: str, result: Number | None, given: Sequence[Value | str]) -> str:
-        """A call of a function that LLVM has; constants are given as text."""
+        """A call of an LLVM intrinsic. Operands that are strings are constants."""
         words = [each if isinstance(each, str) else _typed(each) for each in given]
         kinds = [each.rsplit(" ", 1)[0] if isinstance(each, str) else each.type.name for each in given]
         self.module.declare(f"{_type(result)} @llvm.{name}({', '.join(kinds)})")
@@ -254,7 +255,7 @@ def _compare(printer: _Printer, it: Any) -> str:
 
 
 def _memory(it: Any, at: Any) -> tuple[str, str]:
-    """What a load or a store of an address says before its type, and at the end."""
+    """The parts of a load or store before its type and at its end."""
     order = it.facts.get("order")
     return " atomic" if order else "", f"{f' {order}' if order else ''}, align {at.type.to.alignment}"
 
@@ -267,7 +268,7 @@ def _load(printer: _Printer, it: Any) -> str:
 
 def _store(printer: _Printer, it: Any) -> str:
     atomic, end = _memory(it, it.operands[1])
-    past = printer.module.past_caches() if it.facts.get("nontemporal") else ""
+    past = printer.module.nontemporal() if it.facts.get("nontemporal") else ""
     return f"store{atomic} {_listed(it.operands)}{end}{past}"
 
 
@@ -304,18 +305,18 @@ def _fetch(printer: _Printer, it: Any) -> str:
 
 def _load_some(printer: _Printer, it: Any) -> str:
     (at, mask), kind = it.operands, it.result.type
-    given = at, f"i32 {_place_align(at)}", mask, f"{kind.name} zeroinitializer"
-    return printer.intrinsic(f"masked.load.{_suffix(kind)}.p0", kind, given)
+    arguments = at, f"i32 {_place_align(at)}", mask, f"{kind.name} zeroinitializer"
+    return printer.intrinsic(f"masked.load.{_suffix(kind)}.p0", kind, arguments)
 
 
 def _store_some(printer: _Printer, it: Any) -> str:
     value, at, mask = it.operands
-    given = value, at, f"i32 {_place_align(at)}", mask
-    return printer.intrinsic(f"masked.store.{_suffix(value.type)}.p0", None, given)
+    arguments = value, at, f"i32 {_place_align(at)}", mask
+    return printer.intrinsic(f"masked.store.{_suffix(value.type)}.p0", None, arguments)
 
 
 def _place_align(at: Any) -> int:
-    """Of a vector whose first places may be missing: what its scalars are aligned to, or 1."""
+    """Alignment of a partially loaded or stored vector: that of its scalars, or 1."""
     return int(min(at.type.to.alignment, at.type.to.size // at.type.to.width))
 
 
@@ -361,11 +362,11 @@ def _call(printer: _Printer, it: Any) -> str:
 
 
 def _call_at(printer: _Printer, it: Any) -> str:
-    function, *given = it.operands
+    function, *arguments = it.operands
     kind, fixed = _type(it.result and it.result.type), it.facts["fixed"]
     if fixed is not None:
-        kind += f" ({', '.join([*(each.type.name for each in given[:fixed]), '...'])})"
-    return f"call {kind} {_text(function)}({_listed(given)})"
+        kind += f" ({', '.join([*(each.type.name for each in arguments[:fixed]), '...'])})"
+    return f"call {kind} {_text(function)}({_listed(arguments)})"
 
 
 def _exchange(printer: _Printer, it: Any) -> str:

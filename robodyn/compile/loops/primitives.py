@@ -1,4 +1,4 @@
-"""How operations that have names of their own in `language` are read."""
+"""Translates the operations that are functions in `language` into operations of blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _local(reader: Reader, of: Any, count: Any) -> Value:
-    """Room of a known size is made where the function begins, once, wherever it is asked for."""
+    """Memory of known size is allocated once, at the beginning of the function."""
     if isinstance(count, Value):
         return reader.make(Pointer(of), "local", count, of=of)
     result = reader.value(Pointer(of))
@@ -93,7 +93,7 @@ def _code_of(reader: Reader, routine: Routine[..., Any]) -> Value:
 
 
 def _changed(reader: Reader, code: str, at: Value, *values: Any, result: Number | None = None, **facts: str) -> Value:
-    """What changes a value in memory at once for all threads."""
+    """An operation that changes a value in memory atomically."""
     kind = loaded_type(at)
     return reader.make(result or kind, code, at, *(reader.typed(each, kind) for each in values), **facts)
 

@@ -1,4 +1,4 @@
-"""From a function of restricted Python to blocks of operations: what is done with values; `flow` has the statements."""
+"""Translates expressions of restricted Python into blocks of operations; `flow` translates the statements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robodyn.compile.loops.walk import Computed, bound
 
 _BITWISE = frozenset(("and", "or", "xor", "shl", "ashr", "rem"))
 _NEUTRAL = {"add": 0, "sub": 0, "or": 0, "shl": 0, "ashr": 0, "mul": 1, "div": 1}
-"""Integers on the right that change nothing."""
+"""Right operands that leave an integer unchanged."""
 
 
 class Reader(Flow):
@@ -25,7 +25,7 @@ class Reader(Flow):
     primitives = PRIMITIVE_READERS
 
     def read(self, source: Source, known: Mapping[str, Any], values: Iterable[Value]) -> None:
-        """Read the whole function; `values`: of the parameters that are not known."""
+        """Read the whole function. `values`: the values of the parameters that are not in `known`."""
         own = iter(values)
         self.variables = {name: known[name] if name in known else next(own) for name, _ in source.parameters}
         self.source = source
@@ -79,7 +79,7 @@ class Reader(Flow):
         return total
 
     def comparison(self, code: str, left: Any, right: Any) -> Value:
-        """Whether values compare so, as signed integers or as floating-point numbers."""
+        """Compare two values, as signed integers or as floating-point numbers."""
         kind = left.type if isinstance(left, Value) else right.type
         if isinstance(kind, Pointer) or (isinstance(right, Value) and isinstance(right.type, Pointer)):
             kind = ADDRESS
@@ -87,7 +87,7 @@ class Reader(Flow):
         return self.make(of, "compare", self.typed(left, kind), self.typed(right, kind), how=code)
 
     def choice(self, test: Value, a: Any, b: Any) -> Value:
-        """One of two values."""
+        """Select one of two values."""
         kind = a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else None
         if isinstance(b, Value) and isinstance(kind, Pointer) and b.type != kind:
             kind = ADDRESS
@@ -101,7 +101,7 @@ class Reader(Flow):
         return total
 
     def convert(self, kind: Number, value: Value) -> Value:
-        """A number, or an address, as another number."""
+        """Convert a number, or an address, to another type of number."""
         if value.type == kind.value:
             return value
         if isinstance(value.type, Pointer) and kind == I64:
@@ -111,7 +111,7 @@ class Reader(Flow):
         return self.make(kind.value, "convert", value)
 
     def typed(self, value: Any, kind: Number | Pointer | None) -> Value:
-        """A value of a type, from one or from a known number; None: of its own."""
+        """A value of the type `kind`, made from a value or a known number. None: keep its own type."""
         if isinstance(value, Value):
             if kind is None or value.type is kind:
                 return value
@@ -131,7 +131,7 @@ class Reader(Flow):
     _given = typed
 
     def word(self, value: Any) -> Value:
-        """An address as a number."""
+        """An address as an integer."""
         if isinstance(value, Value) and isinstance(value.type, Pointer):
             return self.make(I64, "word", value)
         return self.typed(value, I64)
@@ -144,7 +144,7 @@ class Reader(Flow):
         return at if isinstance(at.type.to, Struct) else self.load(at)
 
     def load(self, at: Value) -> Value:
-        """What is at an address."""
+        """Load the value at an address."""
         return self.make(loaded_type(at), "load", at)
 
     def store_at(self, at: Value, value: Any, **facts: Any) -> None:
@@ -158,27 +158,27 @@ class Reader(Flow):
         self.store_at(self.place(of, name), value)
 
     def moved(self, of: Value, k: Any) -> Value:
-        """The k-th place from an address on."""
+        """The address of the k-th value behind an address."""
         assert isinstance(of, Value) and isinstance(of.type, Pointer), f"{self.name}: {of} has no entries"
         if (k.constant if isinstance(k, Value) else k) == 0:
             return of
         return self.make(of.type, "move", of, self.typed(k, I64))
 
     def place(self, of: Value, name: str) -> Value:
-        """Where a field of a structure is."""
+        """The address of a field of a structure."""
         assert isinstance(of.type, Pointer) and isinstance(of.type.to, Struct), f"{self.name}: {name} of {of}"
         offset, kind = of.type.to.fields[name]
         to = kind.to if isinstance(kind, Fixed) else kind
         return self.cast(self.moved(self.cast(of, ADDRESS), offset), Pointer(to))
 
     def field(self, of: Value, name: str) -> Value:
-        """A field of a structure."""
+        """A field of a structure; its address if it is an array or a structure."""
         at = self.place(of, name)
         assert isinstance(of.type, Pointer) and isinstance(of.type.to, Struct)
         return at if isinstance(of.type.to.fields[name][1], (Fixed, Struct)) else self.load(at)
 
     def cast(self, of: Value, kind: Pointer) -> Value:
-        """The same address of something else."""
+        """The same address with another type of values."""
         if not isinstance(of.type, Pointer):
             return self.make(kind, "pointer", of)
         return of if of.type is kind else Value(kind, of.name, of.constant)
@@ -186,7 +186,7 @@ class Reader(Flow):
     # Calls.
 
     def _quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
-        """There are no more rounds than it takes to know."""
+        """The loop ends as soon as the result is known."""
         (loop,) = node.generators
         around = loop.iter
         bounds: list[Any] = []
@@ -212,14 +212,14 @@ class Reader(Flow):
         return self.called(function.result, "call", *arguments, function=function)
 
     def called(self, result: Number | Pointer | None, code: str, *operands: Value, **facts: Any) -> Value | None:
-        """An operation that has a result or not."""
+        """Add an operation, with or without a result."""
         if result is not None:
             return self.make(result, code, *operands, **facts)
         self.do(code, *operands, **facts)
         return None
 
     def _call_function(self, function: FunctionType, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Put its statements in the place of the call."""
+        """Inline the function's statements at the call."""
         source = source_of(function)
         given = bound(source, positional, named)
         for name, kind in source.kinds(self.types):

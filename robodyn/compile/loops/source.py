@@ -1,4 +1,4 @@
-"""What a function says: its syntax tree, and what names mean in it."""
+"""The source of a function: its syntax tree, and the meaning of the names in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from robodyn.internals.errors import UnavailableError
 
 
 class _Missing:
-    """Stands for a variable that has no value, or none that all paths agree on."""
+    """Marks a variable that has no value, or different values on different paths."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -31,8 +31,8 @@ MISSING = _Missing()
 
 
 def function_text(function: FunctionType) -> str:
-    """The lines of a function, to that of its last instruction. `inspect.getsource` takes twenty times as long, and is
-    there for code that does not know where its instructions end."""
+    """The source lines of a function, up to that of its last instruction. `inspect.getsource` takes twenty times as
+    long; it is used only if the code has no position table."""
     code = function.__code__
     ends = [end for _, end, column, _ in code.co_positions() if end is not None and column is not None]
     if not ends:
@@ -46,33 +46,33 @@ def function_text(function: FunctionType) -> str:
 
 
 class Source:
-    """A function's parameters, their annotations, its result's, its statements, and what names mean where it is
-    written."""
+    """A function's parameters, annotations, statements, and the scopes in which its names have a meaning."""
 
     def __init__(self, function: FunctionType) -> None:
         text = function_text(function)
         (tree,) = ast.parse(textwrap.dedent(text) if text[0].isspace() else text).body
         assert isinstance(tree, ast.FunctionDef)
         positional = [*tree.args.posonlyargs, *tree.args.args]
-        own = function.__defaults__ or ()
-        defaults = zip(positional[len(positional) - len(own) :], own, strict=True)
+        default_values = function.__defaults__ or ()
+        defaults = zip(positional[len(positional) - len(default_values) :], default_values, strict=True)
         self.parameters = [(each.arg, each.annotation) for each in (*positional, *tree.args.kwonlyargs)]
         self.returns, self.body = tree.returns, tuple(tree.body)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        around = {name: cell.cell_contents for name, cell in cells}
-        self.scopes: tuple[Mapping[str, Any], ...] = around, function.__globals__, vars(builtins)
+        closure = {name: cell.cell_contents for name, cell in cells}
+        self.scopes: tuple[Mapping[str, Any], ...] = closure, function.__globals__, vars(builtins)
         self.defaults = {**{each.arg: value for each, value in defaults}, **(function.__kwdefaults__ or {})}
         self._kinds: tuple[object, list[tuple[str, Number | Pointer]]] = None, []
 
     def meaning(self, name: str) -> Any:
-        """What a name stands for where the function is written."""
+        """The meaning of a name in the scope of the function."""
         return next((scope[name] for scope in self.scopes if name in scope), MISSING)
 
     def kinds(self, types: Mapping[str, Type]) -> list[tuple[str, Number | Pointer]]:
-        """Parameters that need not be known, and their types; kept, as calls of one module ask for the same."""
+        """The parameters that are not static, with their types. The result is kept, because all calls within one module
+        ask for the same."""
         if self._kinds[0] is not types:
-            unknown = [(name, each) for name, each in self.parameters if each is not None and not is_static(each)]
-            self._kinds = types, [(name, value_type(each, self, types)) for name, each in unknown]
+            dynamic = [(name, each) for name, each in self.parameters if each is not None and not is_static(each)]
+            self._kinds = types, [(name, value_type(each, self, types)) for name, each in dynamic]
         return self._kinds[1]
 
     @cached_property
@@ -84,12 +84,12 @@ class Source:
 
 @cache
 def source_of(function: FunctionType) -> Source:
-    """What a function says."""
+    """The source of a function."""
     return Source(function)
 
 
 def is_static(annotation: ast.expr | None) -> bool:
-    """Whether a parameter is known when its function is printed."""
+    """Whether a parameter must be known when its function is printed."""
     if isinstance(annotation, ast.Subscript):
         annotation = annotation.value
         return isinstance(annotation, ast.Name) and annotation.id == "Static"
@@ -101,7 +101,7 @@ def _is_structure(meaning: Any) -> bool:
 
 
 def value_type(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Number | Pointer:
-    """The type of a value with an annotation: a structure is where it is."""
+    """The type of a value with this annotation. A structure is passed by its address."""
     kind = type_named(node, source, types)
     assert not isinstance(kind, Fixed)
     return Pointer(kind) if isinstance(kind, Struct) else kind
@@ -110,10 +110,11 @@ def value_type(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Num
 def each_part(
     name: str, annotation: ast.expr, source: Source, value: Any, change: Callable[[str, ast.expr, Any], Any]
 ) -> Any:
-    """What each number or address of a parameter becomes, by its name, its annotation, and its value or `MISSING`.
+    """Apply `change` to each number or address of a parameter, with its name, its annotation, and its value or
+    `MISSING`.
 
-    A parameter `a: tuple[T, ...]` has as many of a type as its value, a_0, a_1 ..., and one that is a named tuple has a
-    part for each field, a_FIELD.
+    A parameter `a: tuple[T, ...]` has one part for each element of its value: a_0, a_1, ... A parameter whose type is a
+    named tuple has one part for each field: a_FIELD.
     """
     match annotation:
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant()])):
@@ -133,7 +134,7 @@ def _field_kinds(group: type) -> dict[str, ast.expr]:
 
 
 def type_named(node: ast.expr, source: Source, types: Mapping[str, Type]) -> Type:
-    """The type of an annotation."""
+    """The type for which an annotation stands."""
     match node:
         case ast.Name(id=name) if name in types:
             return types[name]

@@ -1,8 +1,8 @@
-"""The walk over the statements of a function that all readers share.
+"""Walks the statements of a function; both back ends share this walk.
 
-What is known when a function is printed, such as numbers, lists, and the types and sizes that a module is for, is
-computed at once, by Python itself: an `if` whose test is known leaves one of its branches, a loop over what is known is
-repeated. What becomes of everything else, back ends say: `reader` makes blocks of operations, `c_statements` prints C.
+Everything known when the function is printed, such as numbers, lists, types and sizes, is computed by Python at once.
+An `if` with a known test leaves one of its branches, and a loop over known values is unrolled. The back ends translate
+the rest: `reader` makes blocks of operations, `c_statements` prints C.
 """
 
 from __future__ import annotations
@@ -50,54 +50,55 @@ _UNARY: Mapping[type, Callable[[Any], Any]] = {
 
 
 class Walk:
-    """Walks a function's syntax tree; a method `_KIND` handles nodes of a kind.
+    """Walks a function's syntax tree. The method `_KIND` handles the nodes of one kind.
 
     Args:
-        module: knows what names of types stand for, and the functions that are called.
-        name: of the function, for errors.
+        module: has the types of type names, and the functions that are called.
+        name: the function's name, for error messages.
     """
 
-    # What back ends say: of unknown values,
+    # The back ends define operations on unknown values,
     primitives: ClassVar[Mapping[str, Callable[..., Any]]]
-    """Operations with names of their own."""
+    """Translators of the functions in `PRIMITIVES`, by name."""
     _arithmetic: Callable[[str, Computed, Any, Any], Any]
-    """An operator by its code, and the function of Python's, of two values of which one is unknown."""
+    """Apply a binary operator, given by its code and Python's function, to two values of which at least one is
+    unknown."""
     _unary: Callable[[ast.unaryop, Any], Any]
     comparison: Callable[[str, Any, Any], Any]
     _joined: Callable[[bool, Sequence[Any]], Any]
-    """Whether all tests hold (True), or one of them."""
+    """The conjunction (True) or disjunction (False) of several tests."""
     choice: Callable[[Any, Any, Any], Any]
-    """By a test, one of two values."""
+    """Select one of two values by a test."""
     _extreme: Callable[[Callable[..., Any], Sequence[Any]], Any]
-    """What `min` or `max` gives."""
+    """Apply `min` or `max`."""
     convert: Callable[[Any, Any], Any]
-    """To a type of numbers, a value."""
+    """Convert a value to a type of number."""
     _given: Callable[[Any, Any], Any]
-    """A value, or a number that is known, as a variable of a type."""
-    # of memory,
+    """A value, or a known number, as a variable of a type."""
+    # on memory,
     _entry: Callable[[Any, Any], Any]
-    """The k-th value from an address on, or where it is if that is a structure."""
+    """The k-th value behind an address, or its address if it is a structure."""
     field: Callable[[Any, str], Any]
-    """A field of the structure at an address, or where it is if that is a structure or an array."""
+    """A field of the structure at an address, or its address if it is a structure or an array."""
     _store_entry: Callable[[Any, Any, Any], None]
     _store_field: Callable[[Any, str, Any], None]
-    # of variables and calls,
+    # on variables and calls,
     _bind: Callable[[str, Any], None]
-    """Give a variable a value."""
+    """Assign a value to a variable."""
     _bind_entry: Callable[[list[Any], Any, Any, ast.expr], None]
-    """Give an entry of a list a value; and the list's name."""
+    """Assign a value to an entry of a list; the last argument is the list's expression."""
     _call_routine: Callable[[Routine[..., Any], Sequence[Any], Mapping[str, Any]], Any]
     _call_function: Callable[[FunctionType, Sequence[Any], Mapping[str, Any]], Any]
-    """Call a function that is none of the module's."""
-    # and of statements.
+    """Call a function that is not a `Routine`."""
+    # and statements.
     _loop: Callable[[ast.While], bool | None]
-    """A `while`, unless its test is known: what it is then."""
+    """Print a `while` loop and return None; if its test is known, return the test's value instead."""
     _counted: Callable[[ast.For, tuple[Any, Any, Any], bool, Any], None]
-    """A loop over a range: its bounds and the step; whether it is backwards; `range`, `rolled` or `unrolled`."""
+    """A loop over a range: the statement, (first, end, step), True if reversed, and `range`, `rolled` or `unrolled`."""
     _repeated: Callable[[ast.For, Iterable[Any]], None]
-    """A loop over what is known."""
+    """A loop over known values."""
     _switch: Callable[[ast.For, Any, Sequence[int]], None]
-    """Go to the body for the number that a value is."""
+    """Jump to the copy of the body for the number that equals a value."""
     handlers: ClassVar[dict[type, Callable[[Any, Any], Any]]]
 
     def __init_subclass__(cls) -> None:
@@ -110,24 +111,24 @@ class Walk:
         self.variables: Variables = {}
         self.source: Source
         self.ended = ""
-        """How the statements before have left for elsewhere, if they have."""
+        """How the previous statement left this sequence of statements (jump or return); empty if it did not."""
         self.statement: ast.stmt = ast.Pass()
 
     def _parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
-        """Values that are assigned to several targets at once."""
+        """The values that a tuple assignment gives to its targets."""
         return list(values)
 
     def _effect(self, value: Any) -> None:
-        """An expression that is a statement."""
+        """Handle an expression statement."""
 
     def _quantified(self, node: ast.GeneratorExp, conjunction: bool) -> Any:
-        """Whether a test holds in all rounds of a loop, or in one."""
+        """`all` (conjunction) or `any` of a test over the rounds of a loop."""
         return self.all_or_any(conjunction, self._listcomp(node))
 
     # Statements.
 
     def statements(self, body: Iterable[ast.stmt]) -> None:
-        """Walk statements until one leaves for elsewhere."""
+        """Walk statements until one jumps away or returns."""
         handlers = self.handlers
         for each in body:
             if self.ended:
@@ -138,14 +139,14 @@ class Walk:
             handlers[each.__class__](self, each)
 
     def refuse(self, why: str) -> NoReturn:
-        """Say what cannot be printed."""
+        """Raise a TypeError that says why a statement cannot be printed."""
         raise TypeError(f"{self.name}: {ast.unparse(self.statement).splitlines()[0]}: {why}")
 
     def _pass(self, node: ast.Pass) -> None:
         pass
 
     def _assert(self, node: ast.Assert) -> None:
-        """For those who read it, and for the function as Python."""
+        """Assertions only apply when the function runs as Python."""
 
     def _expr(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Constant):
@@ -167,7 +168,7 @@ class Walk:
         self.store(node.target, self.binary(node.op, self.evaluate(node.target), self.evaluate(node.value)))
 
     def store(self, target: ast.expr, value: Any) -> None:
-        """Give a value to a variable, to entries of lists, or to memory."""
+        """Assign a value to a variable, to entries of lists, or to memory."""
         if isinstance(target, ast.Name):
             self._bind(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -186,7 +187,7 @@ class Walk:
 
     def _while(self, node: ast.While) -> None:
         while not self.ended and self._loop(node):
-            self.statements(node.body)  # a loop over what is known
+            self.statements(node.body)  # the test is known, so the loop is unrolled
 
     def _for(self, node: ast.For) -> None:
         inner, function = node.iter, self._function_of(node.iter)
@@ -212,13 +213,13 @@ class Walk:
             self._repeated(node, reversed(range(*bounds)) if backwards else range(*bounds))
 
     def _function_of(self, node: ast.expr) -> Any:
-        """The function that is called by its name, if it is."""
+        """The function of a call by name, else None."""
         return self.evaluate(node.func) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
 
     # Expressions.
 
     def evaluate(self, node: ast.expr) -> Any:
-        """An unknown value, or what is known."""
+        """The value of an expression, unknown or known."""
         try:
             handler = self.handlers[node.__class__]
         except KeyError:
@@ -226,11 +227,11 @@ class Walk:
         return handler(self, node)
 
     def known(self, node: ast.expr) -> Any:
-        """What must be known."""
-        found = self.evaluate(node)
-        if isinstance(found, Unknown):
+        """The value of an expression that must be known."""
+        value = self.evaluate(node)
+        if isinstance(value, Unknown):
             self.refuse(f"{ast.unparse(node)} is not known when the function is printed")
-        return found
+        return value
 
     def _constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -251,30 +252,30 @@ class Walk:
         return self._entries(node.elts)
 
     def _entries(self, nodes: Iterable[ast.expr]) -> list[Any]:
-        found: list[Any] = []
+        values: list[Any] = []
         for each in nodes:
             if isinstance(each, ast.Starred):
-                found += self.evaluate(each.value)
+                values += self.evaluate(each.value)
             else:
-                found.append(self.evaluate(each))
-        return found
+                values.append(self.evaluate(each))
+        return values
 
     def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> list[Any]:
         before, self.variables = self.variables, {**self.variables}
-        found = [self.evaluate(node.elt) for _ in self._rounds(node.generators)]
+        items = [self.evaluate(node.elt) for _ in self._rounds(node.generators)]
         self.variables = before
-        return found
+        return items
 
     _generatorexp = _listcomp
 
     def _dictcomp(self, node: ast.DictComp) -> dict[Any, Any]:
         before, self.variables = self.variables, {**self.variables}
-        found = {self.known(node.key): self.evaluate(node.value) for _ in self._rounds(node.generators)}
+        items = {self.known(node.key): self.evaluate(node.value) for _ in self._rounds(node.generators)}
         self.variables = before
-        return found
+        return items
 
     def _rounds(self, generators: Sequence[ast.comprehension]) -> Iterator[None]:
-        """Rounds of a comprehension; each has its own values of names."""
+        """The rounds of a comprehension. Each round binds its own values to the target names."""
         first, *others = generators
         for item in list(self.evaluate(first.iter)):
             self._name_item(first.target, item)
@@ -293,7 +294,7 @@ class Walk:
         return self.binary(node.op, self.evaluate(node.left), self.evaluate(node.right))
 
     def binary(self, op: ast.operator, left: Any, right: Any) -> Any:
-        """A sum, a product or the like."""
+        """Apply a binary operator."""
         code, function = BINARY[op.__class__]
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return self._arithmetic(code, function, left, right)
@@ -304,37 +305,38 @@ class Walk:
         return self._unary(node.op, value) if isinstance(value, Unknown) else _UNARY[node.op.__class__](value)
 
     def _boolop(self, node: ast.BoolOp) -> Any:
-        """As a value, short of the jumps that `if` and `while` may make: what follows must be safe to compute."""
-        conjunction, found, value = isinstance(node.op, ast.And), [], None
+        """The value of `and` or `or`. Operands may be computed even if Python would skip them, so they must be safe to
+        compute. Only the tests of `if` and `while` may jump instead."""
+        conjunction, tests, value = isinstance(node.op, ast.And), [], None
         for each in node.values:
             value = self.evaluate(each)
             if isinstance(value, Unknown):
-                found.append(value)
+                tests.append(value)
             elif bool(value) is not conjunction:
                 return value
-        return self._joined(conjunction, found) if found else value
+        return self._joined(conjunction, tests) if tests else value
 
     def all_or_any(self, conjunction: bool, found: Sequence[Any]) -> Any:
-        """Whether all tests hold, or one of them."""
+        """Whether all tests hold (conjunction), or at least one."""
         unknown = [each for each in found if isinstance(each, Unknown)]
         if any(bool(each) is not conjunction for each in found if not isinstance(each, Unknown)):
             return not conjunction
         return self._joined(conjunction, unknown) if unknown else conjunction
 
     def _compare(self, node: ast.Compare) -> Any:
-        left, found = self.evaluate(node.left), []
+        left, tests = self.evaluate(node.left), []
         for op, each in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(each)
             one = self.compared(op, left, right)
             if isinstance(one, Unknown):
-                found.append(one)
+                tests.append(one)
             elif not one:
                 return one
             left = right
-        return self._joined(True, found) if found else True
+        return self._joined(True, tests) if tests else True
 
     def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
-        """Whether a comparison holds."""
+        """The result of a comparison."""
         unknown = isinstance(left, Unknown) or isinstance(right, Unknown)
         if isinstance(op, (ast.Is, ast.IsNot)):  # an unknown value is never None
             return (not unknown and left is right) is isinstance(op, ast.Is)
@@ -354,7 +356,7 @@ class Walk:
         return self.select(test, self.evaluate(node.body), self.evaluate(node.orelse))
 
     def select(self, test: Any, a: Any, b: Any) -> Any:
-        """One of two values, or of lists of them."""
+        """Select one of two values, or element by element of two lists."""
         if isinstance(a, (list, tuple)):
             return rebuilt(a, (self.select(test, x, y) for x, y in zip(a, b, strict=True)))
         return self.choice(test, a, b)
@@ -404,32 +406,32 @@ class Walk:
         return self.refuse(f"{ast.unparse(node.func)} cannot be called with values")
 
     def _primitive(self, name: str, node: ast.Call) -> Any:
-        """An operation with a name of its own, whose arguments may be types."""
+        """Call a primitive; its arguments may be types."""
         arguments: list[Any] = []
         for each in node.args:
             if isinstance(each, ast.Starred):
                 arguments += self.evaluate(each.value)
                 continue
-            found = None
+            argument = None
             if isinstance(each, ast.Name):
-                found = self.types.get(each.id) or OWN.get(each.id)
-            if found is None:
-                found = self.evaluate(each)
-                found = struct_of(found) if isinstance(found, type) else found
-            arguments.append(found)
+                argument = self.types.get(each.id) or OWN.get(each.id)
+            if argument is None:
+                argument = self.evaluate(each)
+                argument = struct_of(argument) if isinstance(argument, type) else argument
+            arguments.append(argument)
         options = {each.arg: self.known(each.value) for each in node.keywords if each.arg is not None}
         return self.primitives[name](self, *arguments, **options)
 
 
 def bound(source: Source, positional: Sequence[Any], named: Mapping[str, Any]) -> Variables:
-    """Arguments by the names of parameters."""
+    """The arguments of a call by the names of the parameters."""
     names = [name for name, _ in source.parameters]
-    found = {**source.defaults, **dict(zip(names, positional, strict=False)), **named}
-    return {name: copied(found[name]) for name in names}
+    values = {**source.defaults, **dict(zip(names, positional, strict=False)), **named}
+    return {name: copied(values[name]) for name in names}
 
 
 def copied(variable: Any) -> Any:
-    """The same with lists of its own, so that what one path changes the other does not see."""
+    """A copy whose lists are new, so that changes on one path do not affect another."""
     if variable.__class__ is list:
         return [copied(each) for each in variable]
     if variable.__class__ is dict:
@@ -438,5 +440,5 @@ def copied(variable: Any) -> Any:
 
 
 def rebuilt(like: Any, items: Iterable[Any]) -> Any:
-    """A list or a tuple like another one, of other items."""
+    """A list or tuple of the same type with other items."""
     return type(like)(*items) if hasattr(like, "_fields") else type(like)(items)

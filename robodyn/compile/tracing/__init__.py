@@ -1,1 +1,2 @@
-"""Tracing: an algorithm run on expressions instead of numbers becomes a program."""
+"""Tracing: an algorithm runs on symbolic expressions instead of numbers, and the record of its operations is a
+program."""

@@ -1,8 +1,8 @@
-"""Derivatives of straight-line programs, as more of the same program.
+"""Automatic differentiation of straight-line programs; the derivative is a program in the same graph.
 
-Forwards (`along`) a rate follows every node from the inputs; backwards (`against`) a weight goes from the results to
-the inputs (Griewank and Walther, Evaluating Derivatives, 2008, chapter 3). What is zero, one, or there already is
-folded away as everywhere, so that a derivative of a derivative is one, too.
+Forward mode (`along`) propagates a rate of change from the inputs to every node. Reverse mode (`against`) propagates an
+adjoint from the results to the inputs (Griewank and Walther, Evaluating Derivatives, 2008, chapter 3). The graph folds
+zeros, ones and repeated nodes as always. Derivatives can be differentiated again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from robodyn.compile.tracing.expression import (
 )
 
 _TINY = 1e-37
-"""A number of either precision: a size of zero has no slope."""
+"""Added to a divisor that may be zero, so that abs(x) has slope 0 at x = 0. It is a normal number in both
+precisions."""
 
 
 def along(graph: Graph, results: Sequence[Value], rates: Mapping[int, Value]) -> list[Value]:
-    """The rate of each result where inputs, by their nodes, change at these rates."""
+    """The rate of change of each result (forward mode). `rates` maps input nodes to their rates of change."""
     rate: dict[int, Value] = dict(rates)
     for index in _nodes(graph, results):
         for operand, slope in _slopes(graph, index):
@@ -45,7 +46,7 @@ def along(graph: Graph, results: Sequence[Value], rates: Mapping[int, Value]) ->
 
 
 def against(graph: Graph, results: Sequence[Value], weights: Sequence[Value], inputs: Iterable[int]) -> list[Value]:
-    """The gradient of the sum of weights times results with respect to inputs, given by their nodes."""
+    """The gradient, with respect to the nodes `inputs`, of the sum of weights times results (reverse mode)."""
     weight: dict[int, Value] = {}
     for each, given in zip(results, weights, strict=True):
         if isinstance(each, Expression):
@@ -58,12 +59,12 @@ def against(graph: Graph, results: Sequence[Value], weights: Sequence[Value], in
 
 
 def _nodes(graph: Graph, results: Sequence[Value]) -> list[int]:
-    """The nodes that results need, in an order of evaluation."""
+    """The nodes that `results` depend on, in an order of evaluation."""
     return live_nodes(graph.nodes, (each.index for each in results if isinstance(each, Expression)))
 
 
 def _slopes(graph: Graph, index: int) -> list[tuple[int, Value]]:
-    """Operands of a node, and the derivative by each."""
+    """The operands of a node, each with the partial derivative of the node by it."""
     operation, a, b = graph.nodes[index]
     if operation <= INPUT or index in graph.flat:
         return []

@@ -1,13 +1,13 @@
-"""Expressions: scalars that record what is done to them.
+"""Expressions: symbolic scalars that record the operations applied to them.
 
-A `Graph` holds nodes, each an operation on earlier nodes; an `Expression` is one node of it and can be computed with
-like a float. Equal nodes are made once (hash-consing), and what a robot's structure makes trivial is never made at
-all: products with 0, 1 and -1, sums with 0, signs. Signs travel outward until a sum swallows them (a + (-b) becomes
-a - b), products keep positive constants, and a quotient is a product with a reciprocal, so that several quotients by
-one number divide once. The result depends on the operations asked for and on nothing else: the same model gives the
-same graph in every process.
+A `Graph` holds nodes, each an operation on earlier nodes. An `Expression` is one node of the graph and computes like a
+float. Equal nodes exist once (hash-consing). The graph folds operations that a robot's structure makes trivial:
+products with 0, 1 and -1, sums with 0, and signs. Negations move outward until a sum absorbs them: a + (-b) becomes a -
+b. Products keep positive constants. A quotient is a product with a reciprocal, so that several quotients by one number
+need one division. The graph depends only on the sequence of operations: the same model gives the same graph in every
+process.
 
-Folding treats 0 * x as 0 whatever x is: a state with NaN may leave structural zeros of its own row finite.
+Folding treats 0 * x as 0 for every x: rows of a state with NaN can keep finite structural zeros.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from typing import Any, TypeAlias
 import numpy as np
 
 CONSTANT, INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS, ABS = range(11)
-"""Operations. A node is (operation, first operand, second operand): operands are earlier nodes' numbers; a constant
-has its value, an input its number, in place of the first; a place that is not used holds -1."""
+"""Operations. A node is (operation, first operand, second operand). Operands are indices of earlier nodes. A constant
+has its value, and an input its number, as the first operand. Unused operands are -1."""
 
 OPERATION_NAMES = ("constant", "input", "add", "sub", "mul", "neg", "reciprocal", "sqrt", "sin", "cos", "abs")
 ARITHMETIC = (ADD, SUB, MUL, RECIPROCAL, SQRT, SIN, COS)
-"""Operations that count as one floating-point operation each; signs and sizes are free: they go into the next one."""
+"""Operations that count as one floating-point operation each. NEG and ABS are free: machine code merges them into the
+operation that reads their result."""
 
 Node: TypeAlias = tuple[int, Any, int]
 Value: TypeAlias = "Expression | float"
-"""What tracing yields: a node, or a number where folding left nothing to compute."""
+"""A traced scalar: an expression, or a number where folding left nothing to compute."""
 
 
 class Graph:
-    """A growing list of nodes, equal ones once. `flat` are those that jump between constants: their derivatives are
-    zero."""
+    """A growing list of nodes, in which equal nodes exist once. `flat`: indices of nodes that are piecewise constant;
+    their derivatives are zero."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -41,16 +42,16 @@ class Graph:
         self._n_inputs = 0
 
     def node(self, operation: int, a: Any, b: int = -1) -> int:
-        """Number of the node of that operation, made if it is not there yet."""
+        """Index of the node of this operation, which is added if it does not exist yet."""
         key = (operation, a, b)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = len(self.nodes)
+        index = self._known.get(key)
+        if index is None:
+            index = self._known[key] = len(self.nodes)
             self.nodes.append(key)
-        return found
+        return index
 
     def input(self) -> Expression:
-        """A new input; inputs are numbered in the order they are made."""
+        """A new input. Inputs are numbered in the order in which they are made."""
         self._n_inputs += 1
         return Expression(self, self.node(INPUT, self._n_inputs - 1))
 
@@ -60,7 +61,7 @@ class Graph:
 
     @property
     def n_inputs(self) -> int:
-        """Number of inputs made."""
+        """Number of inputs made so far."""
         return self._n_inputs
 
     def add(self, a: int, b: int) -> Value:
@@ -83,8 +84,8 @@ class Graph:
             return self.add(a, nodes[b][1])
         if nodes[a][0] == NEG:
             return negated(self.add(nodes[a][1], b))
-        turned = self._known.get((SUB, b, a))
-        return Expression(self, self.node(SUB, a, b)) if turned is None else negated(Expression(self, turned))
+        opposite = self._known.get((SUB, b, a))
+        return Expression(self, self.node(SUB, a, b)) if opposite is None else negated(Expression(self, opposite))
 
     def mul(self, a: int, b: int) -> Value:
         """a * b."""
@@ -96,7 +97,7 @@ class Graph:
         return Expression(self, self.node(MUL, a, b) if a < b else self.node(MUL, b, a))
 
     def scale(self, a: int, factor: float) -> Value:
-        """a * factor, the constant's sign outside; constant factors of a product merge."""
+        """a * factor. A negative sign moves outside; constant factors of a product merge into one."""
         if factor == 0.0:
             return 0.0
         operation, first, second = self.nodes[a]
@@ -111,7 +112,8 @@ class Graph:
         return Expression(self, a) if factor == 1.0 else self.mul(self.constant(factor), a)
 
     def jumps(self, index: int) -> None:
-        """Note that a node is flat, and so is what it is a multiple of, which products with it may be made of."""
+        """Mark a node as piecewise constant, and also the nodes of which it is a constant multiple: folding may make
+        other products from these."""
         self.flat.add(index)
         operation, a, b = self.nodes[index]
         for each, other in ((a, b), (b, a)):
@@ -119,12 +121,13 @@ class Graph:
                 self.jumps(each)
 
     def constant(self, value: float) -> int:
-        """The node of a number."""
+        """Index of the node of a number."""
         return self.node(CONSTANT, value)
 
 
 class Expression:
-    """A node of a graph that computes like a float and refuses to be looked at."""
+    """A node of a graph that computes like a float. Reading its value, for example in a comparison, raises
+    TypeError."""
 
     __slots__ = ("graph", "index")
     __hash__ = None  # type: ignore[assignment]
@@ -175,7 +178,7 @@ class Expression:
         return _FUNCTIONS[np.abs](self)
 
     def jumping(self) -> Expression:
-        """Itself, which jumps between constants, as derivatives of the program are told."""
+        """This expression, marked as piecewise constant: derivatives of the program treat it as a constant."""
         self.graph.jumps(self.index)
         return self
 
@@ -192,7 +195,7 @@ class Expression:
 
 
 def negated(a: Value) -> Value:
-    """-a, without stacking signs."""
+    """-a; a negation of a negation cancels."""
     if not isinstance(a, Expression):
         return -a
     operation, first, _ = a.graph.nodes[a.index]
@@ -208,13 +211,14 @@ def reciprocal(a: Expression) -> Value:
 
 
 def _unary(operation: int, sign: str) -> Callable[[Expression], Value]:
-    """A function of one argument; `sign` says what it does with a negative one: "odd", "even", or "" to keep it."""
+    """A traced function of one argument. `sign`: its symmetry, "odd" or "even", by which a negation of the argument
+    moves outside or vanishes; "" if it has none."""
 
     def apply(a: Expression) -> Value:
         inner, first, _ = a.graph.nodes[a.index]
         if inner == NEG and sign:
-            bare = apply(Expression(a.graph, first))
-            return negated(bare) if sign == "odd" else bare
+            positive = apply(Expression(a.graph, first))
+            return negated(positive) if sign == "odd" else positive
         return Expression(a.graph, a.graph.node(operation, a.index))
 
     return apply
@@ -230,11 +234,11 @@ _FUNCTIONS: dict[Any, Callable[..., Value]] = {
     np.subtract: lambda a, b: a - b if isinstance(a, Expression) else b.__rsub__(a),
     np.true_divide: lambda a, b: b.__rtruediv__(a) if isinstance(b, Expression) else a / b,
 }
-"""NumPy's functions that expressions answer; the arithmetic ones are met when a NumPy number stands on the left."""
+"""NumPy functions that accept expressions. NumPy calls the arithmetic ones if the left operand is a NumPy number."""
 
 
 def live_nodes(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:
-    """Numbers of the nodes that `roots` need, in the order they were made, which is an order of evaluation."""
+    """Indices of the nodes that `roots` depend on, in ascending order, which is an order of evaluation."""
     needed = bytearray(len(nodes))
     for root in roots:
         needed[root] = 1

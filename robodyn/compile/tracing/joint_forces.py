@@ -1,4 +1,4 @@
-"""Damping and friction of joints in programs, as `Dynamics(joint_forces=)` has them around an engine's answers."""
+"""Joint damping and friction in traced programs, as `Dynamics(joint_forces=)` adds them to an engine's results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Scalars = Sequence[Value]
 
 
 class JointForces:
-    """What of "damping" and "friction" counts in a query of a model: damping qd + friction sign(qd).
+    """The damping and friction forces of a model that a query counts: damping qd + friction sign(qd).
 
     Args:
         model: the robot.
-        parts: where they enter, as of `robodyn.engines.query_table.Question.joint_forces`.
+        parts: the inputs and results that they change, as in `robodyn.engines.query_table.QuerySpec.joint_forces`.
         results: names of the query's results, in order.
-        counted: which of the two count.
+        counted: the forces to count, of "damping" and "friction".
     """
 
     def __init__(self, model: Model, parts: Mapping[str, str], results: Sequence[str], counted: Sequence[str]) -> None:
@@ -27,16 +27,16 @@ class JointForces:
         self._friction = model.friction.tolist() if "friction" in counted else [0.0] * model.nv
 
     def taken(self, given: Mapping[str, Scalars]) -> dict[str, Scalars]:
-        """Inputs of a query, less what joint forces take."""
-        found = dict(given)
+        """The inputs of a query with the joint forces subtracted from `tau`."""
+        inputs = dict(given)
         for name in self._parts:
             if name in given:
-                found[name] = [t - f for t, f in zip(given[name], self._forces(given["qd"]), strict=True)]
-        return found
+                inputs[name] = [t - f for t, f in zip(given[name], self._forces(given["qd"]), strict=True)]
+        return inputs
 
     def added(self, results: Mapping[str, Scalars], given: Mapping[str, Scalars]) -> dict[str, Scalars]:
-        """Results of a task, in the order of the query's, with what joint forces add."""
-        found = dict(results)
+        """A task's results under the query's result names, with the contributions of the joint forces added."""
+        named = dict(results)
         for key, name in zip(results, self._results, strict=True):
             if name in self._parts:
                 part = self._parts[name]
@@ -47,8 +47,8 @@ class JointForces:
                     added = self._forces(given["qd"])
                 else:
                     added = [d * v for d, v in zip(self._damping, given["vector"], strict=True)]
-                found[key] = [value + more for value, more in zip(results[key], added, strict=True)]
-        return found
+                named[key] = [value + more for value, more in zip(results[key], added, strict=True)]
+        return named
 
     def _forces(self, qd: Scalars) -> list[Value]:
         columns = zip(self._damping, self._friction, qd, strict=True)

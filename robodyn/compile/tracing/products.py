@@ -1,4 +1,4 @@
-"""Products of matrices between the stages of a chain, on traced scalars."""
+"""Products of matrices between the stages of a chain of algorithms, on traced scalars."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from robodyn.compile.tracing.expression import Value
 
 
 def multiplied(stage: Products, pool: Mapping[str, Sequence[Value]], nv: int) -> dict[str, list[Value]]:
-    """The outputs of a stage, each as scalars in C order, from named scalars in C order."""
-    found: dict[str, list[Value]] = {}
+    """The outputs of a `Products` stage. Inputs and outputs are named lists of scalars in C order."""
+    outputs: dict[str, list[Value]] = {}
     for name, product in stage.outputs.items():
         total: list[Value] = [0.0] * nv**2 if product.plain is None else list(pool[product.plain])
         if product.left is not None and product.right is not None:
@@ -23,5 +23,5 @@ def multiplied(stage: Products, pool: Mapping[str, Sequence[Value]], nv: int) ->
                     total[nv * r + c] = total[nv * r + c] + entry
                     if product.symmetric:
                         total[nv * c + r] = total[nv * c + r] + entry
-        found[name] = [-scalar for scalar in total]
-    return found
+        outputs[name] = [-scalar for scalar in total]
+    return outputs

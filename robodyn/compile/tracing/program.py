@@ -1,4 +1,4 @@
-"""A program: the expression graph of one algorithm on one model, with names for what goes in and comes out."""
+"""A program: the expression graph of one algorithm on one model, with named inputs and outputs."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ _UNARY: dict[int, Callable[[Any], Any]] = {
 
 
 UNREAD = math.nan
-"""No number that a program has."""
+"""Stands for an entry of an output that nobody reads. No program computes NaN as a constant."""
 SHARED = "shared"
-"""What one half of a program leaves to the other; see `Program.halves`."""
+"""Name of the array that the first part of a split program passes to the second; see `Program.halves`."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output: its name, the shape of one state's array, and a node for each scalar in C order.
+    """An input or output: its name, the shape of one state's array, and the node of each scalar in C order.
 
-    An input's scalar that nothing needs has node -1; an output's scalar may be a number instead of a node, and `UNREAD`
-    where nobody reads it: code need not write it.
+    An unused scalar of an input has node -1. A scalar of an output may be a number (float) instead of a node, or
+    `UNREAD` if nobody reads it; generated code need not write it.
     """
 
     name: str
@@ -67,18 +67,18 @@ class Port:
 
     @property
     def size(self) -> int:
-        """Scalars in one state's array."""
+        """Number of scalars in one state's array."""
         return len(self.scalars)
 
     def without(self, entries: Sequence[bool]) -> Port:
-        """The same as an output of which nobody reads some entries."""
+        """This output with the entries marked True in `entries` unread."""
         scalars = tuple(UNREAD if left else each for each, left in zip(self.scalars, entries, strict=True))
         return Port(self.name, self.shape, scalars)
 
 
 @dataclass(frozen=True)
 class Program:
-    """Straight-line code: live nodes in an order of evaluation, between named inputs and outputs."""
+    """Straight-line code: its live nodes in an order of evaluation, with named inputs and outputs."""
 
     name: str
     nodes: Sequence[Node]
@@ -100,14 +100,14 @@ class Program:
         )
         live = live_nodes(graph.nodes, _roots(results))
         wanted = set(live)
-        given = tuple(
+        arguments = tuple(
             Port(key, shape, tuple(each.index if each.index in wanted else -1 for each in scalars))
             for key, (shape, scalars) in inputs.items()
         )
-        return Program(name, graph.nodes, given, results, tuple(live))
+        return Program(name, graph.nodes, arguments, results, tuple(live))
 
     def with_outputs(self, outputs: tuple[Port, ...]) -> Program:
-        """The program of the same graph with other outputs, and what they need."""
+        """A program of the same graph with other outputs and the nodes that these depend on."""
         roots = _roots(outputs)
         if roots == _roots(self.outputs):
             return Program(self.name, self.nodes, self.inputs, outputs, self.live)
@@ -120,10 +120,11 @@ class Program:
         return Program(self.name, self.nodes, inputs, outputs, live)
 
     def halves(self, name: str) -> tuple[Program, Program]:
-        """What does not depend on an input, and the rest: two programs, one after the other.
+        """Split the program into two that run one after the other. The first does not depend on the input `name`.
 
-        The first has one output, `SHARED`, all that the second needs of it in the order in which that reads it; the
-        second has this as an input, and `name`, and the outputs of both.
+        The output of the first program is `SHARED`: all intermediate values that the second reads, in the order in
+        which it reads them. The inputs of the second program are `name` and `SHARED`. Its outputs are those of the
+        whole program.
         """
         nodes = self.nodes
         depends = bytearray(len(nodes))
@@ -150,13 +151,14 @@ class Program:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Live nodes by kind of operation."""
-        found = Counter(self.nodes[index][0] for index in self.live)
-        return {OPERATION_NAMES[operation]: found[operation] for operation in sorted(found)}
+        """Number of live nodes of each operation."""
+        counter = Counter(self.nodes[index][0] for index in self.live)
+        return {OPERATION_NAMES[operation]: counter[operation] for operation in sorted(counter)}
 
     @cached_property
     def operations(self) -> int:
-        """Floating-point operations for one state: an addition, product, reciprocal, root, sine or cosine is one."""
+        """Floating-point operations for one state. An addition, product, reciprocal, square root, sine or cosine counts
+        as one."""
         names = {OPERATION_NAMES[operation] for operation in ARITHMETIC}
         return sum(count for name, count in self.counts.items() if name in names)
 
@@ -165,7 +167,7 @@ class Program:
         return {self.nodes[index]: index for index in self.live}
 
     def is_zero(self, scalar: int | float) -> bool:
-        """Whether a scalar of a result is zero in every state, and not a negative one."""
+        """Whether a scalar of a result is +0.0 in every state."""
         if isinstance(scalar, int):
             operation, value, _ = self.nodes[scalar]
             if operation != CONSTANT:
@@ -174,27 +176,30 @@ class Program:
         return scalar == 0.0 and math.copysign(1.0, scalar) > 0.0
 
     def node_of(self, operation: int, a: int, b: int = -1) -> int:
-        """Number of the live node of that operation, -1 if there is none."""
+        """Index of the live node of this operation, or -1 if there is none."""
         return self._numbers.get((operation, a, b), -1)
 
     @cached_property
     def digest(self) -> str:
-        """A hash of everything that the program computes, the same in every process."""
+        """A hash of everything that the program computes. It is the same in every process."""
         state = hashlib.blake2b(digest_size=16)
         state.update(repr((self.name, self.inputs, self.outputs)).encode())
         state.update(repr([self.nodes[index] for index in self.live]).encode())
         return state.hexdigest()
 
     def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Run node by node with NumPy on (..., *shape) arrays: slow and plain, to judge generated code by."""
+        """Run the program node by node with NumPy on arrays (..., *shape). Slow and simple: a reference for generated
+        code."""
         value: dict[int, Any] = {}
-        given = {port.name: arrays[port.name] for port in self.inputs if port.name in arrays}
+        inputs = {port.name: arrays[port.name] for port in self.inputs if port.name in arrays}
         leading = {
-            port.name: given[port.name].shape[: -len(port.shape) or None] for port in self.inputs if port.name in given
+            port.name: inputs[port.name].shape[: -len(port.shape) or None]
+            for port in self.inputs
+            if port.name in inputs
         }
         for port in self.inputs:
-            if port.name in given:
-                flat = given[port.name].reshape((*leading[port.name], port.size))
+            if port.name in inputs:
+                flat = inputs[port.name].reshape((*leading[port.name], port.size))
                 value.update({int(node): flat[..., k] for k, node in enumerate(port.scalars) if node >= 0})
         for index in self.live:
             operation, a, b = self.nodes[index]
@@ -203,7 +208,7 @@ class Program:
             elif operation != INPUT:
                 value[index] = _evaluate(operation, value[a], value.get(b))
         batch = np.broadcast_shapes(*leading.values())
-        dtype = np.result_type(*given.values()) if given else np.dtype(np.float64)
+        dtype = np.result_type(*inputs.values()) if inputs else np.dtype(np.float64)
         results = {}
         for port in self.outputs:
             columns = np.empty((*batch, port.size), dtype)
@@ -213,7 +218,7 @@ class Program:
         return results
 
     def text(self) -> str:
-        """The program as readable lines, one operation each."""
+        """The program as readable text, one operation a line."""
         names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
         lines = [f"# {self.name}: {self.operations} operations"]
         for index in self.live:
@@ -231,7 +236,7 @@ class Program:
         return "\n".join(lines) + "\n"
 
     def dot(self) -> str:
-        """The graph in the DOT language, for Graphviz to draw."""
+        """The graph in the DOT language of Graphviz."""
         names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
         lines = [f'digraph "{self.name}" {{', "  node [shape=box];"]
         for index in self.live:
@@ -248,12 +253,12 @@ class Program:
 
 
 def is_unread(scalar: int | float) -> bool:
-    """Whether nobody reads a scalar of an output."""
+    """Whether a scalar of an output is `UNREAD`."""
     return scalar != scalar
 
 
 def _roots(ports: Iterable[Port]) -> set[int]:
-    """Nodes that outputs need."""
+    """The nodes that outputs read."""
     return {scalar for port in ports for scalar in port.scalars if isinstance(scalar, int)}
 
 

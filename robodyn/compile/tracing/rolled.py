@@ -1,8 +1,8 @@
-"""Tracing an algorithm's steps once per joint kind, with body constants and fields as symbols.
+"""Traces the steps of an algorithm once per joint kind. Body constants and fields are symbols.
 
-What comes out does not depend on the robot, only on the joint kinds it has: engines run it in loops over bodies. A
-step is a small program whose inputs say where their numbers lie (`Source`) and whose results say where they go
-(`Target`); arrays and their layout are the engine's.
+A traced step does not depend on the robot, only on the joint kinds: engines run it in loops over bodies. A step is a
+small program. A `Source` says where each input lies, a `Target` says where each result goes. The engine chooses the
+arrays and their layout.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """Where an input's number lies: entry `index` of what `subject` has in `array`.
+    """Where an input lies: entry `index` of the array `array` of `subject`.
 
-    Subjects: "self" (the body that the step is about), "parent", "first" (the body that an `Ancestors` sweep started
-    from), "carry", "link", "world". Arrays: "Xtree", "inertia" (the model's, or an input where the algorithm lists it),
-    "pitch"; "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity", "point"; "X" of a
-    link; "field NAME".
+    Subjects: "self" (the body of the step), "parent", "first" (the body from which an `Ancestors` sweep started),
+    "carry", "link", "world". Arrays: "Xtree", "inertia" (the model's, or an input if the algorithm lists it), "pitch";
+    "armature", "q", "qd", "qdd", "tau", "vector", "f_ext", "unit"; "V0", "dV0", "gravity", "point"; "X" of a link;
+    "field NAME".
     """
 
     subject: str
@@ -50,9 +50,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a result goes: entry `index` of a field of `subject`; `add` for what is given to a parent.
+    """Where a result goes: entry `index` of a field of `subject`. `add`: True if it is added to a field of the parent.
 
-    An entry of a block of an `Ancestors` sweep also has its row and column.
+    `row` and `column`: the place of the entry in a block of an `Ancestors` sweep.
     """
 
     subject: str
@@ -65,7 +65,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Step:
-    """A step's program; `sources` by number of input, `targets` in the order of its output's scalars."""
+    """A step's program; `sources` in the order of its inputs, `targets` in the order of its output's scalars."""
 
     program: Program
     sources: tuple[Source, ...]
@@ -73,11 +73,12 @@ class Step:
 
 
 Known: TypeAlias = dict[str, dict[int, "Source | float"]]
-"""Scalars of fields, by name and place, that need not be stored: where they are, or the number they are."""
+"""Scalars of fields that are not stored, by name and index: the source from which they can be read, or their constant
+value."""
 
 
 class _Tracer:
-    """Inputs of one step as they are asked for, and its results."""
+    """Collects the inputs and results of one step while it is traced."""
 
     def __init__(self, algorithm: Algorithm, base: Iterable[str], armature: bool, known: Known) -> None:
         self.algorithm, self.base, self.armature, self.known = algorithm, tuple(base), armature, known
@@ -88,14 +89,14 @@ class _Tracer:
         self.targets: list[Target] = []
 
     def symbols(self, subject: str, array: str, count: int) -> tuple[Expression, ...]:
-        """Inputs for entries 0 .. count - 1."""
+        """New inputs for entries 0 to count - 1 of an array."""
         self.sources += [Source(subject, array, k) for k in range(count)]
-        made = self.graph.inputs(count)
-        self.expressions += made
-        return made
+        symbols = self.graph.inputs(count)
+        self.expressions += symbols
+        return symbols
 
     def body(self, kind: JointKind, subject: str = "self", lane: bool = False) -> SimpleNamespace:
-        """A body as a step sees it (`robodyn.sweeps.Body`)."""
+        """A body as a step sees it (`robodyn.core.sweeps.Body`)."""
         inputs = self.algorithm.inputs
         pitch = self.symbols(subject, "pitch", 1)[0] if kind.pitched else 0.0
         X, inertia = self.symbols(subject, "Xtree", 12), self.symbols(subject, "inertia", 10)
@@ -121,8 +122,8 @@ class _Tracer:
         )
 
     def fields(self, names: Iterable[str], subject: str, nv: int) -> SimpleNamespace:
-        """Fields as a step sees them."""
-        found: dict[str, Any] = {}
+        """A body's fields as a step sees them."""
+        values: dict[str, Any] = {}
         for name in names:
             field: FieldType = self.algorithm.fields[name]
             known = self.known.get(name, {})
@@ -130,8 +131,8 @@ class _Tracer:
             scalars = [
                 self._known_scalar(subject, known[k]) if k in known else next(stored) for k in range(field.size(nv))
             ]
-            found[name] = field.build(iter(scalars), nv)
-        return SimpleNamespace(**found)
+            values[name] = field.build(iter(scalars), nv)
+        return SimpleNamespace(**values)
 
     def _known_scalar(self, subject: str, where: Source | float) -> Value:
         if isinstance(where, float):
@@ -141,7 +142,8 @@ class _Tracer:
         return self.expressions[-1]
 
     def source_of(self, value: Value) -> Source | float | None:
-        """Where a result can be found again without storing it: what the body is made of, or a number."""
+        """The source of a result that need not be stored: a body constant, or a number. None if the result must be
+        stored."""
         if not isinstance(value, Expression):
             return float(value)
         operation, number, _ = self.graph.nodes[value.index]
@@ -151,7 +153,7 @@ class _Tracer:
         return source if source.subject == "self" and source.array in ("Xtree", "inertia") else None
 
     def world(self) -> SimpleNamespace:
-        """The world as a step sees it (`robodyn.sweeps.WorldInputs`)."""
+        """The world as a step sees it (`robodyn.core.sweeps.WorldInputs`)."""
 
         def motion(name: str) -> Motion:
             if name not in self.base:
@@ -162,7 +164,7 @@ class _Tracer:
         return SimpleNamespace(V0=motion("V0"), dV0=motion("dV0"), gravity=self.symbols("world", "gravity", 3))
 
     def link(self) -> SimpleNamespace:
-        """A link as a step sees it (`robodyn.sweeps.LinkConstants`)."""
+        """A link as a step sees it (`robodyn.core.sweeps.LinkConstants`)."""
         row = self.symbols("link", "X", 12)
         X = Transform(row[:9], row[9:])  # type: ignore[arg-type]
         if "point" in self.algorithm.inputs:
@@ -170,7 +172,7 @@ class _Tracer:
         return SimpleNamespace(X=X)
 
     def write(self, written: Written, subject: str, add: bool = False) -> None:
-        """Results that are values of fields; scalars that are known without them are not stored."""
+        """Add results that are values of fields, except the scalars in `known`."""
         for name, value in written.items():
             known = self.known.get(name, {})
             for k, scalar in enumerate(each for n, each in enumerate(flatten(value)) if n not in known):
@@ -178,7 +180,7 @@ class _Tracer:
                 self.targets.append(Target(subject, name, k, add))
 
     def write_blocks(self, written: Written) -> None:
-        """Results that are blocks between the degrees of freedom of two bodies."""
+        """Add results that are blocks between the degrees of freedom of two bodies."""
         for name, rows in written.items():
             for r, row in enumerate(rows):
                 for c, entry in enumerate(row):
@@ -187,7 +189,7 @@ class _Tracer:
                         self.targets.append(Target("block", name, k, row=r, column=c))
 
     def step(self, name: str) -> Step:
-        """What was traced."""
+        """The traced step."""
         inputs = {"in": ((len(self.expressions),), self.expressions)}
         program = Program.of(name, self.graph, inputs, {"out": ((len(self.results),), self.results)})
         return Step(program, tuple(self.sources), tuple(self.targets))
@@ -203,15 +205,15 @@ def _unit_quaternion(kind: JointKind, q: tuple[Value, ...]) -> tuple[Value, ...]
 class StepTracer:
     """Traces the steps of one algorithm.
 
-    Neighbouring sweeps of one direction run as one: what one leaves for the next on the same body is handed on without
-    being stored, unless others read it too. Of a field that an outward sweep writes, scalars that are entries of the
-    body's Xtree or inertia whatever its joint (`known`) are not stored either.
+    Consecutive sweeps of one direction run as one group. A field that one sweep of a group passes to the next on the
+    same body is stored only if other steps read it as well. `known` lists scalars of outward fields that equal an entry
+    of the body's Xtree or inertia for every joint kind; these are not stored either.
 
     Args:
-        algorithm: whose steps.
-        kinds: the joint kinds there are.
-        base: which of V0 and dV0 are inputs; the others are zero.
-        armature: whether any joint has armature; without, it is zero in every step.
+        algorithm: the algorithm.
+        kinds: the joint kinds of the model.
+        base: the inputs among V0 and dV0; the others are zero.
+        armature: True if some joint has armature; if False, armature is zero in every step.
     """
 
     def __init__(
@@ -225,38 +227,39 @@ class StepTracer:
         self.known = self._find_known()
 
     def stored(self, name: str) -> int:
-        """Scalars of a field (of one without a value per degree of freedom) that are stored."""
+        """Number of stored scalars of a field. The field must not have one value per degree of freedom."""
         return self.algorithm.fields[name].size(0) - len(self.known.get(name, {}))
 
     def _find_known(self) -> Known:
-        """For each field that can have them: the scalars that need not be stored, and where they are."""
+        """For each field: the scalars that need not be stored, and their sources."""
         sweeps = self.algorithm.sweeps
         writers = Counter(name for sweep in sweeps for name in sweep.writes)
-        # The world has no constants, and what others add to is not what was written.
+        # The world has no body constants. A field to which children add differs from the value that was written.
         unfit = {name for sweep in sweeps for name in (*getattr(sweep, "carries", ()), *getattr(sweep, "gives", ()))}
         unfit |= {name for sweep in sweeps if isinstance(sweep, World | Links) for name in sweep.reads}
         unfit |= {output.field for output in self.algorithm.outputs.values() if not isinstance(output, PairOutput)}
-        found: Known = {}
+        known_of: Known = {}
         for group in self.groups:
             first = sweeps[group[0]]
             if not isinstance(first, Outward) or first.lanes:
                 continue
             for name in {name for number in group for name in sweeps[number].writes}:
                 if writers[name] == 1 and name not in unfit and self.algorithm.fields[name].copies is None:
-                    found[name] = self._known_scalars(group, name)
-        return {name: known for name, known in found.items() if known}
+                    known_of[name] = self._known_scalars(group, name)
+        return {name: known for name, known in known_of.items() if known}
 
     def _known_scalars(self, group: tuple[int, ...], name: str) -> dict[int, Source | float]:
         common: dict[int, Source | float] | None = None
         for kind in self.kinds:
             trace, written, _ = self._run(group, kind)
-            here = {k: trace.source_of(value) for k, value in enumerate(flatten(written[name]))}
-            told = {k: where for k, where in here.items() if where is not None}
-            common = told if common is None else {k: w for k, w in common.items() if told.get(k) == w}
+            sources = {k: trace.source_of(value) for k, value in enumerate(flatten(written[name]))}
+            available = {k: where for k, where in sources.items() if where is not None}
+            common = available if common is None else {k: w for k, w in common.items() if available.get(k) == w}
         return common or {}
 
     def _run(self, group: tuple[int, ...], kind: JointKind) -> tuple[_Tracer, dict[str, Any], dict[str, Any]]:
-        """Trace a group of sweeps on a body of that kind: what it writes, and what it gives to its parent."""
+        """Trace a group of sweeps on a body of that joint kind. Returns the trace, the values written, and the values
+        given to the parent."""
         trace = self.new()
         written: dict[str, Any] = {}
         given: dict[str, Any] = {}
@@ -276,7 +279,7 @@ class StepTracer:
         return trace, written, given
 
     def _kept(self, group: tuple[int, ...], name: str) -> bool:
-        """Whether anything but the group's own later steps on the same body sees a field."""
+        """Whether steps outside the group, or steps on other bodies, read a field."""
         if any(getattr(output, "field", None) == name for output in self.algorithm.outputs.values()):
             return True
         for number, sweep in enumerate(self.algorithm.sweeps):
@@ -290,20 +293,20 @@ class StepTracer:
         return False
 
     def bodies(self, group: tuple[int, ...], kind: JointKind) -> Step:
-        """The steps of a group of `Outward` or `Inward` sweeps on a body of that kind."""
+        """The combined step of a group of `Outward` or `Inward` sweeps on a body of that joint kind."""
         trace, written, given = self._run(group, kind)
         trace.write({name: value for name, value in written.items() if self._kept(group, name)}, "self")
         trace.write(given, "parent", add=True)
         return trace.step(f"{self.name} {' '.join(map(str, group))} {kind.name}")
 
     def world(self, sweep: World) -> Step:
-        """A `World` step."""
+        """The step of a `World` sweep."""
         trace = self.new()
         trace.write(sweep.step(trace.world(), trace.fields(sweep.reads, "world", 0)), "world")
         return trace.step(f"{self.name} world")
 
     def start(self, sweep: Ancestors, kind: JointKind) -> Step:
-        """Where an `Ancestors` sweep starts from a body of that kind: what it carries."""
+        """The start of an `Ancestors` sweep at a body of that joint kind: computes the carried fields."""
         trace = self.new()
         link: Any = trace.link() if sweep.from_links else None
         own = trace.fields(sweep.reads, "first", kind.nv)
@@ -311,7 +314,7 @@ class StepTracer:
         return trace.step(f"{self.name} start {kind.name}")
 
     def visit(self, sweep: Ancestors, here: JointKind, first: JointKind) -> Step:
-        """A visit of an ancestor of kind `here`, having started from a body of kind `first`."""
+        """The visit of an ancestor of kind `here` by an `Ancestors` sweep that started from a body of kind `first`."""
         trace = self.new()
         written, carry = sweep.visit(
             trace.body(here),
@@ -328,7 +331,7 @@ class StepTracer:
         return trace.step(f"{self.name} visit {here.name} from {first.name}")
 
     def links(self, sweep: Links) -> Step:
-        """A `Links` step; its own fields are those of the body that the link is fixed to."""
+        """The step of a `Links` sweep. It reads the fields of the body to which the link is fixed."""
         trace = self.new()
         own = trace.fields(sweep.reads, "self", 0)
         trace.write(sweep.step(trace.link(), own), "link")
@@ -336,7 +339,8 @@ class StepTracer:
 
 
 def _groups(algorithm: Algorithm) -> list[tuple[int, ...]]:
-    """Numbers of sweeps that run as one: neighbours that go the same way over bodies; every other sweep is alone."""
+    """Indices of the sweeps that run together: consecutive sweeps of one direction. Every other sweep is a group of its
+    own."""
 
     def direction(numbered: tuple[int, object]) -> object:
         number, sweep = numbered

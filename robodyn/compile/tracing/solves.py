@@ -1,31 +1,32 @@
-"""Solves with a mass matrix on traced scalars: H = L' D L (RBDA section 6.5), zeros of the structure left out."""
+"""Solves with a mass matrix on traced scalars: H = L' D L (RBDA section 6.5). Structural zeros are skipped."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from robodyn.algorithms.definite import TreeFactors
-from robodyn.algorithms.tasks import Elimination, Solve
+from robodyn.algorithms.tasks import Solve, SymbolicFactor
 from robodyn.compile.tracing.expression import Value
 from robodyn.core.model import Model
 
 PACK = 4
-"""Numbers that a GPU reads at once, if their place is a multiple of it."""
+"""Number of scalars that a GPU reads with one instruction. Their index must be a multiple of it."""
 
 
 class Factors(TreeFactors):
-    """Those of a mass matrix, as solves of chains want them."""
+    """The factors of a mass matrix, with the operations that chains of algorithms need."""
 
     def packed(self, model: Model) -> list[Value]:
-        """Those of a model's mass matrix as one list: for each row of L 1/d, and what is not zero below its diagonal in
-        some state; then zeros up to `packed_size`."""
-        found: list[Value] = []
-        for k, row in enumerate(Elimination(model).lower):
-            found += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
-        return found + [0.0] * (packed_size(model) - len(found))
+        """The factors of a model's mass matrix as one list. For each row k of L it holds 1 / D[k], then the entries
+        left of the diagonal that are not structurally zero. Zeros fill the list up to `packed_size`."""
+        numbers: list[Value] = []
+        for k, row in enumerate(SymbolicFactor(model).lower):
+            numbers += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
+        return numbers + [0.0] * (packed_size(model) - len(numbers))
 
     def inverse_matrix(self) -> list[list[Value]]:
-        """H^-1, its lower triangle computed and mirrored: row k follows from the rows of its columns in L."""
+        """H^-1. The lower triangle is computed and mirrored: row k follows from the rows of H^-1 at the columns of row
+        k of L."""
         n = len(self.inverse)
         X: list[list[Value]] = [[0.0] * n for _ in range(n)]
         for k in range(n):
@@ -38,19 +39,19 @@ class Factors(TreeFactors):
 
 
 def packed_size(model: Model) -> int:
-    """Numbers that `Factors.packed` gives, a multiple of `PACK`."""
-    return -(-(model.nv + sum(map(len, Elimination(model).lower))) // PACK) * PACK
+    """Length of the list from `Factors.packed`, a multiple of `PACK`."""
+    return -(-(model.nv + sum(map(len, SymbolicFactor(model).lower))) // PACK) * PACK
 
 
 def solved(solve: Solve, pool: Mapping[str, Sequence[Value]], model: Model) -> dict[str, list[Value]]:
-    """The outputs of a solve, each as scalars in C order, from named scalars in C order."""
+    """The outputs of a `Solve` stage. Inputs and outputs are named lists of scalars in C order."""
     nv = model.nv
     H = pool[solve.matrix]
     factors = Factors([H[nv * r : nv * r + nv] for r in range(nv)])
-    found: dict[str, list[Value]] = {}
+    outputs: dict[str, list[Value]] = {}
     for name, solution in solve.outputs.items():
         if not solution.arrays:
-            found[name] = [entry for row in factors.inverse_matrix() for entry in row]
+            outputs[name] = [entry for row in factors.inverse_matrix() for entry in row]
             continue
         zero: Sequence[Value] = (0.0,) * len(pool[solution.arrays[0]])
         plus = zero if solution.plus is None else pool[solution.plus]
@@ -59,5 +60,5 @@ def solved(solve: Solve, pool: Mapping[str, Sequence[Value]], model: Model) -> d
         columns = len(b) // nv if nv else 0
         known = {c: pool[solution.arrays[0]][c::columns] for c in solution.known_columns(model)}
         solutions = [known[c] if c in known else factors.solve(b[c::columns]) for c in range(columns)]
-        found[name] = [solutions[c][r] for r in range(nv) for c in range(columns)]
-    return found
+        outputs[name] = [solutions[c][r] for r in range(nv) for c in range(columns)]
+    return outputs

@@ -1,4 +1,4 @@
-"""Steps of integrators on expressions."""
+"""Integration steps on traced expressions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Dynamics: TypeAlias = Callable[[Mapping[str, _Scalars]], Mapping[str, _Scalars]
 
 
 class TracedSystem(Differentiable):
-    """A robot for integrators: vectors are arrays of expressions, so that they add and scale.
+    """A robot for the integrators. Vectors are arrays of expressions, so that they can be added and scaled.
 
-    `dynamics` are "qdd" of a state given as inputs by name, and for `gradient` their derivatives.
+    `dynamics` maps the inputs of a state, by name, to "qdd"; for `gradient` also to the derivatives of qdd.
     """
 
     def __init__(self, model: Model, task: Step, given: Mapping[str, _Scalars], dynamics: _Dynamics) -> None:
@@ -38,30 +38,30 @@ class TracedSystem(Differentiable):
         return scalars(self._asked(q, qd, tau, armature)["qdd"])
 
     def gradient(self, q: Any, qd: Any, tau: Any, armature: Any) -> tuple[Any, Mapping[str, Any]]:
-        """qdd (nv,), and its derivatives (nv, nv)."""
-        found, nv = self._asked(q, qd, tau, armature), self._model.nv
-        by = {name: scalars(found[f"dqdd_d{name}"]).reshape(nv, nv) for name in ("q", "qd", "tau")}
-        return scalars(found["qdd"]), by
+        """qdd (nv,), and its derivatives (nv, nv) by q, qd and tau."""
+        derived, nv = self._asked(q, qd, tau, armature), self._model.nv
+        by = {name: scalars(derived[f"dqdd_d{name}"]).reshape(nv, nv) for name in ("q", "qd", "tau")}
+        return scalars(derived["qdd"]), by
 
     def _asked(self, q: Any, qd: Any, tau: Any, armature: Any) -> Mapping[str, _Scalars]:
         state = {"q": q, "qd": qd, "tau": tau} | ({} if armature is None else {"armature": armature})
         return self._dynamics({name: list(values) for name, values in state.items()})
 
     def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Any) -> list[tuple[Any, Any]]:
-        """Joint by joint: functions of NumPy know expressions one at a time."""
+        """Apply an operation joint by joint: NumPy functions work on single expressions only."""
         free = self._model.free_joints
         return [(row, operation(kind, v[row], np)) for kind, _, v_index in free if kind.nv > 1 for row in v_index]
 
     def flat(self, function: Callable[[Any], Any], values: Any) -> Any:
-        """Expressions that derivatives of the program take for constants."""
+        """The function's values as expressions that derivatives of the program treat as constants."""
         return scalars([flat(each) for each in function(values)])
 
     def apart(self, q: Any, other: Any) -> Any:
-        """other (-) q (nv,)."""
+        """The difference of two configurations, other (-) q (nv,)."""
         return joint_by_joint(self._model, "v", lambda kind, at, along: kind.difference(tuple(q[at]), tuple(other[at])))
 
     def spread(self, values: Any, on: Any) -> Any:
-        """Numbers of some degrees of freedom, zeros for the others (nv,)."""
+        """A vector (nv,) with the values at the degrees of freedom `on`, and zeros elsewhere."""
         out = scalars([0.0] * self._model.nv)
         out[on] = values
         return out
@@ -76,13 +76,13 @@ class TracedSystem(Differentiable):
 
 
 def stepped(model: Model, task: Step, given: Mapping[str, _Scalars], dynamics: _Dynamics) -> dict[str, _Scalars]:
-    """The state after a step, as expressions of the inputs given."""
+    """The state after a step, as expressions of the inputs `given`."""
     q, qd = INTEGRATORS[task.integrator](TracedSystem(model, task, given, dynamics), *_start(given))
     return {"q_next": list(q), "qd_next": list(qd)}
 
 
 def _start(given: Mapping[str, _Scalars]) -> tuple[Any, Any, Any]:
-    """The state and the time, which is an array, too: (1,) beside (nv,)."""
+    """The state and the time step, all as arrays: q (nq,), qd (nv,), dt (1,)."""
     q, qd, dt = (scalars(given[name]) for name in ("q", "qd", "dt"))
     return q, qd, dt
 
@@ -90,22 +90,22 @@ def _start(given: Mapping[str, _Scalars]) -> tuple[Any, Any, Any]:
 def step_differentiated(
     model: Model, task: StepGradient, given: Mapping[str, _Scalars], dynamics: _Dynamics
 ) -> dict[str, _Scalars]:
-    """Derivatives of the state after a step, as expressions of the inputs given."""
+    """The derivatives A and B of the state after a step, as expressions of the inputs `given`."""
     step = task.step
     system = TracedSystem(model, step, given, dynamics)
-    found = step_gradient(INTEGRATORS[step.integrator], system, *_start(given))
-    nothing = np.zeros((model.nv, model.nv), dtype=object)
+    gradients = step_gradient(INTEGRATORS[step.integrator], system, *_start(given))
+    no_block = np.zeros((model.nv, model.nv), dtype=object)
 
     def matrix(*columns: str) -> _Scalars:
-        rows = [np.hstack([found.get((of, by), nothing) for by in columns]) for of in ("q", "qd")]
+        rows = [np.hstack([gradients.get((of, by), no_block) for by in columns]) for of in ("q", "qd")]
         return list(np.vstack(rows).ravel())
 
     return {"A": matrix("q", "qd"), "B": matrix("tau")}
 
 
 def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars]) -> dict[str, _Scalars]:
-    """What a part of a step comes to, as expressions of the inputs given: the step's own text, in which accelerations
-    are inputs as far as they are known. What follows is not looked at."""
+    """The outputs of one part of a step, as expressions of the inputs `given`. The whole step is traced. Known
+    accelerations are inputs; later ones are zero, and only nodes that do not depend on them are used."""
     asked: list[Mapping[str, _Scalars]] = []
 
     def accelerations(state: Mapping[str, _Scalars]) -> Mapping[str, _Scalars]:
@@ -113,5 +113,5 @@ def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars])
         known = part.known[len(asked) - 1 : len(asked)]
         return {"qdd": given[known[0]] if known else [0.0] * model.nv}
 
-    found = stepped(model, part.step, given, accelerations)
-    return found if part.last else {part.at(name): scalars for name, scalars in asked[part.number].items()}
+    after = stepped(model, part.step, given, accelerations)
+    return after if part.last else {part.at(name): scalars for name, scalars in asked[part.number].items()}

@@ -1,4 +1,4 @@
-"""Tracing an algorithm on a model, body by body: the whole query becomes one straight-line program."""
+"""Traces an algorithm on a model, body by body: the whole query becomes one straight-line program."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 
 from robodyn.algorithms.tasks import (
     STEP_INPUTS,
-    Against,
-    Along,
     Configuration,
     Derivative,
-    Direct,
+    Jvp,
     LikeInput,
     Product,
     Products,
     Result,
+    ScalarTask,
     Sized,
     Solution,
     Solve,
@@ -29,6 +28,7 @@ from robodyn.algorithms.tasks import (
     StepGradient,
     StepPart,
     Traceable,
+    Vjp,
     cheapest,
 )
 from robodyn.compile.tracing.constants import Constants
@@ -76,9 +76,9 @@ _Key = tuple[str, Any, int | None]
 
 
 def input_shapes(model: Model, task: Traceable, base: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-    """Shape of one state of every input that a program of a task takes, in the program's order.
+    """The shapes, for one state, of all inputs of a task's program, in the program's order.
 
-    `base` names those of V0 and dV0 that are given; the others are zero.
+    `base`: the inputs among V0 and dV0; the others are zero.
     """
     extra = {name: output_shape(model, like) for name, like in task.extra.items()}
     if isinstance(task, Derivative):
@@ -96,7 +96,7 @@ def input_shapes(model: Model, task: Traceable, base: Iterable[str] = ()) -> dic
 
 
 def output_shape(model: Model, output: Output | Result | StateMatrix) -> tuple[int, ...]:
-    """Shape of one state of an output."""
+    """The shape of an output for one state."""
     return _SHAPES[type(output)](model, output)
 
 
@@ -124,7 +124,7 @@ _SHAPES: dict[type, Callable[[Model, Any], tuple[int, ...]]] = {
 
 
 def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
-    """Configuration with every quaternion scaled to unit length."""
+    """The configuration with every quaternion normalised."""
     scaled = list(q)
     for start in model.quaternion_starts.tolist():
         scaled[start : start + 4] = unit_quaternion(tuple(scaled[start : start + 4]))
@@ -132,9 +132,10 @@ def unit_quaternions(model: Model, q: Sequence[Value]) -> list[Value]:
 
 
 class Trace:
-    """One algorithm walked on one model with expressions for its inputs.
+    """The trace of one algorithm on one model, with expressions as inputs.
 
-    Fields are kept per (name, body, lane); the world is body -1, and what no sweep wrote is zero.
+    `fields` has the value of each field by (name, body, lane). The world is body -1. Values that no sweep has written
+    are zero.
     """
 
     def __init__(
@@ -150,9 +151,9 @@ class Trace:
         self.model, self.algorithm, self.link = model, algorithm, link
         self.constants = Constants(model)
         self.graph = Graph() if graph is None else graph
-        known = {} if given is None else given
+        provided = {} if given is None else given
         self.inputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]] = {
-            name: (shape, known[name] if name in known else self.graph.inputs(int(np.prod(shape))))
+            name: (shape, provided[name] if name in provided else self.graph.inputs(int(np.prod(shape))))
             for name, shape in input_shapes(model, algorithm, base).items()
         }
         self.kinds: list[JointKind] = [KINDS[code] for code in model.joint_kind.tolist()]
@@ -163,19 +164,19 @@ class Trace:
         self._visited = self._visited_bodies()
 
     def results(self) -> dict[str, tuple[tuple[int, ...], list[Value]]]:
-        """Run every sweep and gather the outputs: shape of one state, and its scalars in C order."""
+        """Run all sweeps. Returns, for each output, the shape of one state and the scalars in C order."""
         for walk in walks(self.algorithm.sweeps):
             if sum(map(comes_back, walk)) > 1:
                 self._branch_by_branch(walk)
-            else:  # little waits for the only sweep that comes back, and one state takes 2 % less time so
+            else:  # with a single inward sweep few values stay live, and one state takes 2 % less time this way
                 for sweep in walk:
                     self._whole(sweep)
-        self.pairs.sort(key=lambda pair: pair[0])  # joints that mimic one another have sums of pairs
+        self.pairs.sort(key=lambda pair: pair[0])  # fixes the order of sums over pairs of mimicking joints
         return {key: self._output(key) for key in self.algorithm.outputs}
 
     def _visited_bodies(self) -> Sequence[int]:
-        """Bodies that sweeps pass, parents first: where nothing but one link is asked about and nothing comes back from
-        other branches, those on its path."""
+        """The bodies that sweeps visit, parents first. If all outputs are about one link and no sweep runs inward over
+        all bodies, these are the bodies on the link's path to the root."""
         sweeps = self.algorithm.sweeps
         written = {name for sweep in sweeps if getattr(sweep, "of_link", False) for name in sweep.writes}
         of_link = all(getattr(output, "field", None) in written for output in self.algorithm.outputs.values())
@@ -185,15 +186,15 @@ class Trace:
         body = int(self.model.link_body[self.link])
         return sorted(self.model.tree.path(body)) if body >= 0 else ()
 
-    # What steps see.
+    # Arguments of steps.
 
     def _tree_inputs(self) -> dict[str, list[Value]]:
-        """Inputs over tree coordinates: mimicking joints take theirs from the joint they follow."""
-        model, found = self.model, {}
+        """Inputs over tree coordinates. A mimicking joint takes its values from the joint that it follows."""
+        model, inputs = self.model, {}
         for name, (_, scalars) in self.inputs.items():
             if name != "q" and name not in PER_VELOCITY:
                 continue
-            found[name] = unit_quaternions(model, scalars) if name == "q" else list(scalars)
+            inputs[name] = unit_quaternions(model, scalars) if name == "q" else list(scalars)
             if not model.has_mimic:
                 continue
             sources, multipliers, offsets = (
@@ -201,33 +202,33 @@ class Trace:
                 if name == "q"
                 else (model.v_source, model.v_multiplier, np.zeros(model.nv_tree))
             )
-            found[name] = [
-                m * found[name][s] + o
+            inputs[name] = [
+                m * inputs[name][s] + o
                 for s, m, o in zip(sources.tolist(), multipliers.tolist(), offsets.tolist(), strict=True)
             ]
-        return found
+        return inputs
 
     def _given(self, name: str, start: int, count: int) -> tuple[Value, ...]:
         values = self.tree_inputs.get(name)
         return (0.0,) * count if values is None else tuple(values[start : start + count])
 
     def _row(self, name: str, i: int) -> tuple[Value, ...]:
-        """Body i's share of an input that has a row for each body; nothing where it is no input."""
+        """The row of body i in an input with one row for each body; empty if it is no input."""
         if name not in self.inputs:
             return ()
         width = PER_BODY[name]
         return tuple(self.inputs[name][1][width * i : width * (i + 1)])
 
     def body(self, i: int, lane: int | None = None) -> SimpleNamespace:
-        """Body i as a step sees it (`robodyn.sweeps.Body`)."""
-        known = self._bodies.get(i)
-        if known is None:
-            known = self._bodies[i] = self._body(i)
+        """Body i as a step sees it (`robodyn.core.sweeps.Body`)."""
+        constants = self._bodies.get(i)
+        if constants is None:
+            constants = self._bodies[i] = self._body(i)
         if lane is None:
-            return known
+            return constants
         start = int(self.model.v_start[i])
         unit = tuple(1.0 if lane == start + c else 0.0 for c in range(self.kinds[i].nv))
-        return SimpleNamespace(**{**vars(known), "unit": unit})
+        return SimpleNamespace(**{**vars(constants), "unit": unit})
 
     def _body(self, i: int) -> SimpleNamespace:
         model, kind = self.model, self.kinds[i]
@@ -273,11 +274,11 @@ class Trace:
         return self.kinds[i].nv if i >= 0 else 0
 
     def _get(self, name: str, i: int, lane: int | None) -> Any:
-        found = self.fields.get((name, i, lane))
-        if found is None and lane is not None:
-            found = self.fields.get((name, i, None))
-        if found is not None:
-            return found
+        value = self.fields.get((name, i, lane))
+        if value is None and lane is not None:
+            value = self.fields.get((name, i, None))
+        if value is not None:
+            return value
         field = self.algorithm.fields[name]
         return field.build(iter((0.0,) * field.size(self._nv(i))), self._nv(i))
 
@@ -301,7 +302,7 @@ class Trace:
         self._put(sweep.step(world, self._view(sweep.reads, WORLD)), WORLD)
 
     def _whole(self, sweep: Sweep) -> None:
-        """A sweep over all bodies."""
+        """Run a sweep over all bodies."""
         if isinstance(sweep, World):
             self._world(sweep)
         elif isinstance(sweep, Links):
@@ -314,7 +315,7 @@ class Trace:
                     self._step(sweep, i, lane)
 
     def _branch_by_branch(self, sweeps: Iterable[Sweep]) -> None:
-        """Sweeps of one walk."""
+        """Run the sweeps of one walk."""
         for i, back in branch_by_branch(self.model.tree):
             for sweep in sweeps:
                 if comes_back(sweep) != back:
@@ -342,7 +343,7 @@ class Trace:
             self._upward(sweep, origin, link_body[origin] if sweep.from_links else origin)
 
     def _upward(self, sweep: Ancestors, origin: int, i: int) -> None:
-        """From body i to the root, for a link or the body itself."""
+        """Run an `Ancestors` sweep from body i to the root. `origin`: the link or body from which it starts."""
         if i == WORLD:
             return
         parents = self.model.parent
@@ -367,7 +368,7 @@ class Trace:
     # Outputs.
 
     def _output(self, name: str) -> tuple[tuple[int, ...], list[Value]]:
-        """Shape of one state and its scalars in C order."""
+        """The shape of one state, and its scalars in C order."""
         output = self.algorithm.outputs[name]
         if isinstance(output, WorldOutput):
             return output.shape, flatten(self._get(output.field, WORLD, None))
@@ -388,8 +389,8 @@ class Trace:
         model, nv = self.model, self.model.nv
         H: dict[tuple[int, int, int], Value] = {}
         if output.diagonal is not None:
-            given = output.diagonal in self.inputs
-            added = self.inputs[output.diagonal][1] if given else getattr(model, output.diagonal).tolist()
+            is_input = output.diagonal in self.inputs
+            added = self.inputs[output.diagonal][1] if is_input else getattr(model, output.diagonal).tolist()
             H = {(0, k, k): a for k, a in enumerate(added)}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         for i, j, written in self.pairs:
@@ -408,20 +409,20 @@ class Trace:
         ]
 
     def _row_output(self, output: BodyOutput | LinkColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
-        """Blocks between a degree of freedom and a body or link."""
+        """An output made of blocks between a degree of freedom and a body or link."""
         model = self.model
-        found: dict[tuple[int, ...], Value] = {}
+        sums: dict[tuple[int, ...], Value] = {}
         source, multiplier = model.v_source.tolist(), model.v_multiplier.tolist()
         for i, j, written in self.pairs:
             for r, entries in enumerate(written[output.field], int(model.v_start[j])):
                 for c, entry in enumerate(entries):
                     at = (source[r], i, c)
-                    found[at] = found.get(at, 0.0) + entry * multiplier[r]
+                    sums[at] = sums.get(at, 0.0) + entry * multiplier[r]
         shape = output_shape(model, output)
         if isinstance(output, LinkColumnOutput):
-            return shape, [found.get((v, link, p), 0.0) for link, p, v in np.ndindex(shape)]
+            return shape, [sums.get((v, link, p), 0.0) for link, p, v in np.ndindex(shape)]
         places = np.ndindex(model.nv, model.n_bodies, output.width)
-        return shape, [found.get(at, 0.0) for at in places]
+        return shape, [sums.get(at, 0.0) for at in places]
 
     def _dof_output(self, output: DofOutput | ColumnOutput) -> tuple[tuple[int, ...], list[Value]]:
         model = self.model
@@ -457,17 +458,17 @@ def trace(
     base: Iterable[str] = (),
     joint_forces: JointForces | None = None,
 ) -> Program:
-    """The straight-line program of an algorithm, of a chain of them, or of one at every unit vector, on a model.
+    """The straight-line program of a task on a model.
 
     Args:
         model: its constants become numbers of the program.
-        task: what to compute.
-        link: index of the link that the query is about, where it is about one.
-        base: which of V0 and dV0 are inputs; the others are zero.
-        joint_forces: damping and friction that count in it.
+        task: the task to compute.
+        link: index of the query's link, if it has one.
+        base: the inputs among V0 and dV0; the others are zero.
+        joint_forces: damping and friction to add.
 
     Raises:
-        SingularError: it divides by an inertia that this robot's structure makes zero, whatever the state.
+        SingularError: the program divides by an inertia that is zero for this robot in every state.
     """
     graph = Graph()
     inputs = {
@@ -476,35 +477,35 @@ def trace(
     pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
     tracer = _Tracer(model, link, tuple(base), graph)
     try:
-        found = task.trace(tracer, pool if joint_forces is None else joint_forces.taken(pool))
+        results = task.trace(tracer, pool if joint_forces is None else joint_forces.taken(pool))
     except ZeroDivisionError:
         raise SingularError(
             f"{task.name}: the joint-space inertia matrix of {model.name!r} is singular, some joint has no inertia to "
             "move; wanted a robot for which Dynamics.singularity() is None"
         ) from None
     if joint_forces is not None:
-        found = joint_forces.added(found, pool)
-    outputs = {name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in found.items()}
+        results = joint_forces.added(results, pool)
+    outputs = {name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results.items()}
     return Program.of(task.name, graph, inputs, outputs)
 
 
 class _Tracer:
-    """Results as expressions of one graph; `base`: which of V0 and dV0 are inputs."""
+    """Traces tasks into one graph. `base`: the inputs among V0 and dV0."""
 
     def __init__(self, model: Model, link: int | None, base: tuple[str, ...], graph: Graph) -> None:
         self.model, self.link, self.base, self.graph = model, link, base, graph
 
     def own(self, task: Any, given: NamedScalars) -> NamedScalars:
-        """See `robodyn.sweeps.Tracer`."""
-        return _TEXTS[type(task)](self, task, given)
+        """Trace a task of a basic kind (see `robodyn.core.sweeps.Tracer`)."""
+        return _TRACERS[type(task)](self, task, given)
 
     def algorithm(self, task: Algorithm, given: NamedScalars, link: int | None) -> NamedScalars:
-        """Of an algorithm about a link."""
+        """Trace an algorithm about a link."""
         moves = tuple(name for name in ("V0", "dV0") if name in given)
-        found = Trace(self.model, task, link=link, base=moves, graph=self.graph, given=given).results()
-        return {name: scalars for name, (_, scalars) in found.items()}
+        outputs = Trace(self.model, task, link=link, base=moves, graph=self.graph, given=given).results()
+        return {name: scalars for name, (_, scalars) in outputs.items()}
 
-    def _direct(self, task: Direct, given: NamedScalars) -> NamedScalars:
+    def _scalar_task(self, task: ScalarTask, given: NamedScalars) -> NamedScalars:
         def at(
             algorithm: Algorithm,
             of_link: int | None = self.link,
@@ -519,45 +520,45 @@ class _Tracer:
         return dict(task.text(self.model, given, at))
 
     def _step(self, task: Step, given: NamedScalars) -> NamedScalars:
-        found = stepped(self.model, task, given, lambda state: task.dynamics.trace(self, {**given, **state}))
+        after = stepped(self.model, task, given, lambda state: task.dynamics.trace(self, {**given, **state}))
         if task.projection is None:
-            return found
-        held = task.projection.trace(self, {**given, "q": found["q_next"], "qd": found["qd_next"]})
+            return after
+        held = task.projection.trace(self, {**given, "q": after["q_next"], "qd": after["qd_next"]})
         return {"q_next": held["q_held"], "qd_next": held["qd_held"]}
 
     def _step_gradient(self, task: StepGradient, given: NamedScalars) -> NamedScalars:
         gradient = cheapest(self.model, task.gradient, self.base)
         return step_differentiated(self.model, task, given, lambda state: gradient.trace(self, {**given, **state}))
 
-    def _along(self, task: Along, given: NamedScalars) -> NamedScalars:
+    def _jvp(self, task: Jvp, given: NamedScalars) -> NamedScalars:
         results = task.task.trace(self, given)
         nodes = [node for name in task.wrt for node in _nodes(given[name])]
         rates = [rate for name in task.wrt for rate in given[task.rates[name]]]
         flat = [scalar for scalars in results.values() for scalar in scalars]
-        found = iter(along(self.graph, flat, dict(zip(nodes, rates, strict=True))))
-        return {name: [next(found) for _ in scalars] for name, scalars in results.items()}
+        derivatives = iter(along(self.graph, flat, dict(zip(nodes, rates, strict=True))))
+        return {name: [next(derivatives) for _ in scalars] for name, scalars in results.items()}
 
-    def _against(self, task: Against, given: NamedScalars) -> NamedScalars:
+    def _vjp(self, task: Vjp, given: NamedScalars) -> NamedScalars:
         results = task.task.trace(self, given)
         moved = {name: _nodes(given[name]) for name in task.wrt}
         weights = [weight for name in results for weight in given[task.weights[name]]]
         flat = [scalar for scalars in results.values() for scalar in scalars]
-        found = iter(against(self.graph, flat, weights, [node for each in moved.values() for node in each]))
-        return {f"by_{name}": [next(found) for _ in each] for name, each in moved.items()}
+        gradient = iter(against(self.graph, flat, weights, [node for each in moved.values() for node in each]))
+        return {f"by_{name}": [next(gradient) for _ in each] for name, each in moved.items()}
 
 
-_TEXTS: dict[type, Callable[[_Tracer, Any, NamedScalars], NamedScalars]] = {
+_TRACERS: dict[type, Callable[[_Tracer, Any, NamedScalars], NamedScalars]] = {
     Algorithm: lambda tracer, task, given: tracer.algorithm(task, given, tracer.link),
-    Direct: _Tracer._direct,
+    ScalarTask: _Tracer._scalar_task,
     Step: _Tracer._step,
     StepPart: lambda tracer, task, given: stepped_in_part(tracer.model, task, given),
     StepGradient: _Tracer._step_gradient,
-    Along: _Tracer._along,
-    Against: _Tracer._against,
+    Jvp: _Tracer._jvp,
+    Vjp: _Tracer._vjp,
     Solve: lambda tracer, task, given: solved(task, given, tracer.model),
     Products: lambda tracer, task, given: multiplied(task, given, tracer.model.nv),
 }
-"""How each kind of task is traced that is not made of others; chains, units and stages say it themselves."""
+"""Tracing functions of the basic kinds of tasks. Tasks made of other tasks have a method `trace` instead."""
 
 
 def _nodes(scalars: Sequence[Value]) -> list[int]:

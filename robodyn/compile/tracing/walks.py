@@ -1,8 +1,8 @@
-"""Which sweeps one walk over the tree can do, and that walk.
+"""Groups sweeps that one traversal of the tree can run together, and yields that traversal.
 
-An engine chooses the order of an algorithm's steps. Sweep after sweep, what the first one leaves on every body waits
-for the last one: of a humanoid's gradient and eight states 71 kB, more than the nearest cache holds. Branch after
-branch, outward and back again, only what is on the way to the root waits: 28 kB.
+The engine chooses the order of an algorithm's steps. If it runs one sweep after another, the fields of all bodies stay
+live between sweeps: 71 kB for a humanoid's gradient at eight states, more than the L1 cache holds. If it runs branch by
+branch, outward and back, only the fields on the path to the root stay live: 28 kB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from robodyn.core.tree import Tree
 
 
 def walks(sweeps: Iterable[Sweep]) -> Iterator[list[Sweep]]:
-    """Sweeps in their order, together where one walk does them: some on the way outward, others on the way back."""
+    """The sweeps in their order, in groups of which each needs one traversal. Some sweeps of a group run on the way
+    outward, others on the way back."""
     walk: list[Sweep] = []
     for sweep in sweeps:
         if walk and not _joins(sweep, walk):
@@ -28,8 +29,8 @@ def walks(sweeps: Iterable[Sweep]) -> Iterator[list[Sweep]]:
 
 
 def _joins(sweep: Sweep, walk: Sequence[Sweep]) -> bool:
-    """Whether a sweep does the same in the walk of those before it. On the way back a body's own fields are complete,
-    and its ancestors have what was written on the way outward."""
+    """Whether a sweep gives the same results if it joins the traversal of the sweeps before it. On the way back, a
+    body's own fields are complete, but its ancestors have only the fields written on the way outward."""
     if not all(map(_once_a_body, (*walk, sweep))):
         return False
     inward = [each for each in walk if isinstance(each, Inward)]
@@ -38,7 +39,7 @@ def _joins(sweep: Sweep, walk: Sequence[Sweep]) -> bool:
         return late.isdisjoint(sweep.visits)
     if any(isinstance(each, Ancestors) for each in walk):
         return False
-    if isinstance(sweep, Inward):  # its children give before the parent's step of those before it
+    if isinstance(sweep, Inward):  # children give to a field before earlier inward sweeps have run on the parent
         return not any(set(sweep.gives) & {*each.reads, *each.writes, *each.gives} for each in inward)
     return not inward
 
@@ -50,15 +51,15 @@ def _once_a_body(sweep: Sweep) -> bool:
 
 
 def comes_back(sweep: Sweep) -> bool:
-    """Whether a sweep is done on the way back."""
+    """Whether a sweep runs on the way back to the root."""
     return isinstance(sweep, Inward | Ancestors)
 
 
 def branch_by_branch(tree: Tree) -> Iterator[tuple[int, bool]]:
-    """Every body of a tree twice: before all bodies that it carries, and after them (True).
+    """Visits every body twice: before all bodies of its subtree (False), and after them (True).
 
-    It is an Euler tour backwards: children come last to first. After them come bodies in the order of `Inward` sweeps,
-    as far as one is the parent of both: sums there are the same.
+    The order is a reversed Euler tour: the last child comes first. Children of one parent return in the order of
+    `Inward` sweeps, so that sums over children round the same.
     """
     entered, left = tree.euler_tour
     for visit in np.argsort(np.concatenate([left, entered]))[::-1].tolist():

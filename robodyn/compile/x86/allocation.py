@@ -1,12 +1,12 @@
-"""Registers for the operations of straight-line code, in one pass.
+"""Register allocation for straight-line code, in one pass.
 
-Every next use of a value is known, so where a register is needed, that value gives up its own whose next use is the
-farthest (Belady 1966). A value that has no place in memory yet is stored then. Constants have one, and so have inputs
-and results that lie as vectors, and an operation reads its last operand from there where that saves a load: where the
-value is not needed again, or every register holds one that is needed sooner. Places of values that are never read again
-serve others.
+The next use of every value is known. If a register is needed, the value whose next use is farthest loses its register
+(Belady 1966) and is stored, unless it already has a place in memory. Constants have one, and so have inputs and results
+that are stored as vectors. An instruction reads its last operand from memory if that saves a load: if the value is not
+used again, or all registers hold values that are needed sooner. Places of spilled values that are never read again are
+reused.
 
-A fused multiply-add writes over one of its operands: one that is not needed again, if there is one, or else a copy.
+A fused multiply-add overwrites one of its operands: one that is not used again, else a copy.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from itertools import permutations
 from robodyn.compile.x86.instructions import (
     ADD,
     AND,
-    CHOOSE,
+    BITWISE,
+    BLENDV,
     CLEAR,
+    CMPGT,
     COMMUTES,
     DIV,
-    FETCH,
-    FMA132,
-    FMS132,
-    FNMA132,
-    LESS,
+    FMADD132,
+    FMSUB132,
+    FNMADD132,
     LOAD,
-    LOWEST,
     MOVE,
     MUL,
-    OF_BITS,
     OR,
-    PICK,
     POOL,
-    SECOND,
-    SIGNED,
+    PREFETCHT0,
+    SLL_BIT0,
+    SLL_BIT1,
     SPACE,
     SPILLS,
-    SPREAD,
     SQRT,
+    SRA,
     STORE,
-    STORE_MANY,
+    STORE_ZEROS,
     SUB,
+    TERNLOG_SELECT,
+    TERNLOG_SIGN,
     XOR,
     Instruction,
 )
@@ -59,36 +59,36 @@ _PRODUCTS: dict[tuple[int, ...], int] = {
 }
 FUSED = {
     kind: {order: first + form for order, form in _PRODUCTS.items()}
-    for kind, first in {"fma": FMA132, "fms": FMS132, "fnma": FNMA132}.items()
+    for kind, first in {"fma": FMADD132, "fms": FMSUB132, "fnma": FNMADD132}.items()
 } | {
     kind: {order: first + k for k, order in enumerate(permutations(range(3)))}
-    for kind, first in {"choose": CHOOSE, "signed": SIGNED}.items()
+    for kind, first in {"ternlog_select": TERNLOG_SELECT, "ternlog_sign": TERNLOG_SIGN}.items()
 }
-"""What reads three operands and writes over one: the code by which operands d, a and x are. (A "pick", the same as
-"choose" where AVX-512 is not, writes over none.)"""
-BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "less": LESS}
-UNARY = {"sqrt": SQRT, "lowest": LOWEST, "second": SECOND, "spread": SPREAD}
+"""Instructions that read three operands and overwrite one: for each kind, the code by the operand numbers that d, a and
+x hold. A "blendv", which selects without AVX-512, overwrites none and is not among them."""
+BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "cmpgt": CMPGT}
+UNARY = {"sqrt": SQRT, "sll_bit0": SLL_BIT0, "sll_bit1": SLL_BIT1, "sra": SRA}
 _LAST_FIRST = (2, 0, 1)
 _OTHERS = ((1, 2), (0, 2), (0, 1))
-"""Of three operands: in which order they are asked whether they end, and those that are not one of them."""
+"""The order in which three operands are tried as destination; and for each operand, the two others."""
 _MANY_BYTES = 32
-"""What one instruction writes of zeros at most."""
+"""Largest number of bytes of zeros that one instruction writes."""
 _HELD = -1
-"""The next use of a register that is not to be given up."""
+"""The next use of a register that must not be reassigned."""
 NEVER = 1 << 60
-"""The next use of what is not used again."""
+"""The next use of a value that is not used again."""
 
 Step = tuple[str, int, tuple[int, ...]]
-"""What is computed: kind, result and operands, values by number. A "copy" writes its operand to the places of its
-result, and has no other. A "load" makes the values of a block, a "store" writes its operands to one; "zeros" are
-written together, and have neither."""
+"""A step: kind, result and operands; values are numbered. A "copy" stores its operand to the places of its result,
+which gets no register. A "load" loads the values of a block, a "store" stores its operands to a block; both have the
+block's number as result. "zeros" stores zeros and has neither result nor operands."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Columns of rows of an array: the place of their address and offsets, the first column, and the values by column;
-    -1 is a column of an input that nothing needs. `more`: rows that are written go on behind them; `fetched`: lines of
-    other rows that are fetched with them, in bytes from the first of these."""
+    """Columns of the rows of an array. `rows`: place of the rows' address, followed by their offsets; `start`: the
+    first column; `values`: the value of each column, -1 for an unused column of an input. `more`: True if stored rows
+    continue behind the block. `fetched`: cache lines of later rows to prefetch, in bytes from the first row."""
 
     rows: int
     start: int
@@ -98,8 +98,7 @@ class Block:
 
 
 def next_uses(steps: Sequence[Step]) -> tuple[list[tuple[int, ...]], list[int], dict[int, int]]:
-    """For each step, when each of its operands is next used after it, and when its result is; and when each value is
-    used first."""
+    """For each step, the next use of each operand and of the result after it; and the first use of each value."""
     operands: list[tuple[int, ...]] = [()] * len(steps)
     results = [NEVER] * len(steps)
     upcoming: dict[int, int] = {}
@@ -123,14 +122,14 @@ class Allocator:
     """Turns steps into instructions.
 
     Args:
-        registers: how many there are.
-        homes: places of the values that are in memory from the start: inputs and constants.
-        stored: places that a result is written to once it is computed.
+        registers: number of registers.
+        homes: places of the values that are in memory at the start: inputs and constants.
+        stored: places to which each result is stored as soon as it is computed.
         staging: writes the instructions of blocks.
-        blocks: of rows, by the number that their steps have in the place of a result.
-        scalar: bytes of the one scalar that a register holds; 0 where it holds vectors.
-        zeros: first places and numbers of zeros that are written together.
-        spread: values that are in memory as a scalar each, the same for all states, like constants.
+        blocks: the blocks of rows; "load" and "store" steps refer to their indices.
+        scalar: bytes of the scalar in a register; 0 if registers hold vectors.
+        zeros: first places and lengths of runs of zeros.
+        spread: values that are in memory as one scalar for all states, like constants.
     """
 
     def __init__(
@@ -147,21 +146,21 @@ class Allocator:
         self.home = dict(homes)
         self.constants = {value for value, place in homes.items() if POOL <= place < POOL + SPACE}
         self.stays = self.constants.union(spread)
-        """What is read where it is: an instruction spreads one number over a vector itself."""
+        """Values that instructions read from memory each time, because they can broadcast a scalar."""
         self.stored = stored
         self.where: dict[int, int] = {}
         self.value = [-1] * registers
         self.next = [NEVER] * registers
         self.free: list[int] = []
         self.spills = 0
-        """Vectors of memory that registers gave values up to."""
+        """Number of vectors in memory for spilled values."""
         self.code: list[Instruction] = []
         self.staging, self.blocks = staging, blocks
         self.scalar, self.zeros = scalar, zeros
         self.first: dict[int, int] = {}
 
     def run(self, steps: Sequence[Step]) -> list[Instruction]:
-        """The instructions."""
+        """The instructions of all steps."""
         operands, results, self.first = next_uses(steps)
         for at, step in enumerate(steps):
             self._step(at, step, operands[at], results[at])
@@ -177,7 +176,7 @@ class Allocator:
         self.code.append((STORE, register, 0, ~(SPILLS + slot)))
 
     def _take(self) -> int:
-        """A register, given up by the value whose next use is the farthest."""
+        """A free register; if there is none, that of the value with the farthest next use."""
         next_use = self.next
         farthest = max(next_use)
         register = next_use.index(farthest)
@@ -190,7 +189,7 @@ class Allocator:
         return register
 
     def _load(self, value: int, following: int) -> int:
-        """A register that holds a value of memory."""
+        """Load a value from memory and return its register."""
         register = self._take()
         self.code.append((LOAD, register, 0, ~self.home[value]))
         self.where[value] = register
@@ -203,7 +202,7 @@ class Allocator:
         missing = False
         for value in operands:
             if value in where:
-                next_use[where[value]] = at  # no operand gives up its register to another one
+                next_use[where[value]] = at  # keeps the operand's register until this step is done
             elif value not in self.stays:
                 missing = True
         if missing:
@@ -216,14 +215,14 @@ class Allocator:
         else:
             register = self._other(kind, result, operands, following, at)
         home = self.home
-        for value, later in zip(operands, following, strict=False):  # of the same length; to prove it takes time
+        for value, later in zip(operands, following, strict=False):  # equal lengths; strict=True is slower
             if later != NEVER:
                 if value in where:
                     next_use[where[value]] = later
                 continue
             if value in where:
                 next_use[where.pop(value)] = NEVER
-            if value in home and home[value] < SPACE:  # others may have it
+            if value in home and home[value] < SPACE:  # a spill slot that can be reused
                 self.free.append(home.pop(value))
         if register < 0:
             return
@@ -236,8 +235,8 @@ class Allocator:
                 home.setdefault(result, place)
 
     def _other(self, kind: str, result: int, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
-        """The register of what is rare; -1 where there is none."""
-        if kind == "pick":
+        """The result's register for a rare kind of step, or -1 if it has none."""
+        if kind == "blendv":
             return self._pick(operands, following, at)
         if kind in UNARY:
             return self._unary(UNARY[kind], operands[0], following[0], at)
@@ -252,14 +251,15 @@ class Allocator:
         return -1
 
     def _fetch(self, at: int, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
-        """Load what is used again, if a value in a register is needed later than it; constants stay where they are."""
+        """Load operands that are used again, if some register holds a value that is needed later. Constants stay in
+        memory."""
         where, next_use = self.where, self.next
         for value, later in zip(operands, following, strict=False):  # as in `_step`
             if later != NEVER and value not in where and value not in self.stays and max(next_use) > later:
                 self._load(value, at)
 
     def _hold(self) -> int:
-        """A register that nobody is given until it is let go."""
+        """A register that is not reassigned until it is released."""
         register = self._take()
         self.next[register] = _HELD
         return register
@@ -270,7 +270,7 @@ class Allocator:
         registers = [self._hold() for _ in range(self.staging.loaded_registers(block.start, needed))]
         code, columns = self.staging.load(block.rows, block.start, needed, registers)
         self.code += code
-        self.code += [(FETCH, 0, 0, distance) for distance in block.fetched]
+        self.code += [(PREFETCHT0, 0, 0, distance) for distance in block.fetched]
         for register in registers:
             self.next[register] = NEVER
         for value, register in zip(block.values, columns, strict=False):
@@ -279,8 +279,8 @@ class Allocator:
                 self.value[register], self.next[register] = value, self.first[value]
 
     def _store_rows(self, block: Block, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
-        """Columns are those registers whose values are not needed again, and copies of others; columns of the same
-        constant alone are one register."""
+        """Columns use the registers of values that are not used again, and copies of other values. If all columns are
+        the same constant, they share one register."""
         assert self.staging is not None
         where, registers = self.where, []
         constants: dict[int, int] = {}
@@ -307,7 +307,7 @@ class Allocator:
             self.next[register] = NEVER
 
     def _copy(self, value: int, result: int) -> None:
-        """Write a value to the places of a result, which has no register."""
+        """Store a value to the places of a result, which gets no register."""
         register = self.where.get(value)
         if register is None:
             register = self._take()
@@ -321,7 +321,7 @@ class Allocator:
         for place, count in self.zeros:
             while count:
                 many = min(_MANY_BYTES // self.scalar, 1 << count.bit_length() - 1)
-                self.code.append((STORE_MANY, register, many, ~place))
+                self.code.append((STORE_ZEROS, register, many, ~place))
                 place, count = place + many, count - many
 
     def _unary(self, code: int, value: int, following: int, at: int) -> int:
@@ -333,7 +333,7 @@ class Allocator:
         return target
 
     def _reused(self, operands: tuple[int, ...], following: tuple[int, ...]) -> int:
-        """A register for the result: that of an operand which is not needed again, or one that is given up."""
+        """A register for the result: that of an operand that is not used again, or else another one."""
         where = self.where
         for value, later in zip(operands, following, strict=True):
             if later == NEVER and value in where:
@@ -346,27 +346,28 @@ class Allocator:
         if first in where and second in where:
             a, x = where[first], where[second]
             if self.scalar and x >= 8 > a and code in COMMUTES:
-                a, x = x, a  # which is a byte shorter
+                a, x = x, a  # one byte shorter
             if following[0] == NEVER:
-                target = where.pop(first)
+                destination = where.pop(first)
             else:
-                target = where.pop(second) if following[1] == NEVER else self._take()
-            self.code.append((code, target, a, x))
-            return target
+                destination = where.pop(second) if following[1] == NEVER else self._take()
+            self.code.append((code, destination, a, x))
+            return destination
         if first not in where:
             if second in where and code in COMMUTES:
                 first, second = second, first
             else:
                 self._load(first, at)
-        if self.scalar and code in OF_BITS and second not in where and second not in self.constants:
-            # 16 bytes are read: an array may end before, and what was just stored is 8 or 4 of them, which has to wait.
+        if self.scalar and code in BITWISE and second not in where and second not in self.constants:
+            # The instruction would read 16 bytes of memory. The array may end before that, and reading just after a
+            # store of 4 or 8 of these bytes would stall.
             self._load(second, at)
         a, x = where[first], where[second] if second in where else ~self.home[second]
         if self.scalar and code in COMMUTES and x >= 8 > a:
             a, x = x, a
-        target = self._reused(operands, following)
-        self.code.append((code, target, a, x))
-        return target
+        destination = self._reused(operands, following)
+        self.code.append((code, destination, a, x))
+        return destination
 
     def _pick(self, operands: tuple[int, ...], following: tuple[int, ...], at: int) -> int:
         where = self.where
@@ -376,7 +377,7 @@ class Allocator:
                 self._load(value, at)
         if self.scalar and one not in where and one not in self.constants:  # as in `_binary`
             self._load(one, at)
-        code, a, x = PICK + where[mask], where[other], where.get(one)
+        code, a, x = BLENDV + where[mask], where[other], where.get(one)
         target = self._reused(operands, following)
         self.code.append((code, target, a, ~self.home[one] if x is None else x))
         return target
@@ -402,7 +403,7 @@ class Allocator:
                     self.code.append((codes[d, 1 - d, 2], target, a, x))
                     return target
         missing = [value for value in (operands if apart else dict.fromkeys(operands)) if value not in where]
-        # One operand is memory at most, and none that stands in two places.
+        # At most one operand is read from memory, and not one that occurs twice.
         while len(missing) > 1 or (missing and not apart and operands.count(missing[0]) > 1):
             self._load(missing.pop(), at)
         alone = _LAST_FIRST if apart else [k for k in _LAST_FIRST if operands.count(operands[k]) == 1]

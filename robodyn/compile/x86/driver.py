@@ -1,10 +1,10 @@
-"""The driver of our own machine code: what is the same for every program on vectors of a width.
+"""The driver of the machine code of programs. It is the same for every program on vectors of one width.
 
     void drive(ptr table, i64 first, i64 last, ptr workspace, ptr program)
 
-runs rows first .. last - 1, W at a time or one, on a frame on its own stack. Programs step from one W rows to the next
-themselves, so the driver looks at arrays twice only: for the first rows, and for the last ones, where fewer than W are
-left. Rows past the end are the last row again: what they compute is stored there again.
+runs rows first to last - 1, W or one at a time, with a frame on its own stack. Programs advance to the next W rows
+themselves. The driver therefore sets up the arrays' rows only twice: for the first rows, and for the last ones if fewer
+than W are left. Rows past the end repeat the last row, whose results are stored again.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from robodyn.internals.tuning import PAIRED_ROWS
 
 
 class Used(ctypes.Structure):
-    """An array that a program uses: its number in the table, and bytes from the frame's start to what the program reads
-    of it."""
+    """An array that a program uses: its number in the table, and the offset in the frame from which the program reads
+    its address or rows."""
 
     _fields_ = (("number", ctypes.c_int64), ("offset", ctypes.c_int64))
 
 
 class Program(ctypes.Structure):
-    """What the driver is told of a program."""
+    """The description of a program."""
 
     _fields_ = (
         ("frame", ctypes.c_int64),  # bytes
-        ("pointed", ctypes.c_int64),  # bytes from the frame's start to where the program points
+        ("pointed", ctypes.c_int64),  # bytes from the frame's start to the program's frame pointer
         ("code", ctypes.c_int64),  # bytes from here to the code for W rows
-        ("vectors", ctypes.c_int64),  # arrays of vectors; of each, the program reads its address
-        ("rows", ctypes.c_int64),  # arrays of rows; of each, it reads `Rows`
-        ("arrays", Used * 0),  # all of these
+        ("vectors", ctypes.c_int64),  # number of arrays of vectors; the program reads their addresses
+        ("rows", ctypes.c_int64),  # number of arrays of rows; the program reads a `Rows` for each
+        ("arrays", Used * 0),  # arrays of vectors, then arrays of rows
     )
 
 
 class Rows(ctypes.Structure):
-    """W rows of an array, in the frame; `Used.offset` says where `first` is."""
+    """W rows of an array, in the frame. `Used.offset` is the offset of `first`."""
 
     _fields_ = (
         ("advance", ctypes.c_int64),  # bytes to the first of the next W rows
@@ -68,7 +68,8 @@ class Rows(ctypes.Structure):
 
 @cache
 def driver_module(width: int, target: Target) -> str:
-    """The module for vectors of n states; where these are for one state alone, one row at a time."""
+    """The driver's module for vectors of `width` states. For targets that compute one state at a time, it steps row by
+    row."""
     step, types = 1 if target.narrow else width, {"Words": Number("i64", 2, align=8)}
     attached = attributes(target, '"probe-stack"="inline-asm"')
     return printed_module(("driver", step, target), types, lambda module: module.export(drive, step=step), attached)
@@ -78,7 +79,7 @@ def driver_module(width: int, target: Target) -> str:
 def drive(
     table: Array[Argument], first: Word, last: Word, workspace: Address, program: Array[Program], step: Static[int]
 ) -> None:
-    """Run a program on rows of its arrays, so many at a time."""
+    """Run a program on rows of its arrays, `step` rows at a time."""
     frame = address(local(Byte, program.frame))
     pointed, code = frame + program.pointed, address(program) + program.code
     vectors, arrays = program.vectors, program.arrays
@@ -95,7 +96,7 @@ def drive(
             call(None, code, pointed)
             row += step
             if row >= last:
-                # The code leaves the upper halves of vector registers full, which may slow down what runs next.
+                # The program leaves the upper halves of vector registers nonzero, which can slow down later SSE code.
                 processor("x86.avx.vzeroupper")
                 return
             if last - row < step:
@@ -103,7 +104,7 @@ def drive(
 
 
 def point(rows: Array[Rows], data: Address, stride: Word, row: Word, left: Word, step: Static[int]) -> None:
-    """Say where rows of an array are, from one on; `left`: how many there are behind it."""
+    """Set the addresses of an array's rows from `row` on. `left`: number of rows behind it."""
     rows.first = data + row * stride
     rows.advance = step * stride
     if step < PAIRED_ROWS:
@@ -115,7 +116,7 @@ def point(rows: Array[Rows], data: Address, stride: Word, row: Word, left: Word,
 
 
 def clipped_offsets(offsets: Array[Word], stride: Word, left: Word, step: Static[int]) -> None:
-    """Rows past the end are the last one: sums, one after the other, each stored on its own."""
+    """Offsets of rows; rows past the end repeat the last one. The offsets are running sums, stored one by one."""
     offset = 0
     offsets[0] = 0
     for k in range(1, step):
@@ -124,8 +125,9 @@ def clipped_offsets(offsets: Array[Word], stride: Word, left: Word, step: Static
 
 
 def paired_offsets(offsets: Array[Word], stride: Word, step: Static[int]) -> None:
-    """Where there are as many rows. The code reads one offset at a time, and has it from two as soon as from one, but
-    waits long for one of more. Batches of 16 to 64 states take up to a third less so."""
+    """Offsets of rows if none is past the end, stored in pairs. The code reads one offset at a time. A read from a pair
+    just stored does not stall, but one from a wider store does. Batches of 16 to 64 states take up to a third less
+    time."""
     strides = spread(Words, stride)
     pair, twice = inserted(strides, 0, 0), strides + strides
     for k in range(0, step, 2):

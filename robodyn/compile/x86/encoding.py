@@ -1,10 +1,10 @@
-"""Bytes of instructions: VEX for 16 registers of 32 bytes or of one scalar (AVX2), EVEX for 32 registers of 64 bytes
-(AVX-512), and whichever is shorter for 32 registers of one scalar (AVX-512).
+"""Encodes instructions as bytes: VEX for 16 registers of 32 bytes or of one scalar (AVX2), EVEX for 32 registers of 64
+bytes (AVX-512), and the shorter of both for 32 registers of one scalar (AVX-512).
 
-Every instruction here is opcode, ModRM byte and displacement behind a prefix that holds the high bits of register
-numbers inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The bytes of an
-instruction are one number, lowest byte first, to which each register adds its bits by an exclusive or: an encoder is a
-few tables. VEX has two prefixes, and the shorter one has bits for fewer registers.
+Every instruction has a prefix, an opcode, a ModRM byte and a displacement. The prefix holds the high bits of register
+numbers, inverted (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, 2.3 and 2.7). The encoder
+treats the bytes of an instruction as one little-endian number. Each register number adds its bits by an exclusive or
+with a table entry. VEX has two prefixes; the shorter one has bits for fewer registers.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from robodyn.compile.x86.forms import FUSED, Form, forms, is_evex, scalar_evex_forms
+from robodyn.compile.x86.forms import FUSED, Form, Opcode, forms, is_evex, scalar_evex_forms
 from robodyn.compile.x86.instructions import (
     ADD,
     ADVANCE,
-    AHEAD,
     AND,
+    BITWISE,
+    BLENDV,
     CALL,
-    CHOOSE,
     CLEAR,
     COMMUTES,
     DIV,
-    EXTRACT,
-    FETCH,
+    EXTRACTF128,
+    EXTRACTF128_STORE,
+    EXTRACTPS,
     HEADER,
-    KEPT,
+    INSERTF64X4,
+    INSERTF128,
+    KMOV,
     LOAD,
-    LOAD_HALF,
-    LOAD_LANE,
     LOAD_ROW,
-    MASK,
+    MOV_OFFSET,
+    MOV_POINTER,
+    MOV_ROWS,
     MOVE,
+    MOVHPD,
+    MOVLPD,
+    MOVNT,
+    MOVU_MASKED,
     MUL,
-    NO_OFFSET,
-    OF_BITS,
+    NO_INDEX,
     OR,
-    PICK,
-    POINTER,
     POOL,
-    ROW,
-    ROWS,
+    PREFETCHT0,
+    PREFETCHW,
     SPACE,
     SQRT,
     STORE,
-    STORE_HIGH,
-    STORE_LANE,
-    STORE_LOW,
-    STORE_MANY,
-    STORE_ONE,
-    STORE_PAST,
     STORE_ROW,
-    STORE_SOME,
+    STORE_ZEROS,
     SUB,
+    TERNLOG_SELECT,
+    USE_OFFSET,
     XOR,
     Instruction,
 )
@@ -75,16 +75,16 @@ _VEX_REGISTERS = 16
 
 
 class Encoder:
-    """Instructions on vectors.
+    """Encodes the instructions of a program.
 
     Args:
         itemsize: bytes of a scalar, 8 or 4.
-        size: bytes of a register: EVEX with 64, VEX with 32 or those of a scalar.
-        starts: where spaces begin, in bytes from where their pointer points.
-        pointers: number of the general register that points to a space.
-        mixed: whether there is EVEX for scalars as well.
-        coarse: whether bases are near what EVEX reaches from there, not VEX.
-        spread: spaces besides that of constants that have one scalar for all states.
+        size: bytes of a register: 64 for EVEX, 32 or those of a scalar for VEX.
+        starts: offset of each space from its pointer, in bytes.
+        pointers: number of the general register that points to each space.
+        mixed: True if instructions on scalars may use EVEX as well.
+        coarse: True if bases are placed for the reach of EVEX displacements instead of those of VEX.
+        spread: spaces, besides that of constants, that hold one scalar for all states.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Encoder:
         self.starts, self.pointers = starts, pointers
         self._spread = {POOL, *spread} if wide else set[int]()
         self.forms = forms(itemsize, size)
-        self.broadcast = Form(0x18 + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
+        self.broadcast = Form(Opcode.VBROADCASTSS + (itemsize == 8), 2, w=int(itemsize == 8), sources=1)
         self.index = ROW_OFFSET
-        """The general register that the offset of the row is in."""
+        """The general register that holds the offset of the row."""
         self._places: dict[int, tuple[int, bytes]] = {}
         self._bases = {code: self._evex(form) for code, form in self.forms.items()} if wide else {}
         self._plain_bases = {code: base for code, base in self._bases.items() if code in _PLAIN}
@@ -118,22 +118,22 @@ class Encoder:
         self._based: dict[tuple[int, int], Base] = {}
 
     def reach(self, bases: Iterable[Base]) -> None:
-        """Have these registers as well, from now on; before anything is encoded."""
+        """Use these bases as well. Must be called before anything is encoded."""
         self._based = {(base.pointer, base.start): base for base in bases}
 
     def far(self, code: Iterable[Instruction]) -> Counter[tuple[int, int]]:
-        """How many instructions have four bytes of displacement where one would do with a base, by its pointer and its
-        start."""
-        found: Counter[tuple[int, int]] = Counter()
+        """Number of instructions that need a displacement of four bytes but would need one byte with a base, by the
+        base's pointer and start."""
+        counts: Counter[tuple[int, int]] = Counter()
         for place, times in Counter(~x for _, _, _, x in code if x < 0).items():
             pointer, offset = self.plain_address(place)
             start = self._start(place, offset)
             if start:
-                found[pointer, start] += times
-        return found
+                counts[pointer, start] += times
+        return counts
 
     def encode(self, code: Sequence[Instruction]) -> bytes:
-        """The instructions' bytes."""
+        """The bytes of the instructions."""
         return b"".join(self.parts(code))
 
     def parts(self, code: Sequence[Instruction]) -> list[bytes]:
@@ -159,64 +159,64 @@ class Encoder:
         return parts
 
     def _load(self, x: int) -> tuple[int, bytes]:
-        """Reading place ~x, to register 0; a constant is spread over it."""
+        """Loads place ~x to register 0; broadcasts a constant."""
         bits, tail = self._place(~x)
         base = self._evex(self.broadcast) if bits & _BROADCAST else self._bases[LOAD]
-        self._loads[x] = found = base ^ bits & ~_BROADCAST, tail
-        return found
+        self._loads[x] = entry = base ^ bits & ~_BROADCAST, tail
+        return entry
 
     def _rare(self, operation: int, d: int, a: int, x: int) -> bytes:
-        """What is no arithmetic."""
-        if operation == KEPT:
+        """Encode an instruction that is not arithmetic."""
+        if operation == USE_OFFSET:
             self.index = d
             return b""
-        if operation == ROW:
+        if operation == MOV_OFFSET:
             self.index = ROW_OFFSET
-        if operation in (ROWS, ROW):
-            return load_pointer(ROWS_POINTER if operation == ROWS else ROW_OFFSET, *self.address(~x))
-        if operation == POINTER:
+        if operation in (MOV_ROWS, MOV_OFFSET):
+            return load_pointer(ROWS_POINTER if operation == MOV_ROWS else ROW_OFFSET, *self.address(~x))
+        if operation == MOV_POINTER:
             return load_pointer(ARRAY_POINTERS[d], *self.address(~x))
         if operation == ADVANCE:
             return advance_pointer(*self.address(~x))
-        if operation == MASK:
+        if operation == KMOV:
             return _mask(a, x)
         if operation == CALL:
             modrm, tail = displaced(5, x, 1)
-            return bytes((0xFF, modrm | 2 << 3)) + tail
+            return bytes((_CALL, modrm | 2 << 3)) + tail
         if operation in (LOAD_ROW, STORE_ROW):
             return self._row(operation, d, a, x)
-        if operation in (LOAD_LANE, LOAD_HALF):
+        if operation in (INSERTF128, INSERTF64X4):
             return self._part(operation, d, a, x)
-        if operation == EXTRACT:
+        if operation == EXTRACTF128:
             if not self.wide:
-                return self._vex_bytes(self.forms[EXTRACT], x, 0, 0xC0 | (d & 7), b"", d >> 3) + bytes((a,))
-            return (self._evex(self.forms[EXTRACT]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
+                return self._vex_bytes(self.forms[EXTRACTF128], x, 0, 0xC0 | (d & 7), b"", d >> 3) + bytes((a,))
+            return (self._evex(self.forms[EXTRACTF128]) ^ _D[x] ^ _M[d]).to_bytes(6, "little") + bytes((a,))
         if operation == CLEAR:
             assert d < _VEX_REGISTERS
             return self._vex_bytes(_CLEARED, d, d, 0xC0 | (d & 7), b"", d >> 3, wide=False)
-        if operation == STORE_MANY:
+        if operation == STORE_ZEROS:
             pointer, offset = self.address(~x)
             size = a * self.itemsize
             place = *displaced(pointer, offset, 1), pointer >> 3
             return self._vex_bytes(_STORES[size], d, 0, *place, wide=size == _YMM_BYTES)
-        if operation == FETCH:
+        if operation == PREFETCHT0:
             modrm, tail = displaced(ROWS_POINTER, x, 1)
-            return bytes((0x0F, 0x18, modrm | 1 << 3)) + tail
-        if operation == AHEAD:
+            return bytes((*_PREFETCHT0, modrm | 1 << 3)) + tail
+        if operation == PREFETCHW:
             modrm, tail = self._in_row(x, 1)
-            return b"\x42" * (self.index >> 3) + bytes((0x0F, 0x0D, modrm | 1 << 3)) + tail
+            return b"\x42" * (self.index >> 3) + bytes((*_PREFETCHW, modrm | 1 << 3)) + tail
         if operation in _PARTS and not self.wide:
             return self._vex_part(operation, d, a, x)
         if operation in _PARTS:
             bits, tail = self._wide_in_row(x, _PARTS[operation])
-            last = bytes((a,)) if operation in (STORE_LANE, STORE_ONE) else b""
-            word = self._evex(self.forms[operation]) ^ _D[d] ^ bits ^ (operation == STORE_SOME) << 24
+            last = bytes((a,)) if operation in (EXTRACTF128_STORE, EXTRACTPS) else b""
+            word = self._evex(self.forms[operation]) ^ _D[d] ^ bits ^ (operation == MOVU_MASKED) << 24
             return word.to_bytes(6, "little") + tail + last
         memory = (0, b"") if x >= 0 else self._place(~x)
         return self._evex_bytes(self.forms[operation], d, a, x, memory)
 
     def _evex_bytes(self, form: Form, d: int, a: int, x: int, memory: tuple[int, bytes]) -> bytes:
-        """An instruction by its form; `memory`: bits and displacement of x, if that is memory."""
+        """Encode an instruction by its form with EVEX. `memory`: bits and displacement of x if x is memory."""
         last = b"" if form.last is None else bytes((form.last,))
         if form.digit is not None:
             d, a = form.digit, d
@@ -227,13 +227,13 @@ class Encoder:
         return (word ^ bits).to_bytes(6, "little") + tail + last
 
     def _evex(self, form: Form) -> int:
-        """62, P0, P1, P2, opcode, of registers 0."""
+        """The EVEX prefix (62, P0, P1, P2) and the opcode, for registers 0."""
         length = 0x48 if form.wide and self.bytes == 64 else 0x08
         p0, p1 = 0xF0 | form.map, form.w << 7 | 0x7C | form.prefix
         return 0x62 | p0 << 8 | p1 << 16 | length << 24 | form.opcode << 32
 
     def address(self, place: int) -> tuple[int, int]:
-        """The general register, and the bytes from where it points, of a place."""
+        """The general register and the displacement in bytes that address a place."""
         pointer, offset = self.plain_address(place)
         if self._based:
             base = self._based.get((pointer, self._start(place, offset)))
@@ -250,26 +250,27 @@ class Encoder:
         return 8 if space == HEADER else self.itemsize if space in self._spread else self.bytes
 
     def is_spread(self, place: int) -> bool:
-        """Whether an instruction spreads what is at a place over its vector."""
+        """Whether the place holds one scalar, which instructions broadcast to a vector."""
         return place // SPACE * SPACE in self._spread
 
     def _start(self, place: int, offset: int) -> int:
-        """Where the base would point that is near a place, bytes behind the pointer: 0 if that is near itself."""
+        """Start of the base nearest to a place, in bytes behind the pointer; 0 if the pointer itself is nearest."""
         space = place // SPACE * SPACE
         unit = self._size(space) if self._counts and space != HEADER else 1
         return (offset // unit + NEAR) // (2 * NEAR) * (2 * NEAR * unit)
 
     def _place(self, place: int) -> tuple[int, bytes]:
-        """Bits of a place in memory: those of the base register, of ModRM, and whether it is broadcast."""
+        """EVEX bits and displacement of a place in memory. The bits are those of the base register, of ModRM, and of
+        broadcasting."""
         pointer, offset = self.address(place)
         broadcast = self.is_spread(place)
         modrm, tail = displaced(pointer, offset, self.itemsize if broadcast else self.bytes)
-        self._places[place] = found = (pointer >> 3) << 13 | broadcast * _BROADCAST | modrm << 40, tail
-        return found
+        self._places[place] = entry = (pointer >> 3) << 13 | broadcast * _BROADCAST | modrm << 40, tail
+        return entry
 
     def _row(self, operation: int, d: int, mask: int, x: int) -> bytes:
-        """Scalars from the x-th on of a row; the mask is a mask register, or with VEX, where rows are written whole, a
-        vector register."""
+        """Load or store scalars of a row from index x on. `mask` is a mask register with EVEX, a vector register with
+        VEX. VEX stores whole rows only."""
         if self.wide:
             bits, tail = self._wide_in_row(x, self.bytes)
             masked = 0 if mask < 0 else mask | (0x80 if operation == LOAD_ROW else 0)
@@ -279,21 +280,21 @@ class Encoder:
         return self._vex_bytes(form, d, max(mask, 0), *self._in_row(x, 1), index=self.index >> 3)
 
     def _part(self, operation: int, d: int, part: int, x: int) -> bytes:
-        """Part of a row: the first one is loaded as a register of its size, others go between those of d."""
+        """Load one part of a row. The first part is loaded as a smaller register; others are inserted into d."""
         last = bytes((part,)) if part else b""
         form = self.forms[operation] if part else replace(self.forms[LOAD], wide=False)
         if not self.wide:
             place = self._in_row(x, 1)
             return self._vex_bytes(form, d, d if part else 0, *place, wide=part > 0, index=self.index >> 3) + last
-        bits, tail = self._wide_in_row(x, _YMM_BYTES if operation == LOAD_HALF else _XMM_BYTES)
+        bits, tail = self._wide_in_row(x, _YMM_BYTES if operation == INSERTF64X4 else _XMM_BYTES)
         word = self._evex(form) ^ _D[d] ^ (_S[d] if part else 0) ^ bits
-        if part == 0 and operation == LOAD_HALF:
+        if part == 0 and operation == INSERTF64X4:
             word |= 0x20 << 24
         return word.to_bytes(6, "little") + tail + last
 
     def lane_from(self, d: int, lane: int, pointer: int, offset: int) -> bytes:
-        """16 bytes of memory to their place in a register; the first ones clear all behind them."""
-        form = self.forms[LOAD_LANE] if lane else replace(self.forms[LOAD], wide=False)
+        """Load 16 bytes of memory to their lane of a register. Loading the first lane clears the others."""
+        form = self.forms[INSERTF128] if lane else replace(self.forms[LOAD], wide=False)
         last = bytes((lane,)) if lane else b""
         if not self.wide:
             place = *displaced(pointer, offset, 1), pointer >> 3
@@ -302,7 +303,7 @@ class Encoder:
         return self._from(word, pointer, offset, _XMM_BYTES) + last
 
     def moved(self, operation: int, d: int, pointer: int, offset: int) -> bytes:
-        """A register to memory or from there, as an operation says."""
+        """Load or store a register, as `operation` says."""
         if not self.wide:
             return self._vex_bytes(self.forms[operation], d, 0, *displaced(pointer, offset, 1), pointer >> 3)
         return self._from(self._evex(self.forms[operation]) ^ _D[d], pointer, offset, self.bytes)
@@ -313,8 +314,8 @@ class Encoder:
         return (word ^ (pointer >> 3) << 13 ^ modrm << 40).to_bytes(6, "little") + tail
 
     def _in_row(self, x: int, unit: int) -> tuple[int, bytes]:
-        """ModRM without its register, and what follows it, of scalar x of the row."""
-        if self.index == NO_OFFSET:
+        """ModRM without its register field, and the bytes behind it, for scalar x of the row."""
+        if self.index == NO_INDEX:
             return displaced(ROWS_POINTER, x * self.itemsize, unit)
         modrm, tail = displaced(4, x * self.itemsize, unit)
         return modrm, bytes(((self.index & 7) << 3 | ROWS_POINTER,)) + tail
@@ -324,11 +325,11 @@ class Encoder:
         modrm, tail = self._in_row(x, unit)
         return modrm << 40 ^ (self.index >> 3) << 14, tail
 
-    # VEX: C5 with one more byte or C4 with two, opcode, ModRM.
+    # VEX: prefix C5 with one more byte or C4 with two, then opcode and ModRM.
 
     def _vex_parts(self, code: Sequence[Instruction]) -> list[bytes]:
-        """The bytes of each instruction, those of nine in ten by tables; by EVEX where there is that as well and it is
-        shorter, or has to be."""
+        """The bytes of each instruction. Tables encode nine of ten. In mixed programs EVEX is used if it is shorter or
+        necessary."""
         parts: list[bytes] = []
         bases, evex, places = self._vex_bases, self._evex_bases, self._both_places
         for operation, d, a, x in code:
@@ -337,7 +338,7 @@ class Encoder:
                 if operation in evex:
                     parts.append(self._rare_scalar(operation, d, a, x))
                 else:
-                    plain = operation < ROWS or operation == STORE_PAST or operation >= PICK
+                    plain = operation < MOV_ROWS or operation == MOVNT or operation >= BLENDV
                     parts.append((self._vex if plain else self._rare)(operation, d, a, x))
                 continue
             short, long, first, commutes = base
@@ -345,7 +346,7 @@ class Encoder:
             if x < 0:
                 (extended, modrm, tail), (bits, far), shorter = places.get(~x) or self._both_place(~x)
                 if shorter or d | a >= _VEX_REGISTERS:
-                    word = evex[operation] ^ _D[d] ^ _S[a] ^ bits ^ (operation in OF_BITS and _BROADCAST)
+                    word = evex[operation] ^ _D[d] ^ _S[a] ^ bits ^ (operation in BITWISE and _BROADCAST)
                     parts.append(word.to_bytes(6, "little") + far)
                 elif extended or not short:
                     word = long ^ _LONG_D[d] ^ a << 19 ^ extended ^ modrm << 32
@@ -357,7 +358,7 @@ class Encoder:
                 parts.append((evex[operation] ^ _D[d] ^ _S[a] ^ _M[x]).to_bytes(6, "little"))
                 continue
             if commutes and x >= 8 > a:
-                a, x = x, a  # a shorter prefix; assemblers do the same
+                a, x = x, a  # allows the shorter prefix; assemblers do the same
             if x < 8 and short:
                 parts.append((short ^ _SHORT_D[d] ^ a << 11 ^ (0xC0 | x) << 24).to_bytes(4, "little"))
             else:
@@ -365,36 +366,36 @@ class Encoder:
         return parts
 
     def _vex_base(self, operation: int) -> tuple[int, int, int, bool]:
-        """Of registers 0: four bytes, or 0 where there are none so short; five bytes; bits that a first source has;
-        whether sources change places."""
+        """For registers 0: the short encoding (0 if there is none), the long encoding, a bit mask for the first source
+        (0 if there is none), and whether the sources commute."""
         form = self.forms[operation]
         last = 15 << 3 | (not self.scalar) << 2 | form.prefix
         short = 0xC5 | (0x80 | last) << 8 | form.opcode << 16 if form.map == 1 and not form.w else 0
         long = 0xC4 | (0xE0 | form.map) << 8 | (form.w << 7 | last) << 16 | form.opcode << 24
-        commutes = operation in (OF_BITS if self.scalar else COMMUTES)
+        commutes = operation in (BITWISE if self.scalar else COMMUTES)
         return short, long, 31 if form.sources == 2 else 0, commutes
 
     def _vex(self, operation: int, d: int, a: int, x: int) -> bytes:
         form = self.forms[operation]
         last = b"" if form.last is None else bytes((form.last,))
         if operation == MOVE and x >= 8 > d:
-            form, d, x = Form(0x29, prefix=form.prefix, sources=1), x, d
+            form, d, x = Form(Opcode.MOVAPS_STORE, prefix=form.prefix, sources=1), x, d
         if form.digit is not None:
             d, a = form.digit, d
         elif form.sources == 1:
             a = 0
         elif operation == SQRT:
-            a = d  # whose upper scalars are kept
+            a = d  # the instruction copies the upper scalars of this source
         wide = not self.scalar
         if x >= 0:
             return self._vex_bytes(form, d, a, 0xC0 | (x & 7), b"", x >> 3, wide) + last
         pointer, offset = self.address(~x)
         return self._vex_bytes(form, d, a, *displaced(pointer, offset, 1), pointer >> 3, wide) + last
 
-    # Both: EVEX where it has to be, and where memory is too far for one byte of displacement but for EVEX.
+    # Mixed: EVEX where registers require it, and where only the displacement of EVEX fits into one byte.
 
     def uses_evex(self, operation: int, d: int, a: int, x: int) -> bool:
-        """Which of both an instruction on scalars is encoded by."""
+        """Whether an instruction on scalars is encoded with EVEX."""
         if operation not in self.evex_forms:
             return False
         if operation not in self.forms or max(d, a, x) >= _VEX_REGISTERS:
@@ -402,39 +403,40 @@ class Encoder:
         return x < 0 and (self._both_places.get(~x) or self._both_place(~x))[2]
 
     def evex_address(self, place: int) -> tuple[int, int]:
-        """As `address`: from what is near enough for one byte of displacement that counts scalars, if anything is."""
-        found = self.address(place)
+        """As `address`, but prefers a register from which the EVEX displacement, counted in scalars, fits into one
+        byte."""
+        default = self.address(place)
         pointer, offset = self.plain_address(place)
         others = [(base.register, offset - base.start) for base in self._based.values() if base.pointer == pointer]
-        near = (each for each in (found, (pointer, offset), *others) if is_near(each[1], self.itemsize))
-        return next(near, found)
+        near = (each for each in (default, (pointer, offset), *others) if is_near(each[1], self.itemsize))
+        return next(near, default)
 
     def _both_place(self, place: int) -> tuple[tuple[int, int, bytes], tuple[int, bytes], bool]:
-        """A place in memory for VEX (the high bit of the base register, ModRM, displacement) and for EVEX, and whether
-        the second is shorter."""
+        """The address of a place for VEX (high bit of the base register, ModRM, displacement) and for EVEX, and whether
+        EVEX is shorter."""
         pointer, offset = self.address(place)
         vex = (pointer >> 3) << 13, *displaced(pointer, offset, 1)
         pointer, offset = self.evex_address(place)
         modrm, tail = displaced(pointer, offset, self.itemsize)
         shorter = self.mixed and len(tail) + 2 < len(vex[2])
-        self._both_places[place] = found = vex, ((pointer >> 3) << 13 | modrm << 40, tail), shorter
-        return found
+        self._both_places[place] = entry = vex, ((pointer >> 3) << 13 | modrm << 40, tail), shorter
+        return entry
 
     def _rare_scalar(self, operation: int, d: int, a: int, x: int) -> bytes:
-        """What is rare of the operations on scalars."""
+        """Encode a rare instruction on scalars."""
         if not self.uses_evex(operation, d, a, x):
             return self._vex(operation, d, a, x)
         if operation == SQRT:
-            a = d  # whose upper scalars are kept
+            a = d  # the instruction copies the upper scalars of this source
         bits, tail = (0, b"") if x >= 0 else (self._both_places.get(~x) or self._both_place(~x))[1]
-        bits ^= operation >= CHOOSE and _BROADCAST
+        bits ^= operation >= TERNLOG_SELECT and _BROADCAST
         return self._evex_bytes(self.evex_forms[operation], d, a, x, (bits, tail))
 
     def _vex_part(self, operation: int, d: int, part: int, x: int) -> bytes:
-        """Write part of a register to the row."""
+        """Store part of a register to the row."""
         form = self.forms[operation]
-        last = bytes((part,)) if operation in (STORE_LANE, STORE_ONE) else b""
-        if last == b"\0":  # the first ones are the beginning of the register
+        last = bytes((part,)) if operation in (EXTRACTF128_STORE, EXTRACTPS) else b""
+        if last == b"\0":  # a plain store writes the first part of a register
             form, last = _FIRST_PARTS[operation], b""
         return self._vex_bytes(form, d, 0, *self._in_row(x, 1), wide=form.wide, index=self.index >> 3) + last
 
@@ -442,7 +444,8 @@ class Encoder:
     def _vex_bytes(
         form: Form, d: int, a: int, modrm: int, tail: bytes, extended: int = 0, wide: bool = True, index: int = 0
     ) -> bytes:
-        """`extended`, `index`: the high bits of the last operand, or its pointer, and of its index."""
+        """Encode with VEX. `extended` and `index`: the high bits of the last operand (or its pointer) and of its index
+        register."""
         last = (~a & 15) << 3 | wide << 2 | form.prefix
         modrm |= (d & 7) << 3
         if extended or index or form.map != 1 or form.w:
@@ -454,33 +457,45 @@ class Encoder:
         return head + bytes((form.opcode, modrm)) + tail
 
 
-# `LESS`, which does not commute, is not among them.
+# CMPGT must not be in this table: `_vex_base` takes `BITWISE` instructions to commute, and CMPGT does not.
 _COMMON = (ADD, SUB, MUL, DIV, AND, OR, XOR, LOAD, STORE, *FUSED)
-"""What tables encode with VEX."""
+"""Instructions that tables encode with VEX."""
 _PLAIN = (ADD, SUB, MUL, DIV, AND, OR, XOR, SQRT, STORE, MOVE, *FUSED)
-"""And with EVEX, besides loads."""
-_PARTS = {STORE_LANE: 16, STORE_SOME: 16, STORE_LOW: 8, STORE_HIGH: 8, STORE_ONE: 4}
-"""Bytes that they write."""
+"""Instructions that tables encode with EVEX; loads have a table of their own."""
+_PARTS = {EXTRACTF128_STORE: 16, MOVU_MASKED: 16, MOVLPD: 8, MOVHPD: 8, EXTRACTPS: 4}
+"""Bytes that each partial store writes."""
 _BROADCAST = 0x10 << 24
-_CLEARED = Form(0x57, prefix=0)
-_STORES = {4: Form(0x11, prefix=2), 8: Form(0x11, prefix=3), 16: Form(0x11, prefix=0), 32: Form(0x11, prefix=0)}
-"""What writes as many bytes of a register."""
-_FIRST_PARTS = {STORE_LANE: Form(0x11, prefix=0, sources=1, wide=False), STORE_ONE: Form(0x11, prefix=2, wide=False)}
+_CALL, _PREFETCHT0, _PREFETCHW = 0xFF, (0x0F, 0x18), (0x0F, 0x0D)
+"""Opcodes of instructions without a vector prefix; the digits in their ModRM bytes are 2, 1 and 1."""
+_MOV_CONSTANT, _KMOVW = 0xB8, (0xC5, 0xF8, 0x92)
+"""Opcodes of mov to a general register, to which the register's number is added, and of kmovw with its prefix."""
+_CLEARED = Form(Opcode.XORPS, prefix=0)
+_STORES = {
+    4: Form(Opcode.MOVUPS_STORE, prefix=2),
+    8: Form(Opcode.MOVUPS_STORE, prefix=3),
+    16: Form(Opcode.MOVUPS_STORE, prefix=0),
+    32: Form(Opcode.MOVUPS_STORE, prefix=0),
+}
+"""The encodings of stores of the first 4, 8, 16 or 32 bytes of a register."""
+_FIRST_PARTS = {
+    EXTRACTF128_STORE: Form(Opcode.MOVUPS_STORE, prefix=0, sources=1, wide=False),
+    EXTRACTPS: Form(Opcode.MOVUPS_STORE, prefix=2, wide=False),
+}
 
 
-# What registers add to an EVEX instruction: as destination, as first source, as second source.
+# The bits that a register number adds to an EVEX instruction: as destination, as first source, as second source.
 _D = [(d >> 3 & 1) << 15 | (d >> 4) << 12 | (d & 7) << 43 for d in range(32)]
 _S = [(a & 15) << 19 | (a >> 4) << 27 for a in range(32)]
 _M = [(x >> 3 & 1) << 13 | (x >> 4) << 14 | (0xC0 | (x & 7)) << 40 for x in range(32)]
 
 
-# Of VEX: as destination in a short instruction and in a long one, as second source in a long one.
+# The same for VEX: as destination with the short and the long prefix, as second source with the long prefix.
 _SHORT_D = [(d >> 3) << 15 | (d & 7) << 27 for d in range(16)]
 _LONG_D = [(d >> 3) << 15 | (d & 7) << 35 for d in range(16)]
 _LONG_X = [(x >> 3) << 13 | (0xC0 | (x & 7)) << 32 for x in range(16)]
 
 
 def _mask(mask: int, count: int) -> bytes:
-    """mov ecx, the mask of n scalars; kmovw to a mask register."""
+    """mov ecx, the mask of n scalars; kmovw k, ecx."""
     bits = ((1 << count) - 1).to_bytes(4, "little")
-    return bytes((0xB8 | ROW_OFFSET,)) + bits + bytes((0xC5, 0xF8, 0x92, 0xC0 | mask << 3 | ROW_OFFSET))
+    return bytes((_MOV_CONSTANT | ROW_OFFSET,)) + bits + bytes((*_KMOVW, 0xC0 | mask << 3 | ROW_OFFSET))

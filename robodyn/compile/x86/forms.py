@@ -1,6 +1,6 @@
-"""How instructions are encoded: opcode, prefix and operands of each, by the size of registers and scalars.
+"""The encoding of each instruction: opcode, prefix and operands, by the sizes of registers and scalars.
 
-Numbers are those of the Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
+The numbers are those of the Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
 """
 
 from __future__ import annotations
@@ -12,67 +12,97 @@ from itertools import permutations
 from robodyn.compile.x86.instructions import (
     ADD,
     AND,
-    CHOOSE,
+    BLENDV,
+    CMPGT,
     DIV,
-    EVEN,
-    EXTRACT,
-    FMA132,
-    FMA213,
-    FMA231,
-    FMS132,
-    FMS213,
-    FMS231,
-    FNMA132,
-    FNMA213,
-    FNMA231,
-    HIGH,
-    HIGH_PAIRS,
-    LESS,
+    EXTRACTF128,
+    EXTRACTF128_STORE,
+    EXTRACTPS,
+    FMADD132,
+    FMADD213,
+    FMADD231,
+    FMSUB132,
+    FMSUB213,
+    FMSUB231,
+    FNMADD132,
+    FNMADD213,
+    FNMADD231,
+    INSERTF64X4,
+    INSERTF128,
     LOAD,
-    LOAD_HALF,
-    LOAD_LANE,
     LOAD_ROW,
-    LOW,
-    LOW_PAIRS,
-    LOWEST,
     MOVE,
+    MOVHPD,
+    MOVLPD,
+    MOVNT,
+    MOVU_MASKED,
     MUL,
-    ODD,
     OR,
-    PICK,
-    SECOND,
-    SIGNED,
-    SPREAD,
+    SHUFF_EVEN,
+    SHUFF_ODD,
+    SLL_BIT0,
+    SLL_BIT1,
     SQRT,
+    SRA,
     STORE,
-    STORE_HIGH,
-    STORE_LANE,
-    STORE_LOW,
-    STORE_ONE,
-    STORE_PAST,
     STORE_ROW,
-    STORE_SOME,
     SUB,
+    TERNLOG_SELECT,
+    TERNLOG_SIGN,
+    UNPCKH,
+    UNPCKHPD,
+    UNPCKL,
+    UNPCKLPD,
     XOR,
 )
 from robodyn.internals.records import dataclass
 
+
+class Opcode:
+    """Opcodes of vector instructions by mnemonic, as in the manual. The prefix in a `Form` selects PS, PD, SS or SD.
+
+    Opcodes are numbered within a map. `PCMPGTQ`, `VBROADCASTSS` and `VMASKMOVPS` are in map 2, `VPERM2F128` and those
+    after it in map 3, the others in map 1. `_STORE` marks opcodes that write memory.
+    """
+
+    MOVUPS, MOVUPS_STORE = 0x10, 0x11
+    MOVLPS_STORE, MOVHPS_STORE = 0x13, 0x17
+    UNPCKLPS, UNPCKHPS = 0x14, 0x15
+    MOVAPS, MOVAPS_STORE = 0x28, 0x29
+    MOVNTPS = 0x2B
+    SQRTPS = 0x51
+    ANDPS, ORPS, XORPS = 0x54, 0x56, 0x57
+    ADDPS, MULPS, SUBPS, DIVPS = 0x58, 0x59, 0x5C, 0x5E
+    PCMPGTD, PCMPGTQ = 0x66, 0x37
+    PSHIFTD, PSHIFTQ = 0x72, 0x73
+    """Shifts by a constant. The digit of the `Form` selects the shift: 4 is PSRA, 6 is PSLL."""
+    VBROADCASTSS, VMASKMOVPS = 0x18, 0x2C
+    VPERM2F128 = 0x06
+    VEXTRACTPS = 0x17
+    VINSERTF128, VEXTRACTF128 = 0x18, 0x19
+    VINSERTF64X4 = 0x1A
+    VSHUFF64X2 = 0x23
+    VPTERNLOGD = 0x25
+    VBLENDVPS = 0x4A
+
+
 _EVEX_BYTES = 64
-"""Bytes of a vector register where EVEX encodes instructions; VEX does for others."""
+"""Size in bytes of vector registers whose instructions use EVEX encoding; smaller ones use VEX."""
 
 
 def is_evex(size: int) -> bool:
-    """Whether vector registers of n bytes are those of AVX-512."""
+    """Whether vector registers of this size in bytes are those of AVX-512."""
     return size == _EVEX_BYTES
 
 
 @dataclass(frozen=True)
 class Form:
-    """How an instruction is encoded.
+    """The encoding of an instruction.
 
-    `map`, `prefix`, `w`, `opcode`: as in the manual; `digit`: what stands in the place of the destination, which is the
-    first source's then; `last`: the byte at the end; `sources`: 1 where there is no first source; `wide`: all bytes of
-    the register, or 16.
+    `map`, `prefix`, `w`, `opcode`: as in the manual. `digit`: the opcode extension (/digit) in place of a destination,
+    if any; the destination is then encoded as first source. `last`: the immediate byte at the end. `sources`: 1 if
+    there is no first source, else 2. `wide`: True if the instruction uses the whole register, False if it uses 16
+    bytes.
     """
 
     opcode: int
@@ -86,96 +116,109 @@ class Form:
 
 
 def forms(itemsize: int, size: int) -> dict[int, Form]:
-    """Instructions by code, on registers of some bytes that hold scalars of a size."""
+    """The encodings of the instructions, by code. `itemsize`: bytes of a scalar; `size`: bytes of a register."""
     if size == itemsize:
         return _scalar_forms(itemsize)
     double, wide = itemsize == 8, is_evex(size)
     p, w = int(double), int(double and wide)
-    plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E, AND: 0x54, OR: 0x56, XOR: 0x57, LOW: 0x14, HIGH: 0x15}
-    moves = {LOAD: 0x10, STORE: 0x11, MOVE: 0x28, SQRT: 0x51}
-    found = {code: Form(opcode, prefix=p, w=w) for code, opcode in plain.items()}
-    found |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in FUSED.items()}
-    found |= {code: Form(opcode, prefix=p, w=w, sources=1) for code, opcode in moves.items()}
-    found |= {LOW_PAIRS: Form(0x14, w=int(wide)), HIGH_PAIRS: Form(0x15, w=int(wide))}
-    found[STORE_PAST] = Form(0x2B, prefix=0, sources=1)
-    found |= _integers(itemsize, w, wide)
+    plain = _ARITHMETIC | _LOGIC | {UNPCKL: Opcode.UNPCKLPS, UNPCKH: Opcode.UNPCKHPS}
+    moves = {LOAD: Opcode.MOVUPS, STORE: Opcode.MOVUPS_STORE, MOVE: Opcode.MOVAPS, SQRT: Opcode.SQRTPS}
+    encodings = {code: Form(opcode, prefix=p, w=w) for code, opcode in plain.items()}
+    encodings |= {code: Form(opcode, 2, 1, int(double)) for code, opcode in FUSED.items()}
+    encodings |= {code: Form(opcode, prefix=p, w=w, sources=1) for code, opcode in moves.items()}
+    encodings |= {UNPCKLPD: Form(Opcode.UNPCKLPS, w=int(wide)), UNPCKHPD: Form(Opcode.UNPCKHPS, w=int(wide))}
+    encodings[MOVNT] = Form(Opcode.MOVNTPS, prefix=0, sources=1)
+    encodings |= _integer_forms(itemsize, w, wide)
     if wide:
-        found |= {EVEN: Form(0x23, 3, w=1, last=0x88), ODD: Form(0x23, 3, w=1, last=0xDD)}
-        found |= {LOAD_ROW: found[LOAD], STORE_ROW: found[STORE]}
-        found |= {LOAD_LANE: Form(0x18, 3, w=w), LOAD_HALF: Form(0x1A, 3, w=1)}
-        found |= {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
-        found[STORE_SOME] = Form(0x11, prefix=p, w=w, sources=1, wide=False)
+        encodings |= {
+            SHUFF_EVEN: Form(Opcode.VSHUFF64X2, 3, w=1, last=0x88),
+            SHUFF_ODD: Form(Opcode.VSHUFF64X2, 3, w=1, last=0xDD),
+        }
+        encodings |= {LOAD_ROW: encodings[LOAD], STORE_ROW: encodings[STORE]}
+        encodings |= {INSERTF128: Form(Opcode.VINSERTF128, 3, w=w), INSERTF64X4: Form(Opcode.VINSERTF64X4, 3, w=1)}
+        encodings |= {code: Form(Opcode.VPTERNLOGD, 3, w=w, last=table) for code, table in truth_tables().items()}
+        encodings[MOVU_MASKED] = Form(Opcode.MOVUPS_STORE, prefix=p, w=w, sources=1, wide=False)
     else:
-        # Of two halves an AMD processor puts the first beside the first in a third of the time of any other.
-        found |= {EVEN: Form(0x18, 3, last=1), ODD: Form(0x06, 3, last=0x31), LOAD_LANE: Form(0x18, 3)}
-        found |= {LOAD_ROW: Form(0x2C + double, 2), STORE_ROW: found[STORE]} | _picks(double)
-    halves = {STORE_LOW: 0x13, STORE_HIGH: 0x17}
-    found |= {code: Form(opcode, w=int(wide), sources=1, wide=False) for code, opcode in halves.items()}
-    found |= {code: Form(0x19, 3, w=w, sources=1) for code in (EXTRACT, STORE_LANE)}
-    return found | {STORE_ONE: Form(0x17, 3, sources=1, wide=False)}
+        # To join the two lower halves, VINSERTF128 takes a third of the time of VPERM2F128 on AMD processors.
+        encodings |= {
+            SHUFF_EVEN: Form(Opcode.VINSERTF128, 3, last=1),
+            SHUFF_ODD: Form(Opcode.VPERM2F128, 3, last=0x31),
+            INSERTF128: Form(Opcode.VINSERTF128, 3),
+        }
+        encodings |= {LOAD_ROW: Form(Opcode.VMASKMOVPS + double, 2), STORE_ROW: encodings[STORE]} | _blendv_forms(
+            double
+        )
+    halves = {MOVLPD: Opcode.MOVLPS_STORE, MOVHPD: Opcode.MOVHPS_STORE}
+    encodings |= {code: Form(opcode, w=int(wide), sources=1, wide=False) for code, opcode in halves.items()}
+    encodings |= {code: Form(Opcode.VEXTRACTF128, 3, w=w, sources=1) for code in (EXTRACTF128, EXTRACTF128_STORE)}
+    return encodings | {EXTRACTPS: Form(Opcode.VEXTRACTPS, 3, sources=1, wide=False)}
 
 
+_ARITHMETIC = {ADD: Opcode.ADDPS, MUL: Opcode.MULPS, SUB: Opcode.SUBPS, DIV: Opcode.DIVPS}
+_LOGIC = {AND: Opcode.ANDPS, OR: Opcode.ORPS, XOR: Opcode.XORPS}
 FUSED = {
-    FMA132: 0x98,
-    FMA213: 0xA8,
-    FMA231: 0xB8,
-    FMS132: 0x9A,
-    FMS213: 0xAA,
-    FMS231: 0xBA,
-    FNMA132: 0x9C,
-    FNMA213: 0xAC,
-    FNMA231: 0xBC,
+    FMADD132: 0x98,
+    FMADD213: 0xA8,
+    FMADD231: 0xB8,
+    FMSUB132: 0x9A,
+    FMSUB213: 0xAA,
+    FMSUB231: 0xBA,
+    FNMADD132: 0x9C,
+    FNMADD213: 0xAC,
+    FNMADD231: 0xBC,
 }
 
 
-def _integers(itemsize: int, w: int, evex: bool) -> dict[int, Form]:
-    """What works on the bits of scalars as integers. Processors with AVX2 compare them, and cannot copy the sign of 64
-    bits down."""
+def _integer_forms(itemsize: int, w: int, evex: bool) -> dict[int, Form]:
+    """Instructions on the bits of scalars as integers. AVX2 has comparisons (CMPGT), but no arithmetic right shift of
+    64 bits."""
     top, double = 8 * itemsize - 1, itemsize == 8
-    left = 0x73 if double else 0x72
-    found = {
-        LOWEST: Form(left, w=w, digit=6, last=top, sources=1),
-        SECOND: Form(left, w=w, digit=6, last=top - 1, sources=1),
+    left = Opcode.PSHIFTQ if double else Opcode.PSHIFTD
+    encodings = {
+        SLL_BIT0: Form(left, w=w, digit=6, last=top, sources=1),
+        SLL_BIT1: Form(left, w=w, digit=6, last=top - 1, sources=1),
     }
     if evex or not double:
-        found[SPREAD] = Form(0x72, w=w, digit=4, last=top, sources=1)
-    return found if evex else found | {LESS: Form(0x37, 2) if double else Form(0x66)}
+        encodings[SRA] = Form(Opcode.PSHIFTD, w=w, digit=4, last=top, sources=1)
+    return encodings if evex else encodings | {CMPGT: Form(Opcode.PCMPGTQ, 2) if double else Form(Opcode.PCMPGTD)}
 
 
-def _picks(double: bool) -> dict[int, Form]:
-    return {PICK + mask: Form(0x4A + double, 3, last=mask << 4) for mask in range(16)}
+def _blendv_forms(double: bool) -> dict[int, Form]:
+    return {BLENDV + mask: Form(Opcode.VBLENDVPS + double, 3, last=mask << 4) for mask in range(16)}
 
 
 def _scalar_forms(itemsize: int) -> dict[int, Form]:
-    """The same on the first scalar of a register alone, but for bits, of which 16 bytes are worked on."""
+    """The encodings for registers that hold one scalar. Bitwise instructions compute with 16 bytes."""
     bits = int(itemsize == 8)
     p = 3 if itemsize == 8 else 2
-    plain = {ADD: 0x58, MUL: 0x59, SUB: 0x5C, DIV: 0x5E}
-    found = {code: Form(opcode, prefix=p) for code, opcode in plain.items()}
-    found |= {code: Form(opcode, prefix=bits) for code, opcode in {AND: 0x54, OR: 0x56, XOR: 0x57}.items()}
-    found |= {code: Form(opcode + 1, 2, 1, bits) for code, opcode in FUSED.items()}
-    found |= {LOAD: Form(0x10, prefix=p, sources=1), STORE: Form(0x11, prefix=p, sources=1)}
-    found |= {MOVE: Form(0x28, prefix=bits, sources=1), SQRT: Form(0x51, prefix=p)}
-    return found | _integers(itemsize, 0, False) | _picks(itemsize == 8)
+    encodings = {code: Form(opcode, prefix=p) for code, opcode in _ARITHMETIC.items()}
+    encodings |= {code: Form(opcode, prefix=bits) for code, opcode in _LOGIC.items()}
+    encodings |= {code: Form(opcode + 1, 2, 1, bits) for code, opcode in FUSED.items()}
+    encodings |= {LOAD: Form(Opcode.MOVUPS, prefix=p, sources=1), STORE: Form(Opcode.MOVUPS_STORE, prefix=p, sources=1)}
+    encodings |= {MOVE: Form(Opcode.MOVAPS, prefix=bits, sources=1), SQRT: Form(Opcode.SQRTPS, prefix=p)}
+    return encodings | _integer_forms(itemsize, 0, False) | _blendv_forms(itemsize == 8)
 
 
 def scalar_evex_forms(itemsize: int) -> dict[int, Form]:
-    """The same by EVEX, which reads bits of memory as one scalar, and has no use for what compares or picks."""
+    """The EVEX encodings for registers that hold one scalar. Bitwise instructions then read one scalar of memory. CMPGT
+    and BLENDV are not needed."""
     w = int(itemsize == 8)
-    found = {code: replace(form, w=w) for code, form in _scalar_forms(itemsize).items() if code < PICK and code != LESS}
-    found |= _integers(itemsize, w, True)
-    return found | {code: Form(0x25, 3, w=w, last=table) for code, table in truth_tables().items()}
+    encodings = {
+        code: replace(form, w=w) for code, form in _scalar_forms(itemsize).items() if code < BLENDV and code != CMPGT
+    }
+    encodings |= _integer_forms(itemsize, w, True)
+    return encodings | {code: Form(Opcode.VPTERNLOGD, 3, w=w, last=table) for code, table in truth_tables().items()}
 
 
 def truth_tables() -> dict[int, int]:
-    """The last bytes of what works on bits: bit 4 d + 2 a + x is the result of bits d, a and x."""
+    """The immediate bytes of VPTERNLOG: bit 4 d + 2 a + x of the byte is the result for the bits d, a and x."""
     results: dict[int, Callable[[int, int, int], int]] = {
-        CHOOSE: lambda where, one, other: one if where else other,
-        SIGNED: lambda value, sign, mask: value ^ (sign & mask),
+        TERNLOG_SELECT: lambda where, one, other: one if where else other,
+        TERNLOG_SIGN: lambda value, sign, mask: value ^ (sign & mask),
     }
-    found = {}
+    tables = {}
     for first, result in results.items():
         for k, order in enumerate(permutations(range(3))):
             bits = [result(*(index >> 2 - order.index(role) & 1 for role in range(3))) for index in range(8)]
-            found[first + k] = sum(bit << index for index, bit in enumerate(bits))
-    return found
+            tables[first + k] = sum(bit << index for index, bit in enumerate(bits))
+    return tables

@@ -1,4 +1,4 @@
-"""Machine code of a program as it is kept: an image that can lie anywhere."""
+"""The stored form of a program's machine code: position-independent images."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _HEAD = struct.Struct("<8s7q")
 
 @dataclass(frozen=True)
 class LineCode:
-    """Where things are that write lines of results on the way (`robodyn.compile.x86.row_writer`).
+    """Locations of the code that writes cache lines of results during the computation
+    (`robodyn.compile.x86.row_writer`).
 
-    `body`: what computes and calls; `finish`: calls alone; `past`, `near`, `following`: by array the function that
-    writes lines past the caches, to them, or to rows that follow one another; `tables`: the first table of lines;
-    `layout`: of the vectors that lines are made of.
+    `body`: the program with calls that write lines; `finish`: a function of these calls alone. `past`, `near`,
+    `following`: for each array, the function that writes lines with streaming stores, with normal stores, or to
+    consecutive rows. `tables`: the first table of line entries; `layout`: the layout of the result vectors.
     """
 
     body: int
@@ -30,7 +31,7 @@ class LineCode:
     layout: Layout
 
     def moved(self, by: int) -> LineCode:
-        """The same as addresses."""
+        """The same with an image's address added."""
         past, near, following = (tuple(by + each for each in way) for way in (self.past, self.near, self.following))
         body, finish, tables = (by + each for each in (self.body, self.finish, self.tables))
         return LineCode(body, finish, past, near, following, tables, self.layout)
@@ -38,13 +39,14 @@ class LineCode:
 
 @dataclass(frozen=True)
 class Image:
-    """Machine code that can be loaded anywhere.
+    """Machine code that can be loaded at any address.
 
-    `code`: what runs for W rows, and the entry; `data`: constants, the driver's list and at last the
-    driver's address, which begin on the next page; `entry`: where the entry is; `driver_at`: where the driver's address
-    is to be; `operations`: what a state takes; `large`: the entry for large batches, which copies results on the way
-    or writes their lines; 0 where there is none; `lines`: where 64-bit words say of what writes lines (`LineCode`) how
-    many functions there are, where tables are, the layout, and the functions; 0 if there is none.
+    `code`: the code for W rows, and the entry. `data`: constants, the driver's list and, at the end, the driver's
+    address; they begin on the next page. `entry`: offset of the entry. `driver_at`: offset of the driver's address, set
+    on loading. `operations`: floating-point operations for one state. `large`: offset of the entry for large batches,
+    which copies results or writes their cache lines during the computation; 0 if there is none. `lines`: offset of the
+    64-bit words that describe the code of `LineCode`: number of functions, offsets of the tables, of the layout, and of
+    the functions; 0 if there is none.
     """
 
     code: bytes
@@ -56,14 +58,14 @@ class Image:
     lines: int = 0
 
     def packed(self) -> bytes:
-        """All of it, as it is kept."""
+        """The image as bytes for storage."""
         numbers = self.entry, self.driver_at, self.operations, self.large, self.lines
         head = _HEAD.pack(MAGIC, len(self.code), len(self.data), *numbers)
         return head + self.code + self.data
 
     @staticmethod
     def unpacked(kept: bytes) -> Image | None:
-        """What `packed` made; None if it did not."""
+        """The image from the bytes of `packed`, or None if they are not valid."""
         if len(kept) < _HEAD.size:
             return None
         magic, code, data, entry, driver_at, operations, large, lines = _HEAD.unpack_from(kept)
@@ -76,7 +78,7 @@ class Image:
 
     @property
     def line_code(self) -> LineCode | None:
-        """What writes lines on the way, as bytes from the image's start."""
+        """The code that writes cache lines, as offsets from the image's start, or None."""
         if not self.lines:
             return None
         at = self.lines - -(-len(self.code) // PAGE) * PAGE

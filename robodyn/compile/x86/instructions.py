@@ -1,75 +1,81 @@
-"""Instructions of allocated programs, and the places in memory that they read and write.
+"""The instructions of allocated programs, named after the mnemonics of Intel's manual, and places in memory.
 
-An instruction is a tuple (code, d, a, x): the register d is written from the registers d, a and x, as the code says.
-An x below zero is memory, ~x being a place: a space and an index in it. `STORE` writes d to memory.
+An instruction is a tuple (code, d, a, x): register d is computed from the registers d, a and x. A negative x is memory:
+the place ~x, which is an index in a space.
 """
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-(ADD, SUB, MUL, DIV, AND, OR, XOR, LESS, SQRT, LOAD, STORE, MOVE) = range(12)
-"""d = a op x; `SQRT`, `LOAD` and `MOVE` read x alone. `LESS` sets all bits where a is greater than x, as integers."""
-(FMA132, FMA213, FMA231, FMS132, FMS213, FMS231, FNMA132, FNMA213, FNMA231) = range(12, 21)
-"""Of d, a, x the numbers say which are the factors, and then which is the summand: d = d x + a, d = a d + x and
-d = a x + d; `FMS` takes the summand away, `FNMA` takes the product from it."""
-(LOWEST, SECOND, SPREAD) = range(21, 24)
-"""The bits of x, as integers: the lowest one to the top, the second lowest to the top, copies of the top one down."""
-(LOW, HIGH, LOW_PAIRS, HIGH_PAIRS, EVEN, ODD) = range(24, 30)
-"""Shuffles of a and x. In each 16 bytes the lower or the upper scalars side by side, or pairs of them (float32); of 16
-bytes each the even ones of a and then those of x, or the odd ones."""
-(ROWS, ROW, LOAD_ROW, STORE_ROW) = range(30, 34)
-"""Read from place ~x to a general register: `ROWS` where the first of W rows of an array is, `ROW` the bytes from there
-to another one. `LOAD_ROW`, `STORE_ROW`: d and the scalars from x on in that row, as many as mask a says, all where it
-is -1. With 64 bytes a mask is a mask register, otherwise a vector."""
-(MASK,) = range(34, 35)
-"""The mask a, of x scalars."""
+(ADD, SUB, MUL, DIV, AND, OR, XOR, CMPGT, SQRT, LOAD, STORE, MOVE) = range(12)
+"""d = a op x. `SQRT`, `LOAD` and `MOVE` (MOVA) only read x. `STORE` writes d to memory. `CMPGT` sets all bits of the
+scalars where a > x, compared as signed integers."""
+(FMADD132, FMADD213, FMADD231, FMSUB132, FMSUB213, FMSUB231, FNMADD132, FNMADD213, FNMADD231) = range(12, 21)
+"""Fused multiply-add. The digits number d, a, x as 1, 2, 3: first the two factors, then the summand. 132: d = d x + a,
+213: d = a d + x, 231: d = a x + d. `FMSUB` subtracts the summand, `FNMADD` subtracts the product from the summand."""
+(SLL_BIT0, SLL_BIT1, SRA) = range(21, 24)
+"""Shifts of the scalars of x as integers. `SLL_BIT0` and `SLL_BIT1` shift left until the lowest or second lowest bit is
+the sign bit. `SRA` shifts right and fills the scalar with its sign bit."""
+(UNPCKL, UNPCKH, UNPCKLPD, UNPCKHPD, SHUFF_EVEN, SHUFF_ODD) = range(24, 30)
+"""Shuffles of a and x. `UNPCKL` and `UNPCKH` interleave the lower or upper scalars within each 16-byte lane; the `PD`
+ones interleave pairs of float32. `SHUFF_EVEN` and `SHUFF_ODD` take the even or odd 16-byte lanes, first of a, then of
+x (VSHUFF64X2; with AVX2 VINSERTF128 and VPERM2F128)."""
+(MOV_ROWS, MOV_OFFSET, LOAD_ROW, STORE_ROW) = range(30, 34)
+"""`MOV_ROWS` loads the address of the first of W rows of an array from place ~x to a general register. `MOV_OFFSET`
+loads the offset in bytes from the first row to another row. `LOAD_ROW` and `STORE_ROW` move between d and the scalars
+of that row from index x on: all if a is -1, else those in mask a (MOVU, VMASKMOV). With 64-byte registers the mask is a
+mask register, else a vector register."""
+(KMOV,) = range(34, 35)
+"""Sets the first x bits of mask register a."""
 
-(EXTRACT, STORE_LANE, STORE_LOW, STORE_HIGH, STORE_ONE) = range(47, 52)
-(STORE_SOME,) = range(62, 63)
-"""`EXTRACT`: 16 bytes of x, the a-th, to the beginning of d. The others write to the row, from
-scalar x on: the a-th 16 bytes of d; of its first 16 bytes the lower or the upper half, the a-th of four scalars, or
-what mask 1 says (`STORE_SOME`, with AVX-512 alone)."""
-(KEPT, AHEAD) = range(63, 65)
-"""`KEPT`: the offset of the row is in general register d, where it was put in the beginning; in none (`NO_OFFSET`) if
-it is the first row. `AHEAD`: the cache line of scalar x of the row is fetched, to be written."""
-NO_OFFSET = 4
-"""What stands in the place of a register in addresses without one."""
-LOAD_LANE, LOAD_HALF = range(60, 62)
-"""The a-th 16 bytes of d, or of 64 bytes the a-th half, from scalar x of the row on; the first ones clear all behind
-them."""
+(EXTRACTF128, EXTRACTF128_STORE, MOVLPD, MOVHPD, EXTRACTPS) = range(47, 52)
+(MOVU_MASKED,) = range(62, 63)
+"""`EXTRACTF128` moves the a-th 16 bytes of x to the beginning of d. The others store to the row from index x on:
+`EXTRACTF128_STORE` the a-th 16 bytes of d; `MOVLPD` and `MOVHPD` the lower or upper half of its first 16 bytes;
+`EXTRACTPS` its a-th scalar of the first four; `MOVU_MASKED` those of its first 16 bytes in mask 1 (AVX-512 only)."""
+(USE_OFFSET, PREFETCHW) = range(63, 65)
+"""`USE_OFFSET` is no instruction: from here on general register d holds the row's offset, loaded at the program's
+beginning; `NO_INDEX` is for the first row, whose offset is zero. `PREFETCHW` prefetches, for writing, the cache line of
+scalar x of the row."""
+NO_INDEX = 4
+"""The index register's number in a SIB byte that means no index."""
+INSERTF128, INSERTF64X4 = range(60, 62)
+"""Load the a-th 16 bytes of d, or the a-th half of its 64 bytes, from the row, from index x on. Loading the first part
+(a = 0) clears the rest of d."""
 
-(POINTER,) = range(52, 53)
-"""The address of an array of vectors, from place ~x to the general register of space d of `ARRAYS`."""
-STORE_PAST, FETCH = range(65, 67)
-"""`STORE_PAST` writes d to memory past the caches, to a place that is aligned to its bytes. `FETCH`: the cache line x
-bytes behind the first row is fetched, to be read."""
+(MOV_POINTER,) = range(52, 53)
+"""Loads the address of an array of vectors from place ~x to the general register for space d of `ARRAYS`."""
+MOVNT, PREFETCHT0 = range(65, 67)
+"""`MOVNT` is a streaming store of d, to a place aligned to its size. `PREFETCHT0` prefetches, for reading, the cache
+line x bytes behind the first row."""
 (CALL,) = range(67, 68)
-"""Calls the function whose address is x bytes behind what the register of `lines.STATE` points to."""
+"""Calls the function whose address is stored x bytes behind the address in register `row_writer.STATE`."""
 
-CLEAR, STORE_MANY = range(68, 70)
-"""Of registers of one scalar: `CLEAR` makes d zero, all 32 bytes of it; `STORE_MANY` writes a scalars of such a d to
-place ~x and those behind it, as many as are 32 bytes, 16, 8 or 4."""
+CLEAR, STORE_ZEROS = range(68, 70)
+"""For programs with one scalar in a register. `CLEAR` sets 32 bytes of d to zero (VXORPS). `STORE_ZEROS` stores a
+scalars of such a d to place ~x and the following places: 32, 16, 8 or 4 bytes."""
 (ADVANCE,) = range(71, 72)
-"""An address of rows, at place ~x, goes on by as many bytes as stand before it; through the register of `ROWS`."""
+"""Adds to the address of rows at place ~x the number of bytes stored in the word before it. Two instructions, which use
+the register of `MOV_ROWS`."""
 
 COMMUTES = (ADD, MUL, AND, OR, XOR)
-OF_BITS = (AND, OR, XOR, LESS)
-"""What works on 16 bytes even where a register holds one scalar."""
+BITWISE = (AND, OR, XOR, CMPGT)
+"""Instructions that compute with 16 bytes even if a register holds one scalar."""
 
-(CHOOSE, SIGNED) = 35, 41
-"""Of bits of d, a and x in one of six orders, which these codes count up from here as `itertools.permutations` does:
-those of the second where the first is set, and of the third elsewhere; the first, changed where the two others are
-set. With 64 bytes alone."""
+(TERNLOG_SELECT, TERNLOG_SIGN) = 35, 41
+"""VPTERNLOG, a function of three bits (AVX-512 only). `TERNLOG_SELECT`: the second bit if the first is set, else the
+third. `TERNLOG_SIGN`: the first bit, flipped if the other two are set. The codes from here on are the six orders of d,
+a and x as first, second and third, in the sequence of `itertools.permutations`."""
 
-PICK = 72
-"""Of registers of 32 bytes or less: each scalar of x where the highest bit of that in another register is set, and of
-a elsewhere. The code is this one and the number of that register."""
+BLENDV = 72
+"""VBLENDV, for VEX: each scalar of x if the sign bit of the same scalar in a mask register is set, else that of a. The
+code is this one plus the number of the mask register."""
 
 Instruction: TypeAlias = tuple[int, int, int, int]
 
 SPACE = 1 << 24
-"""Places of one space."""
+"""Number of places in a space."""
 SPILLS, POOL, VECTORS, HEADER, ARRAYS = (k * SPACE for k in range(5))
-"""Where spaces begin: vectors that registers give up, constants, vectors of constants and masks, addresses in the
-frame, and arrays of vectors, a space for each."""
+"""First places of the spaces: spilled registers, scalar constants, vectors of constants and masks, addresses in the
+frame, and arrays of vectors. Each array of vectors has a space of its own."""

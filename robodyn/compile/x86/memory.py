@@ -1,4 +1,4 @@
-"""Images in memory."""
+"""Loads images of machine code into memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from robodyn.internals.errors import UnavailableError
 
 
 class LoadedImage:
-    """Machine code loaded into this process; its function lives as long as this object.
+    """Machine code loaded into this process. Its function is valid as long as this object lives.
 
     Args:
         image: the code.
-        driver: address of the function that its entry goes on to.
-        keep: what keeps the driver alive.
+        driver: address of the driver, to which the image's entry jumps.
+        keep: an object that keeps the driver alive.
 
     Raises:
-        UnavailableError: the system gives no memory for it, or does not let it be executed.
+        UnavailableError: the system has no memory for the code, or forbids executing it.
     """
 
     def __init__(self, image: Image, driver: int, keep: object = None) -> None:
@@ -28,7 +28,7 @@ class LoadedImage:
         data_at = -(-len(image.code) // PAGE) * PAGE
         size = data_at + len(image.data)
         start = take(size)
-        # Threads may be inside while the interpreter is torn down: what lives then stays.
+        # At exit the memory stays mapped, because threads may still run the code while the interpreter shuts down.
         weakref.finalize(self, give_back, start, size).atexit = False
         ctypes.memmove(start, image.code, len(image.code))
         ctypes.memmove(start + data_at, image.data, len(image.data))
@@ -37,12 +37,12 @@ class LoadedImage:
         protect(start + data_at, size - data_at, READ)
         self._entry = start + image.entry
         self.large = start + image.large if image.large else 0
-        """Address of the one for large batches; 0 where there is none."""
+        """Address of the function for large batches; 0 if there is none."""
         self.operations = image.operations
-        """Operations of a state."""
-        found = image.line_code
-        self.lines = None if found is None else found.moved(start)
-        """Addresses of what writes lines on the way."""
+        """Floating-point operations for one state."""
+        line_code = image.line_code
+        self.lines = None if line_code is None else line_code.moved(start)
+        """Addresses of the code that writes cache lines during the computation, or None."""
 
     def address(self, name: str) -> int:
         """Address of the function "kernel".
@@ -56,11 +56,12 @@ class LoadedImage:
 
 
 _RAN: list[bool] = []
-"""Not empty once machine code ran in this process."""
+"""Not empty once machine code has run in this process."""
 
 
 def executable() -> bool:
-    """Whether this system lets a process execute what it wrote. What fails once may succeed later."""
+    """Whether this process may execute memory that it wrote. A failure is not remembered, because it may be
+    temporary."""
     if not _RAN and sys.platform.startswith("linux"):
         image = Image(b"\xc3", bytes(8), 0, PAGE, 0)
         try:

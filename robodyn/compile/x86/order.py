@@ -1,8 +1,8 @@
-"""The order of a program's operations: theirs, but for sines and cosines.
+"""The order of a program's operations. Only sines and cosines are moved.
 
-A processor sees a hundred operations ahead or two. A sine takes thirty, most of which wait for each other, so several
-angles are computed side by side. A division or a square root takes as long as many operations, and those that make a
-quaternion a unit one wait for each other: sines are what can be done meanwhile.
+A processor's out-of-order window has one or two hundred operations. A sine has about thirty, most of which depend on
+each other, so the sines of several angles are computed together. A division or a square root takes as long as many
+other operations, and those that normalise a quaternion depend on each other. Sines are moved there to fill the wait.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LONG = ("sqrt", "reciprocal")
 
 @dataclass
 class _Groups:
-    """Sines that are computed together, by where they are among the operations.
+    """Groups of sines that are computed together. A sine is identified by its index among the operations.
 
-    `leader`: the first of its group, of each; `bound`: those of groups that need other sines; `pauses`: where there is
-    time for a group, after divisions and square roots that need no sines.
+    `leader`: the first sine of the group of each sine. `bound`: leaders of groups that depend on other sines. `pauses`:
+    positions behind divisions and square roots that do not depend on sines, where a group fills the wait.
     """
 
     leader: dict[int, int] = field(default_factory=dict)
@@ -31,15 +31,14 @@ class _Groups:
 
     @staticmethod
     def of(operations: Sequence[Operation], made: Mapping[int, int]) -> _Groups:
-        """The groups of operations: as many sines one behind the other as there are side by side, or fewer where one
-        needs another. The last one does not wait alone: it goes with the group before it. `made`: which operation makes
-        a node."""
-        found = _Groups()
+        """Forms the groups: up to `ANGLES_TOGETHER` consecutive sines, fewer if one depends on another. A single sine
+        at the end joins the group before it. `made`: the index of the operation that computes each node."""
+        groups = _Groups()
         latest: dict[int, int] = {}
         later: set[int] = set()
-        """Nodes that depend on a sine."""
+        """Nodes that depend on sines."""
         waits: dict[int, int] = {}
-        """How many of what takes long are in a row before a node that needs no sines."""
+        """For nodes that do not depend on sines: the number of divisions and roots on the longest chain before them."""
         last: dict[int, int] = {}
         group: list[int] = []
         earlier: list[int] = []
@@ -51,9 +50,9 @@ class _Groups:
                 if not group or len(group) == ANGLES_TOGETHER or before >= group[0]:
                     earlier, group, needs = group, [], before
                 group.append(k)
-                found.leader[k] = group[0]
+                groups.leader[k] = group[0]
                 if before >= 0:
-                    found.bound.add(group[0])
+                    groups.bound.add(group[0])
                 alone = False
             elif alone and (waits or kind in _LONG):
                 wait = max([waits.get(node, 0) for node in operands], default=0)
@@ -64,21 +63,21 @@ class _Groups:
             if not alone:
                 later.update(results)
         if len(group) == 1 and earlier and needs < earlier[0]:
-            found.leader[group[0]] = earlier[0]
-            if group[0] in found.bound:
-                found.bound.add(earlier[0])
-        found.pauses = list(last.values())
-        return found
+            groups.leader[group[0]] = earlier[0]
+            if group[0] in groups.bound:
+                groups.bound.add(earlier[0])
+        groups.pauses = list(last.values())
+        return groups
 
     def places(self) -> dict[int, int]:
-        """Before which operation each group comes, by its first sine: in a pause, or where that sine is read."""
-        found = {first: first for first in self.leader.values()}
-        free = [first for first in found if first not in self.bound]
-        return found | {first: min(first, pause) for first, pause in zip(free, self.pauses, strict=False)}
+        """For each group, by its leader, the operation before which it is computed: a pause, or the leader itself."""
+        places = {first: first for first in self.leader.values()}
+        free = [first for first in places if first not in self.bound]
+        return places | {first: min(first, pause) for first, pause in zip(free, self.pauses, strict=False)}
 
 
 def _latest_sine(node: int, operations: Sequence[Operation], made: Mapping[int, int], known: dict[int, int]) -> int:
-    """The last sine that a node depends on, -1 for none; `known`: those of nodes that were looked at."""
+    """Index of the last sine on which a node depends, or -1. `known`: results for nodes already visited."""
     waiting = [node]
     while waiting:
         of = waiting[-1]
@@ -96,7 +95,8 @@ def _latest_sine(node: int, operations: Sequence[Operation], made: Mapping[int, 
 
 
 def ordered(operations: Sequence[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
-    """Groups of sines and cosines (True), and what lies between them; what an angle is made of comes before it."""
+    """Yields groups of sines and cosines (True) and the operations between them (False). Everything on which an angle
+    depends comes before its sine."""
     made = {node: k for k, operation in enumerate(operations) for node in operation.results}
     groups = _Groups.of(operations, made)
     places = groups.places()
@@ -104,7 +104,7 @@ def ordered(operations: Sequence[Operation]) -> Iterator[tuple[bool, list[Operat
     for k, leader in groups.leader.items():
         sines.setdefault(places[leader], []).append(k)
     moved = set(groups.leader)
-    """Sines, and what those of the places so far need before its own turn."""
+    """Sines, and operations moved forward because sines at the places so far depend on them."""
     done, plain = 0, list[Operation]()
     for place in sorted(sines):
         needed = sorted(_needed_after(place, sines[place], operations, made, moved))
@@ -124,13 +124,13 @@ def ordered(operations: Sequence[Operation]) -> Iterator[tuple[bool, list[Operat
 def _needed_after(
     place: int, sines: Sequence[int], operations: Sequence[Operation], made: Mapping[int, int], moved: set[int]
 ) -> set[int]:
-    """Operations behind a place that sines need, but for those that were moved already."""
-    found: set[int] = set()
+    """Indices of operations behind a place on which sines depend, except those already moved."""
+    needed: set[int] = set()
     waiting = list(sines)
     while waiting:
         for node in operations[waiting.pop()].operands:
             k = made.get(node, -1)
-            if k > place and k not in moved and k not in found:
-                found.add(k)
+            if k > place and k not in moved and k not in needed:
+                needed.add(k)
                 waiting.append(k)
-    return found
+    return needed

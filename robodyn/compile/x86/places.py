@@ -1,4 +1,4 @@
-"""Places of a program's values in memory, and steps that move its arrays."""
+"""Places of a program's values in memory, and the steps that load and store its arrays."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from robodyn.internals.tuning import FETCHED_AHEAD, FEWEST_ZEROS
 
 _LINE = 64
 ADDRESS = 1
-"""The word of an array of rows that is its address. The one before says how far the address moves, and offsets of its
-rows follow."""
+"""The word of an array of rows that holds its address. The word before it holds the number of bytes by which the
+address advances; the offsets of its rows follow."""
 _UNREAD = -1
 
 
-class Places:
-    """Where values of a program are in memory, and how its arrays are moved.
+class ProgramMemory:
+    """The places of a program's values in memory, and the loading and storing of its arrays.
 
-    Where a register holds one scalar, a row of one state is as good as a vector: nothing of it has to be moved.
+    If a register holds one scalar, the row of a state is used like a vector: nothing has to be transposed.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Places:
         self.layout, self.scalar = layout, size == itemsize
         self.staging = Staging(itemsize, size, self._mask, self._vector)
         self.row_words = ADDRESS + 1 + self.staging.width
-        """64-bit words of an array of rows."""
+        """Number of 64-bit words in the frame for an array of rows."""
         self.homes: dict[int, int] = {}
         self.stored: dict[int, list[int]] = {}
         self.blocks: list[Block] = []
@@ -51,44 +51,44 @@ class Places:
         self.arrays: list[int] = []
         """Numbers of the arrays of vectors."""
         self.spaces: list[tuple[bool, int]] = []
-        """For each space of arrays whether it is one of rows, and which one of these or of the arrays of vectors."""
+        """For each space of arrays: whether its array is one of rows, and its index in `rows` or `arrays`."""
         self.spread: dict[int, Sequence[int]] = {}
-        """Spaces of arrays, named in `spread`, of one scalar for all states; and the values there."""
+        """Spaces of the arrays named in `spread`, which have one scalar for all states, and the values in each."""
         self.zeros: list[tuple[int, int]] = []
-        """First places and numbers of zeros that are written together."""
+        """First places and lengths of runs of zeros."""
         self.constants: dict[bytes | str, int] = {}
         self.rare: dict[int | tuple[int, ...], int] = {}
-        """Places of masks, by how many scalars they have, and of vectors of constants."""
+        """Places of masks, by their number of scalars, and of vectors of constants."""
         self._next = len(program.nodes)
         self.loads = self._inputs(spread)
         self.stores, self.copies = self._outputs()
 
     def fresh(self) -> int:
-        """A value that no node is."""
+        """A new value, which is no node of the graph."""
         self._next += 1
         return self._next - 1
 
     def _space(self, array: int, name: str) -> int:
-        """The first place of an array of vectors, or of rows that are as good."""
+        """The first place of an array of vectors, or of rows that are used like vectors."""
         numbers = self.arrays if name in self.vectors else self.rows
         numbers.append(array)
         self.spaces.append((numbers is self.rows, len(numbers) - 1))
         return ARRAYS + SPACE * (len(self.spaces) - 1)
 
     def _moved(self, name: str) -> bool:
-        """Whether an array has rows to be brought into vectors or back."""
+        """Whether an array has rows that are transposed into vectors or back."""
         return name not in self.vectors and not self.scalar
 
     def _block(self, start: int, values: tuple[int, ...], more: bool = False, fetched: tuple[int, ...] = ()) -> int:
-        """A block of the last array of rows; whether these go on behind it, and what is fetched with it."""
-        at = HEADER + (len(self.rows) - 1) * self.row_words + ADDRESS
-        self.blocks.append(Block(at, start, values, more, fetched))
+        """Add a block of the last array of rows and return its number."""
+        rows = HEADER + (len(self.rows) - 1) * self.row_words + ADDRESS
+        self.blocks.append(Block(rows, start, values, more, fetched))
         return len(self.blocks) - 1
 
     def _fetched(self, start: int, end: int, size: int) -> tuple[int, ...]:
-        """What is fetched with some columns of rows of a size: their part of the lines of W rows to come. The processor
-        does that by itself, but stops at the end of each page. What the caches have takes a few percent longer so;
-        that is why it is not done but where results are copied past these."""
+        """Cache lines to prefetch with a block of columns, for rows of `size` scalars: the block's share of the lines
+        of later rows. The processor's own prefetcher stops at the end of each page. For data in the caches, prefetching
+        costs a few percent, so it is used only if results are copied with streaming stores."""
         if not self.fetches:
             return ()
         span = self.staging.width * size * self.itemsize
@@ -96,8 +96,8 @@ class Places:
         return tuple(_LINE * (first + k) for k in range(start * lines // size, end * lines // size))
 
     def _inputs(self, spread: frozenset[str]) -> dict[int, int]:
-        """Blocks by the values that they bring."""
-        found: dict[int, int] = {}
+        """Blocks by the values that they load."""
+        blocks: dict[int, int] = {}
         for array, port in enumerate(self.program.inputs):
             nodes = [node if isinstance(node, int) else -1 for node in port.scalars]
             if max(nodes, default=-1) < 0:
@@ -111,23 +111,23 @@ class Places:
                 continue
             self.rows.append(array)
             for start, count in self.staging.blocks(port.size):
-                values = tuple(node if node not in found else -1 for node in nodes[start : start + count])
+                values = tuple(node if node not in blocks else -1 for node in nodes[start : start + count])
                 if max(values) >= 0:
                     block = self._block(start, values, fetched=self._fetched(start, start + count, port.size))
-                    found.update({node: block for node in values if node >= 0})
-        return found
+                    blocks.update({node: block for node in values if node >= 0})
+        return blocks
 
     def _outputs(self) -> tuple[list[int], list[Step]]:
-        """Blocks of results, and copies to vectors of what is not computed."""
-        found: list[int] = []
-        others: dict[int, list[int]] = {}
+        """The blocks of results, and "copy" steps for results in vectors that are not computed."""
+        blocks: list[int] = []
+        copied: dict[int, list[int]] = {}
         for array, port in enumerate(self.program.outputs, len(self.program.inputs)):
             values = [self._value(scalar) for scalar in port.scalars]
             if self._moved(port.name):
                 self.rows.append(array)
                 for start, count in self.staging.blocks(port.size):
                     more = start + count < port.size
-                    found.append(self._block(start, tuple(values[start : start + count]), more))
+                    blocks.append(self._block(start, tuple(values[start : start + count]), more))
                 continue
             place = self._space(array, port.name)
             written: Sequence[int] = range(port.size)
@@ -140,17 +140,17 @@ class Places:
                 value = values[k]
                 if value == _UNREAD:
                     continue
-                given = value in self.homes or value in self.loads
-                (others if given else self.stored).setdefault(value, []).append(place + k)
+                exists = value in self.homes or value in self.loads
+                (copied if exists else self.stored).setdefault(value, []).append(place + k)
         copies: list[Step] = []
-        for value, places in others.items():
+        for value, places in copied.items():
             result = self.fresh()
             self.stored[result] = places
             copies.append(("copy", result, (value,)))
-        return found, copies
+        return blocks, copies
 
     def _value(self, scalar: int | float) -> int:
-        """What a scalar of a result is: a value that is computed or given, a constant, or nothing that is read."""
+        """The value of a scalar of a result: computed, an input, a constant, or unread."""
         if is_unread(scalar):
             return _UNREAD
         if not isinstance(scalar, int):
@@ -159,7 +159,7 @@ class Places:
         return self.constant(number) if operation == CONSTANT else scalar
 
     def _without_zeros(self, values: Sequence[int], place: int) -> Sequence[int]:
-        """Which scalars of a result are left when zeros side by side are written together."""
+        """The scalars of a result that remain when runs of zeros are stored together."""
         zero = self.constant(0.0)
         left: list[int] = []
         for value, run in groupby(range(len(values)), key=lambda k: values[k] if values[k] == zero else -1):
@@ -171,9 +171,9 @@ class Places:
         return left
 
     def moved(self, steps: list[Step]) -> list[Step]:
-        """Steps with those that bring a block before its first value is read, and those that write one as soon as its
-        values are there."""
-        found: list[Step] = []
+        """The steps with added steps: each block is loaded before its first value is read, and stored as soon as its
+        values are computed."""
+        expanded: list[Step] = []
         missing: dict[int, int] = {}
         waiting: dict[int, list[int]] = {}
         loaded: set[int] = set()
@@ -184,7 +184,7 @@ class Places:
                 block = self.loads.get(value, -1)
                 if block >= 0 and block not in loaded:
                     loaded.add(block)
-                    found.append(("load", block, ()))
+                    expanded.append(("load", block, ()))
                     for each in self.blocks[block].values:
                         made(each)
 
@@ -193,7 +193,7 @@ class Places:
             for block in waiting.pop(value, ()):
                 missing[block] -= 1
                 if missing[block] == 0:
-                    found.append(("store", block, self.blocks[block].values))
+                    expanded.append(("store", block, self.blocks[block].values))
 
         for block in self.stores:
             values = set(self.blocks[block].values) - known
@@ -201,19 +201,19 @@ class Places:
             for value in values:
                 waiting.setdefault(value, []).append(block)
             if not values:
-                found.append(("store", block, self.blocks[block].values))
+                expanded.append(("store", block, self.blocks[block].values))
         for step in (*steps, *self.copies):
             bring(step[2])
-            found.append(step)
+            expanded.append(step)
             made(step[1])
         for value in list(waiting):
             bring((value,))
         if self.zeros:
-            found.append(("zeros", -1, ()))
-        return found
+            expanded.append(("zeros", -1, ()))
+        return expanded
 
     def constant(self, number: float | str) -> int:
-        """The value that a constant is; numbers are told apart by their bits."""
+        """The value of a constant. Numbers are distinguished by their bits."""
         key = number if isinstance(number, str) else struct.pack("<d", number)
         if key not in self.constants:
             self.constants[key] = value = self.fresh()
@@ -224,7 +224,7 @@ class Places:
         return self.rare.setdefault(count, VECTORS + len(self.rare))
 
     def _vector(self, values: tuple[int, ...]) -> int:
-        """Where constants are, side by side; one that is the same in all states is spread over a register."""
+        """Place of a vector of constants. If all are equal, it is the place of the scalar, which is broadcast."""
         if len(set(values)) == 1:
             return self.homes[values[0]]
         return self.rare.setdefault(values, VECTORS + len(self.rare))

@@ -1,15 +1,16 @@
 """From a program to machine code: straight-line code for W states, constants, and a list for the driver.
 
-The driver (`driver.py`) goes through the rows of a batch, and tells the code where W of them begin; it is the same for
-every program. The code brings these rows into vectors of states, computes, and brings vectors to rows: each block of
-columns just before it is needed, and as soon as it is there. It works on a frame on the driver's stack:
+The driver (`driver.py`) loops over the rows of a batch and passes the addresses of W rows to the code; it is the same
+for every program. The code transposes these rows into vectors of states, computes, and transposes the results into
+rows. Each block of columns is loaded just before its first use and stored as soon as it is complete. The code works on
+a frame on the driver's stack:
 
     spilled values | addresses and offsets of rows | addresses of arrays of vectors
 
-The same code can fetch arguments of states to come, and on the way copy results of the W states before these past the
-caches (`copying`). To copy, the table has two more addresses for each array of results, behind all others, whose rows
-are the bytes of a state as well: what is copied, and where it goes, both from the last place before the array's own
-that is aligned to a vector.
+Optionally the code prefetches the arguments of later states, and copies the results of the previous W states with
+streaming stores (`copying`). The table then has two more arrays for each array of results, behind all others: source
+and target of the copy. Their rows are the bytes of one state. Both begin at the last address before the data that is
+aligned to a vector.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from robodyn.compile.x86.general import (
     shared_out,
 )
 from robodyn.compile.x86.image import PAGE, Image
-from robodyn.compile.x86.instructions import ARRAYS, CALL, FETCH, HEADER, POOL, SPACE, SPILLS, VECTORS, Instruction
+from robodyn.compile.x86.instructions import ARRAYS, CALL, HEADER, POOL, PREFETCHT0, SPACE, SPILLS, VECTORS, Instruction
 from robodyn.compile.x86.listing import Listing
 from robodyn.compile.x86.order import ordered
-from robodyn.compile.x86.places import ADDRESS, Places
+from robodyn.compile.x86.places import ADDRESS, ProgramMemory
 from robodyn.compile.x86.pointers import (
     ARRAY_POINTERS,
     FRAME_POINTER,
@@ -80,24 +81,24 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import FEW_SPILLED_BYTES
 
 _SIZE = "size"
-"""The constant that leaves all bits of a number but its sign."""
+"""Key of the constant that masks out the sign bit."""
 _REACH = 128
-"""Vectors on either side of a pointer that one byte of displacement reaches with AVX-512, and bytes without."""
+"""Reach of a one-byte displacement on either side of a pointer: in vectors with AVX-512, in bytes without."""
 _LINE = 64
 _DESCRIPTOR = 8
-"""r8: the fifth argument of a function."""
+"""r8: the register of a function's fifth argument."""
 _ENTRY_BYTES = RELATIVE_BYTES + JUMP_BYTES
 
 
 def _aligned(size: int) -> int:
-    """Bytes of the lines that so many bytes take."""
+    """`size` rounded up to whole cache lines."""
     return -(-size // _LINE) * _LINE
 
 
 class _Steps:
-    """Steps of a program's operations."""
+    """Turns a program's operations into steps."""
 
-    def __init__(self, program: Program, places: Places, itemsize: int, wide: bool) -> None:
+    def __init__(self, program: Program, places: ProgramMemory, itemsize: int, wide: bool) -> None:
         self.nodes, self.places = program.nodes, places
         self.format = FORMATS["double" if itemsize == 8 else "float"]
         self.wide = wide
@@ -123,53 +124,57 @@ class _Steps:
             steps.append((kind, results[0], read))
 
     def _do(self, kind: str, *read: int | float | str, to: int = -1) -> int:
-        """A step of its own, numbers being constants."""
+        """Add a step and return its result. Numbers among the operands become constants."""
         result = self.places.fresh() if to < 0 else to
         constant = self.places.constant
         self.steps.append((kind, result, tuple(n if isinstance(n, int) else constant(n) for n in read)))
         return result
 
     def _side_by_side(self, angles: list[Operation]) -> None:
-        """Sines and cosines of several angles, a step of each after the other: one waits for its own steps only."""
-        before, found = self.steps, []
+        """Sines and cosines of several angles, with their steps interleaved: each chain of dependent steps leaves time
+        for the others."""
+        before, chains = self.steps, []
         for operation in angles:
             self.steps = []
             self._sines(operation.operands[0], *operation.results)
-            found.append(self.steps)
-        before += [step for steps in zip_longest(*found) for step in steps if step is not None]
+            chains.append(self.steps)
+        before += [step for steps in zip_longest(*chains) for step in steps if step is not None]
         self.steps = before
 
     def _beyond(self, x: int) -> int:
-        """All bits where an angle is too large."""
+        """A mask with all bits set if an angle is too large."""
         if not self.wide:
-            return self._do("less", self._do("and", x, _SIZE), self.format.limit)  # bits of sizes have their order
-        over = self._do("fnma", x, x, self.format.limit**2)  # the square is a power of two, so the sign is exact
-        return self._do("spread", over)
+            return self._do(
+                "cmpgt", self._do("and", x, _SIZE), self.format.limit
+            )  # bits of numbers >= 0 compare like the numbers
+        over = self._do("fnma", x, x, self.format.limit**2)  # the limit is a power of two, so the sign is exact
+        return self._do("sra", over)
 
     def _sines(self, x: int, sine: int, cosine: int) -> None:
-        """What `robodyn.compile.llvm.sincos` does, in the same roundings, with bits in the place of conditions."""
+        """The algorithm of `robodyn.compile.llvm.sincos`, with the same roundings; masks take the place of
+        conditions."""
         do, form = self._do, self.format
         first, second, third = form.parts
         shifted = do("fma", x, TWO_OVER_PI, form.magic)
         n = do("sub", shifted, form.magic)
         r = do("fnma", n, second, do("fnma", n, first, x))
-        r = do("or", r, self._beyond(x))  # all bits are those of a NaN
+        r = do("or", r, self._beyond(x))  # a number with all bits set is NaN
         z = do("mul", r, r)
         s = do("sub", r, do("fma", do("mul", r, z), self._polynomial(z, form.sine), do("mul", n, third)))
         c = do("fma", z, self._polynomial(z, form.cosine), 1.0)
-        odd, sign = do("lowest", shifted), do("second", shifted)
+        odd, sign = do("sll_bit0", shifted), do("sll_bit1", shifted)
         if self.wide:
-            swap = do("spread", odd)
+            swap = do("sra", odd)
             if sine >= 0:
-                do("signed", do("choose", swap, c, s), sign, -0.0, to=sine)
+                do("ternlog_sign", do("ternlog_select", swap, c, s), sign, -0.0, to=sine)
             if cosine >= 0:
-                do("signed", do("choose", swap, s, c), do("xor", sign, odd), -0.0, to=cosine)
+                do("ternlog_sign", do("ternlog_select", swap, s, c), do("xor", sign, odd), -0.0, to=cosine)
             return
         sign = do("and", sign, -0.0)
         if sine >= 0:
-            do("xor", do("pick", odd, c, s), sign, to=sine)
+            do("xor", do("blendv", odd, c, s), sign, to=sine)
         if cosine >= 0:
-            do("xor", do("pick", odd, s, c), do("xor", sign, odd), to=cosine)
+            do("xor", do("blendv", odd, s, c), do("xor", sign, odd), to=cosine)
 
     def _polynomial(self, z: int, coefficients: tuple[float, ...]) -> int:
         value = self._do("fma", z, coefficients[-1], coefficients[-2])
@@ -190,17 +195,27 @@ def assembled(
 ) -> Assembled:
     """The machine code of a program on arrays of a dtype.
 
-    Arrays named in `vectors` hold vectors of states, for the W rows from `first` on alone; others a row for each state.
-    `registers`: as many as the processor has, or less; `copies`: whether there is code for large batches as well, which
-    is for rows alone, copies results on the way, and keeps one of the registers; `layout`: where results are among
-    vectors, all of which are, if there is to be code that writes their lines on the way as well, and keeps a few
-    registers; `spread`: inputs that hold one state, which is that of all, with AVX-512 alone.
+    Args:
+        program: the program.
+        dtype: of all arrays.
+        target: the processor.
+        vectors: names of arrays that hold vectors of states, only for the W rows from `first` on. Others have one row
+            for
+            each state.
+        registers: number of registers to use; None for all.
+        copies: True for additional code for large batches, which copies results during the computation. This needs all
+            arrays as rows, and one register.
+        layout: the layout of results among vectors, for additional code that writes their cache lines during the
+            computation. All results must be in `vectors`; the code needs a few registers.
+        spread: names of inputs that hold one state, which is that of all (AVX-512 only).
     """
     assert not (copies and vectors) and (layout is None or vectors >= {port.name for port in program.outputs})
     size = target.width(dtype) * dtype.itemsize
     evex = target.level == "avx512"
     assert not spread or is_evex(size)
-    places = Places(program, vectors | spread, dtype.itemsize, size, fetches=copies, layout=layout, spread=spread)
+    places = ProgramMemory(
+        program, vectors | spread, dtype.itemsize, size, fetches=copies, layout=layout, spread=spread
+    )
     steps = places.moved(_Steps(program, places, dtype.itemsize, evex).steps)
     free = (registers or (32 if evex else 16)) - copies - (0 if layout is None else line_registers(places.staging))
     scalar = dtype.itemsize if places.scalar else 0
@@ -213,8 +228,8 @@ def assembled(
 
 @dataclass(frozen=True)
 class _Body:
-    """What runs for W rows: instructions, the registers that keep offsets of rows, by place, and numbers of the arrays
-    of rows and of vectors; `calls`: whether it calls for lines."""
+    """The code for W rows: its instructions, the registers that hold offsets of rows, by place, and the numbers of the
+    arrays of rows and of vectors. `calls`: True if it calls the functions that write lines."""
 
     code: list[Instruction]
     offsets: dict[int, int]
@@ -224,13 +239,13 @@ class _Body:
 
 
 class Assembled:
-    """Puts code, constants and the driver's list together; `register`: the first one that allocation left to what
-    copies on the way, or writes lines."""
+    """Puts code, constants and the driver's list together. `register`: the first register reserved for copies, or for
+    the functions that write lines."""
 
     def __init__(
         self,
         program: Program,
-        places: Places,
+        places: ProgramMemory,
         code: list[Instruction],
         spills: int,
         itemsize: int,
@@ -248,14 +263,14 @@ class Assembled:
             HEADER + (places.row_words * number + ADDRESS if of_rows else headers + number)
             for of_rows, number in places.spaces
         ]
-        """Places of the addresses that spaces of arrays have."""
+        """Places of the addresses of the spaces of arrays."""
         self.pointers = ARRAY_POINTERS[: len(self.addresses)]
-        """Registers of the first arrays of vectors."""
+        """General registers that point to the first spaces of arrays."""
         self.rows_at = spills * self.bytes
         self.arrays_at = self.rows_at + 8 * headers
         self.encoder = self._encoder(spills, ARRAY_POINTERS if results else self.pointers)
         code = once(code)
-        plain = in_turns([each for each in code if each[0] != FETCH], self.addresses)
+        plain = in_turns([each for each in code if each[0] != PREFETCHT0], self.addresses)
         self._share_out(plain, bases_free=not results)
         first, self.offsets = kept(plain, self._for_offsets, self._loads, self._firsts)
         self.code = advancing(first, self._headers(len(places.rows), 0))
@@ -269,7 +284,7 @@ class Assembled:
         self.frame_bytes = _aligned(self.arrays_at + 8 * len(self.bodies[-1].arrays))
 
     def _encoder(self, spills: int, array_pointers: Sequence[int]) -> Encoder:
-        """Where everything is."""
+        """An encoder that knows the addresses of all spaces."""
         itemsize, wide, places = self.itemsize, self.wide, self.places
         reach, unit = (_REACH, self.bytes) if wide else (_REACH // itemsize, itemsize)
         biased = wide or places.scalar
@@ -291,29 +306,31 @@ class Assembled:
         return Encoder(itemsize, self.bytes, starts, pointers, mixed=mixed, coarse=coarse, spread=places.spread)
 
     def _share_out(self, code: list[Instruction], bases_free: bool) -> None:
-        """Which registers are bases, and which are for offsets of rows; of code in which arrays have theirs."""
+        """Choose the registers for bases and for offsets of rows. The code already has array pointers."""
         arrays = len(self.addresses)
         self._saved = tuple(each for each in SAVED if self.places.layout is None or each not in CALLERS)
-        """Registers that may be used and have to be given back. Some are those of functions, where these are called."""
+        """Callee-saved registers that may be used, without those of the functions that the code calls."""
         far = self.encoder.far(code)
         if arrays > len(ARRAY_POINTERS):  # these point to one array after the other
             far = Counter({where: times for where, times in far.items() if where[0] not in ARRAY_POINTERS})
         self._firsts = self._headers(len(self.places.rows), 1)
         self._loads = offset_loads(code, self._firsts)
-        """Of all bodies, which load the same offsets."""
+        """How often each offset is loaded; the same for all bodies."""
         self.bases, self._for_offsets = shared_out(self._loads, far, ARRAY_POINTERS[arrays:], self._saved, bases_free)
         self.encoder.reach(self.bases)
 
     def _headers(self, count: int, word: int) -> list[int]:
-        """Places of the address (word 0) of some arrays of rows, or of the offset of their first rows (word 1)."""
+        """Places of the addresses (word 0) of the first `count` arrays of rows, or of the offsets of their first rows
+        (word 1)."""
         return [HEADER + self.places.row_words * k + ADDRESS + word for k in range(count)]
 
     def _for_offsets_beside(self, free: Sequence[int]) -> list[int]:
-        """Registers for offsets of rows where fewer are free."""
+        """Registers for offsets of rows: those in `free`, and the callee-saved ones already chosen."""
         return [*free, *(each for each in self._for_offsets if each in self._saved)]
 
     def _copying(self, code: list[Instruction], sizes: list[int], register: int) -> _Body:
-        """The body that copies vectors of results of some sizes, too; a vector of one scalar is a vector of bytes."""
+        """The body that also copies vectors of results. `sizes`: number of scalars of each result, and so of its
+        vectors."""
         rows, ports = self.places.rows, len(self.program.inputs) + len(sizes)
         all_rows = [*rows, *range(ports, ports + 2 * len(sizes))]
         registers = self._for_offsets_beside(ARRAY_POINTERS[: min(COPIED_FROM, COPIED_TO)])
@@ -323,7 +340,7 @@ class Assembled:
         return _Body(advancing(code, self._headers(len(all_rows), 0)), offsets, all_rows, [])
 
     def _number(self, key: bytes | str) -> bytes:
-        """A constant."""
+        """The bytes of a constant."""
         if isinstance(key, str):
             return ((1 << 8 * self.itemsize - 1) - 1).to_bytes(self.itemsize, "little")
         number = struct.unpack("<d", key)[0]
@@ -336,16 +353,16 @@ class Assembled:
 
     def _vectors(self) -> bytes:
         numbers = {value: self._number(key) for key, value in self.places.constants.items()}
-        found = b"".join(
+        vectors = b"".join(
             (b"\xff" * (self.itemsize * key)).ljust(self.bytes, b"\0")
             if isinstance(key, int)
             else b"".join(numbers[value] for value in key)
             for key in self.places.rare
         )
-        return found + bytes(-len(found) % 64)
+        return vectors + bytes(-len(vectors) % 64)
 
     def image(self) -> Image:
-        """The bytes."""
+        """The image of the machine code."""
         texts = [self._before(body) for body in self.bodies], [self._after(body) for body in self.bodies]
         sizes = [len(before) + RELATIVE_BYTES + len(after) for before, after in zip(*texts, strict=True)]
         starts = [sum(sizes[:k]) + k * _ENTRY_BYTES for k in range(len(sizes))]
@@ -376,20 +393,20 @@ class Assembled:
         return Image(b"".join(code), data, entries[0], driver_at, operations, large, lines_at)
 
     def _line_functions(self) -> list[bytes]:
-        """What calls for lines and does no more, and for each array what writes them: past the caches, to them, and to
-        rows that follow one another."""
+        """The function that only writes lines; and for each array the functions that write its lines with streaming
+        stores, with normal stores, and to consecutive rows."""
         layout = self.places.layout
         if layout is None:
             return []
-        found = [finishing(self.encoder, self.bodies[-1].code)]
+        functions = [finishing(self.encoder, self.bodies[-1].code)]
         for array, row in enumerate(layout.filled):
             of = self.encoder, self.places.staging, self._register, array
             ways = (LINE * len(row), True), (LINE * len(row), False), (self.itemsize * len(row), False)
-            found += [b"".join(line_function(*of, apart, past)) for apart, past in ways]
-        return [each.ljust(_aligned(len(each)), b"\xcc") for each in found]
+            functions += [b"".join(line_function(*of, apart, past)) for apart, past in ways]
+        return [each.ljust(_aligned(len(each)), b"\xcc") for each in functions]
 
     def _line_words(self, functions: list[bytes], functions_at: int, at: int) -> bytes:
-        """What is behind the driver's lists; see `Image.lines`."""
+        """The words behind the driver's lists; see `Image.lines`."""
         layout = self.places.layout
         if layout is None:
             return b""
@@ -400,12 +417,13 @@ class Assembled:
         return struct.pack(f"<{len(words)}q", *words) + tables + layout.packed()
 
     def _given_back(self, body: _Body) -> list[int]:
-        """Registers that a body uses and gives back, but for those of what it calls."""
+        """Callee-saved registers that a body uses, except those of the functions that it calls."""
         used = {*body.offsets.values(), *(base.register for base in self.bases)}
         return [each for each in self._saved if each in used]
 
     def _before(self, body: _Body) -> bytes:
-        """What loads registers that stay as they are, but the one of constants, and those that point behind others."""
+        """The instructions that load array pointers and offsets at the beginning. The constants' pointer and the bases
+        come after these."""
         words = self.arrays_at + 8 * len(self.places.arrays) - self.bias
         head = [*map(push, self._given_back(body))]
         head += [entered(FRAME_POINTER, words)] if body.calls else []
@@ -423,7 +441,7 @@ class Assembled:
         return b"".join([*map(point, self.bases), *self._encoded(body), *saved, RETURN])
 
     def _encoded(self, body: _Body) -> list[bytes]:
-        """The bytes of instructions; those of the first body are not made twice."""
+        """The bytes of the instructions. Bodies share the bytes of the first body."""
         if body.code is self.code:
             return self._first_parts
         if not body.calls:
@@ -437,11 +455,11 @@ class Assembled:
         return self.encoder.parts(self.code)
 
     def _addresses(self, rows: list[int]) -> list[int]:
-        """Where the addresses of arrays of rows are, which go on to the next rows when these are done."""
+        """Displacements of the addresses of arrays of rows, which advance to the next rows."""
         return [self.rows_at + 8 * (place - HEADER) - self.bias for place in self._headers(len(rows), 0)]
 
     def listing(self, *, large: bool = False) -> str:
-        """The code as text; what brings rows into vectors and back is part of it. `large`: that for large batches."""
+        """The code as assembly text, including loads and stores of rows. `large`: the code for large batches."""
         body = self.bodies[large]
         given_back = [GENERAL[each] for each in self._given_back(body)]
         lines = [f"push {each}" for each in given_back]
@@ -456,7 +474,7 @@ class Assembled:
         return "kernel:\n" + "".join(f"    {line}\n" for line in [*lines, "ret"])
 
     def _list(self, start: int, body: _Body) -> list[int]:
-        """What the driver reads: `driver.Program`."""
+        """The words that the driver reads: `driver.Program`."""
         arrays, rows = body.arrays, body.rows
         words = [self.frame_bytes, self.bias, start, len(arrays), len(rows)]
         for k, array in enumerate(arrays):

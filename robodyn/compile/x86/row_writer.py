@@ -1,19 +1,20 @@
-"""Lines of results on the way: while W states are computed, what the W states before them left goes to rows.
+"""Writes cache lines of results while the program computes: the results of one vector of W states go to rows during the
+computation of the next vector.
 
-Large results are left as vectors of states. A line of a row is L scalars that follow one another, for each of which the
-state's is somewhere in its vector: so lines of W rows are L vectors, transposed. That is done for W lines at a time
-by a function that the program calls now and then; what memory takes long for is not waited for then. There are two
-places for vectors, which take turns. With AVX-512 a vector is a line, and L is W; with AVX2 L is twice W.
+Large results are first stored as vectors of states. A cache line of a row has L consecutive scalars, each of which is
+an element of a vector. The lines of W rows are therefore L vectors, transposed. The program regularly calls a function
+that writes one line of each of W rows. The computation continues while memory takes the stores. There are two buffers
+for vectors, used alternately. With AVX-512 a vector has the size of a line and L = W; with AVX2 L = 2 W.
 
-Lines begin where memory has them begin, rows anywhere. But L rows of n scalars are n lines, wherever they begin. So a
-vector of states does not have rows that follow one another, but every L-th: all of them begin as far behind a line as
-the first one does, and the L vectors of a group of W L rows differ by one row each. The first line of a row begins with
-the last scalars of the row before, which the vector before has in the same state. These lie before the vectors of the
-row's own scalars, so that a line is always L vectors that follow one another. What rows of a group share lines of with
-rows of other groups is written scalar by scalar (`robodyn.engines.cpu.chains.row_writer_code`).
+Cache lines are aligned, but rows begin anywhere. L rows of n scalars always take n lines. So a vector does not hold
+consecutive rows but every L-th row: all its rows have the same offset from a line. L vectors, which differ by one row
+each, cover a group of W L rows. The first line of a row begins with the last scalars of the row before. The previous
+vector has these in the same elements, and they are kept before the vectors of the row's own scalars. A line therefore
+always comes from L consecutive vectors. Lines shared with rows of other groups are written scalar by scalar
+(`robodyn.engines.cpu.chains.row_writer_code`).
 
-Rows that are fewer than a group are W that follow one another. Then a line of vectors is written wherever the row has
-it, and not to a line of memory; the scalars behind a row's last whole line are written one by one.
+If fewer rows than a group are left, vectors hold W consecutive rows. Their lines are unaligned: they begin at the row's
+own multiples of L scalars. The scalars behind the last whole line of a row are written one by one.
 """
 
 from __future__ import annotations
@@ -27,39 +28,39 @@ from typing import Any
 import numpy as np
 
 from robodyn.compile.x86.encoding import Encoder
-from robodyn.compile.x86.instructions import CALL, LOAD, STORE, STORE_PAST, XOR, Instruction
+from robodyn.compile.x86.instructions import CALL, LOAD, MOVNT, STORE, XOR, Instruction
 from robodyn.compile.x86.pointers import GENERAL, RETURN, load_pointer, pop, push
 from robodyn.compile.x86.staging import Shuffles, Staging
 from robodyn.internals.cached import cached_property
 from robodyn.internals.records import dataclass
 
 STATE = 5
-"""rbp: the words below. rbx is the next entry, r13 the first word of vectors, r14 and r15 are free to use."""
+"""rbp: address of the words below. rbx points to the next entry, r13 to the vectors; r14 and r15 are free."""
 ENTRY_WORD, SOURCE_WORD, ARRAYS_WORD = 1, 2, 3
-"""64-bit words that say what is to be done: the address of the first entry, that of the vectors, for each array that of
-the line in which the first of W rows begins, and at last the function for it."""
+"""Indices of 64-bit words that describe the lines to write: the address of the first entry; that of the vectors; for
+each array the address of the line in which the first of W rows begins; and for each array the function's address."""
 MAX_ARRAYS = 6
-"""More words are not within reach of a byte."""
+"""Limit of the number of arrays: a one-byte displacement reaches no further words."""
 _ZEROS, NOTHING = -1, -2
-"""Sources of entries for lines of zeros, and for none."""
+"""Sources of entries for lines that are zero, and for lines that are not written."""
 ENTRY_BYTES = 8
 CALLERS = (3, STATE, 13, 14, 15)
-"""Registers of the functions that are to be given back."""
+"""Callee-saved registers that the functions use."""
 _SAVED, _RESTORED = b"".join(map(push, CALLERS)), b"".join(map(pop, CALLERS[::-1]))
 SAVED_BYTES = 320
-"""Before the words: vector registers that a function gives back, if it has none to itself; nine of 32 bytes,
-at most."""
+"""Bytes before the words for vector registers that a function saves, if none are reserved for it: at most nine of 32
+bytes."""
 LINE = 64
-"""Bytes of a line."""
+"""Bytes of a cache line."""
 _PAGE_LINES = 4096 // LINE
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where results are as vectors of W states: one array behind the other, with a place for each scalar of a row, as
-    many before them as a line has, and one behind, which is a zero.
+    """The layout of results as vectors of W states: one array behind the other. Each array has `line` vectors before
+    the first scalar of a row, one vector for each scalar, and one behind them that is zero.
 
-    `line`: scalars of a line; `filled`: by array, which scalars of a row are not zero by the tree.
+    `line`: scalars of a cache line; `filled`: for each array, the scalars of a row that are not structurally zero.
     """
 
     width: int
@@ -73,25 +74,25 @@ class Layout:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where the first scalars of arrays are, and at last the end, in vectors."""
+        """Index of the vector of each array's first scalar, and finally the index of the end."""
         return tuple(
             self.line + each for each in accumulate((self.line + len(row) + 1 for row in self.filled), initial=0)
         )
 
     def written(self, array: int) -> Sequence[int]:
-        """Places that are written, behind an array's first one: those of scalars that are not zero, and of a zero if
-        there is any."""
+        """Vectors that are written, relative to an array's first one: those of scalars that are not zero, and if there
+        are zeros, the zero behind them."""
         filled = self.filled[array]
-        found = [k for k, each in enumerate(filled) if each]
-        return found if all(filled) else [*found, len(filled)]
+        scalars = [k for k, each in enumerate(filled) if each]
+        return scalars if all(filled) else [*scalars, len(filled)]
 
     def places(self, array: int) -> np.ndarray[Any, Any]:
-        """Where each scalar is."""
+        """Index of the vector of each scalar, relative to an array's first one. Zeros share one vector."""
         filled = np.array(self.filled[array])
         return np.where(filled, np.arange(filled.size), filled.size).astype(np.int64)
 
     def packed(self) -> bytes:
-        """All of it, as it is kept."""
+        """The layout as bytes for storage."""
         sizes = [len(row) for row in self.filled]
         head = struct.pack(f"<{3 + len(sizes)}q", self.width, self.line, len(sizes), *sizes)
         bits = b"".join(bytes(row) for row in self.filled)
@@ -99,41 +100,41 @@ class Layout:
 
     @staticmethod
     def unpacked(kept: bytes) -> Layout:
-        """What `packed` made."""
+        """The layout from the bytes of `packed`."""
         width, line, count = struct.unpack_from("<3q", kept)
         sizes = struct.unpack_from(f"<{count}q", kept, 24)
         ends = [24 + 8 * count + end for end in accumulate(sizes, initial=0)]
         return Layout(width, line, tuple(tuple(map(bool, kept[a:b])) for a, b in pairwise(ends)))
 
     def gaps(self) -> list[tuple[int, int]]:
-        """First vectors and numbers of those that are read, but never written, and are to be zero: near others in a
-        line, or at either end of a row."""
-        found: list[tuple[int, int]] = []
+        """First vectors and lengths of runs of vectors that are read but never written and must be zero: vectors that
+        share a line with written ones, or are at either end of a row."""
+        runs: list[tuple[int, int]] = []
         for start, filled in zip(self.starts, self.filled, strict=False):
             near = self.line - 1
             read = [True] * near + list(filled) + [True] * near
             for k, each in enumerate(filled):
                 if each or not any(read[k : k + 2 * near + 1]):
                     continue
-                if found and sum(found[-1]) == start + k:
-                    found[-1] = found[-1][0], found[-1][1] + 1
+                if runs and sum(runs[-1]) == start + k:
+                    runs[-1] = runs[-1][0], runs[-1][1] + 1
                 else:
-                    found.append((start + k, 1))
-        return found
+                    runs.append((start + k, 1))
+        return runs
 
     @cached_property
     def lines(self) -> tuple[int, ...]:
-        """How many lines a row of each array has at most."""
+        """Largest number of lines of a row, for each array."""
         return tuple(-(-len(row) // self.line) for row in self.filled)
 
     def entries(self) -> bytes:
-        """Tables of two 32-bit integers for each line: where its vectors are, and where it is behind the line in which
-        the row begins, in bytes. The first table is for no rows at all. For each array L tables follow: for rows that
-        begin that many scalars behind a line."""
-        found = [(NOTHING, 0)] * sum(self.lines)
+        """Tables with two 32-bit integers for each line: the offset of its vectors, and its offset in bytes from the
+        line in which the row begins. The first table writes nothing. Then each array has L tables, for rows that begin
+        0 to L - 1 scalars behind the beginning of a line."""
+        entries = [(NOTHING, 0)] * sum(self.lines)
         for array, count in enumerate(self.lines):
-            found += [self._entry(array, line, off) for off in range(self.line) for line in range(count)]
-        return np.array(found, np.int32).tobytes()
+            entries += [self._entry(array, line, off) for off in range(self.line) for line in range(count)]
+        return np.array(entries, np.int32).tobytes()
 
     def _entry(self, array: int, line: int, off: int) -> tuple[int, int]:
         filled = self.filled[array]
@@ -146,27 +147,28 @@ class Layout:
 
 
 def crowded(scalars: int, width: int) -> bool:
-    """Whether some of W rows of n scalars, which are L rows apart, begin at one place of their pages. Past the caches
-    lines of such rows take a Zen 3 three times as long."""
+    """Whether some of W rows of n scalars, which are L rows apart, have the same offset in their pages. Streaming
+    stores to such rows take three times as long on a Zen 3."""
     return _PAGE_LINES // gcd(scalars, _PAGE_LINES) < width
 
 
 def scheduled(code: Sequence[Instruction], layout: Layout) -> list[Instruction]:
-    """Instructions that call for one line of W rows after the other, evenly."""
+    """Insert calls, evenly spaced, each of which writes one line of W rows."""
     arrays = [array for array, count in enumerate(layout.lines) for _ in range(count)]
-    found: list[Instruction] = []
+    result: list[Instruction] = []
     done = 0
     for k, array in enumerate(arrays, 1):
         at = k * len(code) // (len(arrays) + 1)
-        found += code[done:at]
-        found.append((CALL, 0, 0, 8 * (ARRAYS_WORD + len(layout.filled) + array)))
+        result += code[done:at]
+        result.append((CALL, 0, 0, 8 * (ARRAYS_WORD + len(layout.filled) + array)))
         done = at
-    return found + list(code[done:])
+    return result + list(code[done:])
 
 
 def registers(staging: Staging) -> int:
-    """Registers that functions keep to themselves: as many as they need, where there are 32. Of 16 they keep none, but
-    save those that they use: a program without three or five of these is 5 to 10 % longer."""
+    """Number of registers reserved for the functions: all that they need if there are 32. If there are 16, none is
+    reserved, and the functions save and restore those they use: without these three or five registers a program is 5 to
+    10 % longer."""
     return _used(staging) if staging.wide else 0
 
 
@@ -175,7 +177,7 @@ def _used(staging: Staging) -> int:
 
 
 def entered(pointer: int, offset: int) -> bytes:
-    """What a caller begins with: the address of the words is at an address and an offset from there."""
+    """The beginning of a caller. The address of the words is stored at pointer + offset."""
     return _SAVED + load_pointer(STATE, pointer, offset) + _begun()
 
 
@@ -187,7 +189,7 @@ def entered_text(offset: int) -> list[str]:
 
 
 def left() -> bytes:
-    """What it ends with, but for the return."""
+    """The end of a caller, except the return instruction."""
     return _RESTORED
 
 
@@ -197,11 +199,11 @@ def left_text() -> list[str]:
 
 
 def finishing(encoder: Encoder, code: Sequence[Instruction]) -> bytes:
-    """A function of the words' address: all calls of some code, and nothing else."""
+    """A function whose argument is the address of the words: all calls of some code, and nothing else."""
     calls = [each for each in code if each[0] == CALL]
-    moved = bytes.fromhex("4889fd")  # mov rbp, rdi
-    cleared = bytes.fromhex("c5f877")  # vzeroupper
-    return b"".join([_SAVED, moved, _begun(), encoder.encode(calls), _RESTORED, cleared, RETURN])
+    move_words = bytes.fromhex("4889fd")  # mov rbp, rdi
+    clear_upper = bytes.fromhex("c5f877")  # vzeroupper
+    return b"".join([_SAVED, move_words, _begun(), encoder.encode(calls), _RESTORED, clear_upper, RETURN])
 
 
 def _begun() -> bytes:
@@ -211,20 +213,20 @@ def _begun() -> bytes:
 def function(
     encoder: Encoder, staging: Staging, first: int, array: int, apart: int, past: bool = False
 ) -> Iterator[bytes]:
-    """The instructions for a line of W rows of an array.
+    """The instructions that write a line of each of W rows of an array.
 
-    Each 16 bytes of W vectors are loaded to their place in a register, so that shuffles within 16 bytes are all that is
-    left to do. What is half a line then is written beside the other half of it.
+    Each 16 bytes of the W vectors are loaded into their lane of a register, so only shuffles within lanes remain. If a
+    vector is half a line, the two halves of a line are stored one after the other.
 
     Args:
-        encoder: of the program.
-        staging: of the program.
-        first: its first register, if it keeps any.
+        encoder: the encoder of the program.
+        staging: the staging of the program.
+        first: the first register reserved for the function, if there are any.
         array: number of the array.
         apart: bytes from one of the W rows to the next.
-        past: whether lines go past the caches.
+        past: True for streaming stores.
     """
-    lane, store, vector = staging.lane_size, STORE_PAST if past else STORE, encoder.bytes
+    lane, store, vector = staging.lane_size, MOVNT if past else STORE, encoder.bytes
     pieces, saved = range(0, LINE, vector), 0 if registers(staging) else _used(staging)
     first = 0 if saved else first
     lines = _saves(encoder, STORE, saved)
@@ -253,12 +255,12 @@ def function(
     yield bytes.fromhex("4883c308")  # add rbx, 8
     yield bytes.fromhex("4c037d") + bytes((8 * (ARRAYS_WORD + array),))  # add r15, qword ptr [rbp + ...]
     yield bytes.fromhex("4d85f6")  # test r14, r14
-    yield _jump(0x88, sum(map(len, lines)) + 4)  # js, behind the return
+    yield _jump(0x88, sum(map(len, lines)) + 4)  # js, to the code behind the first return
     yield bytes.fromhex("4d01ee")  # add r14, r13
     yield from lines
     yield RETURN
     yield bytes((0x41, 0x83, 0xFE, NOTHING & 0xFF))  # cmp r14d, -2
-    yield _jump(0x84, sum(map(len, zeros)))  # je, to the return
+    yield _jump(0x84, sum(map(len, zeros)))  # je, to the last return
     yield from zeros
     yield RETURN
 
@@ -267,7 +269,7 @@ _FROM, _TO = 14, 15
 
 
 def _saves(encoder: Encoder, operation: int, count: int) -> list[bytes]:
-    """The first registers to the bytes before the words, or from there."""
+    """Store the first registers to the bytes before the words, or load them from there."""
     return [encoder.moved(operation, register, STATE, -encoder.bytes * (register + 1)) for register in range(count)]
 
 

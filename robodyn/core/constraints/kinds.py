@@ -1,4 +1,4 @@
-"""What can be held: kinds of constraints as users make them."""
+"""Kinds of constraints, as users make them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from robodyn.internals.records import dataclass
 
 Numbers: TypeAlias = tuple[float, ...]
 ROWS = ("rx", "ry", "rz", "x", "y", "z")
-"""Rows of a weld: turns about the axes of a, then moves along them."""
+"""Rows of a weld: rotations about the axes of a, then translations along them."""
 
 
 @dataclass(frozen=True, init=False)
 class Baumgarte:
-    """Gains by which errors of constraints decay, each on its own.
+    """Gains by which errors of constraints decay, each given separately.
+
+    Rows with residual phi get accelerations phiddot = -velocity phidot - position phi. The pair (omega, zeta) means
+    velocity = 2 zeta omega and position = omega^2. Only this class can express a velocity gain alone: it damps errors
+    of velocity and leaves errors of position as they are.
 
     Rows with residual phi are held with accelerations phiddot = -velocity phidot - position phi. As (omega, zeta) says
     the same with velocity = 2 zeta omega and position = omega^2, a velocity gain alone is said by this class only: it
@@ -35,17 +39,17 @@ class Baumgarte:
     position: float
 
     def __init__(self, velocity: float, position: float = 0.0) -> None:
-        for name, given in {"velocity": velocity, "position": position}.items():
-            object.__setattr__(self, name, _gain(f"Baumgarte.{name}", given))
+        for name, gain in {"velocity": velocity, "position": position}.items():
+            object.__setattr__(self, name, _gain(f"Baumgarte.{name}", gain))
 
 
 Decay: TypeAlias = Baumgarte | tuple[float, float] | None
-"""How errors of a constraint decay: gains, (omega, zeta), or not at all."""
+"""Decay of a constraint's errors: gains, (omega, zeta), or None for no decay."""
 
 
 @dataclass(frozen=True)
 class _Framed:
-    """What two frames have in common.
+    """Fields of constraints between two frames.
 
     `at`, `to_at`: transforms from the link to the frame, (E row-major, r), as rows of `Model.link_X`.
     """
@@ -66,12 +70,12 @@ class Point(_Framed):
         link: name of the link, or frame, that is held.
         to: name of the link that holds it; None: the world.
         at: the point on `link`: three numbers (m) in its axes from its origin, or a pose as for `Model.with_frames`.
-            It is kept as twelve numbers, a row of `Model.link_X`, which are taken, too.
-        to_at: the point on `to`, likewise; its axes are those that forces are in. None: the origin of `to`; to the
-            world it says that the place comes with every call, as `targets`, and is the world's origin without them.
+            It is stored as twelve numbers, a row of `Model.link_X`; such rows are accepted, too.
+        to_at: the point on `to`, likewise; forces are in its axes. None: the origin of `to`. None for the world: the
+            place is an input of each call, `targets`, and the world's origin without them.
         baumgarte: (omega, zeta): errors decay as an oscillator of natural frequency omega (rad/s) and damping ratio
             zeta: phiddot = -2 zeta omega phidot - omega^2 phi. A number alone is omega, with zeta = 1. Other gains, as
-            on the velocity alone, are a `robodyn.Baumgarte`. None: accelerations do not heed errors.
+            on the velocity alone, are a `robodyn.Baumgarte`. None: accelerations ignore errors.
         name: for rows and messages; None: the link's name. Where several constraints of a model have one name, rows
             of the second and later ones begin with "name_2", "name_3".
     """
@@ -92,11 +96,11 @@ class Point(_Framed):
 
 @dataclass(frozen=True, init=False)
 class Weld(_Framed):
-    """Two frames coincide, or some of the six rows of it: without a row a hinge or a slide is left free.
+    """Two frames coincide in all or some of six rows. A row that is left out frees a rotation or translation.
 
     Args:
-        link, to, at, to_at, baumgarte, name: as of `Point`; the places are poses.
-        rows: which of "rx", "ry", "rz" (turns about the axes of the frame on `to`), "x", "y", "z" are held.
+        link, to, at, to_at, baumgarte, name: as of `Point`; `at` and `to_at` are poses.
+        rows: those that are held, of "rx", "ry", "rz" (rotations about the axes of the frame on `to`), "x", "y", "z".
     """
 
     rows: tuple[str, ...]
@@ -111,9 +115,9 @@ class Weld(_Framed):
         baumgarte: Baumgarte | Sequence[float] | float | None = None,
         name: str | None = None,
     ) -> None:
-        given = strict_types.members(rows) if strict_types.is_a(rows, list, tuple) else ()
-        wanted = {text for text in map(strict_types.text_or_none, given) if text in ROWS}
-        if not wanted or len(wanted) != len(given):
+        entries = strict_types.members(rows) if strict_types.is_a(rows, list, tuple) else ()
+        wanted = {text for text in map(strict_types.text_or_none, entries) if text in ROWS}
+        if not wanted or len(wanted) != len(entries):
             raise ArgumentError(f"Weld.rows: got {brief(rows)}; wanted some of {', '.join(map(repr, ROWS))}")
         object.__setattr__(self, "rows", tuple(row for row in ROWS if row in wanted))
         _set_frames(self, link, to, at, to_at, baumgarte, name)
@@ -124,8 +128,8 @@ class Rod(_Framed):
     """Two points stay at a distance: a massless rod with a ball joint at either end.
 
     Args:
-        link, to, at, to_at, baumgarte, name: as of `Point`; to the world a place `to_at` is wanted, as no distance says
-            in which direction the other end is. `targets` move it.
+        link, to, at, to_at, baumgarte, name: as of `Point`. To the world `to_at` is required, as a distance does not
+            determine the direction of the other end. `targets` move it.
         length: the distance, m, greater than zero.
     """
 
@@ -157,9 +161,9 @@ class Coupling:
     """A sum of multiples of joint coordinates is constant: sum of c_j q_j = offset.
 
     Args:
-        joints: numbers c_j by the names of joints of one degree of freedom; a dictionary, or pairs as they are kept.
+        joints: numbers c_j by the names of joints of one degree of freedom: a dictionary, or pairs.
         offset: in rad or m.
-        baumgarte, name: as of `Point`; without a name that of the joints.
+        baumgarte, name: as of `Point`; the default name is made of the joints' names.
     """
 
     joints: tuple[tuple[str, float], ...]
@@ -198,7 +202,7 @@ class Lock:
     Args:
         joint: its name.
         value: its coordinates, as many as it has; None: neutral, zeros and the identity.
-        baumgarte, name: as of `Point`; without a name the joint's.
+        baumgarte, name: as of `Point`; the default name is the joint's.
     """
 
     joint: str
@@ -216,8 +220,8 @@ class Lock:
         object.__setattr__(self, "joint", _name("Lock.joint", joint))
         numbers = None
         if value is not None:
-            given = strict_types.members(value) if strict_types.is_a(value, list, tuple) else (value,)
-            numbers = tuple(finite_number("Lock.value", number) for number in given)
+            values = strict_types.members(value) if strict_types.is_a(value, list, tuple) else (value,)
+            numbers = tuple(finite_number("Lock.value", number) for number in values)
         object.__setattr__(self, "value", numbers)
         object.__setattr__(self, "baumgarte", _baumgarte("Lock", baumgarte))
         object.__setattr__(self, "name", self.joint if name is None else _name("Lock.name", name))
@@ -250,22 +254,22 @@ def _name(what: str, given: Any) -> str:
 
 
 def _pairs(joints: Any) -> list[tuple[Any, Any]]:
-    """Joints and their numbers as pairs."""
+    """Pairs of a joint and its number."""
     if strict_types.is_a(joints, dict):
-        given = list(dict.items(joints))
+        pairs = list(dict.items(joints))
     else:
         members = strict_types.members(joints) if strict_types.is_a(joints, list, tuple) else ()
-        given = [strict_types.members(each) if strict_types.is_a(each, list, tuple) else () for each in members]
-    if not given or any(len(each) != 2 for each in given):
+        pairs = [strict_types.members(each) if strict_types.is_a(each, list, tuple) else () for each in members]
+    if not pairs or any(len(each) != 2 for each in pairs):
         raise ArgumentError(f"Coupling.joints: got {brief(joints)}; wanted a dictionary of joints to numbers")
-    return given
+    return pairs
 
 
 def _baumgarte(what: str, given: Any) -> Decay:
-    """How errors decay.
+    """The checked decay of errors.
 
     Raises:
-        ArgumentError: no number, pair of numbers or gains; or a pair that does nothing.
+        ArgumentError: not a number, a pair of numbers or gains; or a pair without effect.
     """
     if given is None or strict_types.is_a(given, Baumgarte):
         return cast(Decay, given)
@@ -294,7 +298,7 @@ def gains(decay: Decay) -> tuple[float, float]:
 
 
 def _gain(name: str, given: Any) -> float:
-    """A gain of its own."""
+    """A checked gain."""
     number = finite_real(given)
     if number is None or number < 0.0:
         raise ArgumentError(f"{name}: got {brief(given)}; wanted a finite gain of 0 or more")

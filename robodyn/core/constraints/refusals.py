@@ -1,4 +1,4 @@
-"""What is said where constraints are not obeyed: names them, and what to call instead."""
+"""Errors of calls that do not support constraints: they name the constraints, and alternatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def require_no_constraints(model: Model, what: str) -> None:
-    """Raise for what does not know constraints.
+    """Raise for a call that does not support constraints.
 
     Raises:
         UnavailableError: the model has some.
@@ -27,7 +27,7 @@ def require_no_constraints(model: Model, what: str) -> None:
 
 
 def require_places(model: Model, what: str) -> None:
-    """Raise for what has no calls that the place of a constraint to the world could come with.
+    """Raise for a call without `targets`, where a constraint to the world needs them.
 
     Raises:
         ArgumentError: the model has such a constraint.

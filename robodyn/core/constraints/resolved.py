@@ -1,4 +1,4 @@
-"""Constraints of a model as numbers: links and joints found, frames as transforms, rows named."""
+"""Constraints of a model as numbers: indices of links and joints, transforms of frames, names of rows."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ _LENGTHS = ("x", "y", "z", "length")
 
 
 @dataclass(frozen=True)
-class Held:
-    """A constraint as its text sees it.
+class ResolvedConstraint:
+    """A constraint with its names replaced by numbers.
 
-    `number`: its place among the model's; `name`: its own, no other's of the model; `rows`: their names; `gains`: on
-    phidot and on phi, by which errors decay; `link`, `to`: indices, -1 for the world; `X`, `X_to`:
-    transforms from either to its frame; `anchored`: whether the place of the latter, in the world, comes with calls;
-    `length`: of a rod;
-    `joints`: of a sum, tree velocities, tree coordinates and their numbers; `offset`; `norm`: of what they make of
-    velocities; `joint`: of a lock, `value`.
+    `number`: its index among the model's; `name`: unique in the model; `rows`: their names; `gains`: on phidot and on
+    phi, by which errors decay; `link`, `to`: indices, -1 for the world; `X`, `X_to`: transforms from either to its
+    frame; `anchored`: True if the target pose in the world is an input of each call; `length`: of a rod; `joints`: of a
+    coupling, its (tree velocity, tree coordinate, number); `offset`; `norm`: of the coupling's coefficients on the
+    robot's velocities; `joint`: of a lock, `value`.
     """
 
     kind: type[Constraint]
@@ -56,55 +55,55 @@ class Held:
 
     @property
     def framed(self) -> bool:
-        """Whether it holds two frames, and not coordinates."""
+        """True if it holds two frames, False if it holds coordinates."""
         return self.kind in (Point, Weld, Rod)
 
 
 @lru_cache(maxsize=64)
-def held_by(model: Model) -> tuple[Held, ...]:
+def resolved_constraints(model: Model) -> tuple[ResolvedConstraint, ...]:
     """The constraints of a model.
 
     Raises:
         ArgumentError: a link or joint that the model has not, or two frames on one body; names it.
     """
     names = _names(model.constraints)
-    return tuple(_held(model, k, names[k], each) for k, each in enumerate(model.constraints))
+    return tuple(_resolved(model, k, names[k], each) for k, each in enumerate(model.constraints))
 
 
 def _names(constraints: Sequence[Constraint]) -> list[str]:
-    """Their names, with a number behind those that one before them has: "tool0", "tool0_2"."""
-    given, found, last = {each.name for each in constraints}, list[str](), dict[str, int]()
+    """Unique names: a repeated name gets a number, "tool0", "tool0_2"."""
+    taken, unique, last = {each.name for each in constraints}, list[str](), dict[str, int]()
     for each in constraints:
         name, k = each.name, last.get(each.name, 0) + 1
-        while k > 1 and (name := f"{each.name}_{k}") in given:
+        while k > 1 and (name := f"{each.name}_{k}") in taken:
             k += 1
         last[each.name] = k
-        found.append(name)
-    return found
+        unique.append(name)
+    return unique
 
 
 def anchored_by_calls(constraints: Sequence[Constraint]) -> bool:
-    """Whether the place of one of them, to the world, comes with calls."""
+    """True if the place of one of them in the world is an input of each call."""
     return any(not isinstance(each, Coupling | Lock) and each.to is None and each.to_at is None for each in constraints)
 
 
 def row_names(model: Model) -> tuple[str, ...]:
     """Names of rows, "foot.x", in the order of declaration."""
-    return tuple(f"{each.name}.{row}" for each in held_by(model) for row in each.rows)
+    return tuple(f"{each.name}.{row}" for each in resolved_constraints(model) for row in each.rows)
 
 
 def velocities_of(model: Model, joint: int) -> Array:
-    """Degrees of freedom that move a joint; of one that mimics another those of the other."""
+    """Degrees of freedom that move a joint; for a joint that mimics another, those of the other."""
     start = int(model.v_start[joint])
     return model.v_source[start : start + KINDS[model.joint_kind[joint]].nv]
 
 
-def row_units(model: Model, held: Sequence[Held]) -> list[str]:
+def row_units(model: Model, held: Sequence[ResolvedConstraint]) -> list[str]:
     """The unit of each row's error: "m", "rad", or for couplings "m or rad" where joints of both kinds are in it."""
     return [unit for each in held for unit in _units(model, each)]
 
 
-def _units(model: Model, held: Held) -> list[str]:
+def _units(model: Model, held: ResolvedConstraint) -> list[str]:
     if held.kind is Lock:
         kind = KINDS[model.joint_kind[held.joint]]
         return ["m" if k in kind.lengths else "rad" for k in range(kind.nv)]
@@ -114,21 +113,24 @@ def _units(model: Model, held: Held) -> list[str]:
     return ["m" if name in _LENGTHS else "rad" for name in held.rows]
 
 
-def are_distances(model: Model, held: Sequence[Held]) -> list[bool]:
-    """Which rows are distances, that grow with the robot. Couplings are sums of coordinates, whatever their unit."""
+def are_distances(model: Model, held: Sequence[ResolvedConstraint]) -> list[bool]:
+    """True for rows that are distances, which grow with the robot's size.
+
+    Couplings are not: they are sums of coordinates, whatever their unit.
+    """
     kinds = (each.kind for each in held for _ in each.rows)
     units = row_units(model, held)
     return [unit == "m" and kind is not Coupling for unit, kind in zip(units, kinds, strict=True)]
 
 
-def row_sizes(model: Model, held: Sequence[Held]) -> Array:
-    """(m,) how much rows change with a turn of one radian, at most: for distances the reach of the robot in m, for a
-    coupling the norm of its numbers. Rows that are divided by these can be compared, whatever their units."""
+def row_sizes(model: Model, held: Sequence[ResolvedConstraint]) -> Array:
+    """(m,) largest change of each row by a rotation of one radian: for distances the reach of the robot in m, for a
+    coupling the norm of its numbers. Rows divided by these can be compared, whatever their units."""
     norms = [each.norm for each in held for _ in each.rows]
     return np.where(are_distances(model, held), reach(model), np.array(norms, float))
 
 
-def _held(model: Model, number: int, name: str, constraint: Constraint) -> Held:
+def _resolved(model: Model, number: int, name: str, constraint: Constraint) -> ResolvedConstraint:
     common: dict[str, Any] = {
         "kind": type(constraint),
         "number": number,
@@ -139,16 +141,16 @@ def _held(model: Model, number: int, name: str, constraint: Constraint) -> Held:
     if isinstance(constraint, Coupling):
         joints = tuple(_coordinate(model, where, joint, c) for joint, c in constraint.joints)
         norm = math.hypot(*(c * float(model.v_multiplier[v]) for v, _, c in joints)) or 1.0
-        return Held(**common, rows=constraint.rows, joints=joints, offset=constraint.offset, norm=norm)
+        return ResolvedConstraint(**common, rows=constraint.rows, joints=joints, offset=constraint.offset, norm=norm)
     if isinstance(constraint, Lock):
-        return Held(**common, **_locked(model, where, constraint))
+        return ResolvedConstraint(**common, **_locked(model, where, constraint))
     link = _link(model, where, "link", constraint.link)
     to = -1 if constraint.to is None else _link(model, where, "to", constraint.to)
     bodies = [int(model.link_body[each]) if each >= 0 else -1 for each in (link, to)]
     if bodies[0] == bodies[1]:
         on = "the world" if bodies[0] < 0 else f"body {model.body_names[bodies[0]]!r}"
         raise ArgumentError(f"{where}: both frames are on {on}; wanted links that move relative to each other")
-    return Held(
+    return ResolvedConstraint(
         **common,
         rows=constraint.rows,
         link=link,

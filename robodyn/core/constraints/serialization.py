@@ -1,4 +1,4 @@
-"""Constraints as dictionaries of plain values, for files, and back: checked as those that users make are."""
+"""Constraints as dictionaries of plain values, for files, and back; they are checked like those that users make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = 12
 
 
 def frame(numbers: Numbers | None) -> Transform:
-    """The transform that a constraint keeps as `at` or `to_at`; None is no way at all."""
+    """The transform that a constraint stores as `at` or `to_at`; None is the identity."""
     if numbers is None:
         return IDENTITY
     return Transform(tuple(numbers[:9]), (numbers[9], numbers[10], numbers[11]))
@@ -31,11 +31,11 @@ def pose(X: Transform) -> Pose:
 
 
 def plain(constraint: Constraint) -> dict[str, Any]:
-    """Kind and fields of a constraint."""
-    found = {"kind": type(constraint).__name__, **_fields_of(constraint)}
+    """Kind and fields of a constraint, as plain values."""
+    values = {"kind": type(constraint).__name__, **_fields_of(constraint)}
     if isinstance(constraint.baumgarte, Baumgarte):
-        found["baumgarte"] = _fields_of(constraint.baumgarte)
-    return found
+        values["baumgarte"] = _fields_of(constraint.baumgarte)
+    return values
 
 
 def _fields_of(made: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def constraint_of(given: Any) -> Constraint:
     """The constraint that `plain` has written, after JSON.
 
     Raises:
-        ArgumentError: it is none; names the field.
+        ArgumentError: it is not a constraint; names the field.
     """
     kind = _KINDS.get(str(given.get("kind"))) if type(given) is dict else None
     if kind is None:
@@ -62,8 +62,8 @@ def constraint_of(given: Any) -> Constraint:
         raise ArgumentError(f"Coupling.joints: got {brief(values['joints'])}; wanted pairs of a joint and a number")
     if type(values["baumgarte"]) is dict:
         values["baumgarte"] = _gains_of(kind.__name__, values["baumgarte"])
-    made: Constraint = kind(**values)
-    return made
+    constraint: Constraint = kind(**values)
+    return constraint
 
 
 def _require_place(kind: str, place: str, given: Any) -> None:

@@ -1,1 +1,1 @@
-"""The CPU engine: programs compiled by LLVM for vectors of states."""
+"""The CPU engine: algorithms compiled to machine code for vectors of states."""

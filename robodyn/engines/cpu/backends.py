@@ -1,7 +1,8 @@
-"""What turns a straight-line program into machine code: a code generator of our own, or LLVM's.
+"""Backends that generate machine code of straight-line programs: our own code generator, or LLVM.
 
-Ours is for x86-64 processors with AVX2 or AVX-512 under Linux, where a process may execute what it wrote: it takes a
-tenth of the time, and gives the same bits. LLVM serves all others, all code with loops, and a few things around ours.
+Ours supports Linux on x86-64 processors with AVX2 or AVX-512, if the process may execute memory that it wrote. It is
+several times as fast as LLVM, and its code computes the same bits. LLVM compiles programs for all other systems, all
+loops, and the driver around our programs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.tuning import MAX_LINED_BYTES
 
 BACKEND_VARIABLE = "ROBODYN_CPU_BACKEND"
-"""Environment variable that forces a code generator: "x86" or "llvm"; "auto" chooses."""
+"""Environment variable that selects the backend: "x86", "llvm" or "auto"."""
 _BACKENDS = ("auto", "x86", "llvm")
 
 
@@ -39,37 +40,37 @@ class Loaded(Protocol):
 
 
 class Backend(ABC):
-    """Machine code of the programs of requests; `linked` says where it is kept."""
+    """Generates machine code of programs. `linked` identifies the code in the cache."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def kept(self, linked: Linked) -> bytes | None:
-        """What the cache has."""
+        """The code from the cache, or None."""
 
     @abstractmethod
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
-        """The code, made and then kept.
+        """Generate the code and add it to the cache.
 
         Raises:
-            UnavailableError: it cannot be made.
+            UnavailableError: the code cannot be generated.
         """
 
     @abstractmethod
     def loaded(self, code: bytes, request: Request, cache: ObjectCache) -> Loaded:
-        """The code in this process, its function called "kernel".
+        """Load the code into this process. Its function is called "kernel".
 
         Raises:
-            UnavailableError: it does not load.
+            UnavailableError: the code cannot be loaded.
         """
 
     @abstractmethod
     def operations(self, code: bytes) -> float:
-        """About how many operations code is, from what is kept."""
+        """Estimated number of operations of code from the cache."""
 
     @abstractmethod
     def listing(self, request: Request) -> str:
-        """The code in the processor's language."""
+        """The code in assembly language."""
 
 
 class _Llvm(Backend):
@@ -79,7 +80,7 @@ class _Llvm(Backend):
         return linked.code()
 
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
-        with no_collection():  # not while LLVM works: other threads run meanwhile, and leave what is to be collected
+        with no_collection():  # not around LLVM's work: other threads run during it, and make garbage
             text = request.unrolled_module(program)
         return linked.compiled(text)
 
@@ -87,7 +88,7 @@ class _Llvm(Backend):
         return Code(code, request.target)
 
     def operations(self, code: bytes) -> float:
-        return len(code) / 12.0  # half a kilobyte is about 40
+        return len(code) / 12.0  # about 12 bytes of code per operation
 
     def listing(self, request: Request) -> str:
         return assembly(request.unrolled_module(request.trace()), request.target, OPT)
@@ -118,7 +119,8 @@ class _X86(Backend):
 
 
 def writes_lines(request: Request) -> bool:
-    """Whether a program of ours is to write results that it leaves as vectors to rows on the way."""
+    """True if a program of our backend should write its results to rows line by line while it computes
+    (`chains.row_writer`)."""
     target, sizes = request.target, request.scalars
     if not request.packed or target.narrow or len(sizes) > MAX_ARRAYS:
         return False
@@ -126,7 +128,7 @@ def writes_lines(request: Request) -> bool:
 
 
 def _layout(program: Program, request: Request) -> Layout | None:
-    """Where a program that writes lines leaves its results, which it has whole."""
+    """The layout of results in vectors, for a program that writes lines; None for other programs."""
     if not writes_lines(request):
         return None
     width, line = request.target.width(request.dtype), LINE // request.dtype.itemsize
@@ -135,13 +137,14 @@ def _layout(program: Program, request: Request) -> Layout | None:
 
 
 def _copies(request: Request) -> bool:
-    """Whether a program has code for large batches that copies results past the caches on the way."""
+    """True if a program gets a second version for large batches, which copies results with streaming stores while it
+    computes."""
     return not (request.vectors or request.target.narrow or request.algorithm.recurrent)
 
 
 def _assembled(program: Program, request: Request) -> Assembled:
-    """Code of a program; for batches of a query's results that for large ones (`past_caches`), or that which writes
-    their lines on the way (`chains.lines`), as well."""
+    """Code of a program. Batches of a query also get code for large results: either a version with streaming stores
+    (`streaming_stores`), or one that writes lines (`chains.row_writer`)."""
     whole = unpacked_program(program, request.model, request.algorithm.outputs) if request.packed else program
     layout = _layout(whole, request)
     program = program if layout is None else whole
@@ -149,9 +152,9 @@ def _assembled(program: Program, request: Request) -> Assembled:
 
 
 def _image(code: bytes) -> Image:
-    found = Image.unpacked(code)
-    assert found is not None
-    return found
+    image = Image.unpacked(code)
+    assert image is not None
+    return image
 
 
 LLVM, X86 = _Llvm(), _X86()
@@ -159,19 +162,19 @@ _DRIVERS: dict[tuple[Target, int], Code] = {}
 
 
 def begin_driver(request: Request, cache: ObjectCache) -> None:
-    """Begin to compile what goes through the rows of batches, beside other things, if a request's code needs it."""
+    """Start to compile the driver in another thread, if the request's code needs one."""
     target, width = request.target, request.target.width(request.dtype)
     if (target, width) not in _DRIVERS and backend_of(request) is X86:
         begin(driver_module(width, target), _driver_label(target, width), target, OPT, cache)
 
 
 def _driver(target: Target, width: int, cache: ObjectCache) -> Code:
-    """What goes through the rows of batches, once in a process."""
-    found = _DRIVERS.get((target, width))
-    if found is None:
+    """The driver: the code that loops over the rows of a batch. It is loaded once per process."""
+    driver = _DRIVERS.get((target, width))
+    if driver is None:
         code = compiled(driver_module(width, target), _driver_label(target, width), target, OPT, cache)
-        found = _DRIVERS[(target, width)] = Code(code, target)
-    return found
+        driver = _DRIVERS[(target, width)] = Code(code, target)
+    return driver
 
 
 def _driver_label(target: Target, width: int) -> str:
@@ -182,7 +185,7 @@ def backend_of(request: Request) -> Backend:
     """The backend for a request's program.
 
     Raises:
-        UnavailableError: one is wanted by the environment that there is not here.
+        UnavailableError: the environment selects a backend that does not work here.
     """
     wanted = os.environ.get(BACKEND_VARIABLE, "auto") or "auto"
     if wanted not in _BACKENDS:

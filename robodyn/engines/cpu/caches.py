@@ -1,4 +1,4 @@
-"""What the caches hold that all of a processor's cores share."""
+"""Size of the last-level cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @cache
 def last_cache_bytes() -> int:
-    """Bytes of the largest cache, as Linux says; 0 where nobody does. A virtual machine may share it with others."""
+    """Bytes of the largest cache, as Linux reports it; 0 if unknown. A virtual machine may share it with others."""
     sizes = []
     try:
         for file in _CACHES.glob("index*/size"):

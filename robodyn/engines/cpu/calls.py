@@ -1,9 +1,9 @@
-"""Kernels that call other kernels one after the other: for vectors of states, for unit vectors, or step after step.
+"""Kernels that call other kernels: for one vector of states after another, for unit vectors, or step after step.
 
-Each is a kernel like any other, `void kernel(table, first, last, workspace)`, so threads and quick calls need not know.
-A call has a table of its own, which is filled for each round from `Entry`s: with the user's arrays, places in the
-workspace, or words. Behind the arrays of its own table a kernel finds the descriptor, `Calls`, then what it clears, and
-its calls, each with its entries behind it.
+They have the usual signature, `void kernel(table, first, last, workspace)`, so threads and built-in functions need no
+special case. Each inner call has an argument table in the workspace. It is filled in each round from a list of `Entry`,
+with user arrays, addresses in the workspace, or constants. After its arrays the outer table has the address of a
+descriptor: `Calls`, pieces to clear, then the calls, each followed by its entries.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ from robodyn.internals.tuning import MAX_FETCHED_ROWS
 
 LINE = 64
 USER, ROW, WORKSPACE, WORDS, BATCH = range(5)
-"""What an entry is: an array of the user's; the row of a round in it; a place in the workspace; two words; a word, and
-the rows of the whole batch."""
+"""Kinds of entries: a user array; the round's row of a user array; an address in the workspace; two constant words; a
+constant word and the number of rows of the whole batch."""
 
 
 class Calls(ctypes.Structure):
-    """How many calls there are, where in the workspace their tables and their own workspace are, and how many places
-    are cleared."""
+    """Number of calls; offsets in the workspace of their tables (`tables`) and of their own workspaces (`own`); number
+    of pieces to clear."""
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("count", "tables", "own", "cleared"))
 
 
 class Piece(ctypes.Structure):
-    """Bytes of the workspace."""
+    """A piece of the workspace, in bytes."""
 
     _fields_ = (("offset", ctypes.c_int64), ("size", ctypes.c_int64))
 
 
 class Call(ctypes.Structure):
-    """A kernel's address, the rows it is called for, and how many entries its table has."""
+    """A kernel's address, the rows to call it for, and the number of entries of its table."""
 
     _fields_ = (("kernel", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("first", "end", "entries")))
 
 
 class Entry(ctypes.Structure):
-    """What stands in a table: the kind, an array's number or what the first word is made of, the second word, and how
-    far the first one moves from round to round."""
+    """An entry of a table. `place`: number of a user array, offset in the workspace, or first constant; `stride`:
+    second word; `move`: bytes that the first word advances per round."""
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("kind", "place", "stride", "move"))
 
 
 @dataclass(frozen=True)
 class Called:
-    """A call as it is planned: entries as tuples (kind, place, stride, move)."""
+    """A planned call. Entries are tuples (kind, place, stride, move)."""
 
     kernel: int
     entries: Sequence[tuple[int, int, int, int]]
@@ -79,7 +79,7 @@ class Called:
 
 
 class CallsPlan:
-    """The descriptor of some calls, and the workspace that they take behind `begin` bytes of other things."""
+    """The descriptor of some calls, and the workspace that they need after the first `begin` bytes."""
 
     def __init__(self, calls: Sequence[Called], begin: int = 0, cleared: Iterable[tuple[int, int]] = ()) -> None:
         pieces = list(cleared)
@@ -93,18 +93,18 @@ class CallsPlan:
 
 
 def workspace_of(calls: Iterable[tuple[int, int]], begin: int = 0) -> int:
-    """Bytes of workspace that calls take, each with some entries and a workspace of its own."""
+    """Bytes of workspace for calls, given the number of entries and the workspace of each."""
     entries, sizes = zip(*calls, strict=True)
     return lines(begin + ctypes.sizeof(Argument) * max(entries)) + lines(max(sizes))
 
 
 def lines(size: int) -> int:
-    """Bytes of the cache lines that so many bytes take."""
+    """`size` bytes, rounded up to whole cache lines."""
     return -(-size // LINE) * LINE
 
 
 def constants_of(words: Sequence[int], kind: int = WORDS) -> list[tuple[int, int, int, int]]:
-    """Entries for a kernel's constants."""
+    """Entries for a kernel's constant words."""
     return [(kind, first, second, 0) for first, second in zip(words[0::2], words[1::2], strict=True)]
 
 
@@ -117,7 +117,7 @@ def run_calls(
     batch: Word,
     round: Word,
 ) -> None:
-    """Call each kernel for rows `first` to `end - 1`; None: for those that the call says."""
+    """Call each kernel for rows `first` to `end - 1`; None: for the rows that its descriptor says."""
     inner, own = array(Argument, workspace + calls.tables), workspace + calls.own
     at = array(Call, array(Piece, calls + 1) + calls.cleared)
     for _ in range(calls.count):
@@ -138,15 +138,15 @@ def run_calls(
 
 
 def clear_pieces(calls: Array[Calls], workspace: Address) -> None:
-    """What nothing writes, and others read as zeros."""
+    """Clear pieces of the workspace that kernels read as zeros but never write."""
     pieces = array(Piece, calls + 1)
     for k in range(calls.cleared):
         clear(workspace + pieces[k].offset, pieces[k].size)
 
 
 def fetch_rows(table: Array[Argument], inputs: Word, row: Word, rows: Word) -> None:
-    """Rows of inputs on their way to the cache while those before them are at work: they are too few for the processor
-    to see them coming."""
+    """Prefetch rows of inputs while the rows before them are processed. The hardware prefetcher does not recognize such
+    short runs."""
     for k in range(inputs):
         stride = table[k].stride
         size, begin = stride * rows, table[k].data + stride * row
@@ -166,9 +166,9 @@ def by_vectors(
     width: Static[int],
     fence: Static[str],
 ) -> None:
-    """All calls for one vector of W states after another. What lies between the calls is vectors of states, which stays
-    in the cache. The second word of the descriptor's entry is the number of rows of the whole batch, or 0 where nobody
-    said. `fence`: what waits for lines that are on their way past the caches, or nothing."""
+    """All calls for one vector of W states after another. Data between the calls are vectors of states, which stay in
+    the cache. The second word of the descriptor's entry is the number of rows of the whole batch, or 0 if it is
+    unknown."""
     calls, batch = array(Calls, table[arrays].data), table[arrays].stride
     clear_pieces(calls, workspace)
     row = first
@@ -183,7 +183,7 @@ def by_vectors(
 
 @routine
 def by_states(table: Array[Argument], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
-    """All calls for one state after another, each for as many unit vectors as the call says."""
+    """All calls for one state after another, each for the unit vectors that its descriptor says."""
     calls = array(Calls, table[arrays].data)
     for row in range(first, last):
         run_calls(table, calls, None, None, workspace, 0, row)
@@ -191,15 +191,15 @@ def by_states(table: Array[Argument], first: Word, last: Word, workspace: Addres
 
 @routine
 def by_steps(table: Array[Argument], first: Word, last: Word, workspace: Address) -> None:
-    """All calls for all rows, again and again on arrays that move on. The second word of the descriptor's entry is the
-    number of steps: threads share the rows of a batch, and each takes its rows through all steps while they are in its
-    cache."""
+    """All calls for all rows, repeated for each step on arrays that advance with the steps. The second word of the
+    descriptor's entry is the number of steps. Threads share the rows of a batch; each thread takes its rows through all
+    steps while they are in its cache."""
     calls, steps = array(Calls, table[0].data), table[0].stride
     for step in range(steps):
         run_calls(table, calls, first, last, workspace, 0, step)
 
 
 def calls_module(function: Routine[..., Any], **known: Any) -> str:
-    """The module of one of these."""
+    """The module of `by_vectors`, `by_states` or `by_steps`."""
     facts = "calls", function.__name__, known
     return printed_module(facts, {}, lambda module: module.export(function, "kernel", **known))

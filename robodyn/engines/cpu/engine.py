@@ -1,4 +1,4 @@
-"""The CPU engine: every query is compiled for its robot and runs on vectors of states, in several threads."""
+"""The CPU engine: compiles every query for its robot and runs it on vectors of states, in several threads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct, Step, StepGradient, StraightLine, Task, Traceable, cheapest, in_double
+from robodyn.algorithms.tasks import (
+    ScalarTask,
+    Step,
+    StepGradient,
+    StraightLine,
+    Task,
+    Traceable,
+    cheapest,
+    mixed_precision,
+)
 from robodyn.compile.cache import ObjectCache
 from robodyn.compile.llvm.jit import Code
-from robodyn.compile.llvm.streaming import crowd
+from robodyn.compile.llvm.streaming import cache_pressure
 from robodyn.compile.llvm.target import Target, host_target
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.core.model import Model
@@ -30,9 +39,9 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
-from robodyn.engines.cpu.time_loop import Call, March, step_in_parts, whole_step
+from robodyn.engines.cpu.time_loop import Call, TimeLoop, step_in_parts, whole_step
 from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
-from robodyn.engines.query_table import BASE, Question
+from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
@@ -58,11 +67,11 @@ class CpuEngine(Engine):
     Args:
         model: the robot.
         dtype: float64 or float32.
-        threads: threads for a batch, None for all processors that the process may run on.
-        compile: "background": while a program compiles, the reference engine answers.
-        mode: "unrolled" or "rolled" forces one kind of code; "auto" picks by the number of operations.
+        threads: threads for a batch; None for as many as the process may use processors.
+        compile: "background": the reference engine answers while a program compiles.
+        mode: "unrolled" or "rolled" forces one kind of code; "auto" chooses by the number of operations.
         target: the processor to compile for, by default the host.
-        lenient: where a program does not compile, warn and let the reference engine answer.
+        lenient: if a program does not compile, warn and let the reference engine answer.
     """
 
     name = "cpu"
@@ -93,13 +102,13 @@ class CpuEngine(Engine):
         self._workspaces: dict[int, list[tuple[int, Array]]] = {}
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
-        self._marches: dict[tuple[Step, tuple[str, ...], bool], March] = {}
+        self._marches: dict[tuple[Step, tuple[str, ...], bool], TimeLoop] = {}
         self._without: set[tuple[StraightLine | StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
-        """What a kernel is asked for."""
+        """The request for a kernel."""
         if self.dtype == np.float64:
-            algorithm = in_double(self.model, algorithm)
+            algorithm = mixed_precision(self.model, algorithm)
         return Request(self.model, cheapest(self.model, algorithm, base), self.dtype, self.target, base, link)
 
     def kernel(
@@ -111,20 +120,21 @@ class CpuEngine(Engine):
         single: bool = False,
         plan: Plan | None = None,
     ) -> Kernel:
-        """The kernel of an algorithm, or with a plan that for a tree in parts, compiled if it is not there yet."""
+        """The kernel of an algorithm, compiled if necessary. `plan`: the kernel for a tree in parts."""
         key = _key(algorithm, base, link, plan)
-        found = self._kernels.get(key) or self._kernels.get((*key, single))
-        if found is None:
-            # Two threads that compile the same kernel waste time and nothing else; a lock held while compiling could
-            # be one that a fork leaves locked for ever.
+        kernel = self._kernels.get(key) or self._kernels.get((*key, single))
+        if kernel is None:
+            # Without a lock two threads may compile the same kernel, which wastes time only. A lock held during
+            # compilation could stay locked for ever in a forked child.
             if self.threads > 1 and not (single and plan is None):
                 begin_pool(self._begin)
-            found = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
-            self._kernels[key if found.alone is None else (*key, single)] = found
-        return found
+            kernel = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
+            self._kernels[key if kernel.alone is None else (*key, single)] = kernel
+        return kernel
 
-    def _alone(self, algorithm: Task, batch: int) -> bool:
-        """Whether the states of a batch are taken one at a time, where that makes a difference."""
+    def _one_by_one(self, algorithm: Task, batch: int) -> bool:
+        """True if states run one at a time: also small batches of large matrices over pairs of joints, or all if these
+        are sparse."""
         if batch == 1 or self.model.nv < LARGE_MATRIX or not isinstance(algorithm, Algorithm):
             return batch == 1
         pairs = any(isinstance(output, PairOutput) for output in algorithm.outputs.values())
@@ -132,15 +142,15 @@ class CpuEngine(Engine):
 
     @cached_property
     def _few_pairs(self) -> bool:
-        """Whether few pairs of bodies have one on the way from the other to the world."""
+        """True if few pairs of bodies have one body on the path from the other to the world."""
         depth = self.model.tree.depth
         return int(depth.sum()) + depth.size < FEW_PAIRS * depth.size**2
 
     def _ready(
         self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, plan: Plan | None = None
     ) -> Kernel | None:
-        """The kernel, or None while it compiles in the background, or where it does not compile at all."""
-        if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
+        """The kernel. None while it compiles in the background, or if it does not compile at all."""
+        if self.model.n_bodies == 0:  # nothing moves, so nothing to compile
             return None
         key = (*_key(algorithm, base, link, plan), single)
         if key in self._warned:
@@ -165,7 +175,7 @@ class CpuEngine(Engine):
         if (*key, single) in self._failed:
             raise self._failed[(*key, single)]
         thread = self._compiling.get((*key, single))
-        if thread is None or not thread.is_alive():  # in the child of a fork the parent's thread is not alive
+        if thread is None or not thread.is_alive():  # in a forked child the parent's thread is not alive
 
             def work() -> None:
                 try:
@@ -177,7 +187,7 @@ class CpuEngine(Engine):
             self._compiling[(*key, single)] = thread
             try:
                 thread.start()
-            except (RuntimeError, MemoryError):  # the system grants no thread: the call waits instead
+            except (RuntimeError, MemoryError):  # the system refuses a thread: compile in this call
                 return self.kernel(algorithm, base, link, single=single, plan=plan)
         return None
 
@@ -192,17 +202,18 @@ class CpuEngine(Engine):
         """Fill `outputs` (B, ...) from `inputs` (B, ...), all of the engine's dtype; see `protocol.Engine`."""
         batch = next(iter(outputs.values())).shape[0]
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
-        single = self._alone(algorithm, batch)
+        single = self._one_by_one(algorithm, batch)
         plan = self._plan(algorithm, base, link, single, batch)
         kernel = self._ready(algorithm, base, link, single, plan)
         if kernel is None:
-            given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
-            self._reference.run(algorithm, given, outputs, link=link)
+            normalized = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
+            self._reference.run(algorithm, normalized, outputs, link=link)
         elif batch:
             self._fill(kernel, algorithm, inputs, outputs)
 
     def _plan(self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, batch: int) -> Plan | None:
-        """How the tree is worked on in parts; None where states are, each by one thread, or there is nothing to do."""
+        """The plan that divides a tree into parts for all threads. None if whole states on one thread each are
+        faster."""
         plan = self._planner.plan(algorithm, base) if batch else None
         if plan is None or batch == 1:
             return plan if plan is not None and plan.pays() else None
@@ -216,7 +227,7 @@ class CpuEngine(Engine):
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
     ) -> None:
-        """Run a task's kernel on rows of arrays, at least one."""
+        """Run a task's kernel on the rows of arrays, at least one row."""
         batch = next(iter(outputs.values())).shape[0]
         arrays = [_rows(inputs[name]) for name in kernel.inputs]
         targets = {name: _row_target(array) for name, array in outputs.items()}
@@ -234,23 +245,23 @@ class CpuEngine(Engine):
                 outputs[name][...] = target.reshape(outputs[name].shape)
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
-        """Follow a step from the first row of states to the last; see `protocol.Marching`."""
+        """Run a step from the first row of states to the last; see `protocol.TimeLoops`."""
         base = tuple(name for name in BASE if name in given)
         key = step, base, states[0].shape[1] == 1
         if key not in self._marches:
             try:
                 calls = self._calls(*key)
-            except UnavailableError:  # it does not compile: accelerations may
+            except UnavailableError:  # the step does not compile; its dynamics may
                 self._steps[step, base] = calls = ()
             if not calls:
                 return False
-            self._marches[key] = March(self.compiler, step, calls)
+            self._marches[key] = TimeLoop(self.compiler, step, calls)
         if states[0].size:
             self._marches[key].run(self.launch, states, given, dt)
         return True
 
     def _calls(self, step: Step, base: tuple[str, ...], single: bool) -> Sequence[Call]:
-        """The kernels of a step, nothing where there are none."""
+        """The kernels of a step; empty if there are none."""
         if (step, base) not in self._steps:
             request = self.request(step, base)
             self._steps[step, base] = self.compiler.step(request) if self.model.n_bodies else ()
@@ -258,9 +269,10 @@ class CpuEngine(Engine):
         if len(kernels) <= 1:
             return whole_step(step, *kernels) if kernels else ()
         dynamics = self.kernel(step.dynamics, base, single=single)
-        return step_in_parts(step, kernels, dynamics.plain or dynamics)  # what a step leaves the next one reads
+        # Without streaming stores: the next step reads the results from the cache.
+        return step_in_parts(step, kernels, dynamics.plain or dynamics)
 
-    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+    def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` by one program; see `protocol.Engine`."""
         base, batch = tuple(name for name in BASE if name in inputs), next(iter(outputs.values())).shape[0]
         if not self.model.n_bodies or (task, base) in self._without:
@@ -275,7 +287,7 @@ class CpuEngine(Engine):
         return kernel is not None
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill A and B of a step; see `protocol.Marching`."""
+        """Fill A and B of a step; see `protocol.TimeLoops`."""
         base, batch = tuple(name for name in BASE if name in inputs), outputs["A"].shape[0]
         if not self.has_program(task, base, batch == 1):
             return False
@@ -284,7 +296,7 @@ class CpuEngine(Engine):
         return True
 
     def has_program(self, task: StraightLine | StepGradient, base: tuple[str, ...] = (), single: bool = False) -> bool:
-        """Whether it compiles; that it does not is remembered."""
+        """True if the task compiles. A failure is remembered."""
         if self.model.n_bodies == 0 or (task, base) in self._without:
             return False
         try:
@@ -304,12 +316,12 @@ class CpuEngine(Engine):
         """The code that runs an algorithm on batches."""
         return GeneratedCode(self.kernel(algorithm))
 
-    def explain(self, question: Question, batch: int) -> Explanation:
-        """What was compiled, and how much work it is."""
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
+        """The kind of code, and its number of operations."""
         if question.of_link:
             return super().explain(question, batch)
         task = question.plain_task(self.model)
-        if isinstance(task, Direct) and not self.has_program(task):
+        if isinstance(task, ScalarTask) and not self.has_program(task):
             return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)
         code = self.generated(task)
         words = self._planner.words(task, batch, lambda: self.kernel(task).width)
@@ -317,58 +329,59 @@ class CpuEngine(Engine):
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
     def entry(self, name: str, doc: str, fallback: Callable[..., Any], epoch: Any = None) -> Entry | None:
-        """A built-in function; None where nothing moves, or this Python or this system has none."""
+        """A built-in function. None if the model has no moving bodies, or if this Python or this system does not
+        support it."""
         if not self.model.n_bodies or not layout_is_known():
             return None
         try:
             return Entry(name, doc, fallback, self._load_entries, epoch)
-        except UnavailableError:  # it does not compile: calls take longer, and no answer is lost
+        except UnavailableError:  # it does not compile; calls work without it, but take longer
             return None
 
     def quick(
         self,
-        question: Question,
+        question: QuerySpec,
         calls: Calls,
         check: bool | None,
         joint_forces: tuple[str, ...],
         double: Engine | None = None,
     ) -> Answers | None:
-        """What an entry is told, once a kernel for the calls is there.
+        """The kernels of a built-in function, once they are compiled.
 
-        Trees whose kernels take more scratch memory than quick calls keep go without: beside the time of these the
-        method's own is nothing.
+        Trees in parts, and kernels with more scratch memory than `MAX_SCRATCH`, have none: a Python call is cheap in
+        comparison.
         """
         task = calls.task(question, self.model, damping="damping" in joint_forces)
         key = _key(task, calls.base, calls.link)
         if self._plan(task, calls.base, calls.link, single=True, batch=1) is not None:
             raise UnavailableError(f"{question.name}: a tree in parts has no built-in function")
-        modes = self._alone(task, sys.maxsize), True
-        found = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
+        modes = self._one_by_one(task, sys.maxsize), True
+        candidates = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
         for k, threads in enumerate((self.threads, 1)):
-            kernel = found[k]
+            kernel = candidates[k]
             if kernel is not None and (k or _stride(kernel) * threads > MAX_SCRATCH):
-                found[k] = kernel.plain or kernel
+                candidates[k] = kernel.plain or kernel
         if double is not None:
-            found = [self._in_double(double, question, key, joint_forces, single=single) for single in modes]
-        first = next((kernel for kernel in found if kernel is not None), None)
-        if first is None:
+            candidates = [self._in_double(double, question, key, joint_forces, single=single) for single in modes]
+        some_kernel = next((kernel for kernel in candidates if kernel is not None), None)
+        if some_kernel is None:
             return None
-        sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(found, (self.threads, 1), strict=True)]
+        sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(candidates, (self.threads, 1), strict=True)]
         kernels = [
             self._entry_kernel(kernel) if kernel is not None and size <= MAX_SCRATCH else None
-            for kernel, size in zip(found, sizes, strict=True)
+            for kernel, size in zip(candidates, sizes, strict=True)
         ]
         shapes = input_shapes(self.model, task, calls.base)
-        inputs = [Input(question.arrays.index(name), shapes[name]) for name in first.inputs]
+        inputs = [Input(question.arrays.index(name), shapes[name]) for name in some_kernel.inputs]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
-        forces = joint_force_steps(self.model, question, first.inputs, joint_forces if double is None else ())
-        known = bool(question.needs) and "inertia" in first.inputs
-        whole = None not in found
-        if set(first.inputs) != set(calls.arrays) or not answers_can_be(
+        forces = joint_force_steps(self.model, question, some_kernel.inputs, joint_forces if double is None else ())
+        inertia_matters = bool(question.needs) and "inertia" in some_kernel.inputs
+        complete = None not in candidates
+        if set(some_kernel.inputs) != set(calls.arrays) or not answers_can_be(
             self.dtype, inputs, outputs, kernels, len(forces)
         ):
             raise UnavailableError(f"{question.name}: no built-in function for calls with {', '.join(calls.arrays)}")
-        if not any(kernels) and whole:
+        if not any(kernels) and complete:
             raise UnavailableError(f"{question.name}: takes too much scratch memory for a built-in function")
         return Answers(
             self.dtype,
@@ -380,31 +393,33 @@ class CpuEngine(Engine):
             pool=self.pool if self.threads > 1 else None,
             scratch=self._scratch_of,
             forces=forces,
-            known=first.inputs.index("inertia") if known else None,
-            whole=whole,
+            known=some_kernel.inputs.index("inertia") if inertia_matters else None,
+            whole=complete,
         )
 
     def _in_double(
-        self, double: Engine, question: Question, key: tuple[Any, ...], joint_forces: tuple[str, ...], *, single: bool
+        self, double: Engine, question: QuerySpec, key: tuple[Any, ...], joint_forces: tuple[str, ...], *, single: bool
     ) -> Kernel | None:
-        """The kernel that has the one of another engine compute, None where that is not there."""
+        """The kernel that lets the engine `double` compute. None if that engine's kernel is not compiled yet."""
         if not isinstance(double, CpuEngine):
             return None
         inner = double._kernels.get(key) or double._kernels.get((*key, single))
-        rounded = *key, "rounded", joint_forces, single
-        if inner is not None and rounded not in self._kernels:
-            from robodyn.engines.cpu.chains.build import in_double_kernel
+        rounded_key = *key, "rounded", joint_forces, single
+        if inner is not None and rounded_key not in self._kernels:
+            from robodyn.engines.cpu.chains.build import mixed_precision_kernel
 
             force = next(iter(joint_force_steps(self.model, question, inner.inputs, joint_forces)), None)
-            self._kernels[rounded] = in_double_kernel(self.compiler, self.request(*key), inner.plain or inner, force)
-        return self._kernels.get(rounded)
+            self._kernels[rounded_key] = mixed_precision_kernel(
+                self.compiler, self.request(*key), inner.plain or inner, force
+            )
+        return self._kernels.get(rounded_key)
 
-    def direct(self, task: Direct, arrays: Sequence[str], link: int | None = None) -> Answers:
-        """What an entry is told to answer calls that give the inputs of a task, by their places among some arrays. What
-        is not finite is left, and what goes in.
+    def direct(self, task: ScalarTask, arrays: Sequence[str], link: int | None = None) -> Answers:
+        """The kernels with which a built-in function answers calls of a task. `arrays`: names of a call's arrays, in
+        order. Calls with NaN or infinity in inputs or results are left to the fallback.
 
         Raises:
-            UnavailableError: there is no code for it.
+            UnavailableError: no built-in function can answer the task.
         """
         kernels = [self._entry_kernel(self.kernel(cast(Task, task), (), link, single=each)) for each in (False, True)]
         inputs = [Input(arrays.index(name), shape) for name, shape in input_shapes(self.model, task).items()]
@@ -420,26 +435,27 @@ class CpuEngine(Engine):
             constants=kernel.constants,
             workspace=kernel.workspace_bytes,
             grain=grain,
-            share_rows=max(self.share_rows(kernel), grain + 1),  # a batch of one piece needs no threads
+            share_rows=max(self.share_rows(kernel), grain + 1),  # one piece needs one thread
             release_rows=min(RELEASE_ROWS, math.ceil(RELEASE_NS / kernel.row_ns)),
             keep=kernel,
-            batch=crowd(kernel.request.target) if kernel.batch else 0,
+            batch=cache_pressure(kernel.request.target) if kernel.batch else 0,
         )
 
     def _scratch_of(self, size: int) -> Scratch:
-        """Scratch memory that entries share: the largest so far. Smaller ones belong to the entries made with them."""
+        """Scratch memory that entries share: the largest block so far. Earlier, smaller blocks belong to entries made
+        with them."""
         if self._scratch is None or self._scratch.size < size:
             self._scratch = Scratch(size)
         return self._scratch
 
     def load(self, text: str) -> Code:
-        """Load a module that every robot shares, from the cache if it is there."""
+        """Load a module that all robots share, from the cache or compiled."""
         return self.compiler.shared(text, _RUNTIME, host_target())
 
     @property
     def pool(self) -> Pool:
-        """The threads that share batches, those of all engines with as many."""
-        maker = self.compiler  # the pool lives as long as the process, and would keep an engine and its robot
+        """The threads that share batches. All engines with the same number of threads use the same pool."""
+        maker = self.compiler  # not self: the pool lives as long as the process and would keep the engine alive
 
         def load(text: str) -> Code:
             return maker.shared_soon(text, _RUNTIME, host_target(), BETTER_POOLS)
@@ -454,8 +470,8 @@ class CpuEngine(Engine):
         return self.compiler.shared_soon(text, _RUNTIME, host_target(), BETTER)
 
     def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:
-        """Run a kernel on the rows that a table describes, alone or with others; `steps`: how often it does its work
-        for a row."""
+        """Run a kernel on the rows that a table describes, in this thread or shared with others. `steps`: how often the
+        kernel processes each row."""
         grain = self.grain(kernel, steps)
         share = self.threads > 1 and rows > grain and rows * steps * kernel.row_ns > SHARE_NS
         participants = self.threads if share else 1
@@ -470,7 +486,7 @@ class CpuEngine(Engine):
             self._return_workspace(stride * participants, address, owner)
 
     def _launch_tasks(self, kernel: Kernel, table: ctypes.Array[ctypes.c_int64], batch: int) -> None:
-        """Run a kernel whose rows are tasks, for one vector of states after another; see `parts.code`."""
+        """Run a kernel whose rows are tasks, one vector of states after another; see `parts.code`."""
         pool = self.pool
         done = np.empty(kernel.tasks, np.int32)
         table[-CALL_WORDS:] = [0, batch, done.ctypes.data, pool.give_way]
@@ -483,7 +499,7 @@ class CpuEngine(Engine):
             self._return_workspace(kernel.workspace_bytes, address, owner)
 
     def grain(self, kernel: Kernel, steps: int = 1) -> int:
-        """Rows of a piece of work: whole vectors that take some microseconds."""
+        """Rows of a piece of work: whole vectors of states that take some microseconds."""
         width = self.target.width(self.dtype)
         return max(1, math.ceil(PIECE_NS / (steps * kernel.row_ns * width))) * width
 
@@ -492,7 +508,8 @@ class CpuEngine(Engine):
         return math.ceil(SHARE_NS / kernel.row_ns)
 
     def _take_workspace(self, size: int) -> tuple[int, Array | None]:
-        """Scratch memory; that of large trees is kept between calls, because fresh pages cost as much as the work."""
+        """Scratch memory. Blocks are kept between calls, because page faults on new ones take as long as the
+        computation."""
         if size == 0:
             return 0, None
         kept = self._workspaces.setdefault(size, [])
@@ -507,9 +524,9 @@ class CpuEngine(Engine):
 
 
 def joint_force_steps(
-    model: Model, question: Question, inputs: Sequence[str], counted: tuple[str, ...]
+    model: Model, question: QuerySpec, inputs: Sequence[str], counted: tuple[str, ...]
 ) -> list[JointForce]:
-    """What damping and friction have a part in, of inputs and of results."""
+    """The additions of damping and friction to inputs and results."""
     steps, nothing = [], np.zeros(model.nv)
     damping = model.damping if "damping" in counted else nothing
     friction = model.friction if "friction" in counted else nothing
@@ -525,17 +542,17 @@ def joint_force_steps(
 
 
 def _stride(kernel: Kernel) -> int:
-    """Bytes from one thread's scratch memory to the next one's."""
+    """Bytes between the scratch memories of two threads."""
     return -(-kernel.workspace_bytes // 64) * 64
 
 
 def _key(algorithm: Task, base: tuple[str, ...], link: int | None, plan: Plan | None = None) -> tuple[Any, ...]:
-    """What tells kernels apart: an algorithm itself, not its name."""
+    """The key of a kernel. It holds the algorithm itself, because names are not unique."""
     return (algorithm, base, link) if plan is None else (algorithm, base, link, "parts")
 
 
 def _rows(array: Array) -> Array:
-    """The array as (B, n) whose rows are contiguous; a copy only where they are not."""
+    """The array as (B, n) with contiguous rows; copied only if necessary."""
     flat = array.reshape(array.shape[0], -1)
     if flat.shape[1] > 1 and flat.strides[1] != flat.itemsize:
         return np.ascontiguousarray(flat)
@@ -543,6 +560,6 @@ def _rows(array: Array) -> Array:
 
 
 def _row_target(array: Array) -> Array:
-    """Where a kernel writes an output: the array itself if its rows are contiguous, else a new one."""
+    """The array that a kernel writes an output to: the output itself if its rows are contiguous, else a new array."""
     inner = array[:1].flags.c_contiguous
     return array if inner else np.empty(array.shape, array.dtype)

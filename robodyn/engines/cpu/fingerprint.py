@@ -1,4 +1,4 @@
-"""What a task is made of, in words that are the same in every process: two tasks of one name need not be the same."""
+"""Descriptions of tasks as text that is the same in every process, for cache keys: names of tasks are not unique."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _PLAIN = (str, int, float, bool, type(None))
 _KNOWN: WeakKeyDictionary[Traceable, tuple[str, bool]] = WeakKeyDictionary()
 
 
-def structure(task: Traceable) -> tuple[str, bool]:
-    """A task's parts, sweeps and fields, and their functions by name, with what these have closed over; and whether all
-    functions are robodyn's own, whose sources are part of a key where others may change."""
-    found = _KNOWN.get(task)
-    if found is None:
+def fingerprint(task: Traceable) -> tuple[str, bool]:
+    """A description of a task's parts, sweeps, fields, functions and values in closures. And a flag: True if all
+    functions belong to robodyn, whose sources are part of cache keys; code of other functions may change unnoticed."""
+    description = _KNOWN.get(task)
+    if description is None:
         own: list[bool] = []
-        found = _KNOWN[task] = (_described(task, own), all(own))
-    return found
+        description = _KNOWN[task] = (_described(task, own), all(own))
+    return description
 
 
 def _described(value: Any, own: list[bool]) -> str:
-    """A value in words; `own` gets whether each function met is robodyn's."""
+    """A description of a value. A flag is appended to `own` for each function: True if it is robodyn's."""
     if isinstance(value, _PLAIN):
         return repr(value)
     if isinstance(value, FunctionType):
         own.append(value.__module__.startswith("robodyn."))
-        inside = [cell.cell_contents for cell in value.__closure__ or ()]
-        # Two functions may have one name, such as a lambda's: the line tells them apart.
+        closure = [cell.cell_contents for cell in value.__closure__ or ()]
+        # Names of functions are not unique, e.g. of lambdas; the line number distinguishes them.
         where = value.__module__, value.__qualname__, value.__code__.co_firstlineno
-        return f"{where}{_described(inside, own)}{_described(value.__defaults__ or (), own)}"
+        return f"{where}{_described(closure, own)}{_described(value.__defaults__ or (), own)}"
     if isinstance(value, partial):
         return f"partial({_described((value.func, value.args, value.keywords), own)})"
     if isinstance(value, Mapping):
@@ -44,5 +44,5 @@ def _described(value: Any, own: list[bool]) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         parts = ", ".join(_described(getattr(value, field.name), own) for field in fields(value))
         return f"{type(value).__name__}({parts})"
-    own.append(False)  # nothing is known of what else there may be
+    own.append(False)  # a value of unknown type: its description may be incomplete
     return repr(type(value))

@@ -1,4 +1,4 @@
-"""Generated code for people to look at."""
+"""Generated code for users to read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from robodyn.internals.errors import UnavailableError
 class GeneratedCode:
     """The code of one query on one robot.
 
-    `mode` is "unrolled", "rolled", "chained", "repeated", "halved" or "apart", `label` says what it is. Unrolled code
-    comes from a `Program`, a graph of expressions; rolled code from several small ones, one for each step and joint
-    kind; chained code is that of several algorithms and solves; repeated code is that of one algorithm, run at every
-    unit vector; halved code is two programs, of which the second runs at every unit vector; of code that is apart the
-    stages of a chain that depend on the unit vector do.
+    `label` describes it. `mode` is one of:
+
+    - "unrolled": one `Program`, a graph of expressions;
+    - "rolled": loops over bodies, with a small program for each step and joint kind;
+    - "chained": several algorithms and solves, one after another;
+    - "repeated": one algorithm that runs at every unit vector;
+    - "halved": two programs; the second one runs at every unit vector;
+    - "apart": a chain whose stages that depend on the unit vector run at every unit vector, the others once.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -30,7 +33,7 @@ class GeneratedCode:
         """The expression graph of unrolled code: `counts`, `text()`, `dot()`, `evaluate()`.
 
         Raises:
-            UnavailableError: rolled code has no graph of its own.
+            UnavailableError: the code is not unrolled.
         """
         if self._kernel.program is None:
             raise UnavailableError(f"{self.label}: {self.mode} code is not one graph")
@@ -43,21 +46,21 @@ class GeneratedCode:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Operations for one state by kind, of unrolled code."""
+        """Operations for one state by kind; unrolled code only."""
         return self.program.counts
 
     @cached_property
     def text(self) -> str:
-        """Unrolled code as readable lines, one operation each."""
+        """Unrolled code as readable text, one operation per line."""
         return self.program.text()
 
     @cached_property
     def ir(self) -> str:
-        """The module in LLVM's language; of code that is several modules, one after the other. Where our own code
-        generator made the machine code, what LLVM would be given."""
+        """The LLVM modules, one after another. Code of our own generator is shown as the LLVM module of the same
+        program."""
         return "\n".join(self._kernel.modules)
 
     @cached_property
     def assembly(self) -> str:
-        """The machine code in the processor's language."""
+        """The machine code in assembly language."""
         return "\n".join(self._kernel.listings)

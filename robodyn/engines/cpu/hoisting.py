@@ -1,10 +1,10 @@
-"""An algorithm at every unit vector in two programs: what does not depend on the vector, and the rest.
+"""An algorithm at every unit vector as two programs: the operations that do not depend on the unit vector are hoisted.
 
-Half of the operations of a second derivative along a vector, or more, do not depend on that vector. Whole second
-derivatives are such ones along all unit vectors, which are the lanes of a few vectors. As one program all of it is
-computed in each of these, in every lane. So the first half is a program for one state, which leaves a few hundred or
-thousand scalars; of the second one instructions spread each over its vector as they read it, as they do with constants.
-That takes AVX-512: elsewhere, and with LLVM's code, unit vectors are run through one program.
+At least half of the operations of a second derivative along a vector do not depend on the vector. Full second
+derivatives are such derivatives along all unit vectors, which are the lanes of SIMD vectors. One program would repeat
+the shared operations in every lane. So a first program computes them once per state and stores some hundreds or
+thousands of scalars. The second program reads them as broadcast operands, like constants. This requires AVX-512; other
+processors, and LLVM's code, run one program at all unit vectors.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from robodyn.engines.cpu.route import kept_at, most_operations, parts_of, progra
 from robodyn.internals.records import dataclass
 
 _SPREADS = frozenset[str](), frozenset((SHARED,))
-"""Inputs of either half that are the same for all states of a vector."""
+"""Inputs of each program that are the same in all lanes."""
 _MAGIC = b"RDhalf\0\1"
 _HEAD = struct.Struct("<8s2q")
 
 
 @dataclass(frozen=True)
 class Images:
-    """Machine code of both halves as each is kept by itself, and how many scalars the first leaves."""
+    """Machine code of both programs, and the number of scalars that the first one stores."""
 
     shared: int
     first: bytes
     second: bytes
 
     def packed(self) -> bytes:
-        """Both, as they are kept."""
+        """Both images as stored in the cache."""
         return _HEAD.pack(_MAGIC, self.shared, len(self.first)) + self.first + self.second
 
     @staticmethod
     def unpacked(kept: bytes) -> Images | None:
-        """What `packed` made; None if it did not."""
+        """The inverse of `packed`; None for other bytes."""
         if len(kept) < _HEAD.size:
             return None
         magic, shared, size = _HEAD.unpack_from(kept)
         if magic != _MAGIC or shared <= 0 or not 0 <= size <= len(kept) - _HEAD.size:
             return None
-        found = Images(shared, kept[_HEAD.size : _HEAD.size + size], kept[_HEAD.size + size :])
-        return found if Image.unpacked(found.first) and Image.unpacked(found.second) else None
+        images = Images(shared, kept[_HEAD.size : _HEAD.size + size], kept[_HEAD.size + size :])
+        return images if Image.unpacked(images.first) and Image.unpacked(images.second) else None
 
 
 @dataclass(frozen=True)
-class Halves:
-    """Two programs of what a request of an algorithm asks for along the input `vector`; `linked`: where their code is
-    kept; `images`: what is there; `traced`: both, where there is none."""
+class Hoisted:
+    """The two programs for a request at unit vectors of the input `vector`. `linked`: identifies their code in the
+    cache; `images`: the cached code; `traced`: the programs, if no code is cached."""
 
     request: Request
     vector: str
@@ -67,21 +67,21 @@ class Halves:
 
     @property
     def requests(self) -> tuple[Request, Request]:
-        """What each is for: one state, or a vector of them."""
+        """The requests of both programs: for one state, and for a vector of unit vectors."""
         return self.request.for_one_state, self.request
 
     def programs(self) -> tuple[Program, Program]:
-        """Both, traced if nobody has."""
+        """Both programs, traced if necessary."""
         return self.traced or self.request.trace().halves(self.vector)
 
     def _code(self, program: Program, k: int) -> Assembled:
-        """Machine code of the k-th, made anew."""
+        """Generate machine code of the k-th program."""
         asked = self.requests[k]
         return assembled(program, asked.dtype, asked.target, spread=_SPREADS[k])
 
     @no_collection()
     def made(self) -> Images:
-        """The code, made and then kept, unless it is there."""
+        """The code of both programs, generated and added to the cache if necessary."""
         if self.images is not None:
             return self.images
         programs = self.programs()
@@ -91,22 +91,22 @@ class Halves:
         return images
 
     def listing(self, k: int) -> str:
-        """The k-th in the processor's language, to look at."""
+        """Assembly listing of the k-th program."""
         return self._code(self.programs()[k], k).listing()
 
     def module(self, k: int) -> str:
-        """The k-th in LLVM's language, to look at."""
+        """LLVM module of the k-th program."""
         return replace(self.requests[k], vectors=_SPREADS[k]).unrolled_module(self.programs()[k])
 
 
-def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool = True) -> Halves | None:
-    """The halves of what a request asks for at every unit vector; None where it is not made so.
+def find_hoisted(request: Request, mode: str, cache: ObjectCache, *, trace: bool = True) -> Hoisted | None:
+    """The two programs for a request at every unit vector; None if it is compiled differently.
 
     Args:
-        request: what is asked for.
+        request: the request.
         mode: as for `find_route`.
-        cache: where machine code is kept, and what is too large.
-        trace: whether to trace what the cache does not have.
+        cache: the cache, which also knows programs that are too large.
+        trace: True if programs may be traced when no code is cached.
     """
     vector = request.algorithm.unit_input
     assert vector is not None
@@ -117,12 +117,12 @@ def find_halves(request: Request, mode: str, cache: ObjectCache, *, trace: bool 
     if limit is None:
         return None
     linked = kept_at(part, "halves", cache)
-    kept = linked.direct()
-    images = None if kept is None else Images.unpacked(kept)
+    cached = linked.direct()
+    images = None if cached is None else Images.unpacked(cached)
     if images is not None or not trace:
-        return Halves(part, vector, linked, images)
+        return Hoisted(part, vector, linked, images)
     program = None if limit < math.inf and linked.too_large else program_within(part, limit, linked)
     traced = None if program is None else program.halves(vector)
-    if traced is None or not traced[0].outputs[0].size:  # too large, or nothing is shared
+    if traced is None or not traced[0].outputs[0].size:  # too large, or without shared operations
         return None
-    return Halves(part, vector, linked, traced=traced)
+    return Hoisted(part, vector, linked, traced=traced)

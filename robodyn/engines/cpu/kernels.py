@@ -25,8 +25,8 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
 from robodyn.engines.cpu.parts.program import PartedProgram
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Route, Whole, find_route
-from robodyn.engines.cpu.tiered_compilation import HURRIED, Relay, Replaced, later, relay_text
+from robodyn.engines.cpu.route import Route, SingleProgram, find_route
+from robodyn.engines.cpu.tiered_compilation import HURRIED, Replaced, Trampoline, later, trampoline_text
 from robodyn.internals import tuning
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
@@ -34,13 +34,13 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import HURRY_CHARACTERS, OPERATION_NS, ROW_BYTES_A_NS, STEP_NS
 
-_RELAY = "robodyn relay"
+_TRAMPOLINE = "robodyn relay"
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 class Counted(Protocol):
-    """What a kernel needs beside its code, and knows how much work that is."""
+    """Data that a kernel needs besides its code, with its number of operations."""
 
     @property
     def operations(self) -> int:
@@ -49,14 +49,14 @@ class Counted(Protocol):
 
 @dataclass
 class Kernel:
-    """Machine code and what it needs.
+    """Machine code and its data.
 
-    `inputs`: names in the table's order; `constants`: the table's words after inputs and outputs; `row_ns`: about how
-    long a state takes; `program`: the straight-line program, traced when asked for, or None for rolled code; `module`:
-    its text in LLVM's language, made when asked for, and `own_listing` its code as text where LLVM has not made it;
-    `batch`: whether the last of the constants is to be the rows of the whole batch; `alone`: whether it is for one
-    state at a time, or for many; None: for both; `plain`: the same where results are not written past the caches, None:
-    this one.
+    `inputs`: names of inputs in the order of the argument table; `constants`: words of the table after inputs and
+    outputs; `row_ns`: estimated time of a state, ns; `program`: the straight-line program, traced on first access, or
+    None for rolled code; `module`: makes the LLVM module's text; `own_listing`: makes the assembly listing of code that
+    LLVM did not make; `batch`: True if the last constant must be set to the number of rows of the batch; `alone`: True
+    for single states, False for batches, None for both; `plain`: the same kernel without streaming stores, None if this
+    kernel has none.
     """
 
     request: Request
@@ -75,38 +75,38 @@ class Kernel:
 
     @cached_property
     def address(self) -> int:
-        """Address of the function."""
+        """Address of the kernel function."""
         return self.code.address("kernel")
 
     @cached_property
     def function(self) -> Callable[[int, int, int, int], None]:
-        """`function(table, first, last, workspace)`; other Python threads run meanwhile."""
+        """`function(table, first, last, workspace)`; releases the GIL."""
         return _KERNEL(self.address)
 
     @property
     def width(self) -> int:
-        """States that loops over bodies take at a time."""
+        """States in a vector of rolled code; 1 for other code."""
         keep = self.keep if self.plain is None else self.plain.keep
         return keep.module.kind.width if isinstance(keep, RolledProgram) else 1
 
     @property
     def tasks(self) -> int:
-        """Tasks of a tree in parts, which are the rows of such a kernel; 0 for all others."""
+        """Number of tasks of a kernel for a tree in parts, whose rows are tasks; 0 for all other kernels."""
         return len(self.keep.tasks.after) if isinstance(self.keep, PartedProgram) else 0
 
     @cached_property
     def program(self) -> Program | None:
-        """The straight-line program of unrolled code."""
+        """The straight-line program of unrolled code, or None."""
         return self.request.trace() if self.mode == "unrolled" else None
 
     @property
     def modules(self) -> list[str]:
-        """The texts of its modules: its own, and those of the kernels that it calls."""
+        """LLVM modules of this kernel and of all kernels that it calls."""
         return [self.module(), *(text for kernel in getattr(self.keep, "kernels", ()) for text in kernel.modules)]
 
     @property
     def listings(self) -> list[str]:
-        """The same in the processor's language."""
+        """Assembly listings of this kernel and of all kernels that it calls."""
         own = assembly(self.module(), self.request.target, OPT) if self.own_listing is None else self.own_listing()
         return [own, *(text for kernel in getattr(self.keep, "kernels", ()) for text in kernel.listings)]
 
@@ -119,21 +119,21 @@ class Kernel:
         return self.program.operations
 
 
-class Maker:
-    """Makes kernels that are one piece of code, looking into the cache first.
+class KernelCompiler:
+    """Makes kernels that are one piece of code, from the cache if possible.
 
     Args:
-        cache: where machine code is kept between processes.
-        mode: "unrolled", "rolled", or "auto", which unrolls what is small enough.
-        hurried: whether large modules of LLVM's may be made in a hurry first
-        (`robodyn.engines.cpu.tiered_compilation`).
+        cache: the cache of machine code, shared between processes.
+        mode: "unrolled", "rolled", or "auto", which unrolls small programs.
+        hurried: True if large LLVM modules are first compiled without optimization
+            (`robodyn.engines.cpu.tiered_compilation`).
     """
 
     def __init__(self, cache: ObjectCache, mode: str = "auto", *, hurried: bool = False) -> None:
         self.cache, self.mode, self.hurried = cache, mode, hurried
 
     def route(self, request: Request) -> Route:
-        """What a request becomes, traced where that is needed to know."""
+        """The kind of code for a request, with a trace if that is necessary to decide."""
         route = find_route(request, self.mode, self._cache(request))
         assert route is not None
         return route
@@ -142,15 +142,15 @@ class Maker:
         return self.cache if request.cacheable else ObjectCache(None)
 
     @staticmethod
-    def coded(route: Whole) -> Whole:
-        """The same with its machine code, which need not be loaded yet."""
+    def coded(route: SingleProgram) -> SingleProgram:
+        """The same route with its machine code, not loaded yet."""
         if route.code is not None:
             return route
         assert route.program is not None
         return replace(route, code=route.backend.made(route.linked, route.request, route.program))
 
-    def whole(self, route: Whole) -> Kernel:
-        """The kernel of one program."""
+    def whole(self, route: SingleProgram) -> Kernel:
+        """The kernel of one straight-line program."""
         route = self.coded(route)
         request, program, code = route.request, route.program, route.code
         assert code is not None
@@ -161,7 +161,7 @@ class Maker:
             inputs=input_names(request),
             constants=(),
             workspace_bytes=0,
-            # A warm start need not trace to know its cost.
+            # The cached code knows its number of operations, so a warm start needs no trace.
             row_ns=unrolled_ns(request, route.backend.operations(code)),
             module=lambda: request.unrolled_module(request.trace()),
             own_listing=lambda: route.backend.listing(request),
@@ -171,11 +171,12 @@ class Maker:
         return kernel
 
     def shared(self, text: str, label: str, target: Target) -> Code:
-        """Code that every robot shares, from the cache if it is there."""
+        """Code that all robots share, from the cache or compiled."""
         return Code(compiled(text, label, target, OPT, self.cache), target)
 
     def shared_soon(self, text: str, label: str, target: Target, replaced: Replaced) -> Code:
-        """The same, made in a hurry where the cache has none with care: that one replaces it later."""
+        """`shared`; without optimization if the optimized code is not cached, which then replaces it later
+        (`replaced.replace`)."""
         if not self.hurried or memory_is_limited():
             return self.shared(text, label, target)
         code = kept(text, target, OPT, self.cache)
@@ -186,46 +187,47 @@ class Maker:
         return hurried
 
     def begin(self, text: str, label: str, target: Target, *, hurried: bool = False) -> None:
-        """Begin to compile what `shared` will be asked for, beside other things; `hurried`: what `shared_soon`, or
-        `sharing` in a hurry, will be."""
+        """Start to compile code that `shared` will return, in another thread. `hurried`: for `shared_soon`, or
+        `sharing` with `hurried`, instead."""
         if not hurried or not self.hurried or memory_is_limited():
             begin(text, label, target, OPT, self.cache)
         elif kept(text, target, OPT, self.cache) is None:
             begin(text, label, target, HURRIED, self.cache)
 
     def sharing(self, text: str, label: str, target: Target, *, hurried: bool = False) -> Callable[[], Loaded]:
-        """The same, compiled while other things are done, in a hurry where it is large or shall be."""
+        """Start to compile code that all robots share; the function returned waits for it. Large modules, or all if
+        `hurried`, are first compiled without optimization."""
         cache = self.cache
         code = kept(text, target, OPT, cache)
 
         def make() -> bytes:
             return compiled(text, label, target, OPT, cache)
 
-        if code is None and self._hurries(math.inf if hurried else len(text)):
+        if code is None and self._compiles_twice(math.inf if hurried else len(text)):
             wait = compiling(text, label, target, HURRIED, cache)
-            self._begin_relay(target)
-            return lambda: self._relayed(wait(), target, make)
+            self._begin_trampoline(target)
+            return lambda: self._behind_trampoline(wait(), target, make)
         wait = begun(code, make)
         return lambda: Code(wait(), target)
 
-    def _hurries(self, characters: float) -> bool:
+    def _compiles_twice(self, characters: float) -> bool:
         return self.hurried and characters > HURRY_CHARACTERS and not memory_is_limited()
 
-    def _begin_relay(self, target: Target) -> None:
-        self.begin(relay_text(), _RELAY, target)
+    def _begin_trampoline(self, target: Target) -> None:
+        self.begin(trampoline_text(), _TRAMPOLINE, target)
 
-    def _relayed(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Relay:
-        relay = Relay(self.shared(relay_text(), _RELAY, target), Code(hurried, target))
-        later(relay, lambda: Code(better(), target))
-        return relay
+    def _behind_trampoline(self, hurried: bytes, target: Target, better: Callable[[], bytes]) -> Trampoline:
+        trampoline = Trampoline(self.shared(trampoline_text(), _TRAMPOLINE, target), Code(hurried, target))
+        later(trampoline, lambda: Code(better(), target))
+        return trampoline
 
     def rolled(self, request: Request, width: int | None) -> Kernel:
-        """Rolled code for vectors of n states; None: as many as registers hold, if their workspace is no larger
-        than it should be."""
+        """Rolled code for vectors of `width` states. None: as many states as registers hold, if their workspace is not
+        too large, else one."""
         return self.rolling(request, width)()
 
     def rolling(self, request: Request, width: int | None) -> Callable[[], Kernel]:
-        """The same, compiled while other things are done."""
+        """Start to compile `rolled` code; the function returned waits for it."""
         program = self._rolled_program(request, width)
         if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = self._rolled_program(request, 1)
@@ -246,21 +248,23 @@ class Maker:
         )
 
     def _loops(self, linked: Linked, text: Callable[[], str]) -> Callable[[], Loaded]:
-        """Code of a module that is made when it is needed; in a hurry where it is large and not in the cache."""
+        """Start to compile a module, whose text is made only if the cache has no code. Large modules are first compiled
+        without optimization."""
         target, code = linked.target, linked.code()
         if code is None:
             module, first = text(), replace(linked, opt=HURRIED)
-            if self._hurries(len(module)):
+            if self._compiles_twice(len(module)):
                 wait = first.code_of(lambda: module)
-                self._begin_relay(target)
-                return lambda: self._relayed(wait(), target, lambda: linked.compiled(module))
+                self._begin_trampoline(target)
+                return lambda: self._behind_trampoline(wait(), target, lambda: linked.compiled(module))
             wait = linked.code_of(lambda: module)
         else:
             wait = begun(code, lambda: linked.compiled(text()))
         return lambda: Code(wait(), target)
 
     def parted(self, request: Request, width: int | None, plan: Plan) -> Kernel:
-        """Code for one vector of n states, None as in `rolled`, of a tree in parts: its rows are tasks."""
+        """Rolled code for a tree in parts, on one vector of `width` states (None: as for `rolled`). The kernel's rows
+        are tasks."""
 
         def made(width: int | None) -> PartedProgram:
             model, algorithm = request.model, request.algorithm
@@ -286,7 +290,7 @@ class Maker:
         )
 
     def _rolled_code(self, request: Request, traits: Traits, kind: VectorType, mode: str = "rolled") -> Linked:
-        """Where rolled code for robots with some traits, and vectors of a kind, is kept."""
+        """The cached code of rolled code for robots with these traits and vectors of this type."""
         facts = traits, kind.width
         label = f"{request.algorithm.name} {mode} {request.dtype} {request.target.level}"
         return Linked(request.digest(mode, *facts), label, request.target, OPT, self._cache(request))
@@ -307,13 +311,13 @@ class Maker:
 
 
 def unrolled_ns(request: Request, operations: float) -> float:
-    """About how long a program of so many operations takes for a state."""
+    """Estimated time of a state in a program of so many operations, ns."""
     computed = max(1.0, operations) * OPERATION_NS / request.target.width(request.dtype)
     return computed + rows_bytes(request) / ROW_BYTES_A_NS
 
 
 def rows_bytes(request: Request) -> int:
-    """Bytes of a state in arrays of rows."""
+    """Bytes of one state in all arrays of rows."""
     shapes = dict(input_shapes(request.model, request.algorithm, request.base))
     shapes |= {name: output_shape(request.model, output) for name, output in request.algorithm.outputs.items()}
     scalars = sum(math.prod(shape) for name, shape in shapes.items() if name not in request.vectors)
@@ -321,10 +325,10 @@ def rows_bytes(request: Request) -> int:
 
 
 def workspace(size: int) -> tuple[int, Array]:
-    """Scratch memory of a size, its address aligned to a cache line, and what owns it.
+    """Scratch memory of a size: its address, aligned to a cache line, and its owner.
 
     Raises:
-        UnavailableError: there is not that much memory.
+        UnavailableError: there is not enough memory.
     """
     try:
         owner = np.empty(size + 64, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""What a kernel is asked for."""
+"""Requests for kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape, trace
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Ancestors
-from robodyn.engines.cpu.fingerprint import structure
+from robodyn.engines.cpu.fingerprint import fingerprint
 from robodyn.engines.cpu.sparse_results import packed_program
 from robodyn.internals.records import dataclass
 
@@ -29,8 +29,8 @@ _TRACED: WeakValueDictionary[_Key, Program] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class Request:
-    """What a kernel is for: an algorithm or a chain on a model, with the base motions that are given and the query's
-    link."""
+    """A request for a kernel: a task on a model at a precision for a processor, with the motions of the base that are
+    inputs and the query's link."""
 
     model: Model
     algorithm: Traceable
@@ -39,28 +39,28 @@ class Request:
     base: tuple[str, ...] = ()
     link: int | None = None
     vectors: frozenset[str] = frozenset()
-    """Arrays that hold vectors of states instead of rows, as between the stages of a chain."""
+    """Names of arrays that hold vectors of states instead of rows, as between the stages of a chain."""
     packed: bool = False
-    """Whether these have no place for what the tree makes zero: see `packing`."""
+    """True if results that are vectors omit entries that are zero for every state; see `sparse_results.packing`."""
 
     unread: tuple[tuple[str, bytes], ...] = ()
-    """Of arrays of vectors the entries that nobody reads, a byte for each: see `chains.unread`. Programs leave them
-    out, loops do not."""
+    """Entries of vector arrays that no later stage reads, one byte each; see `chains.dead_outputs`. Programs do not
+    compute them, loops do."""
 
     @property
     def for_one_state(self) -> Request:
-        """The same for one state at a time; itself where that makes no difference."""
+        """The request for one state at a time; itself if that makes no difference."""
         target = self.target.for_one_state
         return self if target is self.target else replace(self, target=target)
 
     @property
     def label(self) -> str:
-        """What it is, in words."""
+        """A description for people."""
         return f"{self.model.name} {self.algorithm.name} {self.dtype} {self.target.level}"
 
     @property
     def lanes(self) -> int:
-        """Steps for a body in the algorithm's longest sweep."""
+        """Steps per body in the algorithm's longest sweep."""
         many = any(
             getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link)
             for sweep in self.algorithm.sweeps
@@ -69,44 +69,45 @@ class Request:
 
     @property
     def cacheable(self) -> bool:
-        """Whether the algorithm's steps are part of robodyn, whose sources are part of a key; others may change."""
-        return structure(self.algorithm)[1]
+        """True if the algorithm's functions belong to robodyn: its sources are part of cache keys, those of others are
+        not."""
+        return fingerprint(self.algorithm)[1]
 
     def digest(self, kind: str, *facts: object) -> str:
-        """A hash of what determines a module of a kind, besides processor and versions."""
+        """A hash of everything that determines a module of this kind, except processor and versions."""
         state = hashlib.blake2b(digest_size=16)
-        task = self.algorithm.name, structure(self.algorithm)[0]
+        task = self.algorithm.name, fingerprint(self.algorithm)[0]
         arrays = sorted(self.vectors), self.packed
         state.update(repr((kind, *task, self.base, str(self.dtype), *arrays, *facts)).encode())
         return state.hexdigest()
 
     @property
     def scalars(self) -> list[int]:
-        """Scalars of one state of each result."""
+        """Number of scalars of each result for one state."""
         return [math.prod(output_shape(self.model, output)) for output in self.algorithm.outputs.values()]
 
     def trace(self) -> Program:
-        """The straight-line program; the same for all targets, and not traced again as long as anybody has it."""
+        """The straight-line program, the same for all targets. It is traced once while a reference to it exists."""
         key = self.model, self.algorithm, self.link, self.base, self.packed, self.unread
-        found = _TRACED.get(key)
-        if found is None:
+        program = _TRACED.get(key)
+        if program is None:
             with no_collection():
-                found = trace(self.model, self.algorithm, link=self.link, base=self.base)
+                program = trace(self.model, self.algorithm, link=self.link, base=self.base)
                 if self.packed:
-                    found = packed_program(found, self.model, self.algorithm.outputs)
+                    program = packed_program(program, self.model, self.algorithm.outputs)
                 if self.unread:
                     left = {name: np.frombuffer(entries, bool).tolist() for name, entries in self.unread}
-                    found = found.with_outputs(
-                        tuple(port.without(left[port.name]) if port.name in left else port for port in found.outputs)
+                    program = program.with_outputs(
+                        tuple(port.without(left[port.name]) if port.name in left else port for port in program.outputs)
                     )
-            _TRACED[key] = found
-        return found
+            _TRACED[key] = program
+        return program
 
     def unrolled_module(self, program: Program) -> str:
-        """The module of that program."""
+        """The LLVM module of a program."""
         return unrolled_module(program, self.dtype, self.target, vectors=self.vectors)
 
 
 def input_names(request: Request) -> tuple[str, ...]:
-    """A kernel's inputs, in order."""
+    """Names of a kernel's inputs, in order."""
     return tuple(input_shapes(request.model, request.algorithm, request.base))

@@ -1,8 +1,8 @@
-"""Results without the entries that are zero by the tree, while they are vectors of states.
+"""Vectors of results without the entries that are zero for every state.
 
-A matrix over pairs of joints is zero where neither carries the other: two thirds of a humanoid's. As vectors of states
-such entries would be stored, and loaded to become rows, like others; and results would not fit into the nearest cache.
-So programs leave them out, with one zero at the end, and who makes rows looks up where each entry is.
+A matrix over pairs of joints is zero where neither joint carries the other: two thirds of a humanoid's entries. Vectors
+of these zeros would be stored, loaded again to become rows, and would fill the first-level cache. So programs omit them
+and store one zero after the others. The kernel that makes rows has a table with the index of each entry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from robodyn.internals.arguments import Array
 
 
 def packing(model: Model, output: Any) -> Array:
-    """Of each scalar of one state's result, its number among those that are left: the last one is zero, if any is."""
+    """For each scalar of one state's result, its index among the stored scalars. All zeros share the last index."""
     size = math.prod(output_shape(model, output))
     filled = np.ones(size, bool)
     if isinstance(output, PairOutput):
@@ -32,18 +32,18 @@ def packing(model: Model, output: Any) -> Array:
 
 
 def _pairs(model: Model) -> Array:
-    """(nv, nv): which entries are of two bodies that carry one another, or on the diagonal. Those of joints that mimic
-    are their masters'."""
+    """(nv, nv): True on the diagonal, and for joints of which one carries the other. A mimicking joint counts as the
+    joint that it follows."""
     carried = np.zeros((model.n_bodies, model.n_bodies), bool)
     for body, parent in enumerate(model.tree.parent.tolist()):
         if parent >= 0:
             carried[body] = carried[parent]
         carried[body, body] = True
     related = np.repeat(np.repeat(carried | carried.T, _dofs(model), axis=0), _dofs(model), axis=1)
-    found = np.eye(model.nv, dtype=bool)
+    nonzero = np.eye(model.nv, dtype=bool)
     rows, columns = np.nonzero(related)
-    found[model.v_source[rows], model.v_source[columns]] = True
-    return found
+    nonzero[model.v_source[rows], model.v_source[columns]] = True
+    return nonzero
 
 
 def _dofs(model: Model) -> Array:
@@ -51,13 +51,13 @@ def _dofs(model: Model) -> Array:
 
 
 def packed_program(program: Program, model: Model, outputs: Mapping[str, Any]) -> Program:
-    """The program with results that are packed."""
+    """The program with packed results."""
     ports = (_packed(port, packing(model, outputs[port.name])) for port in program.outputs)
     return replace(program, outputs=tuple(ports))
 
 
 def unpacked_program(program: Program, model: Model, outputs: Mapping[str, Any]) -> Program:
-    """The program whose results are packed with whole ones."""
+    """The inverse of `packed_program`."""
     ports = []
     for port in program.outputs:
         places = packing(model, outputs[port.name])

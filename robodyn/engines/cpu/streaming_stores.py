@@ -1,16 +1,16 @@
-"""Results of large batches, written past the caches. A kernel around a query's.
+"""Large results, written with streaming stores that bypass the caches. The kernel here wraps a query's kernel.
 
-A processor that writes a few bytes of a line loads the line first, and later writes it back: twice the traffic that
-results take, and past the size of the caches that is what a batch waits for. Whole lines can be written without loading
-them. So where the results of a batch are large, the query's kernel writes those of some states to a buffer that stays
-in the nearest cache, and whole lines of that go straight to memory. What little there is before the first line and
-behind the last one is written as usual: neighbouring pieces have a part of it each.
+A processor that writes a part of a cache line first loads the line and later writes it back: twice the memory traffic
+of the results. For batches larger than the caches, this traffic limits the speed. Streaming stores of whole lines need
+no load. So for large batches the query's kernel writes results of some states to a buffer that stays in the first-level
+cache, and whole lines are copied from there to memory. The bytes before the first whole line and after the last one are
+written with normal stores, because other threads write the rest of these lines.
 
-Straight-line code of our own does that on the way: while W states are computed, lines of the W before them are copied,
-one from time to time (`robodyn.compile.x86.general.copying`). Time to compute and time to write are not a sum then, but
-little more than the longer one. It fetches arguments of states to come as well. For that the buffer has room for W
-states before its first ones, those that are left over when it is full; or there are two that hold W states each, where
-these are many bytes. The last W states of a range are copied all at once, and so are those of other code.
+Programs of our own backend copy during the computation: while W states are computed, lines of the previous W states are
+copied, one now and then (`robodyn.compile.x86.general.copying`). Then computation and memory traffic overlap. These
+programs also prefetch the arguments of later states. The buffer has room for W states before its first ones: the rows
+that are still to be copied when it is full. If W states take many bytes, there are two buffers of W states instead. The
+last W states of a range are copied at once, as are all results of other code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from robodyn.compile.llvm.streaming import streams
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.loops.table import Argument
 from robodyn.compile.x86.memory import LoadedImage
-from robodyn.engines.cpu.kernels import Kernel, Maker, rows_bytes
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler, rows_bytes
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.streaming_stores_code import (
     LINE,
@@ -36,7 +36,7 @@ from robodyn.engines.cpu.streaming_stores_code import (
     Result,
     module_text,
 )
-from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Around
+from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Wrapper
 from robodyn.internals.arguments import Array
 from robodyn.internals.tuning import BUFFER_BYTES, MAX_BUFFER_BYTES
 
@@ -44,7 +44,8 @@ _LABEL = "robodyn past caches"
 
 
 class _Wrapped:
-    """A kernel, and the descriptor that leads to it. `large`: address of the one that copies on the way, or 0."""
+    """A kernel, and the descriptor of its wrapper. `large`: address of the version that copies during computation, or
+    0."""
 
     def __init__(self, kernel: Kernel, row_bytes: Sequence[int], width: int, large: int) -> None:
         self.kernels: tuple[Kernel, ...] = getattr(kernel.keep, "kernels", ())
@@ -53,12 +54,12 @@ class _Wrapped:
         rows = width * vectors
         words = list(kernel.constants)
         if kernel.batch:
-            words[-1] = 0  # it has not to know: its results are not the user's
+            words[-1] = 0  # unknown: the inner kernel writes to the buffer, not to the user's rows
         end, results = _lines(kernel.workspace_bytes), []
         for each in row_bytes:
-            end += 2 * LINE  # ends of the rows before the first ones
+            end += 2 * LINE  # ends of the rows before the first row
             if large and vectors > 1:
-                end += _lines(width * each)  # those that are left over
+                end += _lines(width * each)  # rows that are still to be copied when the buffer is full
             shifts = (ctypes.c_int64 * WORDS)(*_shifts(each, rows, vector_bytes))
             results.append(Result(each, end, shifts))
             one = _lines(rows * each) + 3 * LINE
@@ -87,33 +88,33 @@ class _Wrapped:
 
 
 def _lines(size: int) -> int:
-    """Bytes of the lines that so many bytes take."""
+    """`size` bytes, rounded up to whole cache lines."""
     return -(-size // LINE) * LINE
 
 
 def _pages(size: int) -> int:
-    """Bytes of the pages that so many bytes take."""
+    """`size` bytes, rounded up to whole pages."""
     return -(-size // PAGE) * PAGE
 
 
 def _shifts(row: int, rows: int, vector: int) -> list[int]:
-    """By how far the first of some rows begins behind a line, in words of four bytes: how far behind the beginning of a
-    page a buffer is to be, in lines, for the fewest stores that lie across two pages."""
-    return [int(LINE * each.argmin()) for each in _across(row, rows, vector)]
+    """Offsets of the buffer from the start of a page, in bytes, for which the fewest stores cross a page boundary. One
+    offset for each distance of the first row from the start of its cache line, in words of four bytes."""
+    return [int(LINE * each.argmin()) for each in _page_crossings(row, rows, vector)]
 
 
-def _across(row: int, rows: int, vector: int) -> Array:
-    """(words, lines): how many stores lie across two pages.
+def _page_crossings(row: int, rows: int, vector: int) -> Array:
+    """(words, lines): number of stores that cross a page boundary.
 
     Args:
         row: bytes of a row.
-        rows: how many go to the buffer at once.
-        vector: bytes of a store, but for what is left at the end of a row.
+        rows: rows that go to the buffer at once.
+        vector: bytes of a store, except at the end of a row.
     """
     begins = np.arange(0, row, vector)
     places = (row * np.arange(rows)[:, None] + begins).ravel()
     sizes = np.tile(np.minimum(vector, row - begins), rows)
-    first = (PAGE + 1 - sizes - places) % PAGE  # of the buffer's places from which on a store lies across
+    first = (PAGE + 1 - sizes - places) % PAGE  # first offset of the buffer for which a store crosses
     change = np.zeros(2 * PAGE, np.int64)
     np.add.at(change, first, 1)
     np.add.at(change, first + sizes - 1, -1)
@@ -121,13 +122,14 @@ def _across(row: int, rows: int, vector: int) -> Array:
     return across[:, :: LINE // WORDS].T
 
 
-def begin_past_caches(maker: Maker, request: Request) -> None:
-    """Begin to compile what a request's kernel for batches needs (`Maker.begin`)."""
+def begin_streaming_stores(maker: KernelCompiler, request: Request) -> None:
+    """Start to compile the wrapper of a request's kernel for batches (`KernelCompiler.begin`)."""
     maker.begin(module_text(request.target), _LABEL, request.target, hurried=True)
 
 
-def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
-    """A kernel that does the same and writes large results past the caches; itself where it cannot, or does already."""
+def with_streaming_stores(maker: KernelCompiler, request: Request, kernel: Kernel) -> Kernel:
+    """The kernel in a wrapper that writes large results with streaming stores. The kernel itself if it cannot be
+    wrapped, or already uses them."""
     row_bytes = [scalars * request.dtype.itemsize for scalars in request.scalars]
     width, arrays = request.target.width(request.dtype), len(kernel.inputs) + len(row_bytes)
     vector = width * sum(row_bytes)
@@ -139,7 +141,7 @@ def past_caches(maker: Maker, request: Request, kernel: Kernel) -> Kernel:
     wrapped = _Wrapped(kernel, row_bytes, width, 0 if image is None else image.large)
     made = replace(
         kernel,
-        code=Around(maker, module_text(request.target), _LABEL, request.target, arrays, wrapped.descriptor),
+        code=Wrapper(maker, module_text(request.target), _LABEL, request.target, arrays, wrapped.descriptor),
         constants=(ctypes.addressof(wrapped.descriptor), 0),
         workspace_bytes=wrapped.workspace_bytes,
         keep=wrapped,

@@ -1,4 +1,4 @@
-"""The code around kernels of batches that writes large results past the caches
+"""The wrapper around kernels of batches that writes large results with streaming stores
 (`robodyn.engines.cpu.streaming_stores`)."""
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Descriptor, export_kernels
 from robodyn.internals.tuning import MOVED_BYTES
 
 LINE, PAGE = 64, 4096
-"""Bytes of a line of the caches, and of a page."""
+"""Bytes of a cache line, and of a page."""
 WORDS = LINE // 4
-"""Words of four bytes in a line: results begin at any of them."""
+"""Words of four bytes in a cache line. A row of results may begin at any of them."""
 MAX_PAIRS = 64
-"""Pairs of a kernel's constants at most."""
+"""Maximal number of pairs of a kernel's constants."""
 
 
 class Line:
-    """The bytes of a line, which begin where lines do."""
+    """The bytes of an aligned cache line."""
 
 
 Unaligned: TypeAlias = Line
-"""As many bytes, which begin anywhere."""
+"""The same number of bytes at any address."""
 TYPES = {"Line": Number("i64", LINE // 8, align=LINE), "Unaligned": Number("i64", LINE // 8, align=4)}
 
 
 class Result(ctypes.Structure):
     """One result of the query.
 
-    `row_bytes`: bytes of a row; `offset`: a place in the workspace, on the next page to which its buffer begins;
-    `shifts`: by how many words of four bytes rows begin behind a line, the bytes from the beginning of a page at which
-    the buffer is to begin, so that few stores lie across two pages.
+    `row_bytes`: bytes of a row; `offset`: offset in the workspace; the buffer begins on the next page; `shifts`: offset
+    of the buffer from the start of its page, in bytes, for each distance of the rows from the start of a cache line, in
+    words of four bytes. They minimize stores that cross a page boundary.
     """
 
     _fields_ = (
@@ -62,12 +62,13 @@ class Result(ctypes.Structure):
 
 
 class BufferDescriptor(Descriptor):
-    """What the code is around.
+    """The descriptor of the wrapper.
 
-    `kernel`: address of the query's kernel; `large`: that of the kernel that copies on the way, or 0; `inputs`: number
-    of inputs; `row_bytes`: bytes of a row of all results; `moved_bytes`: the same of all arrays, or 0 if they do not
-    count; `rows`: how many go to the buffer at once; `width`: rows of a vector; `vector_bytes`: bytes of a vector;
-    `results`: one for each; `constants`: the last entries of the kernel's table, and `constant_count` how many.
+    `kernel`: address of the query's kernel; `large`: address of its version that copies during computation, or 0;
+    `inputs`: number of inputs; `row_bytes`: bytes of a row of all results; `moved_bytes`: bytes of a row of all arrays,
+    or 0 if inputs do not count; `rows`: rows in the buffer; `width`: rows of a vector; `vector_bytes`: bytes of a
+    vector; `results`: one for each result; `constants`: the last entries of the kernel's table, and `constant_count`
+    their number.
     """
 
     _fields_ = (
@@ -86,11 +87,11 @@ class BufferDescriptor(Descriptor):
 
 
 class Output(ctypes.Structure):
-    """A result of a call. Addresses are words here, as they are rounded.
+    """A result of a call. Addresses are integers here, because they are rounded.
 
-    `data`: address of the user's rows; `row_bytes`: bytes of a row; `grain`: what rows' addresses are multiples of, if
-    the first one is; `page`: address of the page where its buffer begins; `apart`: bytes from there to the second
-    buffer; `shifts`: those of `Result`.
+    `data`: address of the user's rows; `row_bytes`: bytes of a row; `grain`: alignment of rows relative to the first
+    one, bytes; `page`: address of the page where its buffer begins; `apart`: bytes between the two buffers; `shifts`:
+    those of `Result`.
     """
 
     _fields_ = (
@@ -116,13 +117,13 @@ def run(
     """Compute some rows of a batch.
 
     Args:
-        table: arrays, and the entry of the descriptor.
-        arrays: how many.
+        table: the arrays, and the entry of the descriptor.
+        arrays: number of arrays.
         first: number of the first row.
-        last: number of the row behind the last one.
-        workspace: room for buffers and for the kernel.
+        last: number of the row after the last one.
+        workspace: memory for buffers and for the kernel.
         streamed: bytes of a batch's results above which they are large.
-        fence: the instruction that waits until all is written, by LLVM's name of it.
+        fence: LLVM's name of the instruction that waits for streaming stores.
     """
     descriptor = array(BufferDescriptor, table[arrays].data)
     batch = table[arrays].stride
@@ -142,7 +143,7 @@ def run(
     else:
         copy_in_turns(own, outputs, descriptor, count, first, last, workspace)
     if fence:
-        processor(fence)  # others may read the rows then
+        processor(fence)  # other threads may read the rows after this
 
 
 def copy_entries(to: Array[Argument], source: Array[Argument], count: Word) -> None:
@@ -153,7 +154,7 @@ def copy_entries(to: Array[Argument], source: Array[Argument], count: Word) -> N
 
 
 def are_dense(entries: Array[Argument], results: Array[Result], count: Word) -> Flag:
-    """Whether all results are rows without gaps between them, at addresses of words of four bytes."""
+    """True if all results have no gaps between rows, at addresses that are multiples of four bytes."""
     dense = True
     for k in range(count):
         dense = dense and entries[k].stride == results[k].row_bytes and entries[k].data & 3 == 0
@@ -185,18 +186,19 @@ def rounded_up(value: Word, step: Static[int]) -> Word:
 
 
 def address_of(output: Array[Output], row: Word) -> Word:
-    """Where a row of the user's is."""
+    """Address of a row of the user's array."""
     found: Word = output.data + output.row_bytes * row
     return found
 
 
 @routine
 def buffer_of(output: Array[Output], row: Word, turn: Word) -> Word:
-    """Where the buffer for rows from `row` on begins, the only one or the first of two (`turn` is 0), or the second.
+    """Address of the buffer for the rows from `row` on. `turn`: 0 for the first or only buffer, 1 for the second.
 
-    That is as far behind a line as the user's row, but that rows whose bytes are a multiple of 16, 32 or 64 begin at
-    such a one. What is stored across lines, when others are on their way past the caches, takes twice the time on a
-    Zen 3, and across pages a hundred times as long on a Zen 4: which stores these are the shift decides.
+    The buffer has the same distance from the start of a cache line as the user's row, except that rows whose bytes are
+    a multiple of 16, 32 or 64 begin at such a multiple. `shifts` selects an offset for which few stores cross a page
+    boundary: such stores are slow on AMD processors, as are stores that cross a cache line while streaming stores are
+    pending.
     """
     behind = address_of(output, row) & (LINE - 1) & -output.grain
     found: Word = output.page + output.shifts[behind >> 2] + turn * output.apart + behind
@@ -205,16 +207,16 @@ def buffer_of(output: Array[Output], row: Word, turn: Word) -> Word:
 
 @routine
 def aim(own: Array[Argument], outputs: Array[Output], count: Word, row: Word, turn: Word) -> None:
-    """Have the kernel write results to the buffers for rows from `row` on; `own`: their entries in its table."""
+    """Let the kernel write results to the buffers for the rows from `row` on. `own`: their entries in its table."""
     for k in range(count):
         own[k].data = buffer_of(outputs + k, row, turn) - outputs[k].row_bytes * row
 
 
 @routine
 def flush(output: Array[Output], row: Word, turn: Word, first: Word, last: Word, vector: Word) -> None:
-    """Copy rows first .. last - 1 from the buffer that begins with `row` to memory, past the caches.
+    """Copy rows first .. last - 1 to memory with streaming stores, from the buffer that begins with `row`.
 
-    Begin at the last multiple of `vector` bytes before the first row; what lies between is in the buffer as well.
+    The copy begins at the last multiple of `vector` bytes before the first row; the buffer holds these bytes too.
     """
     begin = address_of(output, first) & -vector
     source = buffer_of(output, row, turn) + begin - address_of(output, row)
@@ -228,13 +230,13 @@ def flush(output: Array[Output], row: Word, turn: Word, first: Word, last: Word,
 
 
 def copy_words(to: Word, source: Word, first: Word, last: Word) -> None:
-    """Copy words of four bytes, from one offset to another one."""
+    """Copy words of four bytes between two offsets."""
     for k in range(first, last, 4):
         array(Integer, to + k)[0] = array(Integer, source + k)[0]
 
 
 def copy_lines(to: Word, source: Word, size: Word) -> None:
-    """Copy bytes that are whole lines."""
+    """Copy whole lines; `size` is in bytes."""
     for k in range(0, size, LINE):
         array(Line, to + k)[0] = array(Line, source + k)[0]
 
@@ -248,7 +250,7 @@ def copy_in_turns(
     last: Word,
     workspace: Address,
 ) -> None:
-    """Compute some rows into the buffers, copy them, and go on with the next ones."""
+    """Compute some rows into the buffers, copy them to memory, and continue with the next rows."""
     row = first
     while row < last:
         stop = min(row + descriptor.rows, last)
@@ -268,11 +270,11 @@ def copy_on_the_way(
     last: Word,
     workspace: Address,
 ) -> None:
-    """Copy a vector of states while the next one is computed.
+    """Copy the results of one vector of states while the next one is computed.
 
-    All copies are to aligned vectors of memory. So the beginning of the first row, before such a one, is written by
-    itself. The last copy of a vector of states is not complete: it is done again with the next ones, which begin with
-    up to 63 bytes of the rows before. These may be in two lines of the buffer, which is less far behind a line.
+    All stores go to aligned vectors of memory, so the part of the first row before the first aligned address is written
+    separately. The last store of a vector of states is incomplete. It is repeated for the next states, and then begins
+    with up to 63 bytes of the rows before, which may be in two cache lines of the buffer.
     """
     width, count = descriptor.width, arrays - descriptor.inputs
     before, row, turn = first, first + width, 0
@@ -306,11 +308,11 @@ def copy_on_the_way(
 def keep_pending(
     output: Array[Output], descriptor: Array[BufferDescriptor], before: Word, row: Word, turn: Word
 ) -> Word:
-    """Where the rows of the vector of states before `row` are, which are still to be copied when the buffer is reused.
+    """Address of the rows of the vector of states before `row`, which are still to be copied when the buffer is reused.
 
-    They are in the buffer that begins with row `before`. If that holds several vectors, they move to the room before
-    its first row. Of two buffers for one vector each, they stay in one while the other is filled; but the bytes of
-    their last line are copied to it, as its first row begins with them.
+    They are in the buffer that begins with row `before`. A buffer for several vectors of states moves them to the space
+    before its first row. Two buffers for one vector each take turns, so the rows stay where they are. Only the bytes of
+    their last line are copied to the other buffer, whose first row begins with them.
     """
     size = output.row_bytes * descriptor.width
     pending: Word = buffer_of(output, before, turn) + output.row_bytes * (row - descriptor.width - before)
@@ -323,7 +325,7 @@ def keep_pending(
 
 
 def move_line_ends(to: Word, source: Word, size: Word) -> None:
-    """Copy lines from the one before an address on."""
+    """Copy whole lines, from the line before an address on."""
     copy_lines((to & -LINE) - LINE, (source & -LINE) - LINE, size)
 
 

@@ -1,16 +1,15 @@
-"""What LLVM makes twice: in a hurry for the first answer, and with care in another thread, to take its place.
+"""Tiered compilation: LLVM compiles large modules fast for the first answer, then optimized in another thread.
 
-Level 0 of LLVM's code generator takes a quarter of the time of the usual one, for code that runs two to six times as
-long. Both do the same operations in the same order, so results have the same bits before and after. A *relay* stands in
-front of both, a function that jumps to where a word says: a change of code is a change of that word, whoever calls it,
-in the middle of a batch as well. Code that was replaced stays as long as the relay, for threads that are in it.
+Level 0 of LLVM's code generator is several times as fast as the optimizing one, but its code is slower. Both versions
+do the same operations in the same order, so results have the same bits. A *trampoline* stands in front of both: a
+function that jumps to the address in a variable. Writing that variable replaces the code, even in the middle of a
+batch. Replaced code stays loaded as long as the trampoline, because threads may still run it.
 
-Large loops are made so, and what calls the kernels of a batch one after another. Others need no relay: of the module of
-all built-in functions (`robodyn.engines.cpu.native.entry`) the code stands in the description of each function; of what
-is around kernels of batches (`robodyn.engines.cpu.wrapper`) in each descriptor; and of the pool of threads
-(`robodyn.engines.cpu.threads.pool`) a word of its own says which of both runs. Code of both kinds is kept in the cache:
-a process that ends before the second is there leaves the first one to others. So does an engine that is dropped before
-its turn: nothing is compiled for what nobody can call any more.
+Large loops, and kernels that call the kernels of a batch, have trampolines. Other code has a variable of its own:
+built-in functions (`robodyn.engines.cpu.native.entry`) in their descriptions, wrappers (`robodyn.engines.cpu.wrapper`)
+in their descriptors, and the pool of threads (`robodyn.engines.cpu.threads.pool`) in its state. The cache keeps both
+versions: if a process ends before the optimized one is ready, other processes use the fast one. If an engine is deleted
+before its code is optimized, the job is dropped.
 """
 
 from __future__ import annotations
@@ -33,36 +32,36 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.tuning import HURRY_PAUSE_S
 
 HURRIED = 0
-"""Level of LLVM's code generator for a first answer."""
+"""Level of LLVM's code generator for the first answer."""
 
 
 @routine
 def jump(table: Address, first: Word, last: Word, workspace: Address) -> None:
-    """Jump to the code that the module's word says."""
+    """Jump to the code at the address in the module's variable."""
     code = load_atomic(variable(Address, "target"), "monotonic")
     call(None, code, table, first, last, workspace)
 
 
 @cache
-def relay_text() -> str:
-    """The module of a relay. Each has a word of its own, as often as it is loaded."""
+def trampoline_text() -> str:
+    """The module of a trampoline. Each loaded copy has its own variable."""
     module = Module({})
     module.export(jump, "kernel")
     return module.text()
 
 
 class Replaced(Protocol):
-    """What has code that may be replaced."""
+    """An object whose code may be replaced."""
 
     def replace(self, code: Code, /) -> None:
-        """Go on with that code."""
+        """Continue with `code`."""
 
 
-class Relay:
-    """A kernel's code that is replaced once by better code.
+class Trampoline:
+    """A kernel's code that is later replaced by optimized code.
 
     Args:
-        relay: code of `relay_text`, loaded for this one alone.
+        relay: code of `trampoline_text`, loaded for this trampoline only.
         first: the code until then.
     """
 
@@ -77,58 +76,58 @@ class Relay:
 
     @property
     def replaced(self) -> bool:
-        """Whether the better code is there."""
+        """True if the optimized code is in use."""
         return len(self._held) > 1
 
     def replace(self, code: Code) -> None:
-        """Go on with that code."""
+        """Continue with `code`."""
         address = code.address("kernel")
         self._held.append(code)
-        self._word.value = address  # one word: others read the old one or the new one
+        self._word.value = address  # a single word, so other threads read the old or the new address
 
 
 _WAITING: list[tuple[weakref.ref[Replaced], Callable[[], Code]]] = []
 _WORKING: list[threading.Thread] = []
-"""The thread that works, if there is one. In the child of a fork it is not alive."""
+"""The thread that compiles, if any. In a forked child it is not alive."""
 
 
 def later(relay: Replaced, make: Callable[[], Code]) -> None:
-    """Have better code made, once nothing else has been asked for a while."""
+    """Compile optimized code in another thread, once no other code has been requested for a while."""
     _WAITING.append((weakref.ref(relay, _forget), make))
     _work()
 
 
 _ANSWERS: list[object] = []
-"""What stands for a kernel each that somebody waits for."""
+"""One object for each kernel that a caller waits for."""
 
 
 @contextmanager
 def going_first() -> Iterator[None]:
-    """Around making a kernel that somebody waits for: no better code is begun meanwhile."""
+    """Around the compilation of a kernel that a caller waits for: no optimized compilation starts during it."""
     answer = object()
     _ANSWERS.append(answer)
     try:
         yield
     finally:
-        with suppress(ValueError):  # in the child of a fork, which began without any
+        with suppress(ValueError):  # in a forked child, whose list began empty
             _ANSWERS.remove(answer)
 
 
 def settle() -> None:
-    """Wait until nothing is left to be replaced: what is measured then is what stays."""
+    """Wait until all code is optimized, e.g. before a measurement."""
     while _WORKING:
-        with suppress(IndexError):  # it has just ended
+        with suppress(IndexError):  # the thread has just ended
             thread = _WORKING[0]
-            if not thread.is_alive():  # the parent's, in the child of a fork that may start no thread
+            if not thread.is_alive():  # the parent's thread, in a forked child that could not start its own
                 return
             thread.join()
 
 
 def _forget(gone: weakref.ref[Replaced]) -> None:
-    """What waits holds a module's text: it goes with the engine, not when its turn comes."""
+    """Drop a job when its engine is deleted: the job holds a module's text."""
     for job in tuple(_WAITING):
         if job[0] is gone:
-            with suppress(ValueError):  # it is done just now
+            with suppress(ValueError):  # the job has just finished
                 _WAITING.remove(job)
 
 
@@ -136,7 +135,7 @@ def _work() -> None:
     if _WORKING and _WORKING[0].is_alive():
         return
     thread = threading.Thread(target=_make, name="robodyn: better code", daemon=True)
-    with suppress(RuntimeError, MemoryError):  # the system grants no thread: what there is goes on
+    with suppress(RuntimeError, MemoryError):  # the system refuses a thread: the first code stays
         thread.start()
         _WORKING[:] = [thread]
 
@@ -147,7 +146,7 @@ def _make() -> None:
             _make_first()
     finally:
         _WORKING.clear()
-        if _WAITING:  # from somebody who saw this thread alive, or left by an error, as a warning may be one
+        if _WAITING:  # added while this thread was ending, or left by an error (a warning may raise)
             _work()
 
 
@@ -157,8 +156,8 @@ def _make_first() -> None:
         count = len(_WAITING)
         time.sleep(HURRY_PAUSE_S)
     try:
-        job = _WAITING[0]  # there until it is done: a child of a fork in between does it again
-    except IndexError:  # its engine went
+        job = _WAITING[0]  # removed only when done, so that a forked child repeats it
+    except IndexError:  # its engine was deleted
         return
     held, make = job
     try:
@@ -175,7 +174,7 @@ def _make_first() -> None:
 
 
 def _after_fork() -> None:
-    _ANSWERS.clear()  # those of threads that the child does not have
+    _ANSWERS.clear()  # the child does not have the threads that wait
     if _WAITING:
         _work()
 

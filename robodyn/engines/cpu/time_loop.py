@@ -1,7 +1,8 @@
-"""Many steps of an integrator in one call: a step's kernels are called again and again, on arrays that move on.
+"""Many steps of an integrator in one call: a step's kernels are called repeatedly, on arrays that advance with the
+steps.
 
-A step is one kernel, or where that would be too large several: those of its parts, and between them the one of the
-dynamics.
+A step is one kernel. If that would be too large, it is several kernels: one for each part of the step, with calls of
+the dynamics kernel between them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from robodyn.algorithms.tasks import Step
 from robodyn.engines.cpu.calls import WORDS, Called, CallsPlan, by_steps, calls_module, constants_of, workspace_of
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
@@ -23,24 +24,24 @@ Launch = Callable[[Kernel, int, int, int], None]
 
 @dataclass(frozen=True)
 class Call:
-    """One of a step's kernels, and the names of the arrays that it gets: inputs, then outputs."""
+    """One of a step's kernels, and the names of its arrays: inputs, then outputs."""
 
     kernel: Kernel
     arrays: tuple[str, ...]
 
     @property
     def entries(self) -> int:
-        """Of its table."""
+        """Number of entries of its table."""
         return len(self.arrays) + len(self.kernel.constants) // 2
 
 
 def whole_step(step: Step, kernel: Kernel) -> list[Call]:
-    """A step that is one kernel."""
+    """The calls of a step that is one kernel."""
     return [Call(kernel, (*kernel.inputs, *step.outputs))]
 
 
 def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list[Call]:
-    """The kernels of the parts of a step, with the dynamics between them."""
+    """The calls of a step's parts, with calls of the dynamics between them."""
     calls = []
     for part, kernel in zip(step.parts, parts, strict=True):
         calls.append(Call(kernel, (*kernel.inputs, *part.outputs)))
@@ -49,10 +50,10 @@ def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list
     return calls
 
 
-class March:
-    """The kernel around those of a step."""
+class TimeLoop:
+    """The kernel that calls the kernels of all steps."""
 
-    def __init__(self, maker: Maker, step: Step, calls: Sequence[Call]) -> None:
+    def __init__(self, maker: KernelCompiler, step: Step, calls: Sequence[Call]) -> None:
         self._step, self._calls = step, tuple(calls)
         first, text = calls[0].kernel, calls_module(by_steps)
         self._kernel = replace(
@@ -66,8 +67,8 @@ class March:
         )
 
     def run(self, launch: Launch, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> None:
-        """Fill states (steps + 1, B, ...) behind their first row; `given` are (steps, B, ...), or (1, B, ...) where
-        they stay. A state's scalars lie side by side in all of them."""
+        """Fill states (steps + 1, B, ...) after their first row. `given`: inputs (steps, B, ...), or (1, B, ...) if
+        they are constant. One state's scalars are contiguous in all arrays."""
         q, qd = states
         steps, batch = len(q) - 1, q.shape[1]
         time = np.full((1, 1, 1), dt, q.dtype)
@@ -75,20 +76,20 @@ class March:
         arrays["dt"] = np.broadcast_to(time, (1, batch, 1))
         if len(self._calls) > 1:
             arrays |= {name: np.empty_like(arrays[like][:1]) for name, like in self._step.between.items()}
-        called = []
+        planned = []
         for call in self._calls:
             entries = [_entry(arrays[name]) for name in call.arrays]
             constants = list(call.kernel.constants)
             if call.kernel.batch:
                 constants[-1] = batch
             entries += constants_of(constants)
-            called.append(Called(call.kernel.address, entries, call.kernel.workspace_bytes))
-        plan = CallsPlan(called)
+            planned.append(Called(call.kernel.address, entries, call.kernel.workspace_bytes))
+        plan = CallsPlan(planned)
         table = (ctypes.c_int64 * 2)(plan.descriptor.ctypes.data, steps)
         launch(self._kernel, ctypes.addressof(table), batch, steps)
 
 
 def _entry(array: Array) -> tuple[int, int, int, int]:
-    """An array of steps and rows, whose address moves on with the steps if there are several."""
+    """The entry of an array (steps, B, ...). Its address advances with the steps if there are several."""
     move = array.strides[0] if len(array) > 1 else 0
     return WORDS, array.__array_interface__["data"][0], array.strides[1], move

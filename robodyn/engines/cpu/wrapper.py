@@ -1,9 +1,11 @@
-"""What is around kernels of batches and the same for every robot: modules with a function for each number of arrays.
+"""Wrappers: kernels around kernels of batches, the same for every robot. A module has one function per number of
+arrays.
 
-Behind its arrays the table of such a kernel has one more entry: the address of a descriptor, which says what the kernel
-is around, and the rows of the whole batch. The kernel of n arrays finds it there, whatever robot it is for: so one
-module serves all of them. It is compiled in a hurry first (`robodyn.engines.cpu.tiered_compilation`), and the
-descriptor says where the code is that runs now."""
+After its arrays, the table of a wrapper has one more entry: the address of a descriptor of the inner kernel, and the
+number of rows of the whole batch. The wrapper for n arrays finds the descriptor there whatever the robot, so all robots
+share one module. The module is first compiled without optimization (`robodyn.engines.cpu.tiered_compilation`); the
+descriptor holds the address of the code in use.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,24 @@ from robodyn.compile.llvm.target import Target
 from robodyn.compile.loops.language import Address, Array, Static, Word, array, call, load_atomic, place, routine
 from robodyn.compile.loops.llvm import Module
 from robodyn.compile.loops.table import Argument
-from robodyn.engines.cpu.kernels import Maker
+from robodyn.engines.cpu.kernels import KernelCompiler
 
 MAX_ARRAYS = 16
-"""Arrays of a kernel at most."""
+"""Maximal number of arrays of a kernel."""
 
 
 class Descriptor(ctypes.Structure):
-    """What a kernel around others is told: `run`, the address of run(table, arrays, first, last, workspace), and what
-    that one needs."""
+    """The descriptor of a wrapper. `run`: address of run(table, arrays, first, last, workspace). Subclasses add the
+    data that it needs."""
 
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = (("run", ctypes.c_void_p),)
 
 
 @routine
 def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
-    """The kernel of so many arrays."""
+    """The wrapper for `arrays` arrays."""
     descriptor = array(Descriptor, table[arrays].data)
-    run = load_atomic(place(descriptor, "run"), "monotonic")  # another thread may replace it
+    run = load_atomic(place(descriptor, "run"), "monotonic")  # another thread may replace the code
     call(None, run, table, arrays, first, last, workspace)
 
 
@@ -43,11 +45,11 @@ def export_kernels(module: Module) -> None:
         module.export(kernel, f"kernel{n}", arrays=n)
 
 
-class Around:
-    """The kernel of n arrays of such a module, as "kernel"; `descriptor`: what its table leads to."""
+class Wrapper:
+    """Code of the wrapper for n arrays, as "kernel". `descriptor`: the descriptor in its table."""
 
     def __init__(
-        self, maker: Maker, text: str, label: str, target: Target, arrays: int, descriptor: Descriptor
+        self, maker: KernelCompiler, text: str, label: str, target: Target, arrays: int, descriptor: Descriptor
     ) -> None:
         self.arrays, self._descriptor = arrays, descriptor
         self._first = maker.shared_soon(text, label, target, self)
@@ -59,6 +61,6 @@ class Around:
         return self._first.address(f"{name}{self.arrays}")
 
     def replace(self, code: Code) -> None:
-        """Go on with what was compiled with care: both do the same, so a word says which (`hurry.later`)."""
+        """Continue with optimized code. Both versions compute the same; the descriptor's `run` selects one."""
         self._held.append(code)
         self._descriptor.run = code.address("run")

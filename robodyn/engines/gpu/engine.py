@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct, Step, StepGradient, StraightLine, Task
+from robodyn.algorithms.tasks import ScalarTask, Step, StepGradient, StraightLine, Task
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
@@ -25,7 +25,7 @@ from robodyn.engines.gpu.staging import Staging
 from robodyn.engines.gpu.unrolled_chains import left, unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
 from robodyn.engines.protocol import BY_PARTS, Engine, Explanation
-from robodyn.engines.query_table import BASE, Question
+from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array, instead
 from robodyn.internals.array_library import Library
@@ -171,7 +171,7 @@ class GpuEngine(Engine):
         self._choices: dict[tuple[Any, ...], Variant] = {}
         self._staging = Staging(self.device)
         self._marches: dict[tuple[Step, tuple[str, ...]], tuple[Launch, ...]] = {}
-        self._programs: dict[tuple[StepGradient | Direct, tuple[str, ...]], Plan | None] = {}
+        self._programs: dict[tuple[StepGradient | ScalarTask, tuple[str, ...]], Plan | None] = {}
         self._watching = threading.local()
 
     # What runs.
@@ -346,7 +346,7 @@ class GpuEngine(Engine):
         return os.getpid() == self._process and self.device.is_selected()
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
-        """Follow a step from the first row of states to the last; see `protocol.Marching`."""
+        """Follow a step from the first row of states to the last; see `protocol.TimeLoops`."""
         require_own_process(self._process)
         base = tuple(name for name in BASE if name in given)
         launches = self._marching(step, base)
@@ -413,7 +413,7 @@ class GpuEngine(Engine):
             return ()
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill A and B of a step on the device; see `protocol.Marching`."""
+        """Fill A and B of a step on the device; see `protocol.TimeLoops`."""
         require_own_process(self._process)
         base = tuple(name for name in BASE if name in inputs)
         plan = self._program(task, base)
@@ -425,7 +425,7 @@ class GpuEngine(Engine):
                 self._run_on_device(plan, inputs, outputs, batch)
         return True
 
-    def _program(self, task: StepGradient | Direct, base: tuple[str, ...]) -> Plan | None:
+    def _program(self, task: StepGradient | ScalarTask, base: tuple[str, ...]) -> Plan | None:
         """The one kernel of a task that is one program or nothing."""
         if (task, base) not in self._programs:
             found: tuple[Launch, ...] = ()
@@ -435,7 +435,7 @@ class GpuEngine(Engine):
             self._programs[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
         return self._programs[task, base]
 
-    def run_program(self, task: Direct, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+    def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` by one kernel; see `protocol.Engine`."""
         require_own_process(self._process)
         plan = self._program(task, tuple(name for name in BASE if name in inputs))
@@ -472,12 +472,12 @@ class GpuEngine(Engine):
         variant = self.variant(algorithm, 1 << 16)
         return GeneratedKernels(variant, self.sources(algorithm, variant), self.device.architecture)
 
-    def explain(self, question: Question, batch: int) -> Explanation:
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
         """Which kernel, and why."""
         if question.of_link:
             return super().explain(question, batch)
         task = question.plain_task(self.model)
-        if isinstance(task, Direct) and self._program(task, ()) is None:
+        if isinstance(task, ScalarTask) and self._program(task, ()) is None:
             return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)
         variant, why = self.chooser.choose(task, batch)
         reason = f"kernel {str(variant)!r} on {self.device.name}, {why}"

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Elimination, Product, Products, Solution, Solve, coupled
+from robodyn.algorithms.tasks import Product, Products, Solution, Solve, SymbolicFactor, coupled
 from robodyn.core.model import Model
 from robodyn.engines.gpu.kernel_text import KernelText, Ref
 
@@ -59,7 +59,7 @@ class MatrixWriter:
         return V, D
 
     def _lower(self) -> tuple[str, str]:
-        lower = Elimination(self.model).lower
+        lower = SymbolicFactor(self.model).lower
         starts = np.array([0, *accumulate(len(row) for row in lower)], np.int64)
         index = np.concatenate([*lower, np.empty(0, np.int64)]).astype(np.int64)
         return self.text.constant("lower_starts", starts), self.text.constant("lower_index", index)

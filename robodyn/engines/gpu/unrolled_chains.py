@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct, Elimination, Products, Sized, Solution, Solve, Stage, Traceable
+from robodyn.algorithms.tasks import Products, ScalarTask, Sized, Solution, Solve, Stage, SymbolicFactor, Traceable
 from robodyn.compile.loops.cuda_reads import ALIGNMENT, SharedRead
 from robodyn.compile.loops.gpu import barrier, block, blocks, shared, thread
 from robodyn.compile.loops.language import Array, Integer, Scalar, Static, Word, local, routine
@@ -62,7 +62,7 @@ def divisible(model: Model, task: Traceable) -> bool:
     stages, pieces = task.in_stages(), _pieces(model, task)
     if len(pieces) < 2 or task.unit_input is not None or any(isinstance(stage, Products) for stage in stages):
         return False
-    entries = sum(map(len, Elimination(model).lower))
+    entries = sum(map(len, SymbolicFactor(model).lower))
     most = max((len(solve.outputs) for solve in task.solves if _columns(model, solve)), default=0)
     algorithms = [stage.algorithm for stage in stages if isinstance(stage, Stage)]
     return 2 * most * entries <= PART_OPERATIONS and all(unrollable(model, each) for each in algorithms)
@@ -189,7 +189,7 @@ def _program(
         return {each: Sized(shapes[each]) for each in names}
 
     given = base if any(stage.sweeps for stage in piece) else ()
-    program = trace(model, Direct(task.name, sized(inputs), sized(outputs), text), base=given, link=link)
+    program = trace(model, ScalarTask(task.name, sized(inputs), sized(outputs), text), base=given, link=link)
     if program.operations > MAX_OPERATIONS:
         raise UnavailableError(f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code")
     return in_short_order(program)
@@ -265,7 +265,7 @@ def solve_columns(
 
 def _steps(model: Model) -> tuple[tuple[int, int, int, bool], ...]:
     """Those of a solve with L' D L, for `Columns`."""
-    lower = [row.tolist() for row in Elimination(model).lower]
+    lower = [row.tolist() for row in SymbolicFactor(model).lower]
     starts = [0, *accumulate(len(row) + 1 for row in lower)]
     below = [[(starts[k] + 1 + e, p) for e, p in enumerate(row)] for k, row in enumerate(lower)]
     steps = [(place, p, k) for k in reversed(range(model.nv)) for place, p in reversed(below[k])]

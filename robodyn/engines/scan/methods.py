@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.scan.algorithms.forward import FORWARD
 from robodyn.engines.scan.algorithms.gradient import inverse_dynamics_gradient
 from robodyn.engines.scan.algorithms.inverse import inverse_dynamics
@@ -54,5 +54,5 @@ def methods_of(question: str, model: Model | None = None) -> tuple[str, ...]:
     """Names of the methods behind a question that the engine answers; of those for a model, where one is given."""
     if question in _ONLY:
         return _ONLY[question]
-    row = QUESTIONS[_AS.get(question, question)]
+    row = QUERIES[_AS.get(question, question)]
     return row.methods_on("scan") if model is None else row.possible(model, "scan")

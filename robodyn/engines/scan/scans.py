@@ -10,7 +10,7 @@ import numpy as np
 from robodyn.algorithms.tasks import Task
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine, Explanation
-from robodyn.engines.query_table import Question
+from robodyn.engines.query_table import QuerySpec
 from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_mass_matrix
 from robodyn.engines.scan.costs import choices_of, current_costs, estimates
 from robodyn.engines.scan.elementwise import operators
@@ -58,7 +58,7 @@ class Scans(Engine):
 
     def answer(
         self,
-        question: Question,
+        question: QuerySpec,
         method: str,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
@@ -105,7 +105,7 @@ class Scans(Engine):
             self._chosen[question, batch] = next(iter(estimates(current_costs(), self.layout, question, batch)))
         return self._chosen[question, batch]
 
-    def explain(self, question: Question, batch: int) -> Explanation:
+    def explain(self, question: QuerySpec, batch: int) -> Explanation:
         """The method with the least estimate."""
         options, name, costs = self.layout.options, question.name, current_costs()
         how = f"{options.layout} layout, {options.kernel} kernel, {options.operators} operators"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.core.constraints.resolved import held_by
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.description import ONE_COORDINATE_TYPES, FileTree, Joint, RobotDescription, Vector3
 from robodyn.core.findings import Notes
 from robodyn.core.joints import CODE, KINDS
@@ -101,7 +101,7 @@ def assemble(
         check_finite(model, description)
     if description.constraints:
         try:
-            held_by(model)
+            resolved_constraints(model)
         except ArgumentError as error:
             raise LoadError(str(error)) from None
     return model

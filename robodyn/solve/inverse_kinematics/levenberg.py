@@ -27,12 +27,12 @@ from robodyn.algorithms.definite import Definite, is_zero, product
 from robodyn.algorithms.joint_limits import dof_of_coordinates
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.solve.inverse_kinematics.residuals import MEASURES, Goals, Rows, Scene, beyond, flat_measures, relu
-from robodyn.solve.inverse_kinematics.tasks import Asked
+from robodyn.solve.inverse_kinematics.tasks import AllTasks
 
 DAMPING = 0.02
 """c: half of the arms of tests go furthest with it, the others with 0.1 and nearly as far with this."""
@@ -86,7 +86,7 @@ def approaching(size: float) -> tuple[float, float, float]:
 
 
 @lru_cache(maxsize=256)
-def steps_task(asked: Asked, limits: bool, steps: int) -> Direct:
+def steps_task(asked: AllTasks, limits: bool, steps: int) -> ScalarTask:
     """n steps: from `q`, `goals` (16 numbers of each aim), `settings`, and with a posture `q_des`, to `moved`, the
     `measures` of what is left, the `cost` and how many steps were `used`."""
     given = {"q": Sized(("nq",)), "goals": Sized((16 * len(asked.aims),)), "settings": Sized((SETTINGS,))}
@@ -103,14 +103,14 @@ def steps_task(asked: Asked, limits: bool, steps: int) -> Direct:
         "used": Sized(()),
     }
     which = blake2b(repr(asked).encode(), digest_size=16).hexdigest()
-    return Direct(f"inverse_kinematics_{steps}_{'limited' if limits else 'free'}_{which}", given, outputs, text)
+    return ScalarTask(f"inverse_kinematics_{steps}_{'limited' if limits else 'free'}_{which}", given, outputs, text)
 
 
 class _Steps:
     """The text of `steps_task`."""
 
     def __init__(
-        self, model: Model, asked: Asked, limits: bool, given: Mapping[str, Sequence[Any]], at: OfLink
+        self, model: Model, asked: AllTasks, limits: bool, given: Mapping[str, Sequence[Any]], at: OfLink
     ) -> None:
         self._model, self._asked, self._at = model, asked, at
         self._goals = Goals(asked.aims, given["goals"])

@@ -25,7 +25,7 @@ from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
 from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
 from robodyn.core.constraints.kinds import Weld
-from robodyn.core.constraints.resolved import are_distances, held_by
+from robodyn.core.constraints.resolved import are_distances, resolved_constraints
 from robodyn.core.joints import is_positive
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
@@ -226,7 +226,7 @@ class Scene:
         rows.measures.append((distance, 0.0, 1.0))
 
     def _constraints(self, rows: Rows, slopes: bool) -> None:
-        held = held_by(self._model)
+        held = resolved_constraints(self._model)
         terms = Terms(self._model, held, {"q": self._q}, self._at, False)
         norms = (each.norm for each in held for _ in each.rows)
         distances = are_distances(self._model, held)

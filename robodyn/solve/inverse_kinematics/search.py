@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Direct
+from robodyn.algorithms.tasks import ScalarTask
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
@@ -61,7 +61,7 @@ class Search:
         engine: Engine,
         library: Library,
         model: Model,
-        task: Direct,
+        task: ScalarTask,
         steps: int,
         settings: Array,
         size: float,

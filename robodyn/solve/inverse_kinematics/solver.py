@@ -23,7 +23,7 @@ from robodyn.solve.inverse_kinematics.levenberg import bounds, steps_task
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
 from robodyn.solve.inverse_kinematics.search import Found, Search
 from robodyn.solve.inverse_kinematics.seeds import middle, starts
-from robodyn.solve.inverse_kinematics.tasks import Asked, PostureTask, Task, asked_for, task_list
+from robodyn.solve.inverse_kinematics.tasks import AllTasks, PostureTask, Task, asked_for, task_list
 
 ENGINES = ("auto", "reference", "cpu", "gpu")
 TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
@@ -245,7 +245,7 @@ class InverseKinematics:
         return q.reshape(*leading, nq), report
 
 
-def _sizes(model: Model, asked: Asked) -> tuple[float, float]:
+def _sizes(model: Model, asked: AllTasks) -> tuple[float, float]:
     """How much an angle, or a metre, changes weighted errors: of the heaviest row, and of the lightest one."""
     sizes = [1.0, reach(model)] if model.constraints else []
     for aim in asked.aims:

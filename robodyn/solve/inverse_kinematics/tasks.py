@@ -167,7 +167,7 @@ class Aim:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AllTasks:
     """All that is asked for: `aims` in the order of their tasks; `weights` (nv,) of the way to a posture, or None."""
 
     aims: tuple[Aim, ...]
@@ -191,7 +191,7 @@ def task_list(tasks: Any) -> tuple[Task, ...]:
     return tuple(found)
 
 
-def asked_for(model: Model, tasks: Sequence[Task]) -> Asked:
+def asked_for(model: Model, tasks: Sequence[Task]) -> AllTasks:
     """Tasks about a model.
 
     Raises:
@@ -208,7 +208,7 @@ def asked_for(model: Model, tasks: Sequence[Task]) -> Asked:
                 aims.append(_aim(model, each))
         except ArgumentError as error:
             raise ArgumentError(f"tasks[{k}]: {error}") from None
-    return Asked(tuple(aims), weights)
+    return AllTasks(tuple(aims), weights)
 
 
 def _posture_weights(model: Model, task: PostureTask) -> Numbers:

@@ -13,7 +13,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.core.model import Model
 from robodyn.engines.options import ENGINE_NAMES
 from robodyn.engines.protocol import DTYPES
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import count, finite_number, one_of
 from robodyn.internals.errors import ArgumentError, NumericalError, RobodynError, UnavailableError
 from robodyn.internals.messages import brief
@@ -77,7 +77,7 @@ class Settings:
                 raise ArgumentError(f"{name}: got none; wanted at least one")
         one_of("engine", self.engine, ENGINE_NAMES)
         for query in self.queries:
-            one_of("query", query, tuple(QUESTIONS))
+            one_of("query", query, tuple(QUERIES))
         for dtype in self.dtypes:
             one_of("dtype", dtype, DTYPES)
         for batch in self.batches:
@@ -206,7 +206,7 @@ class _Bench:
 
     def __init__(self, model: Model, settings: Settings, query: str, announce: Callable[[str], object]) -> None:
         self.model, self.settings, self.query, self.announce = model, settings, query, announce
-        self.asked = QUESTIONS[query]
+        self.asked = QUERIES[query]
         numbers = numbers_of(self.asked, model)
         if numbers > _MOST_NUMBERS:
             raise UnavailableError(f"the answer to one state has {numbers} numbers, too many to measure")

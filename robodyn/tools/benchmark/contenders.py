@@ -12,7 +12,7 @@ import numpy as np
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUESTIONS, Question
+from robodyn.engines.query_table import QUERIES, QuerySpec
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 from robodyn.tools.benchmark.timing import Timing
@@ -30,12 +30,12 @@ USUAL = (
 """Queries that are measured where none are named."""
 
 
-def numbers_of(question: Question, model: Model) -> int:
+def numbers_of(question: QuerySpec, model: Model) -> int:
     """Numbers in the answer to one state."""
     return sum(map(prod, question.shapes(model, question.plain).values()))
 
 
-def plain_call(dyn: Dynamics, question: Question) -> Callable[..., Any]:
+def plain_call(dyn: Dynamics, question: QuerySpec) -> Callable[..., Any]:
     """A query as a function of the arrays of a plain call, in order; of the robot's last link, where it is about one.
 
     An attribute looked up now: after the first answer it may be a quicker function.
@@ -136,7 +136,7 @@ def one_by_one(
 
 def own_contenders(dyn: Dynamics, query: str, threads: int) -> tuple[Contender, Contender]:
     """Ours: one state a call, as users write it; and a batch, results written to the same `out` every time."""
-    question, dtype = QUESTIONS[query], str(dyn.dtype)
+    question, dtype = QUERIES[query], str(dyn.dtype)
 
     def given(states: States) -> list[Array]:
         return [states[name].astype(dyn.dtype, copy=False) for name in question.plain]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.tools.benchmark.contenders import Answers, Contender, Prepared, RefusedError, States, one_by_one
 from robodyn.tools.benchmark.timing import Timing, measure
-from robodyn.tools.testing.pinocchio_models import Places, pinocchio_model, symmetric
+from robodyn.tools.testing.pinocchio_models import PinocchioIndices, pinocchio_model, symmetric
 
 _CALLS = {
     "inverse_dynamics": "rnea",
@@ -64,13 +64,13 @@ class Pinocchio:
             self._model = pinocchio_model(model)
         except UnavailableError as error:
             raise RefusedError(str(error)) from None
-        self._at = Places(model, self._model)
+        self._at = PinocchioIndices(model, self._model)
         self._data = self._model.createData()
 
     def _arguments(self, query: str, states: States) -> list[Array]:
         return [
             self._at.coordinates(states[name]) if name == "q" else self._at.rates(states[name])
-            for name in QUESTIONS[query].plain
+            for name in QUERIES[query].plain
         ]
 
     def _read(self, query: str, answer: Any) -> Answers:

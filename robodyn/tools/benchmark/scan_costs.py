@@ -10,7 +10,7 @@ import numpy as np
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.scan.costs import TERMS, Costs, choices_of, terms
 from robodyn.engines.scan.engine import ScanEngine
 from robodyn.internals.arguments import one_of
@@ -102,7 +102,7 @@ def choice_table(model: Model, engine: str, queries: Sequence[str], batches: Seq
         dyn = Dynamics(model, engine=name)  # type: ignore[arg-type]
         for query in queries or CHOSEN:
             for batch in batches:
-                if QUESTIONS[one_of("query", query, tuple(QUESTIONS))].is_answered_by(dyn.engine.name):
+                if QUERIES[one_of("query", query, tuple(QUERIES))].is_answered_by(dyn.engine.name):
                     found = dyn.explain(query, batch)
                     rows.append((query, str(batch), found.engine, found.method, found.reason))
     return Cells(f"what answers {model.name}", ("query", "batch ", "engine", "method", "why"), rows)

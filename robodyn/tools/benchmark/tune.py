@@ -13,7 +13,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.engine_selector import ENGINES, SECTION, USUAL
 from robodyn.core.model import Model
 from robodyn.engines.gpu import GpuOptions, choice
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.tuning_store import Row, Table
 from robodyn.internals.errors import RobodynError, UnavailableError
 from robodyn.internals.records import dataclass
@@ -92,7 +92,7 @@ def fit(
         arrays = _states(model, query, dtype, batch)
         for engine in engines:
             case = model, query, dtype, engine
-            if engine not in QUESTIONS[query].engines or case in slow:
+            if engine not in QUERIES[query].engines or case in slow:
                 continue
             announce(f"{query}: {engine}, {dtype}, {model.n_bodies} bodies, {batch} states")
             time = _time(made(model, dtype, engine), query, arrays, seconds)

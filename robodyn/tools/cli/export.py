@@ -18,7 +18,16 @@ from robodyn.core.model import Model
 from robodyn.core.sweeps import Ancestors, Inward, Outward
 from robodyn.core.tables import units
 from robodyn.engines.protocol import DTYPES
-from robodyn.engines.query_table import BASE, FRAMES, OF_CONSTRAINTS, Asked, Places, Question, named, short_names
+from robodyn.engines.query_table import (
+    BASE,
+    FRAMES,
+    OF_CONSTRAINTS,
+    LinkSelection,
+    QuerySpec,
+    QueryVariant,
+    named,
+    short_names,
+)
 from robodyn.internals.arguments import one_of
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.files import file_named, require_writable, whole_file
@@ -113,13 +122,13 @@ def _path(option: str, text: str | None) -> Path | None:
     return require_writable(path, option)
 
 
-def _check_extras(asked: Mapping[str, Question], extras: Sequence[str]) -> None:
+def _check_extras(asked: Mapping[str, QuerySpec], extras: Sequence[str]) -> None:
     for extra in extras:
         if not any(extra in question.optional for question in asked.values()):
             raise ArgumentError(f"--inputs: {extra!r} has no part in {', '.join(asked)}")
 
 
-def _check_link(asked: Mapping[str, Question], options: Mapping[str, Any]) -> None:
+def _check_link(asked: Mapping[str, QuerySpec], options: Mapping[str, Any]) -> None:
     about_link = [name for name, question in asked.items() if question.of_link]
     if about_link and options["link"] is None:
         raise ArgumentError(f"--link: not given; {', '.join(about_link)} is about a link")
@@ -130,14 +139,14 @@ def _check_link(asked: Mapping[str, Question], options: Mapping[str, Any]) -> No
         raise ArgumentError(f"--relative-to: {', '.join(absolute)} is relative to no link")
 
 
-def _check_choices(asked: Mapping[str, Question], classical: bool, counted: Sequence[str]) -> None:
+def _check_choices(asked: Mapping[str, QuerySpec], classical: bool, counted: Sequence[str]) -> None:
     if classical and not any(map(_can_be_classical, asked.values())):
         raise ArgumentError(f"--classical: {', '.join(asked)} is about no acceleration of a link")
     if counted and not any(question.joint_forces for question in asked.values()):
         raise ArgumentError(f"--joint-forces: damping and friction have no part in {', '.join(asked)}")
 
 
-def _can_be_classical(question: Question) -> bool:
+def _can_be_classical(question: QuerySpec) -> bool:
     return any("classical" in chosen for chosen in question.variants.values())
 
 
@@ -152,7 +161,7 @@ def _prefix(model: Model, given: str | None) -> str:
 def _function(
     model: Model,
     name: str,
-    question: Question,
+    question: QuerySpec,
     prefix: str,
     link: int | None,
     extras: Sequence[str],
@@ -167,10 +176,10 @@ def _function(
     dyn._require_loads(question, taken)
     given = tuple(each for each in question.arrays if each in question.plain or each in taken)
     if relative_to is not None:
-        choices["places"] = Places((link or 0,), False, relative_to)
+        choices["places"] = LinkSelection((link or 0,), False, relative_to)
     damped = "damping" in counted
     algorithm = question.made(
-        Asked(model, tuple(each for each in given if each not in BASE), damping=damped, **choices)
+        QueryVariant(model, tuple(each for each in given if each not in BASE), damping=damped, **choices)
     )
     _require_moderate(model, name, question, algorithm)
     base = [extra for extra in taken if extra in BASE]
@@ -192,7 +201,7 @@ def _function(
     return Function(f"{prefix}_{name}", program, [*lines, f"Program {program.digest}."])
 
 
-def _seen_from(question: Question, frame: str, classical: bool, at_point: bool) -> Iterator[str]:
+def _seen_from(question: QuerySpec, frame: str, classical: bool, at_point: bool) -> Iterator[str]:
     """What a link's motion is: its axes, the point that it is about, its order, and which acceleration it is."""
     if not question.in_frame:
         return
@@ -217,7 +226,7 @@ def _seen_from(question: Question, frame: str, classical: bool, at_point: bool) 
         )
 
 
-def _require_moderate(model: Model, name: str, question: Question, algorithm: Task) -> None:
+def _require_moderate(model: Model, name: str, question: QuerySpec, algorithm: Task) -> None:
     """Straight-line code grows with the visits to bodies that an algorithm makes; nobody can compile millions."""
     lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in algorithm.sweeps)
     pairs = any(isinstance(sweep, Ancestors) and not sweep.of_link for sweep in algorithm.sweeps)
@@ -244,7 +253,7 @@ def _sizes(model: Model) -> dict[str, int]:
 
 
 def _about(
-    model: Model, dtype: str, asked: Mapping[str, Question], extras: Sequence[str], counted: Sequence[str]
+    model: Model, dtype: str, asked: Mapping[str, QuerySpec], extras: Sequence[str], counted: Sequence[str]
 ) -> list[str]:
     """What the top of a file says: the robot, its coordinates with their units, and how functions are called."""
     gravity = " ".join(f"{x:g}" for x in model.gravity)
@@ -295,7 +304,7 @@ def _left_out(counted: Sequence[str]) -> str:
     )
 
 
-def _explained(model: Model, asked: Mapping[str, Question], extras: Sequence[str]) -> Iterator[str]:
+def _explained(model: Model, asked: Mapping[str, QuerySpec], extras: Sequence[str]) -> Iterator[str]:
     """Conventions that matter to this robot and these queries."""
     if model.quaternion_starts.size:
         yield "Quaternions are x y z w, and scaled to unit length inside; one of zero length gives NaN."

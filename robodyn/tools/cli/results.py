@@ -22,7 +22,7 @@ from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.constraints.resolved import row_names
 from robodyn.core.model import Model
 from robodyn.core.tables import console, number_tables, step_units, units
-from robodyn.engines.query_table import FRAMES, Question, Result, every_question, named
+from robodyn.engines.query_table import FRAMES, QuerySpec, Result, every_query, named
 from robodyn.internals.arguments import Array, one_of, require_finite
 from robodyn.internals.errors import ArgumentError, NumericalError
 from robodyn.internals.files import file_named, require_writable, whole_file
@@ -44,7 +44,7 @@ _STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
 class Asking:
     """What a command asks: a question, and what the call chooses: a link, a frame."""
 
-    question: Question
+    question: QuerySpec
     choices: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -93,7 +93,7 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
     return Asking(question, choices)
 
 
-def require_constraints(option: str, model: Model, asked: Iterable[Question]) -> None:
+def require_constraints(option: str, model: Model, asked: Iterable[QuerySpec]) -> None:
     """Raise for queries about constraints, asked of a model that has none.
 
     Raises:
@@ -104,7 +104,7 @@ def require_constraints(option: str, model: Model, asked: Iterable[Question]) ->
         raise ArgumentError(f"{option}: {about.name} is about constraints, and {quoted(model.name)} has none")
 
 
-def say_of_constraints(model: Model, asked: Iterable[Question]) -> None:
+def say_of_constraints(model: Model, asked: Iterable[QuerySpec]) -> None:
     """Say on standard error that queries about the dynamics of the tree leave a robot's constraints out."""
     names = [each.name for each in asked if each.name.startswith(_OF_TREE)]
     if model.constraints and names:
@@ -127,17 +127,17 @@ def linked(model: Model, text: str) -> str | int:
 def list_queries(as_json: bool) -> None:
     """Print every query: its names, what it takes and returns, and what it is."""
     if as_json:
-        print(json.dumps(list(map(_described, every_question().values())), indent=1))
+        print(json.dumps(list(map(_described, every_query().values())), indent=1))
         return
     table = Table("query", "short", "takes", "returns", "what it is")
-    for name, question in every_question().items():
+    for name, question in every_query().items():
         short = ", ".join((*filter(None, (question.short,)), *question.variants))
         takes = ", ".join((*question.inputs, *(("link",) if question.of_link else ())))
         table.add_row(name, short, takes, ", ".join(question.results), question.about)
     console().print(table)
 
 
-def _described(question: Question) -> dict[str, Any]:
+def _described(question: QuerySpec) -> dict[str, Any]:
     results = {name: {"axes": list(result.axes), "unit": result.unit} for name, result in question.results.items()}
     return {
         "query": question.name,
@@ -218,7 +218,7 @@ def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
         screen.print(f"... and {' and '.join(left)}; --out FILE or --json gives all of them")
 
 
-def _hidden(model: Model, question: Question) -> list[tuple[int, str]]:
+def _hidden(model: Model, question: QuerySpec) -> list[tuple[int, str]]:
     """How many entries of axes are not shown, and of what."""
     axes = {axis for result in question.results.values() for axis in result.axes if isinstance(axis, str)}
     return [(len(_names(model, axis)) - _SHOWN, words) for axis, words in _MANY.items() if axis in axes]

@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from robodyn.core.model import Model
-from robodyn.engines.query_table import every_question
+from robodyn.engines.query_table import every_query
 from robodyn.internals.archives import Archive, npy_like, read_npy
 from robodyn.internals.arguments import Array, real_array
 from robodyn.internals.errors import ArgumentError
@@ -90,7 +90,7 @@ def _read_npz(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
 
 def _results() -> set[str]:
     """Names of what queries return, which stands beside states in files that this command wrote."""
-    return {name for question in every_question().values() for name in question.results} - {*QUANTITIES}
+    return {name for question in every_query().values() for name in question.results} - {*QUANTITIES}
 
 
 def _check_keys(keys: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.rnea_gradient import rnea_gradient
-from robodyn.algorithms.tasks import Direct, Sized
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.compile.tracing.expression import (
     ADD,
     CONSTANT,
@@ -63,7 +63,7 @@ def triangle(n: int) -> list[tuple[int, int]]:
 
 
 @cache
-def _task(query: str, formulation: str, nv: int) -> Direct:
+def _task(query: str, formulation: str, nv: int) -> ScalarTask:
     """The program that is asked for; of -M^-1 it takes the upper triangle."""
     algorithm = FORMULATIONS[formulation]()
     asked = QUERIES[query]
@@ -93,7 +93,7 @@ def _task(query: str, formulation: str, nv: int) -> Direct:
     given = {"q": Sized(("nq",)), **dict.fromkeys(("qd", "qdd"), Sized(("nv",)))}
     if "Minv" in asked.inputs:
         given["minus_Minv"] = Sized((len(place),))
-    return Direct(
+    return ScalarTask(
         f"{query}_{formulation.replace(' ', '_')}", given, dict.fromkeys(asked.results, Sized(("nv", "nv"))), text
     )
 

@@ -80,7 +80,7 @@ def _inertia(pin: Any, numbers: Array) -> Any:
     return made
 
 
-class Places:
+class PinocchioIndices:
     """Where Pinocchio has our coordinates and velocities, of all joints, followers included.
 
     Raises:
@@ -142,7 +142,7 @@ class PinocchioAnswers:
         self.pin, self.theirs, self.model = imported(*_LIBRARY), pin_model, model
         if not isinstance(pin_model, self.pin.Model):
             raise ArgumentError(f"pin_model: got {brief(pin_model)}; wanted a pinocchio.Model")
-        self.at = Places(model, pin_model)
+        self.at = PinocchioIndices(model, pin_model)
         missing = [name for name in model.link_names if not pin_model.existBodyName(name)]
         if missing:
             raise ArgumentError(f"pin_model: it lacks the links {listed(missing)} of {model.name!r}")

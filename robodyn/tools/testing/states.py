@@ -9,7 +9,7 @@ import numpy as np
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import Array, count
 from robodyn.internals.records import dataclass
 
@@ -68,7 +68,7 @@ SMALL = 1e-3
 
 def answers(dyn: Dynamics, *queries: str) -> bool:
     """Whether the engine answers these queries, of which not every engine knows all."""
-    return all(dyn.engine.name in QUESTIONS[query].engines for query in queries)
+    return all(dyn.engine.name in QUERIES[query].engines for query in queries)
 
 
 def relative(got: Any, wanted: Any, least: float = 0.0) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.transform import Rotation  # type: ignore[import-untyped]
 
-from robodyn.core.constraints.resolved import held_by
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
@@ -127,7 +127,7 @@ class Joints:
 
 def held_places(model: Model) -> Joints:
     """The places that constraints hold together, or at a distance; couplings and locks have none."""
-    framed = [each for each in held_by(model) if each.framed]
+    framed = [each for each in resolved_constraints(model) if each.framed]
     # r of the transform to a frame is where the frame is.
     places = np.array([(each.X.r, each.X_to.r) for each in framed]).reshape(-1, 2, 3)
     links = np.array([(each.link, each.to) for each in framed], dtype=np.intp).reshape(-1, 2)

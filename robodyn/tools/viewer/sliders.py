@@ -25,7 +25,7 @@ _LENGTH, _FARTHEST = 1.0, 1e6
 
 
 @dataclass(frozen=True)
-class Knob:
+class Slider:
     """A slider: its `name`, range, and whether it is an angle. `places` of q that it has a part in, one or the four of
     a quaternion, and `angle` which of roll, pitch and yaw it is then, else -1."""
 
@@ -37,9 +37,9 @@ class Knob:
     angle: int = -1
 
 
-def knobs(model: Model) -> list[Knob]:
+def sliders(model: Model) -> list[Slider]:
     """The knobs of a model, in the order of its coordinates."""
-    found: list[Knob] = []
+    found: list[Slider] = []
     lower, upper, at = model.lower, model.upper, 0
     for i in np.flatnonzero(model.mimics < 0).tolist():
         kind, name = KINDS[model.joint_kind[i]], model.joint_names[i]
@@ -49,17 +49,17 @@ def knobs(model: Model) -> list[Knob]:
                 continue
             is_angle = k not in kind.lengths
             ends = _range(float(lower[at + k]), float(upper[at + k]), math.pi if is_angle else _LENGTH)
-            found.append(Knob(f"{name}.{part}" if part else name, *ends, is_angle, (at + k,)))
+            found.append(Slider(f"{name}.{part}" if part else name, *ends, is_angle, (at + k,)))
         if start is not None:
             four = tuple(range(at + start, at + start + 4))
             for k, part in enumerate(_ANGLES):
                 most = math.pi / 2 if part == "pitch" else math.pi
-                found.append(Knob(f"{name}.{part}", -most, most, True, four, k))
+                found.append(Slider(f"{name}.{part}", -most, most, True, four, k))
         at += kind.nq
     return found
 
 
-def first(found: Sequence[Knob], most: int) -> list[Knob]:
+def first(found: Sequence[Slider], most: int) -> list[Slider]:
     """The first knobs, and no part of a quaternion's."""
     kept = list(found[:most])
     if len(found) > most and found[most].angle > 0:
@@ -80,7 +80,7 @@ def _range(lower: float, upper: float, otherwise: float) -> tuple[float, float]:
     return -otherwise, otherwise
 
 
-def readings(chosen: Sequence[Knob], q: Array) -> list[float]:
+def readings(chosen: Sequence[Slider], q: Array) -> list[float]:
     """Where the knobs stand at a configuration (nq,)."""
     turned: dict[tuple[int, ...], tuple[float, float, float]] = {}
     found = []
@@ -95,7 +95,7 @@ def readings(chosen: Sequence[Knob], q: Array) -> list[float]:
     return found
 
 
-def turned(chosen: Sequence[Knob], values: Sequence[float], q: Array, which: int) -> Array:
+def turned(chosen: Sequence[Slider], values: Sequence[float], q: Array, which: int) -> Array:
     """The configuration (nq,) after one knob was turned: `values` are where all of them stand now."""
     knob, found = chosen[which], q.copy()
     if knob.angle < 0:

@@ -19,7 +19,7 @@ from robodyn.tools.viewer import server as servers
 from robodyn.tools.viewer.motion import Motion, above_zero, frames, one_state, require_not_diverged, row_of
 from robodyn.tools.viewer.origins import origins_of
 from robodyn.tools.viewer.scene import Scene
-from robodyn.tools.viewer.sliders import Knob, first, knobs, readings, turned
+from robodyn.tools.viewer.sliders import Slider, first, readings, sliders, turned
 from robodyn.tools.viewer.target import Target
 from robodyn.tools.viewer.visuals import Looks
 
@@ -322,7 +322,7 @@ class View:
                 box.on_update(self._by_user(lambda name=name: self._scene.show(name, self._boxes[name].value)))
             if self.left_out:
                 gui.add_text("left out", "\n".join(self.left_out), multiline=True, disabled=True)
-        every = knobs(self.model)
+        every = sliders(self.model)
         self._knobs = first(every, _MOST_SLIDERS)
         if self._knobs:
             part = "" if len(self._knobs) == len(every) else f", {len(self._knobs)} of {len(every)}"
@@ -332,7 +332,7 @@ class View:
                     self._sliders[k].on_update(self._by_user(lambda k=k: self._turn(k)))
         self._make_aims(gui)
 
-    def _slider(self, gui: Any, knob: Knob, value: float) -> Any:
+    def _slider(self, gui: Any, knob: Slider, value: float) -> Any:
         lower, upper = min(knob.lower, value), max(knob.upper, value)
         unit = "rad" if knob.is_angle else "m"
         return gui.add_slider(label(knob.name), lower, upper, (upper - lower) / _STEPS, value, hint=unit)

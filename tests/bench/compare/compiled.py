@@ -12,7 +12,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.internals.arguments import Array
 from robodyn.testing.mujoco_models import mujoco_model
-from robodyn.testing.pinocchio_models import Places, pinocchio_model
+from robodyn.testing.pinocchio_models import PinocchioIndices, pinocchio_model
 from robodyn.tools.benchmark import contenders, mujoco_peer, pinocchio_peer
 from robodyn.tools.benchmark.contenders import Answers, Prepared, one_by_one
 from robodyn.tools.benchmark.timing import seconds_of
@@ -86,7 +86,7 @@ class Pinocchio:
         self._pin: Any = pinocchio
         self._robot, self.name = robot, self._peer.name
         self._model = pinocchio_model(robot.model)
-        self._data, self._at = self._model.createData(), Places(robot.model, self._model)
+        self._data, self._at = self._model.createData(), PinocchioIndices(robot.model, self._model)
         self._ways = {"q": self._at.coordinates, "qd": self._at.rates, "tau": self._at.rates}
         self._frames = [self._model.getBodyId(name) for name in robot.model.link_names]
 

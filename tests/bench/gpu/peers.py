@@ -34,7 +34,7 @@ DTYPE, MOST = "float32", 65_536
 """What peers are asked: every shape is compiled anew, which takes JAX many seconds."""
 
 Function = Callable[..., Any]
-Asked = tuple[Function, list[Any], list[Any]]
+QueryVariant = tuple[Function, list[Any], list[Any]]
 """A function of batches for JAX to compile, its arguments and its answer at distinct states."""
 
 
@@ -119,7 +119,7 @@ def _compiled(question: Case, rival: Rival, platform: str) -> tuple[Function, li
     return lambda: made(*arrays).block_until_ready(), truth
 
 
-def _plain_jax(question: Case) -> Asked:
+def _plain_jax(question: Case) -> QueryVariant:
     from tests.bench import jax_rnea
 
     others = {KINDS[code].name for code in question.model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
@@ -130,7 +130,7 @@ def _plain_jax(question: Case) -> Asked:
     return write(question.model, DTYPE), states, list(question.truth)
 
 
-def _mjx(question: Case) -> Asked:
+def _mjx(question: Case) -> QueryVariant:
     """Constraints and contacts off; arguments and answers by MuJoCo's conventions."""
     if importlib.util.find_spec("mujoco") is None or importlib.util.find_spec("mujoco.mjx") is None:
         raise RefusedError("MJX is not installed")

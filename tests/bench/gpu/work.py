@@ -15,7 +15,7 @@ from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import Variant
 from robodyn.engines.gpu.source import KernelSource
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import TOLERANCE
@@ -75,7 +75,7 @@ class Case:
     """A query of a robot at states whose answers are known."""
 
     def __init__(self, model: Model, query: str) -> None:
-        self.model, self.query, self.about = model, query, QUESTIONS[query]
+        self.model, self.query, self.about = model, query, QUERIES[query]
         self.states = draw(model, DISTINCT)
         reference = rd.Dynamics(model, engine="reference")
         self.task: Task = reference.plain_task(query)

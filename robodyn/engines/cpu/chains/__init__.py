@@ -1,1 +1,1 @@
-"""Queries of several stages: algorithms, solves with the mass matrix, products."""
+"""Kernels of chains: algorithms, solves with the mass matrix, and products, one after another."""

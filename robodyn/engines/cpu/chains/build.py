@@ -1,4 +1,4 @@
-"""Kernels made of kernels: chains, results that are flushed, and those in double precision that are rounded."""
+"""Kernels that call others: chains, programs whose results go from vectors to rows, and kernels in mixed precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robodyn.engines.cpu.backends import X86, backend_of, writes_lines
 from robodyn.engines.cpu.calls import by_vectors, calls_module
 from robodyn.engines.cpu.chains.column_lanes import vectors_of_columns
 from robodyn.engines.cpu.chains.dead_outputs import unread
-from robodyn.engines.cpu.chains.mixed_precision import InDoublePlan, in_double_module
+from robodyn.engines.cpu.chains.mixed_precision import MixedPrecisionPlan, mixed_precision_module
 from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.chains.plan import ChainPlan, StageCall, sizes_between
 from robodyn.engines.cpu.chains.products import ProductsPlan, products_for
@@ -25,12 +25,12 @@ from robodyn.engines.cpu.chains.row_writer import begin_lines, lined_kernel, tak
 from robodyn.engines.cpu.chains.solve_code import FACTORS, SolveKind, solve_module
 from robodyn.engines.cpu.chains.solves import SolvePlan
 from robodyn.engines.cpu.chains.store_rows_code import flush_module
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.native.answers import JointForce
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.route import Whole, parts_of
+from robodyn.engines.cpu.route import SingleProgram, parts_of
 from robodyn.engines.cpu.sparse_results import packing
-from robodyn.engines.cpu.streaming_stores import past_caches
+from robodyn.engines.cpu.streaming_stores import with_streaming_stores
 from robodyn.internals import tuning
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
@@ -41,8 +41,8 @@ _CHAIN = "robodyn chain"
 
 @dataclass(frozen=True)
 class FlushPlan:
-    """Arrays of vectors that become rows, which takes no arithmetic: how many scalars a row of each has, and where each
-    scalar is among the vectors, if not in its own place."""
+    """The data of a flush: arrays of vectors become rows. `sizes`: scalars of a row of each array, then addresses of
+    `places`: for each array the index of each scalar among the vectors, if it is not its own."""
 
     sizes: Array
     places: tuple[Array, ...] = ()
@@ -51,23 +51,23 @@ class FlushPlan:
 
 @dataclass(frozen=True)
 class Stages:
-    """The kernels of a chain, and how they are called."""
+    """The kernels of a chain, and the plan of their calls."""
 
     kernels: tuple[Kernel, ...]
     plan: ChainPlan
 
     @property
     def operations(self) -> int:
-        """Floating-point operations for one state; those of solves are an estimate."""
+        """Floating-point operations for one state; solves are estimated."""
         return sum(kernel.operations for kernel in self.kernels)
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """The kernel in double precision, and how it is called."""
+    """The kernel in double precision, and the plan of its calls."""
 
     kernels: tuple[Kernel]
-    plan: InDoublePlan
+    plan: MixedPrecisionPlan
 
     @property
     def operations(self) -> int:
@@ -76,16 +76,16 @@ class Rounded:
 
 
 _Call: TypeAlias = tuple[Kernel, tuple[str, ...]]
-"""A kernel and the arrays that it is called with."""
+"""A kernel and the names of the arrays that it is called with."""
 
 
 class _Chained:
-    """Collects kernels in the order of their calls. They leave vectors of states, and read them.
+    """Collects kernels in the order of their calls. Between the calls, arrays hold vectors of states.
 
-    `sizes`: scalars of one state of what they leave, by name.
+    `sizes`: scalars of one state of each array between the calls, by name.
     """
 
-    def __init__(self, maker: Maker, request: Request, sizes: dict[str, int]) -> None:
+    def __init__(self, maker: KernelCompiler, request: Request, sizes: dict[str, int]) -> None:
         self.maker, self.request, self.sizes = maker, request, sizes
         wide = VectorType.of(request.dtype, request.target)
         self.too_wide = sum(self.sizes.values()) * wide.bytes > tuning.MAX_WIDE_WORKSPACE
@@ -93,14 +93,15 @@ class _Chained:
         self.kernels: list[Kernel] = []
         self.arrays: list[tuple[str, ...]] = []
         self.vectors: set[str] = set()
-        """Names that stages so far left as vectors."""
+        """Names of arrays that the stages so far stored as vectors."""
         self.places: dict[str, str] = {}
-        """Solutions that take the place of their right-hand sides, or an inverse that of its matrix."""
+        """Arrays that share memory: a solution overwrites its right-hand side, an inverse its matrix."""
         self.programs: list[Callable[[], None]] = []
-        """What makes the machine code of programs."""
+        """Functions that generate the machine code of programs."""
 
     def chain(self, chain: Chain) -> Kernel:
-        """The kernel that calls those of a chain's stages. LLVM compiles loops while programs are traced."""
+        """The kernel that calls the kernels of a chain's stages. LLVM compiles loops in other threads while programs
+        are traced."""
         self.maker.begin(_chain_text(self.request, self.kind), _CHAIN, self.request.target, hurried=True)
         last = chain.stages[-1]
         flushes = last in chain.solves and tuple(last.outputs) == chain.results
@@ -113,7 +114,7 @@ class _Chained:
         calls = [begin[type(stage)](stage) for stage in chain.stages]
         if not flushes:
             calls.append(self.flush(chain.results))
-        # Machine code of programs first: nothing loads before LLVM is done with all that it compiles meanwhile.
+        # Generate machine code of programs first: loading waits for all that LLVM compiles in other threads.
         for code in self.programs:
             code()
         for call in calls:
@@ -124,7 +125,7 @@ class _Chained:
         return self.calling("chained", users, vectors, cleared)
 
     def calling(self, mode: str, users: list[str], vectors: dict[str, int], cleared: Sequence[str] = ()) -> Kernel:
-        """The kernel that calls those collected so far; `cleared`: see `ChainPlan`."""
+        """The kernel that calls the kernels collected so far; `cleared`: see `ChainPlan`."""
         calls = [
             StageCall(kernel.address, names, kernel.constants, kernel.workspace_bytes, kernel.batch)
             for kernel, names in zip(self.kernels, self.arrays, strict=True)
@@ -145,16 +146,16 @@ class _Chained:
         )
 
     def take(self, kernel: Kernel, arrays: tuple[str, ...]) -> None:
-        """Call a kernel next."""
+        """Add a kernel to the calls."""
         self.kernels.append(kernel)
         self.arrays.append(arrays)
 
     def _algorithm(self, stage: Stage, part: Request) -> Callable[[], _Call]:
-        """Begin to compile loops; or trace a program, which becomes code when its call is asked for."""
+        """Start to compile loops, or trace a program. A program becomes machine code when `programs` are called."""
         maker = self.maker
         self.vectors.update(stage.outputs)
         route = "loops" if self.too_wide else maker.route(part)
-        made = self._program(route) if isinstance(route, Whole) else maker.rolling(part, self.kind.width)
+        made = self._program(route) if isinstance(route, SingleProgram) else maker.rolling(part, self.kind.width)
 
         def call() -> _Call:
             kernel = made()
@@ -162,8 +163,8 @@ class _Chained:
 
         return call
 
-    def _program(self, route: Whole) -> Callable[[], Kernel]:
-        """What loads the machine code of a program, which `programs` makes before."""
+    def _program(self, route: SingleProgram) -> Callable[[], Kernel]:
+        """A function that loads a program's machine code, which `programs` generate before."""
         coded = [route]
 
         def code() -> None:
@@ -200,7 +201,8 @@ class _Chained:
         return self._loops(text, label, plan.words, arrays, plan.row_ns, plan, plan.workspace_bytes)
 
     def flush(self, names: Sequence[str], places: Sequence[Array] = (), *, dense: bool = True) -> Callable[[], _Call]:
-        """Bring vectors to rows of the user's; `places`: see `FlushPlan`; `dense`: see `flush_code.large_bytes`."""
+        """Start to compile a flush of vectors to the user's rows. `places`: see `FlushPlan`; `dense`: see
+        `store_rows_code.large_bytes`."""
         sizes = [each.size for each in places] or [self.sizes[name] for name in names]
         words = [*sizes, *(each.ctypes.data for each in places)]
         request, plan = self.request, FlushPlan(np.array(words, np.int64), tuple(places))
@@ -221,7 +223,7 @@ class _Chained:
         scratch: int,
         batch: bool = False,
     ) -> Callable[[], _Call]:
-        """Begin to compile what many robots share; asked for the call of it, wait."""
+        """Start to compile a module that many robots share; the function returned waits for it."""
         code = self.maker.sharing(text, label, self.request.target, hurried=isinstance(plan, FlushPlan))
 
         def call() -> _Call:
@@ -252,15 +254,16 @@ def _flush_label(request: Request) -> str:
     return f"robodyn flush {request.dtype} {request.target.level}"
 
 
-def chained_kernel(maker: Maker, request: Request) -> Kernel:
-    """Every stage of a chain a kernel of its own, one that flushes results, and one that calls them."""
+def chained_kernel(maker: KernelCompiler, request: Request) -> Kernel:
+    """The kernel of a chain: it calls one kernel per stage, and a kernel that brings results to rows."""
     chain = request.algorithm
     assert isinstance(chain, Chain)
     return _Chained(maker, request, sizes_between(request.model, chain)).chain(chain)
 
 
-def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
-    """A kernel that leaves its results as vectors, and a flush of them to the user's rows; on the way, where it can."""
+def flushed_kernel(maker: KernelCompiler, request: Request, inner: Kernel) -> Kernel:
+    """The kernel of a program whose results are vectors: the program's kernel `inner`, then one that brings results to
+    rows. Or the program that writes rows itself, line by line."""
     outputs = request.algorithm.outputs
     ours = inner.code if isinstance(inner.code, LoadedImage) else None
     lines = None if ours is None else ours.lines
@@ -274,14 +277,16 @@ def flushed_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
     dense = lines is None or ours is None or not takes_dense_rows(request, work.kind, ours.operations)
     work.take(*work.flush(tuple(outputs), places, dense=dense)())
     users = [*inner.inputs, *(FLUSHED + name for name in outputs)]
-    found = work.calling("unrolled", users, sizes)
+    whole = work.calling("unrolled", users, sizes)
     if ours is None or lines is None:
-        return found
-    return lined_kernel(maker, work.kind, lines, ours.operations, inner, found, past_caches(maker, request, found))
+        return whole
+    return lined_kernel(
+        maker, work.kind, lines, ours.operations, inner, whole, with_streaming_stores(maker, request, whole)
+    )
 
 
-def begin_flushing(maker: Maker, request: Request, operations: float) -> None:
-    """Begin to compile what is around a program that leaves results as vectors (`Maker.begin`)."""
+def begin_flushing(maker: KernelCompiler, request: Request, operations: float) -> None:
+    """Start to compile the code around a program that leaves results as vectors (`KernelCompiler.begin`)."""
     kind = VectorType.of(request.dtype, request.target)
     lines = backend_of(request) is X86 and writes_lines(request)
     dense = not lines or not takes_dense_rows(request, kind, operations)
@@ -292,17 +297,17 @@ def begin_flushing(maker: Maker, request: Request, operations: float) -> None:
     maker.begin(_chain_text(request, kind), _CHAIN, request.target, hurried=True)
 
 
-def in_double_kernel(maker: Maker, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:
-    """A kernel in single precision that has another compute in double; what damping and friction take of an input is
-    taken in double as well."""
+def mixed_precision_kernel(maker: KernelCompiler, request: Request, inner: Kernel, force: JointForce | None) -> Kernel:
+    """A kernel with single-precision arrays that lets `inner` compute in double precision. `force`: damping and
+    friction, subtracted from an input in double precision."""
     task, model = request.algorithm, request.model
     shapes = input_shapes(model, task, request.base)
     sizes = [math.prod(shapes[name]) for name in inner.inputs]
     sizes += [math.prod(output_shape(model, output)) for output in task.outputs.values()]
     call = StageCall(inner.address, (), inner.constants, inner.workspace_bytes, inner.batch)
     step = 1 if inner.alone else inner.request.target.width(inner.request.dtype)
-    plan = InDoublePlan(sizes, len(inner.inputs), call, step, force)
-    text = in_double_module(len(sizes))
+    plan = MixedPrecisionPlan(sizes, len(inner.inputs), call, step, force)
+    text = mixed_precision_module(len(sizes))
     return Kernel(
         request=request,
         mode="rounded",

@@ -1,8 +1,8 @@
-"""Columns of one state side by side in vectors: what solves and products of a single state work on.
+"""Columns of one state's matrix as lanes of SIMD vectors, for solves and products of a single state.
 
-A matrix of one state is rows of scalars. Its columns take the places in a vector that states have otherwise, so that
-the arithmetic of one state is on vectors, too. A tile of columns is copied to whole vectors in the workspace, and back:
-sweeps know nothing of where rows end.
+In batches, the lanes of a vector are states. For a single state they are columns of a matrix, so that its arithmetic
+uses vectors too. A matrix of one state is stored as rows of scalars. A tile of columns is copied to whole vectors in
+the workspace, and back; so sweeps need not handle the ends of rows.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ from robodyn.engines.cpu.loops.runtime import transposed
 
 
 def vectors_of_columns(kind: VectorType, target: Target) -> VectorType | None:
-    """Vectors for the columns of what code for vectors of a kind works on; None where these are of several states."""
+    """The vectors for columns of one state, if `kind` are vectors of one state; None if they are vectors of several
+    states."""
     return replace(kind, width=LEVELS[target.level] // kind.itemsize, masked=True) if kind.width == 1 else None
 
 
 def first_columns(count: Word) -> Words:
-    """The mask of a vector's first columns, a number of them."""
+    """The mask of a vector's first `count` lanes."""
     return places_of(Words) < spread(Words, count)
 
 
 @routine
 def load_tile(X: Array[UnalignedScalar], Y: Array[Vector], line: Word, last: Word, n: Word, width: Static[int]) -> None:
-    """Columns of n rows of a matrix, which are `line` scalars apart, to `width` vectors a row. The last vector has
-    `last` of them, and zeros behind."""
+    """Copy columns of n rows to `width` vectors per row. Rows of the matrix are `line` scalars apart. The last vector
+    of a row has `last` columns, then zeros."""
     mask = first_columns(last)
     for k in range(n):
         row, tile = X + k * line, Y + k * width
@@ -60,7 +61,7 @@ def load_tile(X: Array[UnalignedScalar], Y: Array[Vector], line: Word, last: Wor
 def store_tile(
     X: Array[UnalignedScalar], Y: Array[Vector], line: Word, last: Word, n: Word, width: Static[int]
 ) -> None:
-    """The other way."""
+    """The inverse of `load_tile`."""
     mask = first_columns(last)
     for k in range(n):
         row, tile = X + k * line, Y + k * width
@@ -71,7 +72,7 @@ def store_tile(
 
 @routine
 def unit_tile(Y: Array[Vector], width: Word, column: Word, n: Word, count: Word) -> None:
-    """Columns of the unit matrix of n rows from one on, of `width` vectors a row."""
+    """Columns of the n x n identity matrix from `column` on, in `width` vectors per row."""
     clear(Y, n * width * size_of(Vector))
     first = array(Scalar, Y + column * width)
     for j in range(count):
@@ -88,15 +89,15 @@ def mirror_tile(
     width: Static[int],
     most: Static[int],
 ) -> None:
-    """The rows before `column` of `count` columns of an inverse from there on, which stand below the diagonal of X;
-    `most`: of columns. As many rows at a time as a vector has places, then one by one."""
+    """For `count` columns of a symmetric inverse from `column` on: the rows before `column`, copied from below the
+    diagonal of X. `most`: maximal number of columns. As many rows at a time as a vector has lanes, then one by one."""
     W, first = lanes_of(Vector), X + column * n
     whole = column & -lanes_of(Vector)
     for p in range(0, whole, W):
         for g in range(width):
             rows = [anything(Vector) for _ in range(W)]
             for j in range(g * W, min(g * W + W, most)):
-                # Behind the last column: that one again.
+                # After the last column, repeat it.
                 rows[j - g * W] = array(Unaligned, first + (min(j, count - 1) * n + p))[0]
             turned = transposed(rows)
             for k in range(W):

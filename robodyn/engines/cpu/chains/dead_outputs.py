@@ -1,13 +1,12 @@
-"""What nobody reads of the matrices between the stages of a chain: programs leave it out.
+"""Entries of matrices between the stages of a chain that no later stage reads. Programs do not compute them.
 
-Vectors of states between stages have a place for every entry of a matrix, most of which a tree makes zero. To store
-these would take a humanoid's gradient a sixth of its time.
+Arrays of vectors between stages have a vector for every entry of a matrix, most of which are zero for every state.
+Storing these zeros takes time.
 
-- Of a mass matrix that is only factorised, elimination passes entries below the diagonal that can be nonzero, and
-  nothing else.
-- A right-hand side becomes the solution in its place. Tiles of columns pass the rows where a solution can be nonzero;
-  all others are zero before and afterwards, and stay so from one vector of states to the next. The chain clears them
-  once.
+- A mass matrix that is only factorised: the factorisation reads entries below the diagonal that can be nonzero, and no
+  others.
+- A right-hand side: the solution overwrites it. Tiles of columns only touch rows where the solution can be nonzero. All
+  other entries are zero before and after the solve, for every vector of states. So the chain's kernel clears them once.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ from robodyn.internals.records import dataclass
 
 
 @dataclass(frozen=True)
-class Unread:
+class DeadOutputs:
     """Entries of an array that its stage need not store.
 
-    `entries`: (n,) bool, in C order; `zero`: whether they are to be zero, as others read the array.
+    `entries`: (n,) bool, in C order; `zero`: True if the entries must be zero, because others read the whole array.
     """
 
     entries: Array
     zero: bool
 
 
-_FOUND: WeakKeyDictionary[Model, dict[Chain, dict[str, Unread]]] = WeakKeyDictionary()
+_FOUND: WeakKeyDictionary[Model, dict[Chain, dict[str, DeadOutputs]]] = WeakKeyDictionary()
 
 
-def unread(model: Model, chain: Chain) -> dict[str, Unread]:
-    """By the chain's names, of arrays that have such entries."""
-    found = _FOUND.setdefault(model, {})
-    if chain not in found:
+def unread(model: Model, chain: Chain) -> dict[str, DeadOutputs]:
+    """The arrays of a chain that have such entries, by name."""
+    chains = _FOUND.setdefault(model, {})
+    if chain not in chains:
         names = [name for stage in chain.stages if stage.sweeps for name in stage.outputs]
-        each = {name: _of(model, chain, name) for name in names if name not in chain.results}
-        found[chain] = {name: entries for name, entries in each.items() if entries and entries.entries.any()}
-    return found[chain]
+        each = {name: _dead_entries(model, chain, name) for name in names if name not in chain.results}
+        chains[chain] = {name: entries for name, entries in each.items() if entries and entries.entries.any()}
+    return chains[chain]
 
 
-def unread_of(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, bytes], ...]:
-    """Of the arrays that a stage leaves, as its algorithm calls them; in the form of `Request.unread`."""
-    found = unread(model, chain)
+def dead_outputs_of(model: Model, chain: Chain, stage: Stage) -> tuple[tuple[str, bytes], ...]:
+    """The dead entries of a stage's outputs, by the names of its algorithm, in the form of `Request.unread`."""
+    dead = unread(model, chain)
     names = ((name, stage.names.get(name, name)) for name in stage.algorithm.outputs)
-    return tuple((name, found[left].entries.tobytes()) for name, left in names if left in found)
+    return tuple((name, dead[left].entries.tobytes()) for name, left in names if left in dead)
 
 
-def _of(model: Model, chain: Chain, name: str) -> Unread | None:
+def _dead_entries(model: Model, chain: Chain, name: str) -> DeadOutputs | None:
     solves = [stage for stage in chain.solves if name in stage.inputs]
     if not solves or len(solves) < sum(name in stage.inputs for stage in chain.stages):
         return None
@@ -62,7 +61,7 @@ def _of(model: Model, chain: Chain, name: str) -> Unread | None:
         written = np.eye(model.nv, dtype=bool)
         for row, columns in enumerate(tiled_solve(model, solves[0]).elimination.lower):
             written[row, columns] = True
-        return Unread(~written.ravel(), zero=False)
+        return DeadOutputs(~written.ravel(), zero=False)
     if len(solves) > 1:
         return None
     (solve,) = solves
@@ -72,4 +71,4 @@ def _of(model: Model, chain: Chain, name: str) -> Unread | None:
         return None
     written = tiled_solve(model, solve).tilings[which].written()
     written[:, solution.known_columns(model)] = True
-    return Unread(~written.ravel(), zero=True)
+    return DeadOutputs(~written.ravel(), zero=True)

@@ -1,9 +1,10 @@
-"""The kernel of states in single precision that computes in double: it calls another for some rows after the others.
+"""Kernels with single-precision arrays that compute in double precision, by calling another kernel for some rows at a
+time.
 
-What goes in is exact in double precision, and what comes out is rounded once. It is a kernel like any other, `void
-kernel(table, first, last, workspace)`. Behind the user's arrays its table has the descriptor: `Inner`, a `Doubles` for
-each array, and the words behind the arrays in the other kernel's table. The workspace begins with that table, whose
-arrays are the doubles.
+Inputs are exact in double precision, and results are rounded once. Such a kernel has the usual signature, `void
+kernel(table, first, last, workspace)`. After the user's arrays its table has the address of the descriptor: `Inner`, a
+`Doubles` for each array, and the constant words of the other kernel's table. The workspace begins with that table,
+whose arrays are in double precision.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from robodyn.internals import arguments
 from robodyn.internals.tuning import DOUBLE_BYTES, DOUBLE_ROWS
 
 _BLOCK = 8
-"""Numbers that are converted together: a power of two."""
+"""Numbers that are converted together; a power of two."""
 
 
-class InDoublePlan:
-    """The descriptor, and the workspace that it takes.
+class MixedPrecisionPlan:
+    """The descriptor, and the size of the workspace.
 
     Args:
         sizes: scalars of one state of each array, inputs first.
-        inputs: how many of them are inputs.
-        call: the kernel in double precision, of the same arrays.
-        step: rows that this kernel works on at once; so many are given to it, or a multiple.
-        force: damping and friction, which are taken from an input.
+        inputs: number of inputs.
+        call: the kernel in double precision, with the same arrays.
+        step: rows that the kernel processes at once; it gets a multiple of them.
+        force: damping and friction, subtracted from an input.
     """
 
     def __init__(
         self, sizes: Sequence[int], inputs: int, call: StageCall, step: int, force: JointForce | None = None
     ) -> None:
-        self._kept = force  # which owns its arrays
+        self._kept = force  # keeps its arrays alive
         self._force = Force() if force is None else _force(force)
         fitting = min(DOUBLE_ROWS, DOUBLE_BYTES // max(1, 8 * sum(sizes)))
         rows = max(step, fitting // step * step)
@@ -63,16 +64,16 @@ class InDoublePlan:
 
 
 def _force(force: JointForce) -> Force:
-    """The same for machine code."""
+    """The struct that machine code reads."""
     assert force.source is not None
     data = force.damping.ctypes.data, force.friction.ctypes.data
     return Force(force.target, force.source, force.step, force.damping.size, *data)
 
 
 class Inner(ctypes.Structure):
-    """The kernel in double precision: its address, numbers of inputs, of all arrays, and of words behind the arrays in
-    its table; where its own workspace is; the law of forces that are taken from an input first, or null; and how many
-    rows it gets at a time."""
+    """The kernel in double precision: its address, numbers of inputs, of all arrays, and of constant words in its
+    table; offset of its own workspace; the law of forces that are subtracted from an input first, or null; and the rows
+    of one call."""
 
     _fields_ = (
         ("kernel", ctypes.c_void_p),
@@ -83,7 +84,7 @@ class Inner(ctypes.Structure):
 
 
 class Doubles(ctypes.Structure):
-    """Scalars of a state in an array, and where in the workspace they are."""
+    """Scalars of a state in an array, and the array's offset in the workspace."""
 
     _fields_ = (("size", ctypes.c_int64), ("offset", ctypes.c_int64))
 
@@ -99,8 +100,8 @@ def convert_rows(
     given: Static[Any],
     wanted: Static[Any],
 ) -> None:
-    """Rows of numbers of one precision as those of the other: blocks, then what is left one by one. `given`, `wanted`:
-    the types of a number and of a block."""
+    """Convert rows of numbers to the other precision, in blocks, then the rest one by one. `given`, `wanted`: types of
+    a number and of a block."""
     blocks = size & -_BLOCK
     for r in range(rows):
         before, after = source + r * source_stride, to + r * to_stride
@@ -113,18 +114,18 @@ def convert_rows(
 
 _SINGLES = Number("float"), Number("float", _BLOCK, 4)
 _DOUBLES = Number("double"), Number("double", _BLOCK, 8)
-"""A number of each precision, and a block of them."""
+"""Types of a number of each precision, and of a block of them."""
 
 
 def take_forces(doubles: Array[Argument], law: Array[Force], rows: Word) -> None:
-    """Damping and friction are taken from the forces of an input, of as many numbers as there are speeds."""
+    """Subtract damping and friction from an input of generalised forces."""
     forces, speeds, stride = doubles[law.target].data, doubles[law.source].data, law.n * 8
     for r in range(rows):
         force(forces + r * stride, forces + r * stride, speeds + r * stride, law, -1, DOUBLE)
 
 
 def lay_out(inner: Array[Inner], workspace: Address) -> Array[Argument]:
-    """The table of the kernel in double precision."""
+    """Fill in the table of the kernel in double precision."""
     table, doubles = array(Argument, workspace), array(Doubles, inner + 1)
     for k in range(inner.arrays):
         table[k].data, table[k].stride = workspace + doubles[k].offset, doubles[k].size * 8
@@ -136,7 +137,7 @@ def lay_out(inner: Array[Inner], workspace: Address) -> Array[Argument]:
 
 @routine
 def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
-    """Some rows after the others: inputs to doubles, the other kernel, results back."""
+    """For some rows at a time: convert inputs, call the other kernel, convert results."""
     inner = array(Inner, table[arrays].data)
     doubles, sizes = lay_out(inner, workspace), array(Doubles, inner + 1)
     row = first
@@ -156,6 +157,6 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
         row += rows
 
 
-def in_double_module(arrays: int) -> str:
-    """The module for some inputs and outputs."""
+def mixed_precision_module(arrays: int) -> str:
+    """The module for some number of arrays."""
     return printed_module(("in double", arrays), {}, lambda module: module.export(kernel, arrays=arrays))

@@ -1,13 +1,13 @@
-"""Sweeps of solves over tiles of columns, panel after panel: from the leaves to the root, and back.
+"""Sweeps of triangular solves over tiles of columns, panel by panel: from the leaves to the root, and back.
 
-With H = L' D L and V = -L, columns x become L'^-1 x by `up` and L^-1 x by `down`. A *panel* is up to four rows of V
-that follow one another, and the entries that are nonzero in all of them: an entry of x is read once for all rows, and
-their sums stay in registers. Vectors are of states, or of columns of one state; entries of V and D are scalars then,
-spread over a vector as they are read.
+With H = L' D L and V = -L, `up` replaces columns x by L'^-1 x, and `down` by L^-1 x. A *panel* is up to four
+consecutive rows of V, restricted to the columns that are nonzero in all of them: an entry of x is read once for all
+rows of the panel, and their sums stay in registers. Lanes of vectors are states, or columns of one state. In the second
+case entries of V and D are scalars, which are broadcast as they are read.
 
-The program of a sweep is 64-bit integers, panel after panel, and a zero behind the last one: how many rows; the first
-row; how many terms; for each row the place behind its last entry in V; then the terms: for `down` p, for `up` j and the
-place of V[j, first row]. V holds the nonzero entries alone, row after row.
+The program of a sweep is a list of 64-bit integers, panel after panel, terminated by a zero. A panel has: number of
+rows; first row; number of terms; for each row the index after its last entry in V; then the terms: p for `down`, or j
+and the index of V[j, first row] for `up`. V holds nonzero entries only, row after row.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from robodyn.compile.llvm.target import Target
 from robodyn.compile.loops.language import Array, Entry, Static, Vector, Word, fma, routine, spread, switch
 
 WIDTH = 6
-"""Columns of a tile, at most, or vectors of columns that are side by side."""
+"""Maximal columns of a tile, or maximal vectors of columns in a tile."""
 
 
 def panel_rows(target: Target) -> int:
-    """Rows of a panel, at most: so many that sums, an entry of each row and one of a column fit the registers."""
+    """Maximal rows of a panel, such that the sums, one entry of each row and one entry of a column fit into
+    registers."""
     return 2 if target.level in ("sse2", "avx2") else 4
 
 
@@ -28,7 +29,7 @@ def panel_rows(target: Target) -> int:
 def up(
     X: Array[Vector], V: Array[Entry], program: Array[Word], line: Word, width: Static[int], most: Static[int]
 ) -> None:
-    """From the leaves to the root: rows of X are `line` vectors apart, and have `width` columns."""
+    """From the leaves to the root. Rows of X are `line` vectors apart, and a tile has `width` columns."""
     panel, rows = program, program[0]
     while rows != 0:
         for n in switch(rows, range(1, most + 1)):
@@ -37,7 +38,7 @@ def up(
 
 
 def panel_rows_at(X: Array[Vector], first: Word, line: Word, n: Static[int]) -> list[Array[Vector]]:
-    """Where the rows of a panel are."""
+    """Addresses of the rows of a panel."""
     rows = [X + first * line]
     while len(rows) < n:
         rows = [*rows, rows[-1] + line]
@@ -47,7 +48,7 @@ def panel_rows_at(X: Array[Vector], first: Word, line: Word, n: Static[int]) -> 
 def _panel_up(
     X: Array[Vector], V: Array[Entry], panel: Array[Word], line: Word, width: Static[int], n: Static[int]
 ) -> Array[Word]:
-    """A panel of n rows; where the next one is."""
+    """Process a panel of n rows. Returns the address of the next panel."""
     first, n_terms, terms = panel[1], panel[2], panel + (3 + n)
     rows, last = panel_rows_at(X, first, line, n), [panel[3 + r] - r for r in range(n)]
     sums = [[row[c] for c in range(width)] for row in rows]
@@ -80,7 +81,7 @@ def down(
     width: Static[int],
     most: Static[int],
 ) -> None:
-    """From the root to the leaves, after a multiplication with 1/d, and with a sign."""
+    """Multiply by 1/d and the sign, then sweep from the root to the leaves."""
     panel, rows = program, program[0]
     while rows != 0:
         for n in switch(rows, range(1, most + 1)):
@@ -98,7 +99,7 @@ def _panel_down(
     width: Static[int],
     n: Static[int],
 ) -> Array[Word]:
-    """A panel of n rows; where the next one is."""
+    """Process a panel of n rows. Returns the address of the next panel."""
     first, n_terms, terms = panel[1], panel[2], panel + (3 + n)
     rows = panel_rows_at(X, first, line, n)
     scales = [spread(Vector, D[first + r]) * sign for r in range(n)]

@@ -1,11 +1,11 @@
-"""The kernel of a chain on one model: where its stages find what they read, and leave what they write."""
+"""The memory of a chain's kernel on one model: where stages read and write their arrays."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from robodyn.algorithms.tasks import Chain, Elimination
+from robodyn.algorithms.tasks import Chain, SymbolicFactor
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
@@ -16,8 +16,8 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class StageCall:
-    """A stage's kernel: its address, arrays by the chain's names, constant words, scratch memory; `batch`: whether the
-    second of a constant's words is the rows of the whole batch."""
+    """A stage's kernel: its address, arrays by the chain's names, constant words, bytes of workspace; `batch`: True if
+    the last constant word must be the number of rows of the whole batch."""
 
     address: int
     arrays: tuple[str, ...]
@@ -27,25 +27,25 @@ class StageCall:
 
 
 def sizes_between(model: Model, chain: Chain) -> dict[str, int]:
-    """Scalars of one state of everything that stages leave."""
-    found: dict[str, int] = {}
+    """Scalars of one state of all arrays between stages, by name."""
+    sizes: dict[str, int] = {}
     for stage in chain.stages:
-        found.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
+        sizes.update({name: math.prod(output_shape(model, each)) for name, each in stage.outputs.items()})
     for solve in chain.solves:
-        found[FACTORS + solve.matrix] = model.nv + sum(len(row) for row in Elimination(model).lower)
-    return found
+        sizes[FACTORS + solve.matrix] = model.nv + sum(len(row) for row in SymbolicFactor(model).lower)
+    return sizes
 
 
 class ChainPlan(CallsPlan):
     """The calls of a chain's stages.
 
     Args:
-        users: names of the user's arrays in the table's order.
+        users: names of the user's arrays in the order of the table.
         vectors: scalars of one state of each array of vectors between stages.
-        places: arrays that lie where others do.
-        calls: its stages' kernels.
+        places: arrays that share the memory of others.
+        calls: the stages' kernels.
         kind: vectors of states.
-        cleared: arrays of vectors that are zero but for what stages write.
+        cleared: arrays of vectors that must be zero except for the entries that stages write.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ChainPlan(CallsPlan):
     ) -> None:
         self.users = users
         self.between: dict[str, int] = {}
-        """Offset in the workspace."""
+        """Offsets of arrays in the workspace."""
         end = 0
         for name, size in vectors.items():
             self.between[name] = end
@@ -71,8 +71,8 @@ class ChainPlan(CallsPlan):
 
     def _entries(self, call: StageCall) -> list[tuple[int, int, int, int]]:
         between, users = self.between, self.users
-        found = [
+        entries = [
             (WORKSPACE, between[name], 0, 0) if name in between else (USER, users.index(name), 0, 0)
             for name in call.arrays
         ]
-        return [*found, *constants_of(call.constants, BATCH if call.batch else WORDS)]
+        return [*entries, *constants_of(call.constants, BATCH if call.batch else WORDS)]

@@ -18,21 +18,21 @@ from robodyn.internals.tuning import LOOP_OPERATION_NS
 
 
 class ProductsPlan:
-    """Arrays of products on one model, in the order of the table's constants; `columns`: the vectors that columns of
-    one state stand in."""
+    """The constants of products on one model, in the order of the table. `columns`: vectors of columns of one state, or
+    None for vectors of states."""
 
     def __init__(self, model: Model, stage: Products, kind: VectorType, columns: VectorType | None) -> None:
         self.stage, self.kind, self.columns, self.nv = stage, kind, columns, model.nv
         pattern = coupled(model)
         rows = [self.nv] if columns is None else [self._row * len(names) for names in joined(stage).values()]
-        found = {
+        constants = {
             "n": [model.nv],
             "tiles": [number for row in rows for number in self._tiles(row)],
             "starts": [0, *accumulate(pattern.sum(axis=1).tolist())],
             "index": np.nonzero(pattern)[1],
         }
         self.entries = int(pattern.sum())
-        self.arrays: list[Array] = [np.ascontiguousarray(found[name], np.int64) for name in CONSTANTS]
+        self.arrays: list[Array] = [np.ascontiguousarray(constants[name], np.int64) for name in CONSTANTS]
 
     @staticmethod
     def _tiles(row: int) -> list[int]:
@@ -42,22 +42,22 @@ class ProductsPlan:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """What follows inputs and outputs in the table."""
+        """Constant words of the table, after inputs and outputs."""
         return tuple(word for array in self.arrays for word in (array.ctypes.data, 0))
 
     @property
     def _lanes(self) -> int:
-        """Columns of a vector."""
+        """Columns in a vector."""
         return 1 if self.columns is None else self.columns.width
 
     @property
     def _row(self) -> int:
-        """Vectors of a row of a matrix."""
+        """Vectors in a row of a matrix."""
         return -(-self.nv // self._lanes)
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of one product; of columns side by side, of all of them and their right matrices."""
+        """Bytes of one product. For vectors of columns: of all products and their right matrices."""
         if self.columns is None:
             return self.nv**2 * self.kind.bytes
         count = sum(map(len, joined(self.stage).values()))
@@ -71,11 +71,11 @@ class ProductsPlan:
 
     @property
     def row_ns(self) -> float:
-        """About how long a state takes."""
+        """Estimated time of a state, ns."""
         return self.operations * LOOP_OPERATION_NS * 8.0 / max(self.kind.width, self._lanes)
 
 
 def products_for(model: Model, stage: Products, kind: VectorType, target: Target) -> tuple[ProductsPlan, str]:
-    """The plan and the module of products on vectors of states, or of one state's columns where `kind` has one."""
+    """The plan and the module of products, on vectors of states, or on vectors of columns if `kind` has one state."""
     columns = vectors_of_columns(kind, target)
     return ProductsPlan(model, stage, kind, columns), products_module(stage, kind, columns, target)

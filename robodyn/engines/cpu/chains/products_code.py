@@ -2,13 +2,13 @@
 
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
-Like the kernels of solves (`solve_code`) it works on arrays that hold vectors of states, for the W states of one
-vector. A row of a product is the sum of rows of the right matrix, each times an entry of the left one, some columns at
-a time, which stay in registers; entries that are zero whatever the state are left out.
+Like the kernels of solves (`solve_code`) it works on arrays of vectors, for the W states of one vector. A row of a
+product is the sum of rows of the right matrix, each times an entry of the left matrix. Some columns at a time are
+summed in registers. Entries of the left matrix that are zero for every state are skipped.
 
-Columns of one state alone stand side by side in vectors (`side_by_side`), and one state follows the other. Right
-matrices are the same for all of them then: those of products with the same left one stand behind one another in the
-rows of one matrix, so that there is one product, of longer rows.
+For a single state, the lanes of vectors are columns (`column_lanes`), and states are processed one after another. All
+of them have the same right matrices. Right matrices with the same left matrix are stored side by side as one wide
+matrix, so that one product computes them all.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from robodyn.engines.cpu.chains.column_lanes import first_columns
 from robodyn.engines.cpu.loops.runtime import transposed, types_of
 
 CONSTANTS = ("n", "tiles", "starts", "index")
-"""Arrays of 64-bit integers: the matrices' size; how many tiles of columns there are, then the first column and the
-columns of each, in vectors, of every product where columns are side by side; columns where the left matrix can be
-nonzero, by row."""
+"""Arrays of 64-bit integers: the matrices' size; the number of tiles of columns, then first column and width of each
+tile in vectors (for vectors of columns: of each wide product); where rows begin in `index`; columns where the left
+matrix can be nonzero, row by row."""
 WIDTHS = range(1, 13)
 
 
 @known
 def joined(stage: Products) -> dict[str, list[str]]:
-    """Outputs that are products, by their left matrix."""
+    """Outputs that are products, grouped by their left matrix."""
     found: dict[str, list[str]] = {}
     for name, product in stage.outputs.items():
         if product.left is not None and product.right is not None:
@@ -63,7 +63,7 @@ def joined(stage: Products) -> dict[str, list[str]]:
 
 
 def products_types(kind: VectorType, columns: VectorType | None) -> dict[str, Type]:
-    """What names of types stand for in products, `columns` being as of `ProductsPlan`."""
+    """Types in the module, by name; `columns` as for `ProductsPlan`."""
     return {**types_of(columns or kind), "Entry": Number(kind.scalar, kind.width)}
 
 
@@ -89,7 +89,7 @@ def multiply_columns(
     line: Word,
     width: Static[int],
 ) -> None:
-    """Some vectors of each row of P = A B; rows of B and P are `line` vectors apart."""
+    """`width` vectors of each row of P = A B. Rows of B and P are `line` vectors apart."""
     for r in range(n):
         sums = [spread(Vector, 0.0) for _ in range(width)]
         row = A + r * n
@@ -114,7 +114,7 @@ def multiply(
     line: Word,
     tiles: Array[Word],
 ) -> Array[Word]:
-    """P = A B, tile after tile, where rows of B and P are `line` vectors; what is behind the tiles."""
+    """P = A B, tile by tile. Rows of B and P are `line` vectors apart. Returns the address after the tiles."""
     for t in range(tiles[0]):
         column, width = tiles[1 + 2 * t], tiles[2 + 2 * t]
         for wide in switch(width, WIDTHS):
@@ -150,7 +150,7 @@ def pattern_of(table: Array[Argument], stage: Static[Products]) -> list[Array[Wo
 
 @routine
 def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, stage: Static[Products]) -> None:
-    """One output after another."""
+    """Compute one output after another."""
     size, tiles, starts, index = pattern_of(table, stage)
     n, P = size[0], array(Vector, workspace)
     arrays = {name: k for k, name in enumerate([*stage.inputs, *stage.outputs])}
@@ -164,8 +164,8 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
 
 @routine
 def load_rows(X: Array[UnalignedScalar], Y: Array[Vector], n: Word, row: Word, line: Word) -> None:
-    """n rows of as many scalars to rows of vectors that are `line` vectors apart; behind the last scalar of each is
-    0."""
+    """Copy n rows of n scalars to rows of vectors, which are `line` vectors apart. Lanes after the last scalar of a row
+    are zero."""
     for k in range(n):
         for j in range(row):
             column = j * lanes_of(Vector)
@@ -181,8 +181,8 @@ def finish_side_by_side(
     pitch: Word,
     product: Static[Product],
 ) -> None:
-    """The same of vectors of columns, for as many rows at a time where P is turned as well; rows of P are so many
-    scalars apart."""
+    """`finish` for vectors of columns. If P is transposed too, it processes blocks of as many rows as a vector has
+    lanes. Rows of P are `pitch` scalars apart."""
     W = lanes_of(Vector)
     rows = W if product.symmetric else 1
     for r in range(0, n, rows):
@@ -200,7 +200,7 @@ def finish_side_by_side(
 
 
 def row_of(table: Array[Argument], number: Word, state: Word) -> Array[UnalignedScalar]:
-    """Where the row of a state begins."""
+    """Address of a state's row."""
     return array(UnalignedScalar, table[number].data + state * table[number].stride)
 
 
@@ -208,7 +208,7 @@ def row_of(table: Array[Argument], number: Word, state: Word) -> Array[Unaligned
 def kernel_side_by_side(
     table: Array[Argument], first: Word, last: Word, workspace: Address, stage: Static[Products]
 ) -> None:
-    """The same for states one by one: rows of arrays, but for right matrices, which are copied once."""
+    """`kernel` for single states, one after another. Right matrices are copied once."""
     size, every_tile, starts, index = pattern_of(table, stage)
     n, W = size[0], lanes_of(Vector)
     row, groups = (n + (W - 1)) // W, list(joined(stage).items())
@@ -240,7 +240,8 @@ def load_rights(
     groups: Static[list[tuple[str, list[str]]]],
     arrays: Static[dict[str, int]],
 ) -> list[tuple[Array[Vector], Array[Vector]]]:
-    """Copy the right matrices of each left one to the workspace; where they are, and where their product is to be."""
+    """Copy the right matrices of each left matrix to the workspace. Returns their addresses, and those for their
+    products."""
     places: list[tuple[Array[Vector], Array[Vector]]] = []
     free = workspace
     for _, names in groups:

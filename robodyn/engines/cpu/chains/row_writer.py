@@ -1,9 +1,8 @@
-"""Results that programs leave as vectors, written to rows on the way (`robodyn.compile.x86.row_writer`): the kernel
-around.
+"""The wrapper around programs that write their results to rows line by line (`robodyn.compile.x86.row_writer`).
 
-It computes L vectors of W rows after each other, each of which writes the lines of the one before. Rows that are left
-over behind the last whole group are computed W by W, as they follow one another. Fewer than W rows go to the kernel
-that brings vectors to rows at once; so do all where results have gaps between rows.
+The program computes groups of L vectors of W rows. While it computes one vector, it writes the cache lines of the
+previous one. Rows after the last whole group are computed as vectors of W consecutive rows. Fewer than W rows are left
+to the kernel that brings vectors to rows afterwards, and so are results with gaps between rows.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from robodyn.compile.x86.image import LineCode
 from robodyn.compile.x86.row_writer import ARRAYS_WORD, ENTRY_BYTES, LINE, SAVED_BYTES, crowded
 from robodyn.engines.cpu.caches import last_cache_bytes
 from robodyn.engines.cpu.chains.row_writer_code import Gap, LineDescriptor, Result, lines_module
-from robodyn.engines.cpu.kernels import Kernel, Maker
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.request import Request, input_names
-from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Around
+from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Wrapper
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import CACHE_SHARE, CACHED_BYTES, LIGHT_OPERATIONS, NARROW_BYTES
 
 
 @dataclass(frozen=True)
 class _Lined:
-    """The kernel for rows that are left over, and the descriptor."""
+    """The kernel for the remaining rows, and the descriptor."""
 
     kernels: tuple[Kernel, ...]
     descriptor: LineDescriptor
@@ -41,48 +40,56 @@ def _label(request: Request) -> str:
     return f"robodyn lines {request.dtype}"
 
 
-def begin_lines(maker: Maker, kind: VectorType, request: Request) -> None:
-    """Begin to compile what is around programs that write lines (`Maker.begin`)."""
+def begin_lines(maker: KernelCompiler, kind: VectorType, request: Request) -> None:
+    """Start to compile the wrapper of programs that write lines (`KernelCompiler.begin`)."""
     maker.begin(lines_module(kind), _label(request), request.target, hurried=True)
 
 
 def takes_dense_rows(request: Request, kind: VectorType, operations: float) -> bool:
-    """Whether a program that writes lines takes all vectors of states whose results are rows without gaps between them,
-    large batches too: what brings others to rows at once need not know how that is done quickly."""
-    return len(input_names(request)) + len(request.scalars) <= MAX_ARRAYS and not _leaves(request, kind, operations)
+    """True if the program that writes lines also handles large batches whose results have no gaps between rows. Then
+    the kernel that flushes vectors afterwards needs no fast code for such results."""
+    return len(input_names(request)) + len(request.scalars) <= MAX_ARRAYS and not _flush_wins_when_large(
+        request, kind, operations
+    )
 
 
-def _light(request: Request, operations: float) -> bool:
+def _computes_little(request: Request, operations: float) -> bool:
     return operations < LIGHT_OPERATIONS * sum(request.scalars)
 
 
-def _leaves(request: Request, kind: VectorType, operations: float) -> bool:
-    """Whether large batches are better brought to rows at once."""
+def _flush_wins_when_large(request: Request, kind: VectorType, operations: float) -> bool:
+    """True if flushing vectors afterwards is faster for large batches."""
     if streams(kind, request.target):
-        return _light(request, operations)
+        return _computes_little(request, operations)
     return any(crowded(scalars, kind.width) for scalars in request.scalars)
 
 
-def _worth(request: Request, kind: VectorType, operations: float, large: int) -> int:
-    """Bytes of results of a batch up to which vectors are better brought to rows at once, if `large` are past the
-    caches."""
+def _small_bytes(request: Request, kind: VectorType, operations: float, large: int) -> int:
+    """Bytes of a batch's results up to which flushing vectors afterwards is faster. `large`: bytes from which streaming
+    stores are used."""
     narrow = sum(request.scalars) * kind.bytes <= NARROW_BYTES[request.target.vector_bytes]
-    return min(CACHED_BYTES, large) if narrow and not _light(request, operations) else large
+    return min(CACHED_BYTES, large) if narrow and not _computes_little(request, operations) else large
 
 
 def lined_kernel(
-    maker: Maker, kind: VectorType, lines: LineCode, operations: float, inner: Kernel, plain: Kernel, behind: Kernel
+    maker: KernelCompiler,
+    kind: VectorType,
+    lines: LineCode,
+    operations: float,
+    inner: Kernel,
+    plain: Kernel,
+    behind: Kernel,
 ) -> Kernel:
-    """The kernel around a program; `plain` where it cannot be.
+    """The wrapper of a program that writes lines; `plain` if there are too many arrays.
 
     Args:
-        maker: of kernels.
+        maker: the compiler.
         kind: vectors of states.
-        lines: of the program.
-        operations: of the program.
+        lines: the program's code that writes lines.
+        operations: operations of the program.
         inner: the program's kernel.
-        plain: the kernel that does the same at once.
-        behind: that which does it for large batches.
+        plain: the kernel that flushes vectors afterwards.
+        behind: its version for large batches.
     """
     request, layout = inner.request, lines.layout
     arrays = len(inner.inputs) + len(layout.filled)
@@ -111,8 +118,8 @@ def lined_kernel(
         empty_bytes=empty_bytes,
         place_bytes=place_bytes,
         large_bytes=large,
-        leaves=_leaves(request, kind, operations),
-        small_bytes=_worth(request, kind, operations, large),
+        leaves=_flush_wins_when_large(request, kind, operations),
+        small_bytes=_small_bytes(request, kind, operations, large),
         results=(Result * len(results))(*results),
         gaps=(Gap * len(gaps))(*gaps),
         gap_count=len(gaps),
@@ -120,7 +127,7 @@ def lined_kernel(
     own = 2 * place_bytes + SAVED_BYTES + 8 * (ARRAYS_WORD + 2 * len(results)) + empty_bytes
     return replace(
         plain,
-        code=Around(maker, text, _label(request), request.target, arrays, descriptor),
+        code=Wrapper(maker, text, _label(request), request.target, arrays, descriptor),
         constants=(ctypes.addressof(descriptor), 0),
         workspace_bytes=-(-max(behind.workspace_bytes, own) // LINE) * LINE,
         module=lambda: text,

@@ -1,13 +1,14 @@
-"""The code around programs that write lines of results on the way (`robodyn.engines.cpu.chains.row_writer`).
+"""The wrapper's code around programs that write cache lines of results while they compute
+(`robodyn.engines.cpu.chains.row_writer`).
 
-A group is as many vectors of W rows as a line has scalars, L: vector v has rows v, v + L, v + 2 L ... of the group.
-While a vector is computed, the lines of the one before are written, but for those that its rows share with rows of
-another vector that is still to come, or of another group: what rows of the first vector have of the line that they
-begin in, and rows of the last one of the line that they end in, is written scalar by scalar.
+A group has L vectors of W rows, where L is the number of scalars in a cache line. Vector v has the rows v, v + L, v + 2
+L ... of the group. While a vector is computed, the lines of the previous one are written. Lines that its rows share
+with another group are exceptions: for rows of the first vector the line in which they begin, and for rows of the last
+vector the line in which they end. Their scalars are written one by one.
 
-Rows that are left over are W after W that follow one another. Their lines are those of a row that begins with one, and
-are written where the row is; what is behind the last whole one is written scalar by scalar. The last W rows of all can
-have some of those before, which are computed twice then.
+Rows after the last whole group are computed as vectors of W consecutive rows. Their lines begin with the row, not at a
+multiple of 64 bytes, and scalars after the last whole line are written one by one. The last W rows may overlap rows
+before them, which are computed twice.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ from robodyn.internals.tuning import MAX_FETCHED_ROW
 
 
 class Line:
-    """The bytes of a line, which begin where a vector does."""
+    """The bytes of a cache line, aligned to a vector."""
 
 
 class Result(ctypes.Structure):
     """One result of the program.
 
-    `row_bytes`: bytes of a row; `first`: bytes from the beginning of a place for vectors to its first one; `past`,
-    `near`, `following`: addresses of the functions that write its lines past the caches, to them, and to rows that
-    follow one another; `tables`: address of its tables of lines; `table_bytes`: bytes of each.
+    `row_bytes`: bytes of a row; `first`: offset of its first vector in a place for vectors, bytes; `past`, `near`,
+    `following`: addresses of the functions that write its lines with streaming stores, with normal stores, and to
+    consecutive rows; `tables`: address of its tables of lines; `table_bytes`: bytes of each table.
     """
 
     _fields_ = (
@@ -74,21 +75,22 @@ class Result(ctypes.Structure):
 
 
 class Gap(ctypes.Structure):
-    """Vectors of zeros: bytes from the beginning of a place for vectors, and how many."""
+    """Vectors of zeros: offset in a place for vectors, and size, in bytes."""
 
     _fields_ = (("offset", ctypes.c_int64), ("size", ctypes.c_int64))
 
 
 class LineDescriptor(Descriptor):
-    """What the code is around.
+    """The descriptor of the wrapper.
 
-    `kernel`: address of the kernel that brings vectors to rows at once; `constant`: the constant of its table;
-    `inputs`: number of inputs; `row_bytes`: bytes of a row of all results; `program`, `finish`: addresses of the
-    program, and of what finishes its lines; `empty`: address of a table of no lines; `empty_bytes`: bytes of that;
-    `place_bytes`: bytes of each of two places for vectors in the workspace, behind which are saved registers, the
-    program's words, and a table of lines; `large_bytes`: bytes of a batch's results above which lines go past the
-    caches; `leaves`: whether the other kernel does that better; `small_bytes`: bytes of a batch's results up to which
-    the other kernel takes less time; `results`: one for each; `gaps`: vectors of zeros, and `gap_count` how many.
+    `kernel`: address of the kernel that flushes vectors afterwards; `constant`: the constant of its table; `inputs`:
+    number of inputs; `row_bytes`: bytes of a row of all results; `program`, `finish`: addresses of the program, and of
+    the function that writes its last lines; `empty`: address of a table without lines, of `empty_bytes` bytes;
+    `place_bytes`: bytes of each of two places for vectors in the workspace, which are followed by saved registers, the
+    program's state, and a table of lines; `large_bytes`: bytes of a batch's results above which streaming stores are
+    used; `leaves`: nonzero if the other kernel is faster for large batches; `small_bytes`: bytes of a batch's results
+    up to which the other kernel is faster; `results`: one for each result; `gaps`: vectors of zeros, and `gap_count`
+    their number.
     """
 
     _fields_ = (
@@ -111,16 +113,18 @@ class LineDescriptor(Descriptor):
 
 
 class LineEntry(ctypes.Structure):
-    """A line to write: bytes from the first vector to its own ones, and from the line in which the row begins to it."""
+    """A line to write. `source`: offset of its vectors from the first vector; `target`: offset from the line in which
+    the row begins; both in bytes."""
 
     _fields_ = (("source", ctypes.c_int32), ("target", ctypes.c_int32))
 
 
 class State(ctypes.Structure):
-    """What the program is told of the lines to write (`robodyn.compile.x86.row_writer`).
+    """The lines that the program writes (`robodyn.compile.x86.row_writer`).
 
-    `entries`: address of the table of lines; `vectors`: that of the place where the vectors are; `words`: by result the
-    address of the line in which the first row begins, and behind all of them the address of the function for it.
+    `entries`: address of the table of lines; `vectors`: address of the place with the vectors; `words`: for each result
+    the address of the line in which its first row begins, then for each result the address of the function that writes
+    it.
     """
 
     _fields_ = (
@@ -136,8 +140,8 @@ assert State.words.offset == 8 * ARRAYS_WORD and ctypes.sizeof(LineEntry) == ENT
 
 
 class Rows(ctypes.Structure):
-    """Vectors of W rows: the number of their first row, how many they are, whether their rows follow one another, and
-    then the first one of the last W rows of all."""
+    """Vectors of W rows: number of the first row, number of vectors, whether rows of a vector are consecutive, and then
+    the first of the last W rows."""
 
     _fields_ = (
         ("start", ctypes.c_int64),
@@ -154,11 +158,11 @@ def run(
     """Compute some rows of a batch.
 
     Args:
-        table: arrays, and the entry of the descriptor.
-        arrays: how many.
+        table: the arrays, and the entry of the descriptor.
+        arrays: number of arrays.
         first: number of the first row.
-        last: number of the row behind the last one.
-        workspace: room for vectors and for the kernel.
+        last: number of the row after the last one.
+        workspace: memory for vectors and for the kernel.
         kind: vectors of states.
     """
     descriptor = array(LineDescriptor, table[arrays].data)
@@ -185,12 +189,12 @@ def run(
 
 
 def line_of(kind: Static[VectorType]) -> int:
-    """Numbers of a line."""
+    """Scalars in a cache line."""
     return LINE // kind.itemsize
 
 
 def are_dense(entries: Array[Argument], results: Array[Result], count: Word, kind: Static[VectorType]) -> Flag:
-    """Whether all results are rows without gaps between them, at addresses of numbers."""
+    """True if all results have no gaps between rows, at addresses aligned to a scalar."""
     dense = True
     for k in range(count):
         dense = dense and entries[k].stride == results[k].row_bytes and entries[k].data & (kind.itemsize - 1) == 0
@@ -208,7 +212,7 @@ def compute(
     workspace: Address,
     kind: Static[VectorType],
 ) -> None:
-    """Compute some vectors, and write their results line by line; `own`: the program's table, which is filled here."""
+    """Compute some vectors, and write their results line by line. `own`: the program's table, filled in here."""
     width, line, inputs = kind.width, line_of(kind), descriptor.inputs
     outputs, place_bytes, following = arrays - inputs, descriptor.place_bytes, rows.following != 0
     state = array(State, workspace + (2 * place_bytes + SAVED_BYTES))
@@ -244,7 +248,7 @@ def compute(
             state.words[k] = to_line
             behind = (to - to_line) // kind.itemsize
             copy(entry, result.tables + behind * result.table_bytes, result.table_bytes)
-            # The first lines of the next vector's rows begin with the last numbers of these rows.
+            # The first lines of the next vector's rows begin with the last scalars of these rows.
             copy_lines(others + result.first - line * kind.bytes, end - line * kind.bytes, line * kind.bytes)
             if opens and behind != 0:
                 entry.source = NOTHING
@@ -254,11 +258,11 @@ def compute(
                 write_numbers(to + row_bytes - count * kind.itemsize, span, end - count * kind.bytes, count, width)
             entry = array(LineEntry, address(entry) + result.table_bytes)
     call(None, descriptor.finish, state)
-    processor("x86.sse.sfence")  # others may read the rows then
+    processor("x86.sse.sfence")  # other threads may read the rows after this
 
 
 def clear_gaps(descriptor: Array[LineDescriptor], workspace: Address) -> None:
-    """Set vectors to zero that the program never writes, in both places."""
+    """Set vectors that the program never writes to zero, in both places."""
     for k in range(descriptor.gap_count):
         gap = descriptor.gaps[k]
         clear(workspace + gap.offset, gap.size)
@@ -266,13 +270,13 @@ def clear_gaps(descriptor: Array[LineDescriptor], workspace: Address) -> None:
 
 
 def writer_of(result: Array[Result], following: Flag, large: Flag) -> Address:
-    """The address of the function that writes a result's lines."""
+    """Address of the function that writes a result's lines."""
     found: Address = chosen(following, result.following, chosen(large, result.past, result.near))
     return found
 
 
 def first_row(rows: Array[Rows], i: Word, kind: Static[VectorType]) -> Word:
-    """The number of the first row of a vector."""
+    """Number of the first row of a vector."""
     found: Word = rows.start + kind.width * (i & -line_of(kind)) + (i & (line_of(kind) - 1))
     if rows.following != 0:
         found = min(rows.start + kind.width * i, rows.top)
@@ -280,7 +284,7 @@ def first_row(rows: Array[Rows], i: Word, kind: Static[VectorType]) -> Word:
 
 
 def aim(own: Array[Argument], table: Array[Argument], inputs: Word, row: Word, apart: Word) -> None:
-    """Have the program read a vector of rows, each so many behind the one before."""
+    """Let the program read a vector of rows, which are `apart` rows apart."""
     for k in range(inputs):
         stride = table[k].stride
         own[k].data = table[k].data + stride * row
@@ -288,7 +292,7 @@ def aim(own: Array[Argument], table: Array[Argument], inputs: Word, row: Word, a
 
 
 def fetch_rows(table: Array[Argument], inputs: Word, row: Word, apart: Word, width: Word) -> None:
-    """Begin to bring a vector of rows of the inputs to the cache."""
+    """Prefetch a vector of rows of the inputs."""
     for k in range(inputs):
         stride = table[k].stride
         if stride > 0 and stride <= MAX_FETCHED_ROW:
@@ -299,14 +303,14 @@ def fetch_rows(table: Array[Argument], inputs: Word, row: Word, apart: Word, wid
 
 
 def copy_lines(to: Address, source: Address, size: Word) -> None:
-    """Copy bytes that are whole lines."""
+    """Copy whole lines; `size` is in bytes."""
     for k in range(0, size, LINE):
         array(Line, to + k)[0] = array(Line, source + k)[0]
 
 
 @routine
 def write_numbers(to: Word, apart: Word, source: Address, count: Word, width: Word) -> None:
-    """Write some numbers of W rows, which are so many bytes apart, from as many vectors."""
+    """Write `count` scalars of W rows from as many vectors. Rows are `apart` bytes apart."""
     vectors = array(Scalar, source)
     for j in range(width):
         row = array(Scalar, to + apart * j)
@@ -315,7 +319,7 @@ def write_numbers(to: Word, apart: Word, source: Address, count: Word, width: Wo
 
 
 def types_of(kind: VectorType) -> dict[str, Type]:
-    """What names of types stand for."""
+    """Types in the module, by name."""
     return {"Line": Number("i64", LINE // 8, align=kind.bytes), "Scalar": Number(kind.scalar)}
 
 

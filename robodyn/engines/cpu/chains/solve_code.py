@@ -1,13 +1,13 @@
-"""Solves with mass matrices for a vector of states: H = L' D L and its solves, as loops that serve every robot.
+"""Solves with mass matrices for a vector of states: the factorisation H = L' D L and triangular solves, as loops that
+serve every robot.
 
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
-Like every kernel, but for the W states from `first` on alone, and on arrays that hold vectors of states (scalar k of a
-state is vector k), except for those that a user gave. The first solve with a matrix factorises it along the pattern
-that `Elimination` found, spoils it, and leaves 1/d and the nonzero entries of V = -L; later ones find them there. A
-right-hand side becomes the solution in its place, some columns at a time, from the leaves to the root and back
-(`panel_code`): what is at work, V and these columns, stays in the nearest cache. Columns of one state alone stand side
-by side in vectors meanwhile (`side_by_side`).
+It processes the W states from `first` on only. Arrays hold vectors of states (scalar k of the states is vector k),
+except for the user's arrays. The first solve with a matrix factorises it along the pattern of `SymbolicFactor`,
+overwrites it, and stores 1/d and the nonzero entries of V = -L for later solves. A solution overwrites its right-hand
+side, some columns at a time, from the leaves to the root and back (`panel_code`): V and these columns stay in the
+first-level cache. For a single state, the lanes of vectors are columns (`column_lanes`).
 """
 
 from __future__ import annotations
@@ -48,30 +48,32 @@ from robodyn.engines.cpu.loops.runtime import stage_in, subtract, types_of
 from robodyn.internals.records import dataclass
 
 CONSTANTS = ("n", "lower starts", "lower index")
-"""Arrays of 64-bit integers: the matrix's size; columns below the diagonal by row."""
+"""Arrays of 64-bit integers: the matrix's size; where rows begin in "lower index"; columns below the diagonal, row by
+row."""
 OF_SOLUTION = ("tiles", "programs")
-"""The same for each solution: `Tiles`, and the programs of all sweeps."""
+"""Arrays of 64-bit integers for each solution: `Tiles`, and the programs of all sweeps."""
 FACTORS = "factors of "
-"""Before a matrix' name: 1/d and V, which the first solve leaves to later ones."""
+"""Prefix of a matrix' name: its factors 1/d and V, which the first solve stores for later ones."""
 
 
 class Tiles(ctypes.Structure):
-    """How many tiles there are, and the columns of the array; the tiles follow."""
+    """Number of tiles, and columns of the array; the tiles follow."""
 
     _fields_ = (("count", ctypes.c_int64), ("columns", ctypes.c_int64))
 
 
 class Tile(ctypes.Structure):
-    """Some columns from one on; where among the programs those of its sweeps begin; and how much of the solution before
-    is flushed when the tile is done."""
+    """A tile: first column; number of columns; where the programs of its sweeps begin; and the end of the part of the
+    previous solution that is flushed after the tile."""
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("column", "count", "up", "down", "flushed"))
 
 
 @dataclass(frozen=True)
 class SolveKind:
-    """A solve as code knows it: `first` with its matrix, which right-hand sides are rows of the user's, whether it
-    brings its results to rows, and the vectors that columns of one state stand in."""
+    """What the code of a solve depends on. `first`: True for the first solve with its matrix; `rows`: right-hand sides
+    that are the user's rows; `flushes`: True if results go to rows; `columns`: vectors of columns of one state, or
+    None."""
 
     solve: Solve
     first: bool
@@ -81,24 +83,24 @@ class SolveKind:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Arrays that the table begins with; the matrix and its factors are outputs, too, of the first solve."""
+        """The first arrays of the table. The matrix and its factors are outputs as well for the first solve."""
         matrix, *others = self.solve.inputs
         return (matrix, FACTORS + matrix, *others)
 
     @property
     def stores_rows(self) -> bool:
-        """Whether tiles are stored to the user's rows, and nothing is left to flush."""
+        """True if tiles are stored directly to the user's rows, so that nothing is left to flush."""
         return self.flushes and self.columns is not None
 
     @property
     def widths(self) -> range:
-        """Columns of tiles, or vectors of them; vectors have one."""
+        """Widths of tiles, in columns or vectors of columns."""
         likes = [solution.like for solution in self.solve.outputs.values()]
         vectors = all(isinstance(like, DofOutput) and not like.lanes for like in likes)
         return range(1, 2 if vectors else WIDTH + 1)
 
     def widths_of(self, solution: Solution) -> range:
-        """The same of a solution: tiles of an inverse have as many columns either way."""
+        """Widths of a solution's tiles. Those of an inverse have the same columns in both cases."""
         if solution.arrays or self.columns is None:
             return self.widths
         return range(1, -(-WIDTH // self.columns.width) + 1)
@@ -110,11 +112,11 @@ class SolveKind:
         return (*self.inputs, *outputs, *(FLUSHED + name for name in outputs if self.flushes))
 
     def number(self, name: str) -> int:
-        """Of an array in the table."""
+        """Index of an array in the table."""
         return self.arrays.index(name)
 
     def constant(self, name: str, solution: int = 0) -> int:
-        """Of a constant in the table."""
+        """Index of a constant in the table."""
         if name in CONSTANTS:
             return len(self.arrays) + CONSTANTS.index(name)
         return len(self.arrays) + len(CONSTANTS) + len(OF_SOLUTION) * solution + OF_SOLUTION.index(name)
@@ -122,7 +124,8 @@ class SolveKind:
 
 @dataclass(frozen=True)
 class SolveCode:
-    """What a module is for: the solve, rows of panels, and from how many bytes on results go past the caches."""
+    """Everything that a module depends on: the solve, maximal rows of panels, and the bytes of results from which
+    streaming stores are used."""
 
     kind: SolveKind
     panel: int
@@ -130,7 +133,7 @@ class SolveCode:
 
 
 def solve_types(kind: SolveKind, vector: VectorType) -> dict[str, Type]:
-    """What names of types stand for in a solve."""
+    """Types in the module, by name."""
     state = Number(vector.scalar, vector.width)
     if kind.columns is None:
         return {**types_of(vector), "Entry": state, "State": state}
@@ -138,7 +141,7 @@ def solve_types(kind: SolveKind, vector: VectorType) -> dict[str, Type]:
 
 
 def solve_code(kind: SolveKind, vector: VectorType, target: Target) -> SolveCode:
-    """What a solve is for, on a processor."""
+    """The code of a solve on a processor."""
     return SolveCode(kind, panel_rows(target), large_bytes(vector, target))
 
 
@@ -155,7 +158,8 @@ def solve_module(kind: SolveKind, vector: VectorType, target: Target) -> str:
 
 @routine
 def factor(H: Array[State], V: Array[State], D: Array[State], n: Word, starts: Array[Word], index: Array[Word]) -> None:
-    """From the last row to the first: H = L' D L, -L to V and 1/d to D (Featherstone 2008, section 6.5)."""
+    """Factorise H = L' D L from the last row to the first (Featherstone 2008, section 6.5). Stores -L in V and 1/d in
+    D."""
     for k in reversed(range(n)):
         start, row = starts[k], H + k * n
         inverse = 1.0 / row[k]
@@ -171,7 +175,7 @@ def factor(H: Array[State], V: Array[State], D: Array[State], n: Word, starts: A
 
 @routine
 def unit(X: Array[State], n: Word, column: Word, width: Static[int]) -> None:
-    """Columns of the unit matrix from one on, and from that row on."""
+    """`width` columns of the identity matrix from `column` on, without the rows before `column`."""
     for k in range(column, n):
         row = X + (k * n + column)
         for j in range(width):
@@ -180,7 +184,7 @@ def unit(X: Array[State], n: Word, column: Word, width: Static[int]) -> None:
 
 @routine
 def mirror(X: Array[State], n: Word, column: Word, width: Static[int]) -> None:
-    """Of columns from one on the rows before that, which stand below the diagonal."""
+    """The rows before `column` of `width` columns of a symmetric inverse, copied from below the diagonal."""
     for p in range(column):
         source, to = X + (column * n + p), X + (p * n + column)
         for j in range(width):
@@ -197,7 +201,7 @@ def flush_solution(
     start: Word,
     stop: Word,
 ) -> None:
-    """Scalars `start` to `stop - 1` of a solution, of `size` a state, to the user's rows."""
+    """Bring scalars `start` to `stop - 1` of a solution to the user's rows; a state has `size` scalars."""
     name = list(code.kind.solve.outputs)[number]
     rows = table[code.kind.number(FLUSHED + name)]
     vectors, batch = array(Loose, table[code.kind.number(name)].data), table[len(code.kind.arrays)].stride
@@ -218,8 +222,8 @@ def solve_tile(
     solution: Static[Solution],
     width: Static[int],
 ) -> None:
-    """A tile of `width` columns, or vectors of them: those of states in their place, those of one state in the
-    workspace, from where they are stored where results go. An inverse begins with a unit matrix."""
+    """Solve for a tile of `width` columns, or vectors of columns: in place for vectors of states, in the workspace for
+    columns of one state. The right-hand side of an inverse is the identity matrix."""
     sign = spread(Vector, -1.0 if solution.plus is None and solution.minus is not None else 1.0)
     column, count = tile.column, tile.count
     going_up, going_down = programs + tile.up, programs + tile.down
@@ -257,11 +261,11 @@ def solve_columns(
     code: Static[SolveCode],
     number: Static[int],
 ) -> None:
-    """Right-hand sides become one of the outputs in its place, by tiles.
+    """Solve for one of the outputs, tile by tile; it overwrites its right-hand side.
 
-    An inverse is symmetric: rows above a tile's first column are those of tiles before, and only the others are solved
-    for. After each tile a part of the solution before goes to the user's rows: memory takes it while others are solved
-    for.
+    An inverse is symmetric: rows above a tile's first column are known from earlier tiles, and only the other rows are
+    solved for. After each tile a part of the previous solution is brought to the user's rows, so that memory traffic
+    and arithmetic overlap.
     """
     kind = code.kind
     name, solution = list(kind.solve.outputs.items())[number]
@@ -300,8 +304,8 @@ def staged_rows(
 def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, code: Static[SolveCode]) -> None:
     """The factors, then each solution.
 
-    Right-hand sides stand in the result's place, or come there: the user's rows become vectors, and of two that are
-    both rows, one behind the other in the workspace. Tiles of columns side by side come first there.
+    Right-hand sides that are the user's rows are first converted to vectors in the result's memory. If both right-hand
+    sides of a difference are rows, the second one is converted in the workspace, after the tile of columns.
     """
     kind = code.kind
     n = words_of(table, kind.constant("n"))[0]

@@ -1,11 +1,10 @@
-"""Vectors of states to rows of the user's.
+"""Flushes: vectors of states become rows of the user's arrays.
 
-Past the caches for results of batches that are larger than they are: a processor that writes a few bytes of a line
-loads the line first, and later writes it back, twice the traffic that the results take. Whole lines can be written
-without that, if they are aligned; rows of a result seldom are. So a line is put together in registers, from two
-neighbouring blocks of a row, or from a row's end and the beginning of the next one, by a shuffle whose indices are as
-far off as the row. Within the caches that takes half of the time as well: each line is written once, where stores of
-unaligned blocks take two lines each.
+Results larger than the caches are written with streaming stores. A processor that writes a part of a cache line first
+loads the line and later writes it back: twice the memory traffic of the results. Streaming stores of whole, aligned
+lines need no load, but rows are seldom aligned. So each line is assembled in registers from two neighbouring blocks of
+a row, or from the end of one row and the beginning of the next, by a shuffle that depends on the row's alignment. This
+is faster within the caches too, because each line is written once.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ LINE = 64
 
 
 def large_bytes(kind: VectorType, target: Target, *, dense: bool = True) -> int | None:
-    """Bytes of results of a batch from which lines go past the caches; None where there are no lines: rows have gaps,
-    or vectors are not as long as a line."""
+    """Bytes of a batch's results from which streaming stores are used. None if lines are not assembled: rows have gaps
+    (`dense` is False), or a vector is shorter than a line."""
     return streamed_bytes(target) if dense and streams(kind, target) else None
 
 
@@ -66,10 +65,12 @@ def flush(
     batch: Word,
     large: Static[int | None],
 ) -> None:
-    """Columns `first` to `stop - 1` of W rows of `count`, as `stage_out`, or line by line where that is quicker: where
-    rows follow one another without a gap, W of them are there, and a row is two lines or longer; past the caches where
-    an array of `batch` rows is large. Whoever lets others read the rows waits for them with a store fence. `first` and
-    `stop` are multiples of W, or the end. `places`: as of `vectors_at`; `large`: as of `large_bytes`.
+    """Write columns `first` to `stop - 1` of W rows of `count` columns.
+
+    Whole lines are assembled where that is faster: if rows have no gaps between them, W rows exist, and a row has two
+    lines or more. Streaming stores are used if an array of `batch` rows is large. The caller must issue a store fence
+    before other threads read the rows. Otherwise as `stage_out`. `first` and `stop` are multiples of W, or the end.
+    `places`: as for `vectors_at`; `large`: as for `large_bytes`.
     """
     width, size = lanes_of(Vector), size_of(Scalar)
     if large is not None:
@@ -87,25 +88,26 @@ def flush(
 
 
 def block(vectors: Array[Loose], places: Array[Word] | None, column: Word) -> list[Vector]:
-    """W columns of W rows, as parts of these rows."""
+    """W columns of W rows, transposed to parts of these rows."""
     found = vectors_at(vectors, places, column, lanes_of(Vector))
     return transposed([array(Vector, place)[0] for place in found])
 
 
 def zeros_or_block(vectors: Array[Loose], places: Array[Word] | None, column: Word) -> list[Vector]:
-    """The same; what is zero is not shuffled."""
+    """`block`, without shuffles if all columns are zero."""
     if are_zero(places, column):
         return [spread(Vector, 0.0)] * lanes_of(Vector)
     return block(vectors, places, column)
 
 
 def lanes_behind(off: Lane) -> Lanes:
-    """Which places of two blocks, side by side, make a line that begins so many scalars before the second one."""
+    """Indices of a shuffle: the lanes of two adjacent blocks that make a line, which begins `off` scalars before the
+    second block."""
     return places_of(Lanes) + spread(Lanes, lanes_of(Vector) - off)
 
 
 def put(to: Array[Vector], value: Vector, past: Static[bool]) -> None:
-    """A whole line to memory."""
+    """Write a line to memory; `past`: with a streaming store."""
     if past:
         stream(to, value)
     else:
@@ -125,7 +127,8 @@ def write_lines(
     count: Word,
     past: Static[bool],
 ) -> None:
-    """Of W rows the first line's beginning and the last one's end are stored as parts, all between as lines."""
+    """Write W rows as whole lines. The part before the first line and the part after the last line are stored
+    separately."""
     width, size = lanes_of(Vector), size_of(Scalar)
     rows = [array(Scalar, data + min(row + k, end) * stride) for k in range(width)]
     offs = [(address(each) & (LINE - 1)) // size for each in rows]
@@ -159,7 +162,8 @@ def _write_ends(
     left: Word,
     past: Static[bool],
 ) -> None:
-    """What is left of each row, and the first line of the next one: a whole line before that, if there is one."""
+    """Write the end of each row together with the beginning of the next row; a whole line before that, if there is
+    one."""
     width, lanes = lanes_of(Vector), places_of(Lanes)
     ends, starts = block(vectors, places, count - width), block(vectors, places, 0)
     over, whole = convert(Lane, left), count - left
@@ -185,9 +189,9 @@ def kernel(
     packed: Static[bool],
     large: Static[int | None],
 ) -> None:
-    """Arrays of vectors to rows of the user's: the table has the ones, then the others, then their sizes, whose second
-    word is the rows of the whole batch, or 0. `packed`: behind the sizes are addresses of what says where each scalar
-    is among the vectors."""
+    """Bring arrays of vectors to rows of the user's arrays. The table has the vectors, the rows, then their sizes,
+    whose second word is the number of rows of the whole batch, or 0. `packed`: after the sizes are addresses of arrays
+    with the index of each scalar among the vectors."""
     sizes, batch = words_of(table, 2 * arrays), table[2 * arrays].stride
     for k in range(arrays):
         rows, size = table[arrays + k], sizes[k]
@@ -197,7 +201,7 @@ def kernel(
 
 
 def flush_module(arrays: int, kind: VectorType, target: Target, *, packed: bool = False, dense: bool = True) -> str:
-    """The module of that kernel for some arrays; `dense`: as of `large_bytes`."""
+    """The module of `kernel` for some arrays; `dense`: as for `large_bytes`."""
     large = large_bytes(kind, target, dense=dense)
     facts = "flush", kind, target, arrays, packed, large
     known: dict[str, Any] = {"arrays": arrays, "packed": packed, "large": large}

@@ -1,11 +1,11 @@
-"""Kernels of algorithms and chains at every unit vector: one that runs at all of them, two halves of it, or a chain
-that is taken apart.
+"""Kernels of algorithms and chains at every unit vector: one kernel that runs at all of them, two programs with hoisted
+code, or a chain split into parts.
 
-Of second derivatives of forward dynamics, a chain, most stages do not depend on the vector: accelerations, their
-gradient, solves. Only a contraction of the second derivatives of inverse dynamics does, with H^-1 times the vector, and
-products of its results with that gradient. At unit vectors, H^-1 times them are the rows of H^-1. So a chain that is no
-program is three kernels: the first stages as a chain for one state, the contraction at rows of what that leaves, and
-products row by row, with columns side by side; the last two for some vectors after the others, which stay in the cache.
+In the chain of second derivatives of forward dynamics, two stages depend on the unit vector: the contraction of second
+derivatives of inverse dynamics with H^-1 times the vector, which is a row of H^-1, and products of its results with the
+gradient. So a chain that is too large for one program becomes three kernels: all other stages for one state, the
+contraction at rows of H^-1, and products row by row, whose lanes are columns. The last two run for some unit vectors at
+a time, whose arrays stay in the cache.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import math
 from collections.abc import Sequence
 from functools import cache, partial
 
-from robodyn.algorithms.tasks import Chain, Product, Products, Solution, Solve, Stage, Units, at_units
+from robodyn.algorithms.tasks import (
+    Chain,
+    IdentitySeeds,
+    Product,
+    Products,
+    Solution,
+    Solve,
+    Stage,
+    with_identity_seeds,
+)
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.tracing.program import SHARED
 from robodyn.compile.tracing.unrolled import output_shape
@@ -23,30 +32,30 @@ from robodyn.engines.cpu.backends import X86
 from robodyn.engines.cpu.calls import by_states, calls_module
 from robodyn.engines.cpu.chains.plan import StageCall
 from robodyn.engines.cpu.chains.products import products_for
-from robodyn.engines.cpu.chains.units import UnitsCall, UnitsPlan, Within
-from robodyn.engines.cpu.hoisting import Halves
-from robodyn.engines.cpu.kernels import Kernel, Maker, unrolled_ns
+from robodyn.engines.cpu.chains.units import IdentitySeedsCall, IdentitySeedsPlan, Within
+from robodyn.engines.cpu.hoisting import Hoisted
+from robodyn.engines.cpu.kernels import Kernel, KernelCompiler, unrolled_ns
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.internals.records import dataclass
 
 _ROWS = "rows of "
-"""Before the name of a matrix of which a kernel takes a row for each unit vector."""
+"""Prefix of a matrix' name: each unit vector has one row of it as input."""
 
 
 @dataclass(frozen=True)
 class Half:
-    """One of two programs; the first half runs once for a state, the second at every unit vector."""
+    """One of two programs. The first one runs once per state, the second one at every unit vector."""
 
     operations: int
 
 
 @dataclass(frozen=True)
-class AtUnits:
-    """Kernels, how often each runs for a state's unit vectors, and how they are called."""
+class WithIdentitySeeds:
+    """Kernels, the number of runs of each kernel per state, and the plan of their calls."""
 
     kernels: tuple[Kernel, ...]
     times: tuple[int, ...]
-    plan: UnitsPlan
+    plan: IdentitySeedsPlan
 
     @property
     def operations(self) -> int:
@@ -55,16 +64,16 @@ class AtUnits:
 
     @property
     def row_ns(self) -> float:
-        """About how long a state takes."""
+        """Estimated time of a state, ns."""
         return sum(times * kernel.row_ns for kernel, times in zip(self.kernels, self.times, strict=True))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A chain at every unit vector taken apart.
+    """A chain at every unit vector, split into parts.
 
-    `once`: what does not depend on the vector, with results that the others read, `inverse` among them; `contraction`:
-    the stage whose input `vector` is H^-1 times the vector.
+    `once`: stages that do not depend on the vector; other parts read their results, `inverse` among them.
+    `contraction`: the stage whose input `vector` is H^-1 times the vector.
     """
 
     once: Chain
@@ -74,14 +83,14 @@ class Parts:
     products: Products
 
     @property
-    def contracted(self) -> Units:
-        """The contraction at unit vectors, whose code is what it is along rows of an inverse."""
-        return at_units(self.contraction.algorithm, self.vector)
+    def contracted(self) -> IdentitySeeds:
+        """The contraction at unit vectors. Its code is the same as that for rows of an inverse."""
+        return with_identity_seeds(self.contraction.algorithm, self.vector)
 
 
 @cache
-def parts_at_units(task: Units) -> Parts | None:
-    """A chain at unit vectors taken apart; None where it is not made so."""
+def parts_at_units(task: IdentitySeeds) -> Parts | None:
+    """The parts of a chain at unit vectors; None if it cannot be split this way."""
     chain, vector = task.algorithm, task.vector
     once, contractions, products = list[Stage | Solve](), list[Stage](), list[Products]()
     solved, inverses = dict[str, str](), dict[str, str]()
@@ -113,34 +122,34 @@ def parts_at_units(task: Units) -> Parts | None:
     if matrix not in inverses:
         return None
     inputs = tuple(name for name in chain.inputs if name != vector)
-    left = {name for stage in once for name in stage.outputs}
-    read_later = {*read.values(), *last.inputs, inverses[matrix]} & left
+    results = {name for stage in once for name in stage.outputs}
+    read_later = {*read.values(), *last.inputs, inverses[matrix]} & results
     first = Chain(f"{chain.name}_once", inputs, tuple(once), tuple(sorted(read_later)))
     return Parts(first, contraction, along[0], inverses[matrix], last)
 
 
-def repeated_kernel(maker: Maker, request: Request, inner: Kernel) -> Kernel:
-    """The kernel of an algorithm or a chain, and one that calls it at every unit vector."""
+def repeated_kernel(maker: KernelCompiler, request: Request, inner: Kernel) -> Kernel:
+    """The kernel that calls the kernel `inner` of an algorithm or a chain at every unit vector."""
     task, nv = request.algorithm, request.model.nv
     call = StageCall(inner.address, (*inner.inputs, *task.outputs), inner.constants, inner.workspace_bytes)
-    return _at_units(maker, request, "repeated", (inner,), (nv,), [UnitsCall(call, 0, nv)], {})
+    return _at_units(maker, request, "repeated", (inner,), (nv,), [IdentitySeedsCall(call, 0, nv)], {})
 
 
-def halved_kernel(maker: Maker, request: Request, halves: Halves) -> Kernel:
-    """The kernels of both halves of an algorithm or a chain, and one that calls the second at every unit vector."""
+def halved_kernel(maker: KernelCompiler, request: Request, halves: Hoisted) -> Kernel:
+    """The kernel that calls the first program once per state, and the second one at every unit vector."""
     task, nv = request.algorithm, request.model.nv
     (first, second), shared = _halves(maker, halves)
     names = (*first.inputs, SHARED)
     calls = [
-        UnitsCall(StageCall(first.address, names, (), 0), 0, 1),
-        UnitsCall(StageCall(second.address, (*names, *task.outputs), (), 0), 0, nv),
+        IdentitySeedsCall(StageCall(first.address, names, (), 0), 0, 1),
+        IdentitySeedsCall(StageCall(second.address, (*names, *task.outputs), (), 0), 0, nv),
     ]
     within = {SHARED: Within(shared * request.dtype.itemsize)}
     return _at_units(maker, request, "halved", (first, second), (1, nv), calls, within)
 
 
-def _halves(maker: Maker, halves: Halves) -> tuple[tuple[Kernel, Kernel], int]:
-    """The kernels of two halves, and how many scalars the first leaves."""
+def _halves(maker: KernelCompiler, halves: Hoisted) -> tuple[tuple[Kernel, Kernel], int]:
+    """The kernels of both programs, and the number of scalars that the first one stores."""
     images, names = halves.made(), (*input_names(halves.request), SHARED)
     kernels = []
     for k, (code, part) in enumerate(zip((images.first, images.second), halves.requests, strict=True)):
@@ -164,9 +173,11 @@ def _halves(maker: Maker, halves: Halves) -> tuple[tuple[Kernel, Kernel], int]:
     return (first, second), images.shared
 
 
-def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, contraction: Halves | Kernel) -> Kernel:
-    """The kernels of a chain that is taken apart, and one that calls them: the first once, the contraction and products
-    for as many unit vectors as a vector holds, then the next ones."""
+def parted_kernel(
+    maker: KernelCompiler, request: Request, parts: Parts, once: Kernel, contraction: Hoisted | Kernel
+) -> Kernel:
+    """The kernel of a chain split into parts. It calls the first part once, then the contraction and the products for
+    as many unit vectors as a SIMD vector holds, then for the next ones."""
     model, size = request.model, request.dtype.itemsize
     nv, stage = model.nv, parts.contraction
     renamed = {**stage.reads, parts.vector: _ROWS + parts.inverse}
@@ -178,12 +189,12 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
         within[name] = Within(min(block, nv) * row, row)
     kernels, times = [once], [1]
     left = (*once.inputs, *parts.once.results)
-    calls = [UnitsCall(StageCall(once.address, left, once.constants, once.workspace_bytes), 0, 1)]
-    if isinstance(contraction, Halves):
+    calls = [IdentitySeedsCall(StageCall(once.address, left, once.constants, once.workspace_bytes), 0, 1)]
+    if isinstance(contraction, Hoisted):
         (first, every), shared = _halves(maker, contraction)
         within[SHARED] = Within(shared * size)
         names = tuple(renamed.get(name, name) for name in (*first.inputs, SHARED))
-        calls.append(UnitsCall(StageCall(first.address, names, (), 0), 0, 1))
+        calls.append(IdentitySeedsCall(StageCall(first.address, names, (), 0), 0, 1))
         kernels.append(first)
         times.append(1)
     else:
@@ -194,7 +205,9 @@ def parted_kernel(maker: Maker, request: Request, parts: Parts, once: Kernel, co
     arrays = (*parts.products.inputs, *parts.products.outputs)
     multiplied = StageCall(multiply.address, arrays, multiply.constants, multiply.workspace_bytes)
     for k in range(0, nv, block):
-        calls += [UnitsCall(each, k, min(k + block, nv), tuple(stage.outputs)) for each in (contracted, multiplied)]
+        calls += [
+            IdentitySeedsCall(each, k, min(k + block, nv), tuple(stage.outputs)) for each in (contracted, multiplied)
+        ]
     return _at_units(maker, request, "apart", (*kernels, every, multiply), (*times, nv, nv), calls, within)
 
 
@@ -202,8 +215,8 @@ def _scalars(request: Request, output: Output | Solution | Product) -> int:
     return math.prod(output_shape(request.model, output))
 
 
-def _products(maker: Maker, request: Request, stage: Products) -> Kernel:
-    """The kernel of products whose columns are side by side, one state after the other."""
+def _products(maker: KernelCompiler, request: Request, stage: Products) -> Kernel:
+    """The kernel of products for single states, whose lanes are columns."""
     target = request.target
     plan, text = products_for(request.model, stage, VectorType.of(request.dtype, target, 1), target)
     return Kernel(
@@ -220,17 +233,19 @@ def _products(maker: Maker, request: Request, stage: Products) -> Kernel:
 
 
 def _at_units(
-    maker: Maker,
+    maker: KernelCompiler,
     request: Request,
     mode: str,
     kernels: tuple[Kernel, ...],
     times: tuple[int, ...],
-    calls: Sequence[UnitsCall],
+    calls: Sequence[IdentitySeedsCall],
     within: dict[str, Within],
 ) -> Kernel:
-    """The kernel that calls others as planned."""
+    """The kernel that makes the planned calls."""
     task, inputs = request.algorithm, input_names(request)
-    keep = AtUnits(kernels, times, UnitsPlan(request.model, task, inputs, calls, request.dtype, within))
+    keep = WithIdentitySeeds(
+        kernels, times, IdentitySeedsPlan(request.model, task, inputs, calls, request.dtype, within)
+    )
     text = calls_module(by_states, arrays=len(inputs) + len(task.outputs))
     return Kernel(
         request=request,

@@ -1,10 +1,10 @@
-"""An algorithm at every unit vector of an input: the algorithm's kernels are called for each state (`calls`).
+"""An algorithm at every unit vector of an input: its kernels are called for each state (`calls`).
 
-One state of the user's is a batch of nv states to the algorithm: all have the same row of every input, unit vectors are
-the rows of an identity matrix, and results of one state lie behind one another as they should. So nothing is copied,
-and the lanes of a vector are unit vectors. Where the algorithm is in two halves (`halves.py`), the first runs once for
-each state, and leaves to the second what does not depend on the unit vector; so do the first stages of a chain that is
-taken apart (`tensors.py`), whose others run for some unit vectors after the others.
+One state of the user is a batch of nv states for the algorithm. All nv states read the same row of every input; the
+unit vectors are rows of an identity matrix; the results of these states are contiguous, in the user's order. So nothing
+is copied, and the lanes of SIMD vectors are unit vectors. If the algorithm is two programs (`hoisting`), the first one
+runs once per state, and stores everything that does not depend on the unit vector. The first stages of a chain split
+into parts (`tensors`) also run once per state; its other stages run for some unit vectors at a time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class Within:
-    """An array in the workspace: its bytes, and those from one row to the next, 0 if all have the same; `of`: the array
-    whose memory it is."""
+    """An array in the workspace: its bytes, and the bytes between rows, 0 if there is one row for all. `of`: the array
+    whose memory it shares."""
 
     size: int
     stride: int = 0
@@ -34,8 +34,9 @@ class Within:
 
 
 @dataclass(frozen=True)
-class UnitsCall:
-    """A kernel, and the rows that it is called for; `moving`: arrays that begin with the first of these."""
+class IdentitySeedsCall:
+    """A kernel, and the rows that it is called for. `moving`: arrays in the workspace whose first row is the first of
+    these."""
 
     call: StageCall
     first: int
@@ -43,16 +44,16 @@ class UnitsCall:
     moving: tuple[str, ...] = ()
 
 
-class UnitsPlan(CallsPlan):
+class IdentitySeedsPlan(CallsPlan):
     """The calls for one state.
 
     Args:
         model: the robot.
-        task: what to run.
-        inputs: names of the task's inputs in the table's order.
-        calls: kernels; their inputs and results are called as those of the task, or as arrays between them.
-        dtype: of arrays.
-        within: these arrays.
+        task: the task at unit vectors.
+        inputs: names of the task's inputs in the order of the table.
+        calls: kernels; their arrays have names of the task's arrays, or of arrays in the workspace.
+        dtype: dtype of arrays.
+        within: arrays in the workspace.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class UnitsPlan(CallsPlan):
         model: Model,
         task: Traceable,
         inputs: Sequence[str],
-        calls: Sequence[UnitsCall],
+        calls: Sequence[IdentitySeedsCall],
         dtype: np.dtype[np.float64] | np.dtype[np.float32],
         within: Mapping[str, Within],
     ) -> None:
@@ -71,7 +72,7 @@ class UnitsPlan(CallsPlan):
             offsets[name] = end if each.of is None else offsets[each.of]
             end += lines(each.size) if each.of is None else 0
 
-        def entry(asked: UnitsCall, name: str) -> tuple[int, int, int, int]:
+        def entry(asked: IdentitySeedsCall, name: str) -> tuple[int, int, int, int]:
             if name == task.unit_input:
                 return WORDS, self.identity.ctypes.data, self.identity.strides[0], 0
             if name in within:

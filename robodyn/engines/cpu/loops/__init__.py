@@ -1,1 +1,1 @@
-"""Loops over bodies, for robots whose programs would be too long."""
+"""Loops over bodies ("rolled code"), for robots whose straight-line programs would be too long."""

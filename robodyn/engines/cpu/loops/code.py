@@ -1,14 +1,14 @@
-"""Rolled code: loops over bodies that call steps traced once per joint kind.
+"""Rolled code: loops over bodies that call steps, which are traced once per joint kind.
 
     void NAME(ptr table, i64 first, i64 last, ptr workspace)
 
-as unrolled code, but its table goes on after the outputs with `RolledLayout.model_arrays`. The first of them, "layout",
-holds the robot's sizes and says where the arrays of the workspace begin. The module depends on the algorithm, the joint
-kinds and a few facts about the robot, not on its numbers or size: a tree of ten million bodies compiles like one of
-two, and robots share machine code.
+The signature is that of unrolled code. After the outputs, the table continues with `RolledLayout.model_arrays`. The
+first of them, "layout", holds the robot's sizes and the offsets of arrays in the workspace. The module depends on the
+algorithm, the joint kinds and a few traits of the robot, not on its numbers or size. So compile time does not grow with
+the number of bodies, and robots share machine code.
 
-Every array of the workspace holds vectors of W states. A field has a row for the world, then one for each body; fields
-with a value for each degree of freedom are indexed by the joint's first velocity; lane fields have a row for each slot
+Every array of the workspace holds vectors of W states. A field has a row for the world, then one for each body. Fields
+with a value for each degree of freedom are indexed by the joint's first velocity. Lane fields have a row for each slot
 of `loop_plan.LaneSchedule`.
 """
 
@@ -58,20 +58,20 @@ from robodyn.engines.cpu.loops.steps import Steps
 
 _KINDS = len(KINDS)
 Group: TypeAlias = tuple[int, ...]
-"""Numbers of sweeps that run as one."""
+"""Indices of sweeps that run together, in one pass over the bodies."""
 
 
 class LanePair(ctypes.Structure):
-    """A body and a lane, and their rows of lane fields."""
+    """A body and a lane, and their rows in lane fields."""
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("body", "lane", "own_slot", "parent_slot"))
 
 
-# Arrays. `bases` says where they begin, the model's and those of the workspace; the first is the layout.
+# Arrays. `bases` holds the addresses of the model's arrays and those of the workspace; the first one is the layout.
 
 
 def base(bases: Array[Address], array: Static[str], module: Static[RolledModule]) -> Address:
-    """Where an array begins."""
+    """Address of an array."""
     return bases[module.base_number(array)]
 
 
@@ -91,7 +91,7 @@ def vectors(bases: Array[Address], name: Static[str], module: Static[RolledModul
 
 
 def number(bases: Array[Address], name: Static[int | str], module: Static[RolledModule]) -> Word:
-    """A number of the layout, by its name; or one that is known."""
+    """An entry of the layout by its name, or a known number."""
     if isinstance(name, int):
         return name
     return words(bases, "layout", module)[module.layout_number(name)]
@@ -102,13 +102,13 @@ def number(bases: Array[Address], name: Static[int | str], module: Static[Rolled
 
 @routine
 def over_world(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
-    """The world's step."""
+    """Run the world's step."""
     module.run(module.tracer.world(module.sweep(group)), bases)
 
 
 @routine
 def over_bodies(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
-    """The step of each body, outward or inward."""
+    """Run the step of each body, outward or inward."""
     parent, kind = words(bases, "parent", module), words(bases, "kind", module)
     count = number(bases, "n_bodies", module)
     if isinstance(module.sweep(group), Inward):
@@ -127,14 +127,14 @@ def on_body(
     module: Static[RolledModule],
     group: Static[Group],
 ) -> None:
-    """A body's step, by the kind of its joint."""
+    """Run a body's step for its joint kind."""
     for code in switch(kind[body], module.traits.kinds):
         module.run(module.tracer.bodies(group, KINDS[code]), bases, body=body, parent=parent)
 
 
 @routine
 def over_lanes(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
-    """The steps of pairs of a body and a lane."""
+    """Run the step of each pair of a body and a lane."""
     parent, kind = words(bases, "parent", module), words(bases, "kind", module)
     which = str(group[0])
     pairs = array(LanePair, base(bases, "pairs " + which, module))
@@ -148,7 +148,7 @@ def over_lanes(bases: Array[Address], module: Static[RolledModule], group: Stati
 
 @routine
 def over_links(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
-    """The step of each link, or of the query's, which is stored as if it were the only one."""
+    """Run the step of each link, or of the query's link only, whose row in arrays is the first."""
     sweep = module.sweep(group)
     step, body = module.tracer.links(sweep), words(bases, "link_body", module)
     if sweep.of_link:
@@ -161,7 +161,7 @@ def over_links(bases: Array[Address], module: Static[RolledModule], group: Stati
 
 @routine
 def over_ancestors(bases: Array[Address], module: Static[RolledModule], group: Static[Group]) -> None:
-    """From every body, from every link, or from the query's link, up to the root."""
+    """Climb to the root from every body, from every link, or from the query's link."""
     sweep = module.sweep(group)
     if sweep.of_link:
         climb(bases, number(bases, "link", module), module, group)
@@ -171,7 +171,7 @@ def over_ancestors(bases: Array[Address], module: Static[RolledModule], group: S
 
 
 def climb(bases: Array[Address], start: Word, module: Static[RolledModule], group: Static[Group]) -> None:
-    """From a body or a link up to the root; a link that is fixed to the world starts nowhere."""
+    """Climb from a body or a link to the root. Links fixed to the world are skipped."""
     sweep, kinds = module.sweep(group), module.traits.kinds
     parent, kind = words(bases, "parent", module), words(bases, "kind", module)
     first = words(bases, "link_body", module)[start] if sweep.from_links else start
@@ -195,7 +195,7 @@ def climb(bases: Array[Address], start: Word, module: Static[RolledModule], grou
 
 @routine
 def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, module: Static[RolledModule]) -> None:
-    """W rows at a time: inputs in, sweeps, outputs out."""
+    """Process W rows at a time: load inputs, run sweeps, store outputs."""
     bases = find_arrays(table, workspace, module)
     clear_arrays(bases, module.zero_rows, module)
     for row in range(first, last, module.kind.width):
@@ -208,8 +208,8 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
 
 
 def find_arrays(table: Array[Argument], workspace: Address, module: Static[RolledModule]) -> Array[Address]:
-    """Where arrays begin: the model's are in the table, and the layout's last numbers say where in the workspace the
-    others are."""
+    """Addresses of all arrays. Those of the model are in the table; the last entries of the layout are offsets of the
+    others in the workspace."""
     count, own = len(module.model_arrays), len(module.workspace_arrays)
     bases, models = local(Address, count + own), table + module.first_model
     for k in range(convert(Word, count)):
@@ -221,7 +221,7 @@ def find_arrays(table: Array[Argument], workspace: Address, module: Static[Rolle
 
 
 def point_at_row(table: Array[Argument], bases: Array[Address], row: Word, module: Static[RolledModule]) -> None:
-    """Let arrays that are the user's own begin at a row."""
+    """Let the arrays that are the user's own begin at a row."""
     for name, k in module.users_own:
         bases[module.base_number(name)] = table[k].data + row * table[k].stride
 
@@ -229,7 +229,7 @@ def point_at_row(table: Array[Argument], bases: Array[Address], row: Word, modul
 def clear_arrays(
     bases: Array[Address], arrays: Static[list[tuple[str, int | str]]], module: Static[RolledModule]
 ) -> None:
-    """Set so many vectors of each array to zero."""
+    """Set some vectors of each array to zero."""
     for name, count in arrays:
         clear(base(bases, name, module), number(bases, count, module) * module.kind.bytes)
 
@@ -237,7 +237,7 @@ def clear_arrays(
 def stage_inputs(
     table: Array[Argument], bases: Array[Address], row: Word, end: Word, module: Static[RolledModule]
 ) -> None:
-    """Inputs into vectors, and zeros."""
+    """Load inputs into vectors, and clear arrays."""
     for k, name in module.staged:
         raw, entry, columns = name in module.raw, table[k], number(bases, "columns " + name, module)
         to = vectors(bases, ("raw " if raw else "in ") + name, module)
@@ -256,7 +256,7 @@ def stage_inputs(
 def stage_outputs(
     table: Array[Argument], bases: Array[Address], row: Word, end: Word, module: Static[RolledModule]
 ) -> None:
-    """Vectors to outputs."""
+    """Store vectors to outputs."""
     for k, name in module.written:
         added = module.diagonal(name)
         if added is not None:
@@ -287,7 +287,8 @@ def gather_entries(
 
 
 class RolledModule(RolledLayout):
-    """The module of one algorithm for robots with some traits, and what its functions ask when they are printed."""
+    """The module of one algorithm for robots with some traits, and the facts that its functions need when they are
+    printed."""
 
     KERNEL: ClassVar[Routine[..., None]] = kernel
     SWEEPS: ClassVar[dict[type, Routine[..., None]]] = {
@@ -299,7 +300,7 @@ class RolledModule(RolledLayout):
     }
 
     def text(self, name: str = "kernel") -> str:
-        """The module."""
+        """The text of the module."""
         module = Module(self.types, "#0")
         for line in (declarations(self.kind) + sincos.declarations(self.kind)).splitlines():
             module.declare(line.removeprefix("declare "))
@@ -308,52 +309,53 @@ class RolledModule(RolledLayout):
 
     @property
     def run(self) -> Steps:
-        """Runs steps."""
+        """The operator that runs steps."""
         return Steps(self)
 
     def sweep(self, group: Group) -> Any:
-        """The first sweep of a group, or the only one."""
+        """The first sweep of a group."""
         return self.algorithm.sweeps[group[0]]
 
     def sweep_function(self, group: Group) -> Routine[..., None]:
-        """The function of a group of sweeps."""
+        """The routine that runs a group of sweeps."""
         sweep = self.sweep(group)
         return over_lanes if getattr(sweep, "lanes", False) else self.SWEEPS[type(sweep)]
 
     @property
     def first_model(self) -> int:
-        """Entries of the table before the model's arrays."""
+        """Number of entries of the table before the model's arrays."""
         return len(self.inputs) + len(self.algorithm.outputs)
 
     @property
     def users_own(self) -> list[tuple[str, int]]:
-        """Arrays of the workspace that are the user's own instead, and their entries."""
+        """Arrays of the workspace that are replaced by the user's own arrays, and their entries in the table."""
         names = [*self.inputs, *self.algorithm.outputs]
         return [(array, names.index(name)) for array, name in self.direct.items()]
 
     @property
     def staged(self) -> list[tuple[int, str]]:
-        """Inputs that are brought into vectors, and their entries."""
+        """Inputs that are loaded into vectors, and their entries in the table."""
         return [(k, name) for k, name in enumerate(self.inputs) if f"in {name}" not in self.direct]
 
     @property
     def written(self) -> list[tuple[int, str]]:
-        """Outputs, and their entries."""
+        """Outputs, and their entries in the table."""
         return [(len(self.inputs) + k, name) for k, name in enumerate(self.algorithm.outputs)]
 
     @property
     def gathered_whole(self) -> list[str]:
-        """Outputs that are gathered at the end."""
+        """Outputs that are gathered after all sweeps."""
         return self.gathered
 
     @property
     def zero_rows(self) -> list[tuple[str, int | str]]:
-        """Zero rows of lane fields, which nothing ever writes: arrays, and vectors of them."""
+        """Lane fields with a zero row that is never written, and the vectors of that row."""
         return [(f"field {name}", lane_size(self.algorithm.fields[name])) for name in sorted(self.lane_fields)]
 
     @property
     def cleared(self) -> list[tuple[str, int | str]]:
-        """Arrays that are zero before the first sweep, and how many vectors of them: a number, or one of the layout."""
+        """Arrays that are cleared before the first sweep, and their size in vectors: a number, or the name of a layout
+        entry."""
         found: list[tuple[str, int | str]] = []
         for name, how in must_be_zeroed(self.algorithm).items():
             if not is_block(self.algorithm, name):
@@ -366,7 +368,7 @@ class RolledModule(RolledLayout):
         return found
 
     def diagonal(self, name: str) -> str | None:
-        """The array that is added on the diagonal of an output: of the model's own numbers, or of an input."""
+        """The array that is added to the diagonal of an output: numbers of the model, or an input."""
         output = self.algorithm.outputs[name]
         added = output.diagonal if isinstance(output, PairOutput) else None
         if added in self.inputs:
@@ -374,12 +376,12 @@ class RolledModule(RolledLayout):
         return f"own_{added}" if added == "damping" or (added == "armature" and self.traits.armature) else None
 
     def gathered_field(self, name: str) -> str:
-        """The array of whose entries an output is made."""
+        """The field whose entries are summed to an output."""
         output: Any = self.algorithm.outputs[name]
         return f"field {output.field}"
 
     def result(self, name: str) -> str:
-        """The array that an output is in when the sweeps are done."""
+        """The array that holds an output after all sweeps."""
         output = self.algorithm.outputs[name]
         if name in self.gathered or not isinstance(output, WorldOutput | LinkOutput | DofOutput):
             return f"out {name}"

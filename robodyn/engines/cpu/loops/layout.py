@@ -1,4 +1,4 @@
-"""What arrays rolled code works on, and in which order it is told about them."""
+"""The arrays of rolled code, and their order."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class RolledLayout:
     """Arrays of one algorithm's rolled code for robots with some traits.
 
     `model_arrays` follow inputs and outputs in the table; `workspace_arrays` are parts of the workspace; `integers` are
-    what the array "layout" holds.
+    names of the entries of the array "layout".
 
     Args:
-        algorithm: what to run.
-        traits: what is known of the robots.
-        dtype: of arrays and arithmetic.
+        algorithm: the algorithm.
+        traits: known traits of the robots.
+        dtype: dtype of arrays and arithmetic.
         target: the processor.
-        base: which of V0 and dV0 are inputs.
-        width: states in a vector; 1 for single states, None for as many as the registers hold.
-        vectors: inputs and outputs that hold vectors of states, for the states of one vector alone.
+        base: the motions of the base (V0, dV0) that are inputs.
+        width: states in a vector; 1 for single states, None for as many as registers hold.
+        vectors: inputs and outputs that hold vectors of states, for one vector of states only.
     """
 
     def __init__(
@@ -93,10 +93,11 @@ class RolledLayout:
         ]
 
     def _direct(self) -> dict[str, str]:
-        """Arrays of the workspace that are a row of the user's own array instead: by name, which input or output.
+        """Arrays of the workspace that are replaced by a row of the user's own array: names of the inputs or outputs by
+        name.
 
-        One state at a time, nothing needs transposing; on trees of millions copying coordinates takes a tenth of the
-        time, and a copy of a large matrix as much memory again and a third of the time.
+        Single states need no transposition. Copies of coordinates, or of a large matrix, would cost time and memory on
+        large trees.
         """
         if self.kind.width > 1:
             return {}
@@ -130,24 +131,24 @@ class RolledLayout:
         ]
 
     def table_of(self, what: str) -> str | None:
-        """The array that says which coordinate ("q_start") or velocity ("v_start") is a body's first, or which row of
-        inputs with one for each body is its own ("row"); None where that is the body's number."""
+        """The array with the first coordinate ("q_start") or velocity ("v_start") of a body, or with its row in inputs
+        with one row per body ("row"). None if the index is the body's number."""
         return None if self.traits.single or what == "row" else what
 
     def place_of(self, field: str) -> str:
-        """The same for values of a field for each degree of freedom: in the order of velocities."""
+        """The table for fields with a value per degree of freedom: they are in the order of velocities."""
         return "v_start"
 
     @property
     def types(self) -> dict[str, Number]:
-        """What names of types stand for. Vectors that may be in the user's own arrays are aligned to nothing."""
+        """Types in the module, by name. Vectors that may be in the user's own arrays have no alignment."""
         types = types_of(self.kind)
         return {**types, "Vector": types["Unaligned" if self.direct else "Loose"]}
 
     def base_number(self, array: str) -> int:
-        """Place of an array among the pointers that functions are given."""
+        """Index of an array among the addresses of arrays."""
         return [*self.model_arrays, *self.workspace_arrays].index(array)
 
     def layout_number(self, name: str) -> int:
-        """Place of a number in the layout."""
+        """Index of an entry of the layout."""
         return self.integers.index(name)

@@ -1,4 +1,4 @@
-"""Rolled code for one robot: the module that serves it, and the arrays the module reads."""
+"""Rolled code for one robot: the shared module, and the arrays that it reads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class RolledProgram:
 
     Args:
         model: the robot.
-        algorithm: what to run.
-        dtype: of arrays and arithmetic.
+        algorithm: the algorithm.
+        dtype: dtype of arrays and arithmetic.
         target: the processor.
-        base: which of V0 and dV0 are inputs.
-        link: the query's link, where it is about one.
+        base: the motions of the base (V0, dV0) that are inputs.
+        link: index of the query's link, if it is about one.
         width: states in a vector; None for as many as registers hold.
         vectors: inputs and outputs that hold vectors of states.
     """
@@ -85,7 +85,7 @@ class RolledProgram:
         starts = np.bincount(model.joint_kind[bodies], minlength=len(KINDS)).tolist()
         total: int = sum(n * tracer.start(sweep, KINDS[code]).program.operations for code, n in enumerate(starts) if n)
         for above in np.unique(model.joint_kind).tolist():
-            # A body is on the ways of its subtree, which is a run of bodies in preorder.
+            # A body is on the paths of its subtree's bodies, which are consecutive in preorder.
             subtrees, change = np.flatnonzero(model.joint_kind == above), np.zeros(model.n_bodies + 1, np.int64)
             np.add.at(change, tree.preorder_rank[subtrees], 1)
             np.add.at(change, tree.preorder_rank[subtrees] + tree.subtree_size[subtrees], -1)
@@ -99,7 +99,7 @@ class RolledProgram:
         return total
 
     def _vectors(self, array: str) -> int:
-        """Vectors in an array of the workspace."""
+        """Number of vectors in an array of the workspace."""
         what, name = array.split(" ", 1)
         if array in self.module.direct:
             return 0
@@ -115,7 +115,7 @@ class RolledProgram:
         return self._columns(name)
 
     def _columns(self, name: str) -> int:
-        """Scalars of one state of an input or output."""
+        """Number of scalars of one state of an input or output."""
         model = self.model
         if name in self.plan.algorithm.outputs:
             return self.plan.output_columns(name)
@@ -124,7 +124,7 @@ class RolledProgram:
         return sizes.get(name, model.nv)
 
     def _layout(self) -> tuple[Array, int]:
-        """The numbers that code reads, and the bytes of a workspace."""
+        """The entries of the layout, and the bytes of a workspace."""
         module, lanes = self.module, self.plan.lanes
         numbers = dict(self.plan.integers)
         names = (*module.inputs, *self.plan.algorithm.outputs)
@@ -142,7 +142,7 @@ class RolledProgram:
         return np.array([numbers[name] for name in module.integers], dtype=np.int64), offset
 
     def _array(self, name: str) -> Array:
-        """An array of the model as code reads it: 64-bit integers, or scalars of the dtype, C-contiguous."""
+        """An array of the model in the form that code reads: 64-bit integers, or scalars of the dtype, C-contiguous."""
         model = self.model
         if name == "layout":
             return self.layout

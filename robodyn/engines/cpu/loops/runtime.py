@@ -1,7 +1,7 @@
-"""What loops over bodies call besides steps: rows of arrays into vectors and back, couplings, sums.
+"""Routines of rolled code besides steps: transposition of rows to vectors and back, mimicking joints, sums.
 
-Arrays of vectors hold W states: scalar k of each is vector k. Rows are the user's, at any address, and `stride` bytes
-apart. Rows past the end are the last one again.
+Arrays of vectors hold W states: scalar k of the states is vector k. Rows are in the user's arrays, at any address,
+`stride` bytes apart. Rows past the end repeat the last row.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from robodyn.compile.loops.language import (
 
 
 class Pair(ctypes.Structure):
-    """Where a sum reads, and what it is added to."""
+    """Indices of an entry of a sum and of its target."""
 
     _fields_ = (("source", ctypes.c_int64), ("target", ctypes.c_int64))
 
 
 def types_of(kind: VectorType) -> dict[str, Number]:
-    """What names of types stand for where vectors are of a kind.
+    """Types in a module with vectors of a kind, by name.
 
     `Vector` and `Scalar` are aligned to their size, `Loose` and `LooseScalar` to that of a scalar, `Unaligned` and
-    `UnalignedScalar` not at all. `Words` are integers beside a vector's scalars, aligned to a word, `Lanes` such
-    ones of a scalar's size.
+    `UnalignedScalar` not at all. `Words` are 64-bit integers, one per lane, aligned to a word. `Lanes` are integers of
+    a scalar's size.
     """
     lane = f"i{8 * kind.itemsize}"
     vector, scalar = Number(kind.scalar, kind.width), Number(kind.scalar)
@@ -85,7 +85,7 @@ def transposed(given: Static[Sequence[Vector]]) -> list[Vector]:
 
 
 def row_starts(data: Address, stride: Word, row: Word, end: Word, width: Static[int]) -> Array[Address]:
-    """Where W rows begin."""
+    """Addresses of W rows."""
     starts = local(Address, width)
     for k in range(width):
         starts[k] = data + min(row + k, end) * stride
@@ -93,7 +93,7 @@ def row_starts(data: Address, stride: Word, row: Word, end: Word, width: Static[
 
 
 def row_at(starts: Array[Address], k: Static[int], column: Word) -> Array[UnalignedScalar]:
-    """Where a column of the k-th row is."""
+    """Address of a column of the k-th row."""
     return array(UnalignedScalar, starts[k]) + column
 
 
@@ -101,10 +101,11 @@ def row_at(starts: Array[Address], k: Static[int], column: Word) -> Array[Unalig
 def stage_in(
     data: Address, stride: Word, row: Word, end: Word, vectors: Array[Loose], count: Word, width: Static[int]
 ) -> None:
-    """Columns of W rows into vectors: blocks of W columns, transposed in registers, or fewer than that one by one.
+    """Load columns of W rows into vectors: blocks of W columns are transposed in registers; fewer columns are loaded
+    one by one.
 
-    Where columns are left over from whole blocks, the last block goes over some again. Vectors of one state are a row
-    as it is.
+    If columns remain after the whole blocks, the last block overlaps the one before. Vectors of one state are a copy of
+    the row.
     """
     if width == 1:
         copy(address(vectors), data + row * stride, count * size_of(Loose))
@@ -129,12 +130,12 @@ def stage_in(
 def vectors_at(
     vectors: Array[Loose], places: Array[Word] | None, column: Word, count: Static[int]
 ) -> list[Array[Loose]]:
-    """Where the vectors of some columns are: one after the other, or where `places` says."""
+    """Addresses of the vectors of some columns: consecutive, or given by `places`."""
     return [vectors + (column + k if places is None else places[column + k]) for k in range(count)]
 
 
 def are_zero(places: Array[Word] | None, column: Word) -> bool:
-    """Whether the next W columns are all in one place: of more than one that is the zero."""
+    """True if the next W columns all have the same place: only zeros share a place."""
     return places is not None and all_of(array(Words, places + column)[0] == spread(Words, places[column]))
 
 
@@ -149,7 +150,8 @@ def stage_out(
     count: Word,
     width: Static[int],
 ) -> None:
-    """Vectors to columns of W rows, as `stage_in` does; `places`: as of `vectors_at`. What is zero is not shuffled."""
+    """Store vectors to columns of W rows, the inverse of `stage_in`. `places`: as for `vectors_at`. Zeros are not
+    transposed."""
     if width == 1:
         copy(data + row * stride, address(vectors), count * size_of(Loose))
         return
@@ -208,13 +210,13 @@ def gather(source: Array[Loose], to: Array[Loose], pairs: Array[Pair], weight: A
 
 @routine
 def add_diagonal(to: Array[Unaligned], diagonal: Array[LooseScalar], count: Word) -> None:
-    """to[k, k] += diagonal[k], numbers of the model; a matrix of one state may be the user's own."""
+    """to[k, k] += diagonal[k], with numbers of the model. A matrix of one state may be the user's own array."""
     for k in range(count):
         to[k * (count + 1)] = to[k * (count + 1)] + spread(Vector, diagonal[k])
 
 
 @routine
 def add_given_diagonal(to: Array[Unaligned], diagonal: Array[Unaligned], count: Word) -> None:
-    """The same with vectors that are given."""
+    """to[k, k] += diagonal[k], with vectors of an input."""
     for k in range(count):
         to[k * (count + 1)] = to[k * (count + 1)] + diagonal[k]

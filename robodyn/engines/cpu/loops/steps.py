@@ -1,4 +1,4 @@
-"""Steps of rolled code: loads from where sources lie, operations, stores to where targets lie."""
+"""Steps of rolled code: loads of their sources, operations, stores to their targets."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _ADD, _MULTIPLY, _EQUAL = ast.Add(), ast.Mult(), ast.Eq()
 
 
 class Steps(Operator):
-    """Runs a step: `run(step, bases, body=..., parent=...)`, with numbers of what the step is about: `body`,
-    `parent`, `first` (the body that a sweep started from), `link`, `link_row` (where it is in arrays), `lane`,
-    `own_slot` and `parent_slot` (rows of lane fields)."""
+    """Runs a step: `run(step, bases, body=..., parent=...)`, with the indices of its subjects: `body`, `parent`,
+    `first` (the body at which a sweep started), `link`, `link_row` (the link's row in arrays), `lane`, `own_slot` and
+    `parent_slot` (rows of lane fields)."""
 
     def __init__(self, module: RolledLayout) -> None:
         self.module = module
 
     def read(self, reader: Reader, *arguments: Any, **subjects: Any) -> None:
-        """Read the step in the middle of a sweep."""
+        """Emit the step's code at this point of a sweep."""
         step, bases = arguments
         _StepReader(self.module, reader, step, bases, subjects).read()
 
 
 class _StepReader:
-    """Reads one step where it is run."""
+    """Emits the code of one step."""
 
     def __init__(
         self, module: RolledLayout, reader: Reader, step: Step, bases: Value, subjects: dict[str, Any]
@@ -47,7 +47,8 @@ class _StepReader:
         self._rows: dict[tuple[str, str], Value] = {}
 
     def read(self) -> None:
-        """All of it. Every result is computed before the first is stored: a step may read what it replaces."""
+        """Emit the whole step. All results are computed before the first one is stored, because a step may read fields
+        that it overwrites."""
         for value, target in zip(self._results(), self.step.targets, strict=True):
             self._store(value, target)
 
@@ -78,7 +79,7 @@ class _StepReader:
             return Value(self.vector.value, constant=constant)
         return Value(self.vector.value, code.value(node).removeprefix("%"))
 
-    # Places.
+    # Addresses.
 
     def _add(self, a: Any, b: Any) -> Any:
         return self.reader.binary(_ADD, a, b)
@@ -87,13 +88,13 @@ class _StepReader:
         return self.reader.binary(_MULTIPLY, a, b)
 
     def _base(self, array: str, of: Number) -> Value:
-        """Where an array begins."""
+        """Address of an array."""
         reader, number = self.reader, self.module.base_number(array)
         found = reader.once(array, lambda: reader.load(reader.moved(self.bases, number)))
         return reader.cast(found, Pointer(of))
 
     def _integer(self, name: str) -> Value:
-        """A number of the layout."""
+        """An entry of the layout."""
         reader, number = self.reader, self.module.layout_number(name)
         return reader.once(name, lambda: self._entry("layout", I64, number))
 
@@ -102,7 +103,7 @@ class _StepReader:
         return self.reader.load(self.reader.moved(self._base(array, of), k))
 
     def _start(self, what: str, subject: str) -> Any:
-        """What a body has first; see `RolledLayout.table_of`."""
+        """A body's first coordinate, velocity or row; see `RolledLayout.table_of`."""
         body, table = self.bodies[subject], self.module.table_of(what)
         if table is None:
             return body
@@ -112,7 +113,7 @@ class _StepReader:
         return self._starts[key]
 
     def _row(self, subject: str, array: str) -> Value:
-        """Where a subject's row of an array begins."""
+        """Address of a subject's row of an array."""
         if (subject, array) not in self._rows:
             self._rows[subject, array] = self._find_row(subject, array)
         return self._rows[subject, array]
@@ -135,7 +136,7 @@ class _StepReader:
         return self.reader.moved(base, index)
 
     def _is_constant(self, array: str) -> bool:
-        """Whether an array is the model's, with one number for all states."""
+        """True if an array belongs to the model, with one number for all states."""
         return array not in self.module.inputs and array in (*CONSTANT_ROWS, "armature", "gravity")
 
     def _field_row(self, subject: str, name: str) -> Value:
@@ -176,7 +177,7 @@ class _StepReader:
         if target.subject == "block":
             self._store_block(value, target)
         elif target.subject == "world" and target.field in self.module.lane_fields:
-            # Lanes start from rest: the zero row that every lane finds at the world is all there is.
+            # The world is at rest in every lane, and lane fields have a zero row for it already.
             assert value.constant == 0.0
         else:
             row = self._row(target.subject, f"field {target.field}")
@@ -186,7 +187,8 @@ class _StepReader:
         self.reader.do("store", self._add(self.reader.load(at), value) if add else value, at)
 
     def _store_block(self, value: Value, target: Target) -> None:
-        """An entry of matrices, between a velocity of the body and one of the body that the sweep started from."""
+        """Add an entry to matrices. Its row is a velocity of the body, its column a velocity of the body at which the
+        sweep started."""
         row = self._add(self._start("v_start", "self"), target.row)
         if self._store_row(value, target, row):
             return
@@ -209,7 +211,8 @@ class _StepReader:
                 self._store_at(entry, at, add=True)
 
     def _store_row(self, value: Value, target: Target, row: Any) -> bool:
-        """An entry of outputs that have columns for the body or link that the sweep started from; whether any do."""
+        """Add an entry to outputs with columns for the body or link at which the sweep started. False if there are no
+        such outputs."""
         outputs = {
             name: output
             for name, output in self.module.algorithm.outputs.items()

@@ -1,1 +1,1 @@
-"""Entries in machine code: from Python's arguments to kernels."""
+"""Built-in functions in machine code: from Python's arguments to kernels."""

@@ -1,4 +1,4 @@
-"""Contexts: how calls that give certain arrays are answered by kernels."""
+"""Answers: contexts that describe to machine code how kernels answer calls with certain arrays."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _LINE = 64
 
 @dataclass(frozen=True)
 class Input:
-    """An array that a kernel reads: where it stands among the arrays of its question, and the shape of one state's,
-    (n,) or (n, width); or a float of Python's, ()."""
+    """An array that a kernel reads: its index among the arrays of its query, and the shape for one state, (n,) or (n,
+    width), or () for a Python float."""
 
     place: int
     shape: tuple[int, ...]
@@ -42,9 +42,10 @@ class Input:
 
 @dataclass(frozen=True)
 class JointForce:
-    """damping x + friction sign(x), (n,), added to results, every `step` numbers, or taken from an input.
+    """damping x + friction sign(x), (n,), added to a result or subtracted from an input.
 
-    `target`: a number of an array, inputs first; `source`: of the input x, None for ones.
+    `target`: index of the array, inputs first; `source`: index of the input x, None for ones; `step`: distance of the
+    target's entries, in numbers.
     """
 
     target: int
@@ -59,10 +60,10 @@ class EntryKernel:
     """A kernel as an entry calls it.
 
     `address`: `void kernel(ptr table, i64 first, i64 last, ptr workspace)`; `constants`: words of the table after the
-    arrays; `workspace`: bytes of scratch memory that it needs in each thread, 0 passes null; `grain`: rows of a piece
-    of work; `share_rows`, `release_rows`: rows from which the pool runs it, and from which other Python threads run
-    meanwhile; `keep`: whatever owns its code and its constants; `batch`: 0, or the last of the constants is to be the
-    number of rows, n times as many where large results go to new arrays.
+    arrays; `workspace`: bytes of scratch memory per thread, 0 passes null; `grain`: rows of a piece of work;
+    `share_rows`: rows from which the pool runs it; `release_rows`: rows from which it runs without the GIL; `keep`:
+    owner of code and constants; `batch`: 0, or the last constant must be the number of rows, times `batch` if large
+    results go to new arrays.
     """
 
     address: int
@@ -76,17 +77,17 @@ class EntryKernel:
 
     @property
     def stride(self) -> int:
-        """Bytes from one thread's scratch memory to the next one's."""
+        """Bytes between the scratch memories of two threads."""
         return -(-self.workspace // _LINE) * _LINE
 
 
 class Scratch:
-    """Scratch memory that entries use one call at a time; a call that finds it taken takes memory of its own.
+    """Scratch memory that entries share, for one call at a time. A call that finds it in use allocates its own memory.
 
-    In the child of a fork it may stay taken by a thread that is not there.
+    In a forked child it may stay in use for ever, by a thread that the child does not have.
 
     Raises:
-        UnavailableError: there is not that much memory.
+        UnavailableError: there is not enough memory.
     """
 
     def __init__(self, size: int) -> None:
@@ -116,26 +117,25 @@ def _staff(pool: Pool | None) -> dict[str, int]:
 
 
 class Answers:
-    """The context of calls that give certain arrays, and what it points to.
+    """The context of calls with certain arrays, and all memory that it points to.
 
-    Calls give arrays exactly of type `numpy.ndarray`, of `dtype`, C-contiguous, with the shape of one state or with one
-    axis of rows in front, of the same length of at least 1, and get new arrays: one, or a tuple of several. The user's
-    may come instead, which share no memory with the inputs or each other. What is not such a call, meets NaN or
-    infinity where these are checked, or no memory, is left.
+    Arrays of such calls have exactly the type `numpy.ndarray` and the dtype `dtype`, are C-contiguous, and have the
+    shape of one state, or one leading axis of rows, of the same length of at least 1. Results are new arrays: one, or a
+    tuple of several; or arrays of the user, which share no memory with the inputs or each other. All other calls are
+    left to the checked function, and so are calls with NaN or infinity if `check` applies, or without enough memory.
 
     Args:
         dtype: float64 or float32.
-        inputs: what kernels read, in their order.
-        outputs: the shape of each output for one state; at least one output.
-        batches, states: the kernel that runs two states and more, and the one for one state; calls for which there is
-            None are left.
-        check: whether inputs and outputs are scanned for NaN and infinity; None: those of single states.
+        inputs: inputs of the kernels, in order.
+        outputs: shape of each output for one state; at least one output.
+        batches, states: kernels for two states and more, and for one state; None: such calls are left.
+        check: True if inputs and outputs are checked for NaN and infinity; None: for single states only.
         pool: threads that share large batches, or None.
-        scratch: gives memory of a size for kernels that need some; without, or while another call uses it, calls
-            allocate theirs.
-        forces: joint forces, among them at most one that is taken from an input.
-        known: the number of an input at whose values calls are answered only if they are those of `know`.
-        whole: whether there will be no more kernels than these.
+        scratch: returns scratch memory of a size. Without it, or while another call uses that memory, calls allocate
+            their own.
+        forces: joint forces, of which at most one is subtracted from an input.
+        known: index of an input; calls are answered only for its values set by `know`.
+        whole: True if no further kernels will be compiled for these calls.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Answers:
         known: int | None = None,
         whole: bool = True,
     ) -> None:
-        dtype = np.dtype(dtype.type)  # the one that arrays have, where this is a copy
+        dtype = np.dtype(dtype.type)  # the object that arrays refer to, if this is a copy of it
         self.whole, self.knows = whole, known is not None
         self.start = pool.start if pool is not None else None
         self._pool, self._scratch = pool, scratch
@@ -191,11 +191,11 @@ class Answers:
         )
 
     def know(self, values: Array) -> None:
-        """Answer calls whose input `known` has these values from now on, and no others. Nobody writes to them."""
+        """From now on answer only calls whose input `known` has these values. The array must not change."""
         assert self._known is not None
         mine = np.ascontiguousarray(values)
         old = self._values
-        self._known.bytes = -1  # nothing is known while the address changes
+        self._known.bytes = -1  # matches no input while the address changes
         self._known.data = mine.ctypes.data
         self._values, self._known.bytes = mine, mine.nbytes
         del old
@@ -215,7 +215,7 @@ def answers_can_be(
     kernels: Sequence[EntryKernel | None],
     forces: int = 0,
 ) -> bool:
-    """Whether a context has room for all this, and machine code knows this Python and this NumPy."""
+    """True if a context has room for all this, and machine code supports this Python and this NumPy."""
     return (
         dtype in (np.dtype(np.float64), np.dtype(np.float32))
         and layout_is_known()
@@ -241,7 +241,7 @@ def _numbers(dtype: np.dtype[Any]) -> dict[str, int]:
 def _shapes(inputs: Sequence[Input], outputs: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     columns = (*(math.prod(each.shape) for each in inputs), *map(math.prod, outputs))
     lengths = [(*shape, *(0,) * (MAX_TRAILING - len(shape))) for shape in outputs]
-    # An input of no width has no numbers: one axis of none is as good.
+    # An input of width 0 has no numbers, so it is treated as having one axis.
     widths = tuple(each.shape[1] if len(each.shape) > 1 else len(each.shape) - 1 for each in inputs)
     return {
         "inputs": len(inputs),

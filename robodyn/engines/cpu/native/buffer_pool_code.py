@@ -1,6 +1,6 @@
-"""The allocator of memory that is kept for results (`robodyn.engines.buffer_pool`): functions with loops.
+"""The allocator with a pool of memory for results (`robodyn.engines.buffer_pool`): functions with loops.
 
-A block starts 64 bytes before its array; its size in bytes is there while an array has it.
+A block starts 64 bytes before its array's data, with the block's size in bytes while an array uses it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _READ_WRITE = 3  # PROT_READ and PROT_WRITE
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS if hasattr(mmap, "MAP_ANONYMOUS") else 0
 _MOST_BITS = 62
 _MOST = 1 << _MOST_BITS
-"""No array has so many bytes."""
+"""Upper limit for the bytes of an array."""
 
 
 @routine
 def kept_malloc(kept: Array[Kept], size: Word) -> Address:
-    """Memory for an array: the smallest block that waits and is at most a quarter too large, or a new one."""
+    """Memory for an array: the smallest block in the pool that is large enough and at most a quarter too large, or a
+    new one."""
     wanted = block_bytes(size)
     if locked(kept):
         i = smallest(kept, wanted, wanted + (wanted >> 2))
@@ -55,15 +56,15 @@ def kept_malloc(kept: Array[Kept], size: Word) -> Address:
 
 @routine
 def kept_calloc(kept: Array[Kept], count: Word, size: Word) -> Address:
-    """The same of zeros, as new blocks are."""
-    if leading_zeros(count | 1) + leading_zeros(size | 1) < 128 - _MOST_BITS:  # too large to be multiplied, perhaps
+    """Memory of zeros for an array: always new pages, which are zero."""
+    if leading_zeros(count | 1) + leading_zeros(size | 1) < 128 - _MOST_BITS:  # the product may overflow
         return NULL
     return fresh(kept, count * size)
 
 
 @routine
 def kept_free(kept: Array[Kept], data: Address, size: Word) -> None:
-    """An array's block waits for the next one, or goes back to the system."""
+    """Put an array's block into the pool, or return it to the system."""
     if data == NULL:
         return
     block = data - HEAD
@@ -88,7 +89,7 @@ def kept_free(kept: Array[Kept], data: Address, size: Word) -> None:
 
 @routine
 def kept_realloc(kept: Array[Kept], data: Address, size: Word) -> Address:
-    """Memory of another size with the numbers of an array; the same where the block has room."""
+    """Resize an array's memory. The block remains the same if it has room, else the numbers are copied."""
     if data == NULL:
         return kept_malloc(kept, size)
     room = array(Word, data - HEAD)[0] - HEAD
@@ -106,7 +107,7 @@ def kept_realloc(kept: Array[Kept], data: Address, size: Word) -> Address:
 
 @routine
 def kept_release(kept: Array[Kept]) -> Word:
-    """Give all that waits back to the system; how many bytes it was."""
+    """Return all blocks of the pool to the system. Returns their bytes."""
     if not locked(kept):
         return 0
     held: Word = kept.held
@@ -118,24 +119,24 @@ def kept_release(kept: Array[Kept]) -> Word:
     return held
 
 
-# The lock: a thread that finds it taken does not wait, but does without what waits.
+# The lock: a thread that finds it taken does not wait, but works without the pool.
 
 
 def locked(kept: Array[Kept]) -> Flag:
-    """Take the lock, if it is free; whether it was."""
+    """Try to take the lock; True if that worked."""
     return exchange_if(place(kept, "lock"), 0, 1, "acquire")
 
 
 def unlock(kept: Array[Kept]) -> None:
-    """Leave the lock to others."""
+    """Release the lock."""
     store_atomic(place(kept, "lock"), 0, "release")
 
 
-# Blocks that wait. All this is for whoever has the lock.
+# The pool. These functions require the lock.
 
 
 def smallest(kept: Array[Kept], least: Word, most: Word) -> Word:
-    """The place of the smallest block from `least` to `most` bytes, or -1."""
+    """The place of the smallest block of `least` to `most` bytes, or -1."""
     best, fewest = -1, _MOST
     for i in range(convert(Word, PLACES)):
         there = kept.places + i
@@ -147,7 +148,7 @@ def smallest(kept: Array[Kept], least: Word, most: Word) -> Word:
 
 @routine
 def oldest(kept: Array[Kept]) -> Word:
-    """The place of the block that waits for longest, or -1."""
+    """The place of the block that has been in the pool for longest, or -1."""
     best, earliest = -1, _MOST
     for i in range(convert(Word, PLACES)):
         there = kept.places + i
@@ -158,7 +159,7 @@ def oldest(kept: Array[Kept]) -> Word:
 
 
 def empty(kept: Array[Kept]) -> Word:
-    """A place where no block waits, or -1."""
+    """A place without a block, or -1."""
     for i in range(convert(Word, PLACES)):
         if kept.places[i].start == NULL:
             return i
@@ -166,7 +167,7 @@ def empty(kept: Array[Kept]) -> Word:
 
 
 def taken(kept: Array[Kept], i: Word) -> Address:
-    """The block of a place, which is empty from now on."""
+    """Remove the block of a place from the pool."""
     there = kept.places + i
     block: Address = there.start
     kept.held -= there.bytes
@@ -176,13 +177,14 @@ def taken(kept: Array[Kept], i: Word) -> Address:
 
 @routine
 def give_back(kept: Array[Kept], i: Word) -> None:
-    """Give the block of a place back to the system."""
+    """Return the block of a place to the system."""
     size = kept.places[i].bytes
     unmap(kept, taken(kept, i), size)
 
 
 def mark_old(kept: Array[Kept], clock: Word) -> None:
-    """Let the system have pages of blocks that waited while others came back. Nobody takes one meanwhile."""
+    """Let the system take pages of blocks that have been in the pool for a while. The lock prevents their reuse
+    meanwhile."""
     for i in range(convert(Word, PLACES)):
         there = kept.places + i
         if there.start != NULL and there.since <= clock - MARKED_AFTER and there.marked == 0:
@@ -201,7 +203,7 @@ def block_bytes(size: Word) -> Word:
 
 @routine
 def fresh(kept: Array[Kept], size: Word) -> Address:
-    """A new block for an array of `size` bytes: where the system has none, what waits is given back first."""
+    """A new block for an array of `size` bytes. If the system is out of memory, the pool is released first."""
     if not unsigned_less(size, _MOST):
         return NULL
     wanted = block_bytes(size)
@@ -227,11 +229,11 @@ def mapped(kept: Array[Kept], size: Word) -> Address:
 
 
 def unmap(kept: Array[Kept], block: Address, size: Word) -> None:
-    """Give pages back to the system."""
+    """Return pages to the system."""
     call(Integer, kept.munmap, block, size)
 
 
 def advise(kept: Array[Kept], block: Address, size: Word, what: Static[int]) -> None:
-    """Tell the system something about a block of huge pages."""
+    """Call `madvise` for a block of huge pages."""
     if size >= HUGE_FROM_BYTES:
         call(Integer, kept.madvise, block, size, convert(Integer, what))

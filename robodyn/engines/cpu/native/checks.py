@@ -1,4 +1,4 @@
-"""Numbers are looked at around a kernel: functions with loops."""
+"""Checks for NaN and infinity around a kernel: functions with loops."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from robodyn.engines.cpu.native.context import Context, Job
 from robodyn.engines.cpu.native.joint_forces import row, worked
 
 DOUBLES, SINGLES = Number("double", 8, align=1), Number("float", 16, align=1)
-"""Numbers that are looked at together; arrays may be anywhere."""
+"""Blocks of numbers that are checked together, without alignment."""
 _SIDE_BY_SIDE = 4
 
 
 @routine
 def finite(data: Address, count: Word, vector: Static[Any]) -> Flag:
-    """Whether numbers are finite.
+    """True if all numbers are finite.
 
-    NaN and infinity times zero are NaN, anything else is zero: the sum tells without a branch. Four sums are made side
-    by side, for each addition waits for the one before. No memory behind the last number is read.
+    NaN and infinity times zero are NaN, other numbers times zero are zero. So a sum of these products needs no
+    branches. Four sums are computed side by side, because each addition depends on the one before. No memory after the
+    last number is read.
     """
     lanes: Any = Number("i64", vector.width)
     size, width = vector.size // vector.width, vector.width
@@ -57,7 +58,7 @@ def finite(data: Address, count: Word, vector: Static[Any]) -> Flag:
 
 @routine
 def rows_finite(record: Array[Argument], columns: Word, first: Word, last: Word, itemsize: Word) -> Flag:
-    """Whether all numbers of some rows of an array are finite."""
+    """True if all numbers in some rows of an array are finite."""
     start = row(record, first)
     count = (1 if record.stride == 0 else last - first) * columns
     if itemsize == 8:
@@ -69,14 +70,14 @@ def rows_finite(record: Array[Argument], columns: Word, first: Word, last: Word,
 def all_finite(
     context: Array[Context], table: Array[Argument], begin: Word, end: Word, first: Word, last: Word
 ) -> Flag:
-    """Whether all numbers of some rows are finite, of arrays `begin` to `end - 1` of a table."""
+    """True if all numbers in some rows are finite, in arrays `begin` to `end - 1` of a table."""
     itemsize = context.itemsize
     return all(rows_finite(table + i, context.columns[i], first, last, itemsize) for i in range(begin, end))
 
 
 @routine
 def checked(job: Array[Job], first: Word, last: Word, workspace: Address) -> None:
-    """A kernel that does a query's work between two looks at the numbers of its rows."""
+    """A kernel that checks inputs, does a query's work, and checks results."""
     context = job.context
     inputs = context.inputs
     if all_finite(context, job.given, 0, inputs, first, last):

@@ -1,4 +1,4 @@
-"""What answers a call whose arrays were found: functions with loops that read a `Context`."""
+"""Answers a call whose arguments were identified: functions with loops that read a `Context`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from robodyn.engines.cpu.threads.code import State as Pool
 from robodyn.internals.tuning import CROWD, STREAMED_BYTES
 
 LEFT: Address = -1
-"""Instead of an answer: the call is left to the checked function."""
+"""Returned instead of an answer: the checked function must answer the call."""
 _UNREADABLE = -2
-"""Instead of rows: an input is not what kernels read."""
+"""Returned instead of a number of rows: kernels cannot read an input."""
 _MAX_RECORDS = MAX_INPUTS + MAX_OUTPUTS + MAX_CONSTANTS // 2
 _NEW_BYTES = STREAMED_BYTES // CROWD
 _LINE = 64
@@ -50,12 +50,12 @@ _NATIVE = ord("=")
 
 @routine
 def answer(context: Array[Context], arrays: Array[Address], targets: Array[Address]) -> Address:
-    """The answer to a call, null with an exception, or `LEFT`.
+    """The answer to a call. Null with an exception, or `LEFT`.
 
     Args:
-        context: answers such calls.
-        arrays: those of the question, by their places.
-        targets: where the user's array for the result stands, or their tuple; null without `out=`.
+        context: the context of such calls.
+        arrays: arrays of the query, by their index.
+        targets: address of the user's array for the result, or of their tuple; null without `out=`.
     """
     table, given = local(Argument, _MAX_RECORDS), local(Argument, MAX_INPUTS)
     rows = read_inputs(context, arrays, table, given)
@@ -94,7 +94,7 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
 def read_inputs(
     context: Array[Context], arrays: Array[Address], table: Array[Argument], given: Array[Argument]
 ) -> Word:
-    """Enter the inputs in two tables; the rows that they have, or `ONE_STATE`, or `_UNREADABLE`."""
+    """Enter the inputs in two tables. Returns their number of rows, `ONE_STATE`, or `_UNREADABLE`."""
     rows, itemsize = ONE_STATE, context.itemsize
     for i in range(context.inputs):
         argument = arrays[context.places[i]]
@@ -131,7 +131,7 @@ def read_inputs(
 
 
 def has_dtype(context: Array[Context], given: Array[PyArray]) -> Flag:
-    """Whether numbers of an array are of the right type, which a copy of the description tells as well."""
+    """True if an array has the right dtype. A copy of the dtype object is recognized by its type and byte order."""
     descr = given.descr
     if descr == context.descr:
         return True
@@ -139,7 +139,7 @@ def has_dtype(context: Array[Context], given: Array[PyArray]) -> Flag:
 
 
 def is_known(context: Array[Context], given: Array[Argument], rows: Word) -> Flag:
-    """Whether one of the inputs is what answers are known for, if they are not for everything."""
+    """True if an input has the values for which answers are valid, or if answers are valid for all values."""
     known, i = array(Known, context.known), context.known_input
     if known == NULL:
         return True
@@ -151,7 +151,7 @@ def is_known(context: Array[Context], given: Array[Argument], rows: Word) -> Fla
 
 
 def team(context: Array[Context]) -> Address:
-    """The function that shares rows between threads, which it starts; null with an exception, or `LEFT`."""
+    """The function that shares rows between threads; starts the threads. Null with an exception, or `LEFT`."""
     pool = array(Pool, context.pool)
     if pool == NULL:
         return LEFT
@@ -165,7 +165,7 @@ def team(context: Array[Context]) -> Address:
 
 
 def enter(context: Array[Context], table: Array[Argument], i: Word, data: Address) -> Word:
-    """Enter an array that has all rows, one behind the other; bytes of a row."""
+    """Enter an array with contiguous rows. Returns the bytes of a row."""
     record = table + i
     stride: Word = context.columns[i] * context.itemsize
     record.data, record.stride = data, stride
@@ -180,8 +180,8 @@ def enter_results(
     rows: Word,
     targets: Array[Address],
 ) -> Word:
-    """Enter results: the user's arrays, new ones, or a number where a result is a scalar. Bytes of a row of all; -1
-    where there is no such array, and nothing is left of the others."""
+    """Enter results: the user's arrays, new arrays, or numbers for scalar results. Returns the bytes of a row of all
+    results. -1 if an array is missing or unsuitable; no references are kept then."""
     row_bytes = 0
     for k in range(context.outputs):
         result, data = NULL, address(numbers + k)
@@ -206,14 +206,14 @@ def enter_results(
 
 @routine
 def drop(context: Array[Context], results: Array[Address], count: Word) -> None:
-    """Nobody gets the first results. Numbers are null here, as Py_DecRef may have it."""
+    """Release the first results. Scalar results are null here, which Py_DecRef allows."""
     for k in range(count):
         call(None, context.Py_DecRef, results[k])
 
 
 def enter_constants(version: Array[Version], words: Array[Word], count: Word, large: Flag) -> None:
-    """Enter what the kernel's table has behind the arrays. Rows of large results in new arrays count several times:
-    the caches are full of the results of calls before."""
+    """Enter the constants of the kernel's table. Large results in new arrays count as several times as many rows:
+    results of earlier calls fill the caches, so streaming stores pay off earlier."""
     constants, n, batch = array(Word, version.constants), version.constant_words, version.batch
     for w in range(n):
         words[w] = constants[w]
@@ -230,9 +230,9 @@ def computed(
     count: Word,
     parallel: Address,
 ) -> Flag:
-    """Whether the kernel, and what is around it, could compute results: there was memory, and numbers are finite."""
+    """Run the kernel, with checks and joint forces. False if memory was short, or if a number is not finite."""
     drive, loan = context.drive, NULL
-    if drive >= 0:  # forces are taken from a copy of the input
+    if drive >= 0:  # forces are subtracted from a copy of the input
         loan = call(Address, context.PyMem_RawMalloc, context.columns[drive] * context.itemsize * count)
         if loan == NULL:
             return False
@@ -261,8 +261,8 @@ def computed(
 
 
 def scratch(context: Array[Context], size: Word) -> tuple[Address, Address, Address]:
-    """Scratch memory, on a line of its own, or null; what was claimed for that, if nobody else has it, and what was
-    reserved otherwise."""
+    """Scratch memory aligned to a cache line, or null; the claimed shared memory, or null; the allocated block, or
+    null."""
     own = context.scratch
     if own != NULL and exchange_if(array(Integer, own), 0, 1, "acquire"):
         return own + _LINE, own, NULL
@@ -271,7 +271,7 @@ def scratch(context: Array[Context], size: Word) -> tuple[Address, Address, Addr
 
 
 def free(context: Array[Context], block: Address) -> None:
-    """Give memory back, if there is some."""
+    """Free a block, unless it is null."""
     if block != NULL:
         call(None, context.PyMem_RawFree, block)
 
@@ -285,7 +285,7 @@ def run(
     workspace: Address,
     parallel: Address,
 ) -> None:
-    """Run a kernel for all rows, without the GIL where that takes long."""
+    """Run a kernel for all rows; long runs release the GIL."""
     long, thread = count >= version.release_rows, NULL
     if long:
         thread = call(Address, context.PyEval_SaveThread)
@@ -298,7 +298,7 @@ def run(
 
 
 def bundled(context: Array[Context], results: Array[Address], numbers: Array[Word]) -> Address:
-    """The tuple of several results, null with an exception, or `LEFT`."""
+    """The tuple of several results. Null with an exception, or `LEFT`."""
     outputs = context.outputs
     bundle = call(Address, context.PyTuple_New, outputs)
     if bundle == NULL:

@@ -1,7 +1,7 @@
 """The memory that describes a query to its built-in function.
 
-Whatever differs between two queries, addresses above all, is in a `Context`. So one module of machine code serves all
-queries and can be kept on disk.
+Everything that differs between queries, addresses above all, is in a `Context`. So one module of machine code serves
+all queries, and can be cached.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ MAX_INPUTS = 8
 MAX_OUTPUTS = 4
 MAX_FORCES = 2
 MAX_SLOTS = 16
-"""Arguments of a call."""
+"""Maximal number of arguments of a call."""
 MAX_NAMED = 12
-"""Those that come by name."""
+"""Maximal number of keyword arguments."""
 MAX_TYPES = 3
 MAX_TRAILING = 4
 MAX_CONSTANTS = 104
-"""Words of a kernel's table behind its inputs and outputs."""
+"""Maximal words of a kernel's table after its inputs and outputs."""
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -28,24 +28,24 @@ class Version(ctypes.Structure):
     """A kernel that answers a query."""
 
     _fields_ = (
-        ("kernel", _POINTER),  # null where there is none
+        ("kernel", _POINTER),  # null if there is none
         ("constants", _POINTER),  # words of the table after inputs and outputs
         ("constant_words", _WORD),
-        ("workspace", _WORD),  # bytes for each thread
-        ("grain", _WORD),
-        ("share_rows", _WORD),  # from n rows the pool runs them
-        ("release_rows", _WORD),  # from n rows without the GIL
-        ("batch", _WORD),  # not 0: the last of the words is to be the number of rows, or n times that
+        ("workspace", _WORD),  # bytes per thread
+        ("grain", _WORD),  # minimal rows of a piece of work
+        ("share_rows", _WORD),  # rows from which the pool runs the kernel
+        ("release_rows", _WORD),  # rows from which the kernel runs without the GIL
+        ("batch", _WORD),  # not 0: the last word must be the number of rows, times `batch` for large new results
     )
 
 
 class Force(ctypes.Structure):
-    """Damping and friction of the joints, added to a result or taken from an input."""
+    """Damping and friction of the joints, added to a result or subtracted from an input."""
 
     _fields_ = (
-        ("target", _WORD),  # which array of the table
-        ("source", _WORD),  # which input has the rates; -1: `ones`
-        ("step", _WORD),  # numbers from one entry of the target to the next
+        ("target", _WORD),  # index of the array in the table
+        ("source", _WORD),  # index of the input with the rates; -1: `ones`
+        ("step", _WORD),  # distance of the target's entries, in numbers
         ("n", _WORD),
         ("damping", _POINTER),
         ("friction", _POINTER),
@@ -54,16 +54,16 @@ class Force(ctypes.Structure):
 
 
 class Known(ctypes.Structure):
-    """Numbers of an input at which calls may be answered at once."""
+    """Values of an input for which calls may be answered."""
 
     _fields_ = (("data", _POINTER), ("bytes", _WORD))
 
 
 class Context(ctypes.Structure):
-    """How calls that give certain arrays are answered. The addresses are those of objects that outlive it."""
+    """How calls with certain arrays are answered. All objects that addresses refer to outlive the context."""
 
     _fields_ = (
-        ("inputs", _WORD),  # how many
+        ("inputs", _WORD),  # number of inputs
         ("outputs", _WORD),
         ("array_type", _POINTER),
         ("tuple_type", _POINTER),
@@ -72,18 +72,18 @@ class Context(ctypes.Structure):
         ("descr_type", _POINTER),
         ("type_number", _WORD),
         ("itemsize", _WORD),
-        ("check", _WORD),  # bit 0: single states, bit 1: batches
+        ("check", _WORD),  # bit 0: check single states, bit 1: check batches
         ("pool", _POINTER),
         ("start", _POINTER),  # callable that starts the pool's threads
         ("threads", _WORD),
-        ("scratch", _POINTER),  # a word that says whether it is taken, and 64 bytes on, memory for all threads; or null
-        ("known", _POINTER),  # a `Known`, or null where every input will do
+        ("scratch", _POINTER),  # a word, 1 while in use; 64 bytes on, memory for all threads; or null
+        ("known", _POINTER),  # a `Known`, or null if values of inputs do not matter
         ("known_input", _WORD),
-        ("drive", _WORD),  # the input that forces are taken from, or -1
-        ("forces", _WORD),  # how many
+        ("drive", _WORD),  # index of the input that forces are subtracted from, or -1
+        ("forces", _WORD),  # number of forces
         ("force", Force * MAX_FORCES),
         ("memcmp", _POINTER),
-        ("handler", _POINTER),  # an allocator for large results; or null
+        ("handler", _POINTER),  # the allocator for large results, or null
         ("PyDataMem_SetHandler", _POINTER),
         ("PyArray_New", _POINTER),
         ("PyArray_Scalar", _POINTER),
@@ -97,27 +97,27 @@ class Context(ctypes.Structure):
         ("PyTuple_SetItem", _POINTER),
         ("Py_DecRef", _POINTER),
         ("Py_IncRef", _POINTER),
-        ("versions", Version * 2),  # for batches, for a batch of one and for single states
-        ("places", _WORD * MAX_INPUTS),  # where each input stands among the arrays of the question
+        ("versions", Version * 2),  # for batches; for single states and batches of one
+        ("places", _WORD * MAX_INPUTS),  # index of each input among the arrays of the query
         (
             "widths",
             _WORD * MAX_INPUTS,
-        ),  # the last axis of an input that has two besides that of rows, -1 of a float, else 0
+        ),  # length of the last axis of an input with two axes per state, -1 for a float, else 0
         ("columns", _WORD * (MAX_INPUTS + MAX_OUTPUTS)),  # scalars in a row of each input, then of each output
-        ("trailing", _WORD * MAX_OUTPUTS),  # axes of one state of each output
-        ("shapes", _WORD * (MAX_TRAILING * MAX_OUTPUTS)),  # and their lengths
+        ("trailing", _WORD * MAX_OUTPUTS),  # number of axes of each output for one state
+        ("shapes", _WORD * (MAX_TRAILING * MAX_OUTPUTS)),  # lengths of these axes
     )
 
 
 class Job(ctypes.Structure):
-    """The table of a kernel that does more than the query's kernel."""
+    """The table of a kernel that checks numbers or adds forces around the query's kernel."""
 
     _fields_ = (
         ("context", ctypes.POINTER(Context)),
-        ("kernel", _POINTER),  # the query's,
-        ("table", ctypes.POINTER(Argument)),  # and its table
-        ("given", ctypes.POINTER(Argument)),  # inputs as they came
-        ("bad", ctypes.c_int32),  # becomes 1 where a number is not finite
+        ("kernel", _POINTER),  # the query's kernel
+        ("table", ctypes.POINTER(Argument)),  # the table of the query's kernel
+        ("given", ctypes.POINTER(Argument)),  # the user's inputs
+        ("bad", ctypes.c_int32),  # set to 1 if a number is not finite
     )
 
 
@@ -129,27 +129,27 @@ class Slot(ctypes.Structure):
 
     _fields_ = (
         ("role", _WORD),  # ARRAY, OUT or CHOICE
-        ("place", _WORD),  # of an array among those of the question
-        ("none", _WORD),  # what None in place of an array adds to the key, 0 where it may not be None
-        ("words", _POINTER),  # the dict from what may be chosen to bytes that begin with what it adds to the key
-        ("types", _POINTER * MAX_TYPES),  # what may be looked up there: types whose hash and equality are Python's own
+        ("place", _WORD),  # an array's index among the arrays of the query
+        ("none", _WORD),  # added to the key if the array is None; 0 if it must not be None
+        ("words", _POINTER),  # a dict from choices to bytes, whose first word is added to the key
+        ("types", _POINTER * MAX_TYPES),  # types of choices that may be looked up: hash and equality are Python's own
     )
 
 
 class Answer(ctypes.Structure):
-    """The context for calls with a key, or null: of a place of a hash table."""
+    """A place of a hash table: a key, and the context of calls with that key, or null."""
 
     _fields_ = (("key", _WORD), ("context", _POINTER))
 
 
 class AnswerTable(ctypes.Structure):
-    """A hash table. The number of places is a power of two; `mask` is one less. No place lies on two cache lines."""
+    """A hash table. The number of places is a power of two; `mask` is one less. No place crosses a cache line."""
 
     _fields_ = (("mask", _WORD), ("_", _WORD), ("places", Answer * 0))
 
 
 class Form(ctypes.Structure):
-    """A way to write a call: how many arguments come by place, which by name, and what each is."""
+    """A form of calls: number of positional arguments, names of keyword arguments, and what each argument is."""
 
     _fields_ = (
         ("given", _WORD),
@@ -161,7 +161,7 @@ class Form(ctypes.Structure):
 
 
 class FormList(ctypes.Structure):
-    """Forms one behind the other."""
+    """Consecutive forms."""
 
     _fields_ = (("count", _WORD), ("forms", Form * 0))
 
@@ -171,17 +171,17 @@ class State(ctypes.Structure):
 
     _fields_ = (
         ("forms", _POINTER),  # a `FormList`
-        ("calls", _WORD),  # how many are being answered
-        ("epoch", _WORD),  # when the forms were learnt
+        ("calls", _WORD),  # number of calls in progress
+        ("epoch", _WORD),  # the epoch for which the forms are valid
     )
 
 
 class Front(ctypes.Structure):
-    """A built-in function.
+    """The description of a built-in function.
 
-    `state`: where the address of a `State` stands; `epoch`: where the epoch stands, of which forms are answered. All
-    changes are of one word, so that whoever holds the GIL sees all of one or nothing: another answer (the last word of
-    a place of a hash table), a larger table, a new form (the state's), other forms altogether, another epoch.
+    `state`: address of the pointer to a `State`; `epoch`: address of the current epoch; forms of other epochs are
+    invalid. Every change is a single word, so a thread with the GIL sees all of it or nothing: a new answer (the last
+    word of a place in a hash table), a larger table, a new form (in the state), other forms, another epoch.
     """
 
     _fields_ = (
@@ -195,4 +195,4 @@ class Front(ctypes.Structure):
 
 
 HASH = 0x9E3779B97F4A7C15
-"""A key times this, without its lower 32 bits, is where a hash table begins to look for it."""
+"""A lookup begins at the key times this constant, without the lower 32 bits."""

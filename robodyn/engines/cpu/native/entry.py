@@ -1,7 +1,7 @@
-"""Built-in functions that answer a query without passing through Python.
+"""Built-in functions that answer a query without running Python code.
 
-A call with arrays of the engine's own dtype, contiguous and of the right shape, is answered by machine code that reads
-the arrays' structs. Everything else, and whatever goes wrong, is handed to the checked Python function.
+Machine code answers calls with contiguous arrays of the engine's dtype and the right shapes: it reads the structs of
+the arrays. All other calls, and all errors, are passed to the checked Python function.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from robodyn.internals.forks import lock
 from robodyn.internals.records import dataclass
 
 _METH_KEYWORDS, _METH_FASTCALL = 0x0002, 0x0080
-_METHOD, _FALLBACK = 1, 3  # places of the description and of the checked function in what a built-in owns
+_METHOD, _FALLBACK = 1, 3  # indices of the PyMethodDef and of the checked function in `_Owned`
 _KEY_BITS = 62
 _MAX_FORMS = 128
 _LEAST_PLACES = 4
@@ -58,7 +58,7 @@ _PYTHON_API = tuple(name for name, *_ in Front._fields_ if name.startswith("Py")
 
 
 class _MethodDef(ctypes.Structure):
-    """PyMethodDef."""
+    """PyMethodDef of CPython."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -70,7 +70,7 @@ class _MethodDef(ctypes.Structure):
 
 @cache
 def entry_text() -> str:
-    """The module that all built-ins of this process share; the same for every model and query."""
+    """The module that all built-in functions of this process share; the same for every model and query."""
 
     def export(module: Module) -> None:
         for each in (entry, kept_release, kept_malloc, kept_calloc, kept_free, kept_realloc):
@@ -82,11 +82,11 @@ def entry_text() -> str:
 
 @dataclass(frozen=True)
 class Argument:
-    """What an argument of a call is.
+    """An argument of a call.
 
-    `role`: "array", "out" or "choice"; `place`: of an array among those of its question; `optional`: whether it may be
-    None; `types`: those of objects that may choose, whose hash and equality are Python's own; `bits`: that numbers of
-    choices take; `number`: whether an array is a float instead.
+    `role`: "array", "out" or "choice"; `place`: an array's index among those of its query; `optional`: True if it may
+    be None; `types`: types of choices that may be looked up, whose hash and equality are Python's own; `bits`: bits of
+    a choice's number in the key; `number`: True if the array is a Python float instead.
     """
 
     role: str
@@ -98,9 +98,9 @@ class Argument:
 
 
 class _Form:
-    """A form, and the answers to calls of that form, where machine code looks for them.
+    """A form of calls, and its answers in the memory that machine code reads.
 
-    A table that is full is followed by one of twice the size; the old ones stay, whoever reads them.
+    A full hash table is replaced by one of twice the size. Old tables are kept, because other threads may read them.
     """
 
     def __init__(self, given: int, names: tuple[str, ...], arguments: Sequence[Argument]) -> None:
@@ -131,8 +131,8 @@ class _Form:
         }
 
     def add(self, values: Sequence[Any], choices: Mapping[int, int], answers: Answers) -> bool:
-        """Answer calls with such arrays and choices; `choices` are numbers of what values choose, by place. Whether
-        the table is a new one."""
+        """Answer calls with such arrays and choices. `choices`: numbers of the chosen values, by position. True if the
+        hash table was replaced."""
         key = 0
         for k, (argument, value) in enumerate(zip(self.arguments, values, strict=True)):
             part = 0
@@ -156,11 +156,11 @@ class _Form:
 
     @property
     def memory(self) -> Form:
-        """The form as machine code reads it."""
+        """The form as the struct that machine code reads."""
         return Form(answers=ctypes.addressof(self._table), **self._facts)
 
     def _with(self, places: int, answers: Mapping[int, Answers]) -> Any:
-        """A table with answers."""
+        """A hash table with answers."""
         table = (ctypes.c_int64 * (_HEAD + 2 * places))()
         table[0] = places - 1
         for key, each in answers.items():
@@ -177,13 +177,13 @@ class _Form:
                 break
             at += 1
         table[place] = key
-        table[place + 1] = ctypes.addressof(answers.context)  # from now on it is read
+        table[place + 1] = ctypes.addressof(answers.context)  # from now on machine code reads this place
 
 
 class Forms:
-    """The forms that an entry answers in an epoch. They only grow.
+    """The forms that an entry answers during one epoch. Forms are never removed.
 
-    For their owner: `answers` by what tells calls apart, and `refused`, the calls that there will be no answers for.
+    For the entry's owner: `answers` by a key of the calls, and `refused`, keys of calls that have no answers.
     """
 
     def __init__(self, epoch: int = 0) -> None:
@@ -197,7 +197,7 @@ class Forms:
         self._publish()
 
     def arguments(self, given: int, names: tuple[str, ...]) -> Sequence[Argument]:
-        """What the arguments are of calls of a form of which some are answered; nothing of any other form."""
+        """The arguments of calls of a form; empty if no call of the form is answered."""
         form = self._forms.get((given, names))
         return () if form is None else form.arguments
 
@@ -210,16 +210,16 @@ class Forms:
         choices: Mapping[int, int],
         answers: Answers,
     ) -> bool:
-        """Answer calls of a form from now on. False where there is no room, or somebody else is doing the like: another
-        thread, or what a signal's handler has interrupted.
+        """Answer calls of a form from now on. False if there is no room, or if another thread, or the code that a
+        signal handler interrupted, is adding answers.
 
         Args:
-            given: how many arguments come by place.
-            names: of the others, in order.
-            arguments: what they are, always the same for a form.
-            values: those of such a call; of arrays it counts whether they are None.
-            choices: the numbers of what they choose, by their place in the call.
-            answers: answers it.
+            given: number of positional arguments.
+            names: names of keyword arguments, in order.
+            arguments: the arguments; always the same for a form.
+            values: values of such a call; for arrays only None or not None matters.
+            choices: numbers of the chosen values, by position in the call.
+            answers: the answers to such calls.
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -251,12 +251,12 @@ class Forms:
             form.add(values, choices, answers)
             self._forms[key] = form
             self._publish()
-        elif form.add(values, choices, answers) or self._shown != len(self._forms):  # or an exception came before
+        elif form.add(values, choices, answers) or self._shown != len(self._forms):  # or an exception prevented it
             self._publish()
         return True
 
     def _publish(self) -> None:
-        """Show machine code the forms."""
+        """Let machine code use all forms."""
         forms, size = tuple(self._forms.values()), ctypes.sizeof(Form)
         block = ctypes.create_string_buffer(FormList.forms.offset + size * len(forms))
         FormList.from_buffer(block).count = len(forms)
@@ -269,15 +269,16 @@ class Forms:
 
 
 class Entry:
-    """A built-in function, and the forms of calls that it answers; all others become the same call of `fallback`.
+    """A built-in function, and the forms of calls that it answers. All other calls are passed to `fallback`.
 
-    `function`: the built-in function; `strict`: one that returns `missed` instead.
+    `function`: the built-in function; `strict`: a built-in function that returns `missed` instead of calling
+    `fallback`.
 
     Args:
-        name, doc: of the function.
+        name, doc: name and docstring of the function.
         fallback: the checked function.
-        load: compiles `entry_text()` (once for the process), e.g. through a cache of objects.
-        epoch: a number that changes when nothing holds any more that was learnt.
+        load: compiles `entry_text()`, once per process, e.g. through a cache.
+        epoch: a number that changes when all answers become invalid.
     """
 
     def __init__(
@@ -302,27 +303,27 @@ class Entry:
 
     @property
     def forms(self) -> Forms:
-        """The forms of this epoch."""
+        """The forms of the current epoch."""
         found = None
-        while found is None:  # another thread may take it away in between
+        while found is None:  # another thread may remove it in between
             found = self._every.get(self._cell.value or 0)
         now = self.epoch.value
         if found.epoch == now:
             return found
         fresh = Forms(now)
         self._every[ctypes.addressof(fresh.state)] = fresh
-        # What the cell holds is what counts: another thread, or a signal's handler, may do the same in between.
+        # The forms in the cell are valid: another thread, or a signal handler, may replace them in between.
         self._cell.value = ctypes.addressof(fresh.state)
         fresh.shown = True
         for place, each in tuple(self._every.items()):
-            # Each is in the cell once; and others may be in the middle of a call.
+            # Remove forms that were in the cell before, unless a thread is in a call with them.
             if each.shown and place != self._cell.value and not each.state.calls:
                 self._every.pop(place, None)
         return fresh
 
     def go_on_with(self, code: int) -> None:
-        """Have both functions run that code from the next call on. Python reads the description at each call, and its
-        address is one word."""
+        """Let both functions run other code from the next call on. Python reads the address in PyMethodDef at each
+        call, and an address is one word."""
         for function in (self.function, self.strict):
             method = function.__self__[_METHOD]  # type: ignore[attr-defined]
             word = id(method) + PyBytes.data.offset + _MethodDef.function.offset
@@ -343,12 +344,12 @@ class Entry:
 
 
 class _Better:
-    """Puts the careful code of `entry_text()` in the place of what was compiled in a hurry (`hurry.later`)."""
+    """Replaces the first code of `entry_text()` by optimized code (`tiered_compilation.later`)."""
 
     def replace(self, code: Code) -> None:
-        """Have all built-ins run it, and those to come."""
+        """Let all built-in functions run the code, including later ones."""
         address = code.address("entry")
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unloaded, as `load_once` says
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unloaded; see `load_once`
         with _REPLACING:
             _LATEST.append(code)
             for entry in tuple(_ENTRIES):
@@ -358,7 +359,7 @@ class _Better:
 BETTER = _Better()
 _REPLACING = lock()
 _LATEST: list[Code] = []
-"""The careful code, where it came later."""
+"""The optimized code, once it is compiled."""
 _ENTRIES: weakref.WeakSet[Entry] = weakref.WeakSet()
 
 
@@ -368,7 +369,7 @@ def _api() -> dict[str, int]:
 
 
 class _Owned(tuple[Any, ...]):
-    """What a built-in function owns. Pickled as the object whose method it stands before, to be found there again."""
+    """The objects that a built-in function owns. Pickled as the object whose method the function replaces."""
 
     __slots__ = ()
 
@@ -381,12 +382,12 @@ def _itself(given: Any) -> Any:
 
 
 def _builtin(name: str, doc: str, function: int, front: Front, owned: tuple[object, ...]) -> Callable[..., Any]:
-    """A built-in function whose `self` is a tuple of the front's bytes and of all that the front points to.
+    """A built-in function. Its `self` is a tuple of the `Front`'s bytes and of all objects that the `Front` points to.
 
-    The tuple is in sight of the garbage collector, so that a Dynamics and its entries can go together.
+    The garbage collector sees the tuple, so that it can collect a `Dynamics` together with its entries.
     """
     texts = name.encode(), doc.encode()
-    # Bytes, because the collector empties a ctypes structure of a cycle before the function lets go of its method.
+    # Bytes, because the collector clears ctypes structures in a cycle before the function releases its method.
     method = bytes(_MethodDef(texts[0], function, _METH_FASTCALL | _METH_KEYWORDS, texts[1]))
     pointer, any_object = ctypes.c_void_p, ctypes.py_object
     make = ctypes.PYFUNCTYPE(any_object, pointer, any_object, pointer, pointer)(("PyCMethod_New", ctypes.pythonapi))

@@ -1,4 +1,4 @@
-"""From a call's arguments to the context that answers it: functions with loops that read a `Front`."""
+"""Finds the context that answers a call from its arguments: functions with loops that read a `Front`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from robodyn.engines.cpu.native.objects import PyBytes, PyObject, PyTuple
 
 @routine
 def entry(self: Array[PyTuple], args: Array[Address], given: Word, names: Array[PyTuple]) -> Address:
-    """The C function of every built-in, whose `self` begins with the bytes of a `Front`. What is not found, or left to
-    it, goes to the checked function."""
+    """The C function of every built-in function. Its `self` begins with the bytes of a `Front`. Calls without an answer
+    are passed to the checked function."""
     front = array(Front, address(array(PyBytes, self.items[0]).data))
     found = tried(front, args, given, names)
     if found == LEFT:
@@ -46,10 +46,10 @@ def entry(self: Array[PyTuple], args: Array[Address], given: Word, names: Array[
 
 
 def tried(front: Array[Front], args: Array[Address], given: Word, names: Array[PyTuple]) -> Address:
-    """The answer to a call, null with an exception, or `LEFT`.
+    """The answer to a call. Null with an exception, or `LEFT`.
 
-    A form is found by its number of arguments and its names, which callers intern; then what was chosen, and which
-    arrays are None, make a key.
+    A form is found by the number of arguments and the keyword names, which are interned strings. Choices, and which
+    arrays are None, make a key that selects the context.
     """
     state = array(State, array(Address, front.state)[0])
     if state.epoch != array(Word, front.epoch)[0]:
@@ -97,7 +97,7 @@ def form_of(known: Array[FormList], given: Word, named: Word, names: Array[PyTup
 
 
 def number_of(front: Array[Front], slot: Array[Slot], choice: Address) -> Address:
-    """The bytes that begin with what a choice adds to the key, or null."""
+    """The bytes whose first word a choice adds to the key, or null."""
     kind = array(PyObject, choice).type
     if all(kind != slot.types[t] for t in range(MAX_TYPES)):
         return NULL
@@ -105,7 +105,7 @@ def number_of(front: Array[Front], slot: Array[Slot], choice: Address) -> Addres
 
 
 def context_of(table: Array[AnswerTable], key: Word) -> Array[Context]:
-    """The context for calls with a key, or null."""
+    """The context of calls with a key, or null."""
     at = shifted(wrapped(key * HASH), 32)
     while True:
         place = table.places + (at & table.mask)

@@ -1,4 +1,4 @@
-"""Damping and friction around a kernel, as functions with loops."""
+"""Damping and friction around a kernel: functions with loops."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.context import Force, Job
 
 DOUBLE, SINGLE = Number("double", align=1), Number("float", align=1)
-"""Numbers of users' arrays, which may be anywhere."""
+"""Numbers in users' arrays, without alignment."""
 
 
 @routine
 def force(to: Address, source: Address, rates: Address, law: Array[Force], sign: Word, kind: Static[Any]) -> None:
-    """Numbers of one state: those of a source plus sign (damping x + friction sign(x)), where x are the rates."""
+    """Numbers of one state: the source plus sign (damping x + friction sign(x)), where x are the rates."""
     damping, friction, x = array(kind, law.damping), array(kind, law.friction), array(kind, rates)
     before, after = array(kind, source), array(kind, to)
     step, factor = law.step, convert(kind, sign)
@@ -26,14 +26,15 @@ def force(to: Address, source: Address, rates: Address, law: Array[Force], sign:
 
 
 def row(record: Array[Argument], number: Word) -> Address:
-    """Where a row of an array is."""
+    """Address of a row of an array."""
     at: Address = record.data + record.stride * number
     return at
 
 
 @routine
 def forces(job: Array[Job], first: Word, last: Word, before: Flag) -> None:
-    """Take forces from an input, which is another array then, before the query's kernel, or add them to results."""
+    """Apply joint forces: before the query's kernel subtract them from a copy of an input, after it add them to
+    results."""
     context = job.context
     for k in range(context.forces):
         law = context.force + k
@@ -53,7 +54,7 @@ def forces(job: Array[Job], first: Word, last: Word, before: Flag) -> None:
 
 @routine
 def worked(job: Array[Job], first: Word, last: Word, workspace: Address) -> None:
-    """A kernel that does a query's work, damping and friction included."""
+    """A kernel that does a query's work, including damping and friction."""
     forces(job, first, last, True)
     call(None, job.kernel, job.table, first, last, workspace)
     forces(job, first, last, False)

@@ -1,4 +1,4 @@
-"""Whether objects of this Python and this NumPy look in memory as machine code expects them to."""
+"""Checks that the memory layout of Python's and NumPy's objects is the one that machine code expects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robodyn.engines.cpu.native.objects import PyArray, PyBytes, PyDescr, PyFloa
 from robodyn.internals.arguments import Array
 
 _NUMPY_ABI = 0x02000000
-_API = {"PyArray_New": 93, "PyArray_Scalar": 60, "PyDataMem_SetHandler": 304}  # places in NumPy's table of functions
+_API = {"PyArray_New": 93, "PyArray_Scalar": 60, "PyDataMem_SetHandler": 304}  # indices in NumPy's C API table
 _PYTHON_API = tuple(name for name, *_ in Context._fields_ if name.startswith("Py") and name not in _API)
 
 
@@ -24,7 +24,7 @@ def _word(address: int) -> int:
 
 
 def _reads_array(array: Array) -> bool:
-    """Whether the struct of an array says what the array says."""
+    """True if the struct of an array agrees with its attributes."""
     it = PyArray.from_address(id(array))
     shape, strides, descr = (ctypes.cast(each, ctypes.c_void_p).value for each in (it.shape, it.strides, it.descr))
     seen = it.type, it.data, it.ndim, descr, it.flags, PyDescr.from_address(id(array.dtype)).byteorder
@@ -39,14 +39,14 @@ def _reads_array(array: Array) -> bool:
     if seen != told:
         return False
     if array.ndim and (not shape or not strides or strides - shape != 8 * array.ndim):
-        return False  # not one block, as known: do not follow the pointers
+        return False  # shape and strides are not adjacent as expected: do not follow the pointers
     axes = [it.shape[i] for i in range(2 * array.ndim)]
     return axes == [*array.shape, *array.strides]
 
 
 @cache
 def layout_is_known() -> bool:
-    """Whether objects of this Python and this NumPy look in memory as the machine code expects."""
+    """True if objects of this Python and this NumPy have the memory layout that machine code expects."""
     if (
         sys.implementation.name != "cpython"
         or sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -80,7 +80,7 @@ def layout_is_known() -> bool:
 
 @cache
 def api() -> dict[str, int]:
-    """Addresses of functions of Python and NumPy; empty for a NumPy of another binary interface."""
+    """Addresses of functions of Python and NumPy; empty if NumPy has another binary interface."""
     capsule = getattr(np, "_core")._multiarray_umath._ARRAY_API  # noqa: B009  (no type stub has it)
     python = ctypes.pythonapi
     name, pointer = python.PyCapsule_GetName, python.PyCapsule_GetPointer
@@ -91,7 +91,7 @@ def api() -> dict[str, int]:
     if version != _NUMPY_ABI or _word(table + 8 * 2) != id(np.ndarray):
         return {}
     own = {name: ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0 for name in _PYTHON_API}
-    # A process of Windows has no list of all its functions, as CDLL(None) is elsewhere.
+    # On Windows CDLL(None), the functions of the whole process, does not exist.
     library = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
     memcmp = ctypes.cast(library.memcmp, ctypes.c_void_p).value or 0
     return own | {name: _word(table + 8 * place) for name, place in _API.items()} | {"memcmp": memcmp}

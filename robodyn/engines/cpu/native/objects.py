@@ -1,5 +1,4 @@
-"""Python's and NumPy's objects in memory: those of 64-bit CPython with a GIL and NumPy 2, unless a probe (`layout`)
-disagrees."""
+"""Structs of Python's and NumPy's objects in 64-bit CPython with a GIL and NumPy 2; `layout` checks them."""
 
 from __future__ import annotations
 
@@ -12,25 +11,25 @@ _SIZED_BYTES = 24
 
 
 class PyObject(ctypes.Structure):
-    """What all objects begin with."""
+    """The beginning of every object."""
 
     _fields_ = _HEAD
 
 
 class PyFloat(ctypes.Structure):
-    """A float."""
+    """A Python float."""
 
     _fields_ = (*_HEAD, ("value", ctypes.c_double))
 
 
 class PyTuple(ctypes.Structure):
-    """A tuple. From Python 3.14 on it keeps its hash before its items."""
+    """A Python tuple. From Python 3.14 on it stores its hash before its items."""
 
     _fields_ = (*_SIZED, ("hash", _BYTE * (tuple.__basicsize__ - _SIZED_BYTES)), ("items", _POINTER * 1))
 
 
 class PyBytes(ctypes.Structure):
-    """Bytes, with a zero behind them."""
+    """A Python bytes object, terminated by a zero byte."""
 
     _fields_ = (
         *_SIZED,
@@ -40,7 +39,7 @@ class PyBytes(ctypes.Structure):
 
 
 class PyDescr(ctypes.Structure):
-    """A dtype of NumPy's."""
+    """A NumPy dtype."""
 
     _fields_ = (
         *_HEAD,
@@ -52,7 +51,7 @@ class PyDescr(ctypes.Structure):
 
 
 class PyArray(ctypes.Structure):
-    """An array of NumPy's."""
+    """A NumPy array."""
 
     _fields_ = (
         *_HEAD,

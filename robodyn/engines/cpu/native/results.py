@@ -1,4 +1,4 @@
-"""Where a built-in function leaves results, new arrays or the user's: functions with loops."""
+"""Arrays for the results of a built-in function, new ones or the user's: functions with loops."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from robodyn.engines.cpu.native.objects import PyArray
 from robodyn.internals.tuning import KEPT_FROM_BYTES
 
 ONE_STATE = -1
-"""Rows of a call whose inputs have no axis of rows."""
+"""Number of rows of a call whose inputs have no axis of rows."""
 _WRITEABLE_CONTIGUOUS = 0x0401  # NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS
 
 
 @routine
 def adoptable(context: Array[Context], table: Array[Argument], rows: Word, k: Word, wanted: Array[PyArray]) -> Flag:
-    """Whether an array can take output k: it is of the right type and shape, C-contiguous and writeable, and shares no
+    """True if an array can hold output k: it has the right type and shape, is C-contiguous and writeable, and shares no
     memory with the arrays before it in the table."""
     count, axes = (1, 0) if rows == ONE_STATE else (rows, 1)
     trailing = context.trailing[k]
@@ -40,8 +40,7 @@ def adoptable(context: Array[Context], table: Array[Argument], rows: Word, k: Wo
     lengths, own = context.shapes + MAX_TRAILING * k, wanted.shape + axes
     if any(own[a] != lengths[a] for a in range(trailing)):
         return False
-    # All arrays are dense but for rows that are the same one, so memory is shared where the ranges from the first byte
-    # to the last meet.
+    # All arrays have no gaps, or stride 0. So memory is shared exactly if the ranges from first to last byte overlap.
     number, itemsize = context.inputs + k, context.itemsize
     begin = wanted.data
     end = begin + context.columns[number] * count * itemsize
@@ -55,7 +54,7 @@ def adoptable(context: Array[Context], table: Array[Argument], rows: Word, k: Wo
 
 
 def new_array(context: Array[Context], axes: Word, shape: Array[Word]) -> Address:
-    """A new array of NumPy's, or null."""
+    """A new NumPy array, or null."""
     none = convert(Integer, 0)
     number = convert(Integer, context.type_number)
     return call(
@@ -67,15 +66,15 @@ def new_array(context: Array[Context], axes: Word, shape: Array[Word]) -> Addres
         number,
         NULL,  # strides
         NULL,  # data
-        none,  # bytes of a number: those of its type
+        none,  # bytes of a number: implied by its type
         none,  # flags
-        NULL,  # no other array to resemble
+        NULL,  # no prototype
     )
 
 
 @routine
 def create(context: Array[Context], rows: Word, k: Word) -> Address:
-    """A new array for output k, or null; a large one of a batch in memory that is kept for results."""
+    """A new array for output k, or null. A large array of a batch takes memory from the pool for results."""
     shape = local(Word, 1 + MAX_TRAILING)
     axes, lengths, trailing = int(rows != ONE_STATE), context.shapes + MAX_TRAILING * k, context.trailing[k]
     shape[0] = rows
@@ -96,8 +95,8 @@ def create(context: Array[Context], rows: Word, k: Word) -> Address:
 
 
 def handed(context: Array[Context], result: Address, number: Array[Word]) -> Address:
-    """What the user gets of a result: its array, whose reference this takes, or where it has no axes and no array, a
-    scalar of the number; null where there is no memory for that."""
+    """The object that the user gets: the result's array, whose reference is passed on, or a NumPy scalar if the result
+    has no axes. Null if memory is short."""
     if result == NULL:
         return call(Address, context.PyArray_Scalar, number, context.descr, NULL)
     return result

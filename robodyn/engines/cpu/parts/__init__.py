@@ -1,1 +1,1 @@
-"""One tree on several threads: its parts, the order in which they are worked on, and code that does so."""
+"""One tree on several threads: parts of the tree, tasks on the parts and their order, and code that runs them."""

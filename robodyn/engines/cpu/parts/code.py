@@ -3,9 +3,9 @@
     void NAME(ptr table, i64 first, i64 last, ptr workspace)
 
 runs tasks `first` to `last - 1` of `tasks.Tasks` on one vector of states, in a workspace that all threads share. Steps
-are those of rolled code. Bodies have the numbers of `partition.Parts`; the model's arrays are in that order, and the
-user's are found through tables. Behind the model's arrays the table says which rows are asked for, where there is a
-32-bit word for each task, zero until it is done, and how a thread gives way while it waits.
+are those of rolled code. Bodies are numbered as in `partition.Parts`. The model's arrays are in that order; the user's
+arrays are indexed through tables. After the model's arrays the table holds a `Call`: the rows of the states, a 32-bit
+word for each task, which is zero until the task is done, and the function with which a waiting thread yields.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ from robodyn.engines.cpu.loops.code import (
 )
 
 CALL_WORDS = 4
-"""Of the table, the last ones: `Call`."""
+"""Words of a `Call`, the last ones of the table."""
 
 
 class Call(ctypes.Structure):
-    """A vector of states, as threads find it that take tasks of its."""
+    """A vector of states, for the threads that run its tasks."""
 
     _fields_ = (
-        ("row", ctypes.c_int64),  # the first
-        ("behind", ctypes.c_int64),  # the one behind the last
-        ("done", ctypes.POINTER(ctypes.c_int32)),  # by task, whether it is
+        ("row", ctypes.c_int64),  # the first row
+        ("behind", ctypes.c_int64),  # the row after the last one
+        ("done", ctypes.POINTER(ctypes.c_int32)),  # for each task 1 once it is done
         ("give_way", ctypes.c_void_p),  # sched_yield
     )
 
 
 class Task(ctypes.Structure):
-    """What a task does, and which tasks it waits for: entries of two arrays."""
+    """A task: ranges of its operations, and of the tasks that it waits for, in two arrays."""
 
     _fields_ = tuple(
         (name, ctypes.c_int64) for name in ("first_operation", "last_operation", "first_before", "last_before")
@@ -81,13 +81,13 @@ class Task(ctypes.Structure):
 
 
 class Operation(ctypes.Structure):
-    """Of `PartedModule.operations`, the number, and what it works on."""
+    """An operation: its index in `PartedModule.operations`, and the range that it works on."""
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("code", "first", "last"))
 
 
 def works_in_parts(algorithm: Algorithm) -> bool:
-    """Whether an algorithm has nothing but sweeps over bodies or all links, one value of a field for each."""
+    """True if all sweeps of an algorithm visit bodies, all links or the world, and fields have one value per body."""
     if lane_fields(algorithm):
         return False
     if any(isinstance(each, PairOutput | BodyOutput | LinkColumnOutput) for each in algorithm.outputs.values()):
@@ -95,14 +95,14 @@ def works_in_parts(algorithm: Algorithm) -> bool:
     return not any(isinstance(sweep, Ancestors) or getattr(sweep, "of_link", False) for sweep in algorithm.sweeps)
 
 
-# Bodies have the numbers of `partition.Parts`, and work is on some of them, first .. last - 1.
+# Bodies are numbered as in `partition.Parts`. The routines process the range first .. last - 1.
 
 
 @routine
 def over_numbers(
     bases: Array[Address], first: Word, last: Word, module: Static[PartedModule], group: Static[Group]
 ) -> None:
-    """Outward over bodies."""
+    """Run an outward sweep over some bodies."""
     parent, kind = words(bases, "parent", module), words(bases, "kind", module)
     for body in range(first, last):
         on_body(bases, body, parent[body], kind, module, group)
@@ -112,7 +112,8 @@ def over_numbers(
 def over_visits(
     bases: Array[Address], first: Word, last: Word, module: Static[PartedModule], group: Static[Group]
 ) -> None:
-    """Inward over visits: of a body, or of a root of another part, which has given something to its parent."""
+    """Run an inward sweep over visits. A visit is a body, or a root of another part, whose values are added to its
+    parent."""
     visits, gives_to = words(bases, "visits", module), words(bases, "gives_to", module)
     parent, kind = words(bases, "parent", module), words(bases, "kind", module)
     for k in reversed(range(first, last)):
@@ -126,7 +127,7 @@ def over_visits(
 def add_given(
     bases: Array[Address], place: Word, parent: Word, module: Static[PartedModule], group: Static[Group]
 ) -> None:
-    """Add what a root has left at its place to its parent's fields."""
+    """Add the values at a root's place to its parent's fields."""
     for name in module.gives(group):
         source, to = row_of(bases, name, place, module), row_of(bases, name, parent, module)
         for k in range(module.tracer.stored(name)):
@@ -137,7 +138,8 @@ def add_given(
 def clear_places(
     bases: Array[Address], first: Word, last: Word, module: Static[PartedModule], group: Static[Group]
 ) -> None:
-    """Nothing yet in the places of a part's roots: -0, to which any number is added as it is."""
+    """Clear the places of a part's roots. They are set to -0, because adding any number to -0 gives exactly that
+    number."""
     for place in range(first, last):
         for name in module.gives(group):
             row = row_of(bases, name, place, module)
@@ -146,7 +148,7 @@ def clear_places(
 
 
 def row_of(bases: Array[Address], name: Static[str], place: Word, module: Static[PartedModule]) -> Array[Vector]:
-    """A body's row of a field, or that of a root's place."""
+    """A field's row of a body, or of a root's place."""
     return vectors(bases, "field " + name, module) + (place + 1) * module.tracer.stored(name)
 
 
@@ -154,7 +156,7 @@ def row_of(bases: Array[Address], name: Static[str], place: Word, module: Static
 def over_some_links(
     bases: Array[Address], first: Word, last: Word, module: Static[PartedModule], group: Static[Group]
 ) -> None:
-    """The step of each link."""
+    """Run the step of each link."""
     step, body = module.tracer.links(module.sweep(group)), words(bases, "link_body", module)
     for link in range(first, last):
         module.run(step, bases, body=body[link], link=link, link_row=link)
@@ -165,7 +167,7 @@ def over_some_links(
 
 @routine
 def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, module: Static[PartedModule]) -> None:
-    """Run tasks: wait for those that a task needs, then do one operation after the other."""
+    """Run tasks. For each task, wait for the tasks that it depends on, then do its operations in order."""
     bases = find_arrays(table, workspace, module)
     states = array(Call, table + module.first_model + len(module.model_arrays))
     point_at_row(table, bases, states.row, module)
@@ -193,7 +195,7 @@ def do(
     what: Static[str],
     of: Static[Any],
 ) -> None:
-    """An operation on some bodies, links or entries."""
+    """Run an operation on some bodies, links or entries."""
     if what == "begin":
         stage_inputs(table, bases, states.row, states.behind - 1, module)
     elif what == "end":
@@ -222,7 +224,7 @@ class PartedModule(RolledModule):
 
     @property
     def given(self) -> set[str]:
-        """All of these, which have places for roots besides those of bodies."""
+        """Fields that inward sweeps sum. They have places for roots after those of bodies."""
         return {name for group in self.tracer.groups for name in self.gives(group)}
 
     def _model_arrays(self, lanes: list[int]) -> list[str]:
@@ -230,30 +232,32 @@ class PartedModule(RolledModule):
         return [*super()._model_arrays(lanes), *own]
 
     def table_of(self, what: str) -> str | None:
-        """Bodies, and fields that are no results, are in the order of parts; the user's arrays are not."""
+        """The table for a body's entries. Bodies, and fields that are not results, are in the order of parts; the
+        user's arrays are not."""
         if not self.traits.single:
             return what
         return None if what == "v_own" else "row"
 
     def place_of(self, field: str) -> str:
-        """What is not the user's is in the order of parts."""
+        """The table for values per degree of freedom. Results are in the user's order, other fields in the order of
+        parts."""
         results = {getattr(output, "field", None) for output in self.algorithm.outputs.values()}
         return "v_start" if field in results else "v_own"
 
     @property
     def pieced(self) -> list[str]:
-        """Outputs that are gathered in pieces: every entry comes from one place."""
+        """Outputs that are gathered in pieces: every entry has exactly one source."""
         outputs, one = self.algorithm.outputs, FieldOutput if self.traits.mimic else FieldOutput | ColumnOutput
         return [name for name in self.gathered if isinstance(outputs[name], one)]
 
     @property
     def gathered_whole(self) -> list[str]:
-        """Outputs that are gathered at the end."""
+        """Outputs that are gathered after all sweeps, in one piece."""
         return [name for name in self.gathered if name not in self.pieced]
 
     @property
     def operations(self) -> list[str]:
-        """What a task may do, in the order of the numbers that stand for it."""
+        """Names of the possible operations of tasks. Their indices are the operations' codes."""
         found = ["begin", "end", *(f"gather {name}" for name in self.pieced)]
         for group in self.tracer.groups:
             found += [f"clear {group[0]}"] if self.gives(group) else []
@@ -261,7 +265,7 @@ class PartedModule(RolledModule):
         return found
 
     def operation(self, code: int) -> tuple[str, Any]:
-        """What one of these does, and the output or the group of sweeps that it is about."""
+        """The kind of an operation, and its output or group of sweeps."""
         what, _, of = self.operations[code].partition(" ")
         groups = {str(group[0]): group for group in self.tracer.groups}
         return what, of if what == "gather" else groups.get(of)

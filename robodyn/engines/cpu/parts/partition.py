@@ -1,9 +1,9 @@
-"""Parts of a tree that threads work on side by side: pieces of heavy paths, and bundles of small subtrees.
+"""Parts of a tree for threads: pieces of heavy paths, and bundles of small subtrees.
 
-Bodies whose subtrees hold at least `grain` bodies are the skeleton. Its heavy paths are cut into pieces of at most
-`grain` bodies; what hangs off a piece, subtrees smaller than `grain`, is bundled in the order of the bodies. So all
-roots of a part have their parents in one other part, or are children of the world, and parts are a tree themselves, of
-O(n / grain) nodes: a bush is nearly all bundles, a caterpillar pieces and the bundles of their legs, a chain pieces.
+Bodies whose subtrees have at least `grain` bodies form the skeleton. Heavy paths of the skeleton are cut into pieces of
+at most `grain` bodies. The subtrees smaller than `grain` below one piece are bundled in the order of their bodies. So
+the parents of all roots of a part are in one other part, or the roots are children of the world. Parts therefore form a
+tree themselves, with O(n / grain) nodes: a bushy tree is mostly bundles, a chain is pieces only.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from robodyn.internals.cached import cached_property
 from robodyn.internals.records import dataclass
 
 WORLD = 0
-"""The part that has no bodies, in which what trees hand to the world is summed."""
+"""The part of the world. It has no bodies; values that trees hand to the world are summed in it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A tree in parts; bodies have new numbers, by which every part is a run and parents still come first.
+    """A tree in parts, with new numbers of bodies: each part has consecutive numbers, and parents still come first.
 
-    A part's bodies keep their order, so that siblings do: sums over them are the same to the last bit.
+    Bodies of a part keep their order. Siblings keep their order too, so sums over them have the same bits as without
+    parts.
 
-    `body`: (n,) body of the tree at each new number; `start`: (n_parts + 1,) part p has the numbers start[p] ..
-    start[p + 1] - 1; `above`: (n_parts,) the part in which the parents of a part's roots are, -1 for that of the world.
+    `body`: (n,) body of the tree at each new number; `start`: (n_parts + 1,) part p has the numbers start[p] .. start[p
+    + 1] - 1; `above`: (n_parts,) the part that holds the parents of a part's roots, -1 for the part of the world.
     """
 
     tree: Tree
@@ -45,18 +46,18 @@ class Parts:
 
     @cached_property
     def part(self) -> Indices:
-        """(n,) part of each new number."""
+        """(n,) part of each body, by new numbers."""
         return read_only(np.repeat(np.arange(len(self)), np.diff(self.start)))
 
     @cached_property
     def parent(self) -> Indices:
-        """(n,) parents by new numbers, -1 for the world."""
+        """(n,) parent of each body, by new numbers; -1 for the world."""
         parent = self.tree.parent[self.body]
         return read_only(np.where(parent < 0, -1, self.number[parent]))
 
     @cached_property
     def roots(self) -> Indices:
-        """New numbers of bodies whose parent is in another part, or is the world; by parts."""
+        """New numbers of bodies whose parent is in another part or is the world, ordered by part."""
         within = np.where(self.parent < 0, WORLD, self.part[self.parent])
         return read_only(np.flatnonzero(within != self.part))
 
@@ -67,18 +68,19 @@ class Parts:
 
     @cached_property
     def gives_to(self) -> Indices:
-        """(n,) where a body's force is summed on the way inward: its parent, or for roots a place of their own, n and
-        up, which the part above adds in the order of bodies."""
+        """(n,) where inward sweeps add a body's values: its parent. Roots have a place of their own, n and up; the part
+        above adds these places in the order of bodies."""
         found = np.array(self.parent)
         found[self.roots] = self.body.size + np.arange(self.roots.size)
         return read_only(found)
 
     @cached_property
     def visits(self) -> tuple[Indices, Indices]:
-        """What a sweep inward does in each part, last entry first: at k >= 0 a step of the body with that number, at
-        k < 0 the sum of root ~k into its parent; and (n_parts + 1,) where the entries of each part begin.
+        """Visits of inward sweeps, last one first: k >= 0 is a step of body k, k < 0 adds root ~k to its parent. And
+        (n_parts + 1,) the first visit of each part.
 
-        Entries are in the order of bodies, so that a parent sums its children in the order of a sweep over the tree.
+        Visits are in the order of bodies, so a parent sums its children in the same order as a sweep over the whole
+        tree.
         """
         where = np.concatenate([self.part, self.above[self.part[self.roots]]])
         entries = np.concatenate([np.arange(self.body.size), ~self.roots])
@@ -88,19 +90,19 @@ class Parts:
 
 
 def parts_of(tree: Tree, grain: int) -> Parts:
-    """A tree in parts of about `grain` bodies, at least 1."""
+    """Divide a tree into parts of about `grain` bodies, at least 1."""
     n, size = len(tree), tree.subtree_size
-    above = np.where(tree.parent < 0, n, tree.parent)  # the world is the last of n + 1 entries
+    above = np.where(tree.parent < 0, n, tree.parent)  # index n is the world
     large = np.append(size >= grain, True)
     piece, n_pieces = _pieces(tree, np.flatnonzero(large[:n]), grain)
     small = np.flatnonzero(~large[:n] & large[above])
     small = small[np.argsort(piece[above[small]], kind="stable")]
     owner = piece[above[small]]
-    # Those below one piece, in bins of as many as begin within `grain` bodies.
+    # Subtrees below the same piece, in bins: a bin takes those that begin within `grain` bodies.
     before = np.cumsum(size[small]) - size[small]
     bins = owner * (n + 1) + (before - before[np.searchsorted(owner, owner)]) // grain
     kept, bundle = np.unique(bins, return_inverse=True)
-    # A small subtree is a run in preorder.
+    # The bodies of a small subtree are consecutive in preorder.
     change, rank = np.zeros(n + 1, np.intp), tree.preorder_rank[small]
     change[rank] += n_pieces + bundle
     change[rank + size[small]] -= n_pieces + bundle
@@ -112,8 +114,9 @@ def parts_of(tree: Tree, grain: int) -> Parts:
 
 
 def _pieces(tree: Tree, large: Indices, grain: int) -> tuple[Indices, int]:
-    """The piece of each body of the skeleton, 1 and up, that of the world, the last of n + 1 entries, and 0 for all
-    others; and how many there are. Of heavy paths: their heads, and how many grains down from these."""
+    """The piece of each body of the skeleton, from 1 on, of the world (the last of n + 1 entries), and 0 for all other
+    bodies; and the number of pieces. A piece is identified by the head of its heavy path, and by its depth below the
+    head, in grains."""
     piece, head, depth = np.zeros(len(tree) + 1, np.intp), tree.heavy_head[large], tree.depth
     down = (depth[large] - depth[head]) // grain
     kept, number = np.unique(head * (len(tree) + 1) + down, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Whether a tree is worked on in parts: by a model of the work and the depth of its tasks."""
+"""Decides whether the threads share one tree, by a model of the run time and the dependencies between tasks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from robodyn.internals.tuning import HAND_OUT_NS, LEAST_BODIES, LEAST_GAIN
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """An algorithm on a tree in parts.
+    """The plan of an algorithm on a tree in parts.
 
-    `alone_ns`: by the same estimates, sweeps over the whole tree by one thread; `renumbered`: see `PartedProgram`.
+    `alone_ns`: estimated time of one thread for the whole tree, ns; `renumbered`: see `PartedProgram`.
     """
 
     threads: int
@@ -37,28 +37,28 @@ class Plan:
 
     @property
     def together_ns(self) -> float:
-        """How long a state takes on all threads."""
+        """Estimated time of a state on all threads, ns."""
         return self.tasks.together_ns + HAND_OUT_NS
 
     @property
     def gain(self) -> float:
-        """How many times as fast all threads are as one."""
+        """Estimated speedup of all threads over one."""
         return self.alone_ns / self.together_ns
 
     @property
     def most_gain(self) -> float:
-        """The same for any number of threads: work over depth."""
+        """Estimated speedup for any number of threads: work over the longest chain of tasks."""
         return self.alone_ns / (self.tasks.longest_ns + HAND_OUT_NS)
 
     def pays(self, blocks: int = 1) -> bool:
-        """Whether so many states, or vectors of states, are quicker one after another on all threads than beside each
-        other, each on one."""
+        """True if states are faster one after another, each on all threads, than on one thread each. `blocks`: number
+        of states, or of vectors of states."""
         beside = math.ceil(blocks / self.threads) * self.alone_ns
         return blocks * self.together_ns * LEAST_GAIN < beside
 
 
 class Planner:
-    """Plans of an engine, made when first asked for: all of one tree in the same parts."""
+    """Plans of an engine, made on first use. All of them divide the tree into the same parts."""
 
     def __init__(self, model: Model, dtype: np.dtype[Any], target: Target, threads: int) -> None:
         self.model, self.dtype, self.target, self.threads = model, dtype, target, threads
@@ -67,13 +67,13 @@ class Planner:
 
     @cached_property
     def parts(self) -> Parts:
-        """The tree in parts."""
+        """The parts of the tree."""
         tree = self.model.tree
         return parts_of(tree, grain_of(len(tree), self.threads))
 
     def plan(self, task: object, base: tuple[str, ...]) -> Plan | None:
-        """That of a task; None where it does not come in parts, whatever the batch: there is nothing to gain by counts
-        that take no plan, or the sweeps are others."""
+        """The plan of a task. None if the tree is too small or too deep, if there is one thread, or if the task does
+        not work in parts."""
         if self.model.n_bodies < LEAST_BODIES or self.threads < 2 or not isinstance(task, Algorithm):
             return None
         key = task, base
@@ -89,8 +89,8 @@ class Planner:
         return Plan(self.threads, self.parts, tasks, sum(each.all_ns for each in groups), self._renumbered)
 
     def words(self, task: object, batch: int, width: Callable[[], int]) -> str:
-        """What is done about a tree, in words; nothing of trees that are too small. `width`: states in a vector of a
-        batch."""
+        """A sentence for `explain` on how the threads work on a tree; empty for small trees. `width`: returns the
+        states in a vector of a batch."""
         tree = self.model.tree
         if len(tree) < LEAST_BODIES or self.threads < 2 or not isinstance(task, Algorithm):
             return ""

@@ -1,4 +1,4 @@
-"""Rolled code for one tree in parts: the module that serves it, its tasks, and the arrays the module reads."""
+"""Rolled code for one tree in parts: the shared module, its tasks, and the arrays that it reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PartedPlan(RolledPlan):
     parts: Parts
 
     def _bodies(self, output: FieldOutput) -> Gather:
-        """Rows of a field in the order of the model's bodies."""
+        """Gather rows of a field into the order of the model's bodies."""
         each = self.algorithm.fields[output.field].size(0)
         source = ((1 + self.parts.number)[:, None] * each + np.arange(each)).ravel()
         pairs = np.stack([source, np.arange(source.size)], axis=1)
@@ -41,7 +41,7 @@ def grain_of(bodies: int, threads: int) -> int:
 
 
 def groups_of(model: Model, module: PartedModule) -> list[Group]:
-    """The work of an algorithm with estimates for each body, link or entry of a result."""
+    """The work of an algorithm, with estimated times for each body, link or entry of a result."""
     tracer, algorithm = module.tracer, module.algorithm
     found = []
     for group in tracer.groups:
@@ -81,8 +81,8 @@ def _step_ns(step: Step) -> float:
 class PartedProgram(RolledProgram):
     """One algorithm on one model in parts as rolled code; see `RolledProgram`.
 
-    `tasks`: in their order; `renumbered`: the model's arrays in the order of parts, of all algorithms: they are added
-    when first asked for.
+    `tasks`: the tasks in order; `renumbered`: the model's arrays in the order of parts, shared by all algorithms;
+    arrays are added on first use.
     """
 
     _MODULE = PartedModule
@@ -109,7 +109,8 @@ class PartedProgram(RolledProgram):
         return plan
 
     def _vectors(self, array: str) -> int:
-        """Vectors in an array of the workspace: what roots give has places besides those of bodies."""
+        """Number of vectors in an array of the workspace. Fields that inward sweeps sum have places for roots after
+        those of bodies."""
         what, name = array.split(" ", 1)
         more = self.parts.roots.size if what == "field" and name in self.module.given else 0
         return super()._vectors(array) + (more * self.module.tracer.stored(name) if more else 0)
@@ -144,7 +145,7 @@ class PartedProgram(RolledProgram):
 
     @cached_property
     def _told_tasks(self) -> dict[str, Array]:
-        """Tasks as code reads them: where what a task does begins and ends, and where what it waits for."""
+        """The tasks in the form that code reads: ranges of operations, and of tasks to wait for."""
         codes = {name: number for number, name in enumerate(self.module.operations)}
         tasks = self.tasks
         done = [(codes[name], first, last) for each in tasks.operations for name, first, last in each]

@@ -1,13 +1,13 @@
-"""Sweeps over parts of a tree as tasks that wait for each other, an order for them, and how long they take.
+"""Sweeps over parts of a tree as tasks with dependencies, their order, and an estimate of their run time.
 
-A task is a sweep over a part. Outward it waits for the part above, inward for all parts below, and for the sweep before
-it on its own part. A bundle, which has nothing below it, is swept outward and inward again at once, while it is in the
-cache. The world's sweeps, links and results are apart: all tasks before them are done, and none behind them has begun.
+A task is a sweep over a part. Outward it waits for the part above, inward for all parts below; it also waits for the
+previous sweep on the same part. A bundle without parts below it is swept outward and inward in one task, while it is in
+the cache. Barriers separate sweeps over the world and links, and the gathering of results.
 
-Threads take tasks in one order, and wait for those that a task needs, which others have taken before. So nobody waits
-for ever, however many threads there are, and one thread alone never waits. The order is that in which `threads` threads
-would begin tasks if each took the one with the most work ahead of it (Hu 1961, Graham 1969: list scheduling by levels);
-the time it would take them is the model by which the engine chooses.
+Threads take tasks in an order in which each task comes after those that it waits for. So there is no deadlock, whatever
+the number of threads, and a single thread never waits. It is the order in which `threads` threads would start the tasks
+if each took the available task with the longest chain of work behind it (Hu 1961, Graham 1969: list scheduling by
+levels). The engine decides by the time that this schedule takes.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Work = Literal["alone", "outward", "inward", "pieces"]
 
 @dataclass(frozen=True)
 class Group:
-    """Sweeps that run as one, or other work.
+    """Sweeps that run together, or other work.
 
-    `operation`: what tasks do; `ns`: (n,) for each body of the tree, or one number; `sum_ns`: for what a root hands to
-    the part above; `count`: of what comes in pieces, links or entries of a result, with `ns` for each.
+    `operation`: the tasks' operation; `ns`: (n,) estimated time for each body, or one number; `sum_ns`: time to add a
+    root's values in the part above; `count`: for work in pieces, the number of links or entries of a result, with `ns`
+    for each.
     """
 
     work: Work
@@ -44,13 +45,13 @@ class Group:
 
     @property
     def all_ns(self) -> float:
-        """Of the whole tree on one thread."""
+        """Estimated time for the whole tree on one thread, ns."""
         return float(self.ns.sum()) * (self.count if self.work == "pieces" else 1)
 
 
 @dataclass
 class _Task:
-    """Operations on parts, tasks that wait for them, and how long they take."""
+    """A task: its operations, the tasks that it waits for, and its estimated time."""
 
     operations: list[tuple[str, int, int]]
     after: list[int]
@@ -59,10 +60,10 @@ class _Task:
 
 @dataclass
 class Tasks:
-    """Tasks in the order in which they are taken.
+    """Tasks in the order in which threads take them.
 
-    `operations`: what each does, (name, first, last), one after the other; `after`: numbers of the tasks it waits for;
-    `ns`: how long it takes; `together_ns`: how long all take on that many threads.
+    `operations`: each task's operations (name, first, last), in order; `after`: indices of the tasks that it waits for;
+    `ns`: its estimated time; `together_ns`: estimated time of all tasks on all threads.
     """
 
     operations: list[list[tuple[str, int, int]]]
@@ -72,7 +73,7 @@ class Tasks:
 
     @property
     def longest_ns(self) -> float:
-        """The longest way through tasks that wait for each other: however many threads, it takes as long."""
+        """Time of the longest chain of dependent tasks: a lower bound for any number of threads."""
         found = np.zeros(len(self.after))
         for number, after in enumerate(self.after):
             found[number] = self.ns[number] + max((found[each] for each in after), default=0.0)
@@ -81,7 +82,7 @@ class Tasks:
 
 @dataclass
 class _Maker:
-    """Makes tasks group by group."""
+    """Makes the tasks of one group after another."""
 
     parts: Parts
     tasks: list[_Task] = field(default_factory=list)
@@ -90,18 +91,18 @@ class _Maker:
     before: Work = "alone"
 
     def add(self, operations: list[tuple[str, int, int]], after: list[int], ns: float) -> int:
-        """A task's number."""
+        """Add a task; returns its index."""
         self.tasks.append(_Task(operations, after, ns))
         return len(self.tasks) - 1
 
     def alone(self, operations: list[tuple[str, int, int]], ns: float) -> None:
-        """What all before it come before, and all behind it come after."""
+        """Add a barrier: a task that waits for all earlier tasks, and that all later tasks wait for."""
         self.barrier = self.add(operations, list(range(max(self.barrier, 0), len(self.tasks))), ns)
         self.last = [self.barrier] * len(self.parts)
 
     def sweep(self, group: Group) -> None:
-        """Tasks of a sweep over bodies."""
-        if self.before in (group.work, "pieces"):  # what others read, the next sweep may replace
+        """Add the tasks of a sweep over bodies."""
+        if self.before in (group.work, "pieces"):  # this sweep may overwrite fields that earlier tasks still read
             self.alone([], 0.0)
         self.last = self._outward(group) if group.work == "outward" else self._inward(group)
 
@@ -115,7 +116,8 @@ class _Maker:
         return new
 
     def _inward(self, group: Group) -> list[int]:
-        """Of a body with very many children in other parts, as in a star, a task sums some: those of some parts."""
+        """Tasks of an inward sweep. A body with very many children in other parts gets several, each of which adds some
+        children."""
         parts, new = self.parts, [self.barrier] * len(self.parts)
         entries, starts = parts.visits
         is_body, start = entries >= 0, starts.tolist()
@@ -131,7 +133,7 @@ class _Maker:
                 operations.append((group.operation, first, last))
                 children = set(below[roots_before[first] : roots_before[last]].tolist())
                 if not children and self.before == "outward" and number == self.last[p]:
-                    self.tasks[number].operations += operations  # a bundle, which is in the cache
+                    self.tasks[number].operations += operations  # a bundle, which is still in the cache
                     self.tasks[number].ns += ns[last] - ns[first]
                 else:
                     number = self.add(operations, [number, *(new[c] for c in children)], ns[last] - ns[first])
@@ -141,7 +143,7 @@ class _Maker:
 
 
 def _sums(values: Array) -> list[float]:
-    """Of the first 0, 1, ... of some values."""
+    """Sums of the first 0, 1, ... values."""
     found: list[float] = np.concatenate([[0.0], np.cumsum(values)]).tolist()
     return found
 
@@ -164,7 +166,7 @@ def tasks_of(parts: Parts, groups: Sequence[Group], threads: int) -> Tasks:
 
 
 def _in_order(tasks: list[_Task], threads: int) -> Tasks:
-    """Tasks as so many threads would take them."""
+    """The tasks in the order of list scheduling on `threads` threads."""
     after = [sorted(set(task.after) - {-1}) for task in tasks]
     then: list[list[int]] = [[] for _ in tasks]
     for number, each in enumerate(after):
@@ -172,7 +174,7 @@ def _in_order(tasks: list[_Task], threads: int) -> Tasks:
             then[before].append(number)
     ns = [task.ns + TASK_NS for task in tasks]
     ahead = [0.0] * len(tasks)
-    for number in range(len(tasks) - 1, -1, -1):  # behind each come those that wait for it
+    for number in range(len(tasks) - 1, -1, -1):  # tasks that wait for a task have larger numbers
         ahead[number] = ns[number] + max((ahead[each] for each in then[number]), default=0.0)
     missing = [len(each) for each in after]
     ready = [(-ahead[number], number) for number, count in enumerate(missing) if not count]

@@ -1,1 +1,1 @@
-"""Threads that share a batch."""
+"""The pool of threads that share a batch."""

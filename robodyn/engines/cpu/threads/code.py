@@ -33,32 +33,32 @@ SLEEPING = {
     "futex": ("syscall",),
     "pthread": ("pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait", "pthread_cond_broadcast"),
 }
-"""Functions of the C library that each way to sleep needs."""
+"""Functions of the C library for each way to sleep."""
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # number of the system call
-_WAIT, _WAKE = 128, 129  # what it shall do, for the threads of one process
+_WAIT, _WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE, for threads of one process
 
 
 class State(ctypes.Structure):
-    """What the threads of a pool share; words that different threads write lie on lines of their own."""
+    """Shared memory of a pool's threads. Words that different threads write are on different cache lines."""
 
     _fields_ = (
         ("workers", ctypes.c_int64),  # threads besides the caller that may join
-        ("pauses", ctypes.c_int64),  # looks of a wait with nothing but a pause between them
-        ("looks", ctypes.c_int64),  # all looks of a wait, the others after giving way, before it becomes a sleep
+        ("pauses", ctypes.c_int64),  # a waiting thread first polls so many times, with a pause in between
+        ("looks", ctypes.c_int64),  # polls in all before it sleeps; it yields between those after the pauses
         ("give_way", ctypes.c_void_p),  # sched_yield
         *((name, ctypes.c_void_p) for names in SLEEPING.values() for name in names),
         ("started", ctypes.c_int32),
         ("stop", ctypes.c_int32),
-        ("parallel", ctypes.c_void_p),  # the function that shares rows between threads, once it is compiled
+        ("parallel", ctypes.c_void_p),  # address of `parallel`, once it is compiled
         ("_0", ctypes.c_char * (LINE - 88)),
         ("lock", ctypes.c_int32),  # 1 while a caller has the pool
         ("_1", ctypes.c_char * (LINE - 4)),
-        ("epoch", ctypes.c_int32),  # counts the batches; workers watch it
+        ("epoch", ctypes.c_int32),  # number of batches; workers poll it
         ("sleepers", ctypes.c_int32),
         ("_2", ctypes.c_char * (LINE - 8)),
-        ("gate", ctypes.c_int32),  # OPEN while there is work, WAITING while the caller sleeps, plus workers inside
+        ("gate", ctypes.c_int32),  # _OPEN while there is work, _WAITING while the caller sleeps, plus workers inside
         ("_3", ctypes.c_char * (LINE - 4)),
-        ("next", ctypes.c_int64),  # first row that nobody has taken
+        ("next", ctypes.c_int64),  # first row that no thread has taken
         ("_4", ctypes.c_char * (LINE - 8)),
         ("kernel", ctypes.c_void_p),
         ("table", ctypes.c_void_p),
@@ -74,9 +74,10 @@ class State(ctypes.Structure):
 
 _OPEN, _WAITING = 1 << 30, 1 << 29
 MOST, AHEAD = 16, 2
-"""A piece is as many times its least rows as a power of two says, as long as that is no more than so many, and than one
-part in so many of what would be left for each thread: large ones at first, so that what is ready on the way from one
-vector of states to the next is not begun anew all the time, and small ones at last. Of one row, pieces are one row."""
+"""Sizes of pieces. A piece has `grain` rows times a power of two: at most `MOST`, and at most 1 / `AHEAD` of each
+thread's share of the remaining rows. Early pieces are large, because a program that writes the previous vector's
+results during the next vector restarts with each piece. Late pieces are small, so that threads finish together. If
+`grain` is 1, pieces have one row."""
 
 
 def _architecture() -> str:
@@ -88,7 +89,7 @@ _HERE = _architecture()
 
 
 def native_sleep() -> str:
-    """How idle workers sleep on this system: "futex", "pthread", or "" where there is no native pool."""
+    """How idle workers sleep on this system: "futex", "pthread", or "" if there is no native pool."""
     if sys.platform.startswith("linux") and _architecture() in _FUTEX:
         return "futex"
     return "pthread" if os.name == "posix" else ""
@@ -111,8 +112,8 @@ def pool_text(sleep: str) -> str:
 
 @routine
 def park(pool: Array[State], word: Array[Integer], seen: Integer, sleep: Static[str]) -> None:
-    """Sleep until somebody calls `unpark`. Returns at once if the word is no longer what was seen, and may return for
-    no reason at all: who calls it looks again."""
+    """Sleep until another thread calls `unpark`. Returns at once if the word has changed from `seen`, and may return
+    spuriously: the caller must check the word again."""
     if sleep == "futex":
         call(Word, pool.syscall, _FUTEX[_HERE], word, _WAIT, convert(Word, seen), NULL, fixed=1)
         return
@@ -125,7 +126,7 @@ def park(pool: Array[State], word: Array[Integer], seen: Integer, sleep: Static[
 
 @routine
 def unpark(pool: Array[State], word: Array[Integer], count: Word, sleep: Static[str]) -> None:
-    """Wake so many threads that sleep on a word, or all."""
+    """Wake `count` threads that sleep on a word, or all of them."""
     if sleep == "futex":
         call(Word, pool.syscall, _FUTEX[_HERE], word, _WAKE, count, fixed=1)
         return
@@ -137,7 +138,7 @@ def unpark(pool: Array[State], word: Array[Integer], count: Word, sleep: Static[
 
 @routine
 def wake_all(pool: Array[State], sleep: Static[str]) -> None:
-    """Wake all workers, to see that there is a new batch, or that they shall end."""
+    """Wake all workers, for a new batch or because the pool stops."""
     epoch = place(pool, "epoch")
     update(epoch, "add", 1, "seq_cst")
     unpark(pool, epoch, (1 << 31) - 1, sleep)
@@ -147,7 +148,7 @@ def wake_all(pool: Array[State], sleep: Static[str]) -> None:
 
 
 def pause() -> None:
-    """Leave the processor's core to its other thread for a moment."""
+    """Pause the processor for a moment, in favour of the other hardware thread of its core."""
     if _HERE == "x86_64":
         processor("x86.sse2.pause")
     elif _HERE == "aarch64":
@@ -156,15 +157,15 @@ def pause() -> None:
 
 @routine
 def spin(count: Word) -> None:
-    """So many pauses, to measure them."""
+    """Pause `count` times, to measure the duration of a pause."""
     for _ in range(count):
         pause()
 
 
 @routine
 def linger(pool: Array[State], looks: Word) -> None:
-    """The time between two looks of a wait. After the first few it gives way: where processors are short, the thread
-    that is waited for may be the next in line for this one."""
+    """The delay between two polls of a waiting thread. After the first polls the thread yields: if processors are
+    scarce, the thread that it waits for may need this one."""
     if looks < pool.pauses:
         pause()
     else:
@@ -172,7 +173,7 @@ def linger(pool: Array[State], looks: Word) -> None:
 
 
 def next_epoch(pool: Array[State], epoch: Array[Integer], seen: Integer, sleep: Static[str]) -> Integer:
-    """Wait for a batch after the one that was seen."""
+    """Wait for a batch after the batch `seen`."""
     for looks in range(pool.looks):
         now = load_atomic(epoch, "acquire")
         if now != seen:
@@ -190,13 +191,13 @@ def next_epoch(pool: Array[State], epoch: Array[Integer], seen: Integer, sleep: 
 
 
 # Batches. The caller opens the gate, takes part, closes the gate, and waits until the last worker inside has left. A
-# worker that comes late finds the gate closed and touches nothing of a batch that may be gone, so nobody waits for
-# sleepers.
+# late worker finds the gate closed and does not touch the batch, which may be gone. So the caller does not wait for
+# sleeping workers.
 
 
 @routine
 def run_pieces(pool: Array[State], participant: Word) -> None:
-    """Take pieces of the batch and run them, as long as there are any."""
+    """Take pieces of the batch and run them, until no rows are left."""
     kernel, table, rows, grain = pool.kernel, pool.table, pool.rows, pool.grain
     workspace = pool.workspace
     own = NULL if workspace == NULL else workspace + participant * pool.stride
@@ -216,7 +217,7 @@ def run_pieces(pool: Array[State], participant: Word) -> None:
 
 @routine
 def worker(pool: Array[State], participant: Word, sleep: Static[str]) -> None:
-    """A thread of the pool: wait for batches and take part in them, until the pool stops."""
+    """A thread of the pool: it waits for batches and takes part in them, until the pool stops."""
     epoch, gate = place(pool, "epoch"), place(pool, "gate")
     seen = load_atomic(epoch, "acquire") - 1
     while True:
@@ -233,7 +234,7 @@ def worker(pool: Array[State], participant: Word, sleep: Static[str]) -> None:
 
 @routine
 def close(pool: Array[State], sleep: Static[str]) -> None:
-    """Close the gate, and wait until nobody is inside."""
+    """Close the gate, and wait until all workers inside have left."""
     gate = place(pool, "gate")
     update(gate, "and", ~_OPEN, "acq_rel")
     for looks in range(pool.looks):
@@ -259,8 +260,8 @@ def parallel(
     stride: Word,
     sleep: Static[str],
 ) -> None:
-    """Run a kernel on the rows of a batch: in pieces of `wanted` rows or more, or alone where that makes one piece,
-    where there is no worker, or where another caller has the pool."""
+    """Run a kernel on the rows of a batch, in pieces of at least `wanted` rows. The caller runs all rows alone if they
+    are one piece, if there are no workers, or if another caller uses the pool."""
     if rows <= 0:
         return
     grain = min(max(wanted, 1), rows)

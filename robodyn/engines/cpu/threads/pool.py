@@ -1,8 +1,8 @@
 """A pool of threads that runs a compiled kernel over the rows of a batch.
 
-A batch of a few thousand states takes some tens of microseconds, so handing it out may cost one or two: it happens in
-machine code, between threads that sit inside one native call each and never touch the interpreter. Idle threads look
-out for work for some tens of microseconds and then sleep.
+A batch of some thousand states takes tens of microseconds, so distributing it must take far less. Threads therefore
+never touch the interpreter: each of them stays inside one native call, and batches are distributed by machine code.
+Idle threads poll for work for some tens of microseconds and then sleep.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import PAUSE_SECONDS, YIELDS
 
 EXIT_SECONDS = 1.0
-"""How long the end of the interpreter waits for workers that are in the middle of a kernel."""
+"""Maximal time that the interpreter's exit waits for workers inside a kernel, s."""
 
 
 def default_threads() -> int:
-    """Processors that this process may run on."""
+    """Number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -44,7 +44,7 @@ def compile_text(text: str) -> Code:
 
 @dataclass(frozen=True)
 class _Functions:
-    """A compiled pool: its code, shared by all pools of one kind."""
+    """Functions of a compiled pool, shared by all pools with the same way to sleep."""
 
     worker: Callable[[int, int], None]
     parallel: Callable[[int, int, int, int, int, int, int], None]
@@ -63,9 +63,9 @@ _POOLS: list[Pool] = []
 
 
 def load_once(text: str, load: Callable[[str], Code]) -> Code:
-    """The code of a module that the whole process shares, compiled by `load` when it is first asked for.
+    """The code of a module that the whole process shares, compiled by `load` on first use.
 
-    It is never unloaded: threads may still be inside it while the interpreter is torn down.
+    It is never unloaded: threads may still run it while the interpreter shuts down.
     """
     with _LOCK:
         if text not in _CODE:
@@ -99,12 +99,12 @@ def _functions_of(code: Code, sleep: str) -> _Functions:
 
 
 class _Better:
-    """Puts the careful code of `pool_text` in the place of what was compiled in a hurry (`hurry.later`): batches from
-    then on, and threads that start from then on, whichever code others are in. Both keep the same words."""
+    """Replaces the pool's first code by optimized code (`tiered_compilation.later`), for later batches and threads.
+    Threads that still run the first code may share a batch with the others: both versions use the same `State`."""
 
     def replace(self, code: Code) -> None:
-        """Have all pools with this system's way to sleep run it, and those to come."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unloaded, as `load_once` says
+        """Let all pools that sleep as this system does use the code, including later pools."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unloaded; see `load_once`
         sleep = native_sleep()
         with _LOCK:
             _FUNCTIONS[sleep] = functions = _functions_of(code, sleep)
@@ -116,7 +116,7 @@ BETTER_POOLS = _Better()
 
 
 def _pauses(spin: Callable[[int], None], count: int = 1000) -> int:
-    """Pauses that fill the time a wait begins with: a pause is anything between 1 and 50 ns, as the processor likes."""
+    """Number of pauses that take `PAUSE_SECONDS`. The duration of a pause depends on the processor."""
 
     def once() -> float:
         start = time.perf_counter()
@@ -127,21 +127,20 @@ def _pauses(spin: Callable[[int], None], count: int = 1000) -> int:
 
 
 class Pool:
-    """Threads that run kernels over the rows of a batch together with the calling thread.
+    """Threads that run kernels over the rows of a batch, together with the calling thread.
 
-    The pool has one customer at a time; a thread that finds it busy does its rows alone, so that there are never more
-    threads at work than asked for and callers. Its own code is loaded by the first batch that it runs, threads start
-    with the first one that has several pieces. In the child of a fork they start again. A pool lives as long as the
-    process.
+    The pool runs one batch at a time. A caller that finds it busy runs its rows alone, so no more threads work than
+    requested, plus callers. The pool's code is loaded by its first batch; threads start with the first batch of several
+    pieces. In a forked child they start again. A pool exists until the process ends.
 
     Args:
-        threads: threads at work, the caller included.
+        threads: working threads, including the caller.
         sleep: see `native_sleep`; "" runs the pieces through `concurrent.futures`, as do pools whose code does not
             compile.
-        load: compiles the pool's own code (once for the process), e.g. through a cache of objects.
+        load: compiles the pool's code, once per process, e.g. through a cache.
 
     Attributes:
-        pointer: address of the native pool, first argument of `parallel`; 0 where there is none.
+        pointer: address of the native pool, first argument of `parallel`; 0 if there is none.
     """
 
     def __init__(self, threads: int, *, sleep: str | None = None, load: Callable[[str], Code] = compile_text) -> None:
@@ -152,7 +151,7 @@ class Pool:
         self._sleep, self._load = native_sleep() if sleep is None else sleep, load
         self._functions: _Functions | None = None
         if self._sleep:
-            # Never freed: workers may look at it for as long as the process runs.
+            # Never freed: workers read it until the process ends.
             allocate = ctypes.pythonapi.PyMem_RawCalloc
             allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
             self.pointer = -(-(allocate(1, ctypes.sizeof(State) + LINE) or 0) // LINE) * LINE
@@ -163,7 +162,7 @@ class Pool:
         _POOLS.append(self)
 
     def reset(self) -> None:
-        """Forget threads and batches: in the child of a fork there are none, whatever the parent was doing."""
+        """Forget threads and batches. A forked child has none, whatever the parent was doing."""
         self._start_lock = threading.RLock()  # a signal handler may use the pool while this thread starts it
         self._busy = threading.Lock()
         self._workers, self._executor = [], None
@@ -184,13 +183,13 @@ class Pool:
         self._state.parallel = functions.parallel_address
 
     def _native(self) -> _Functions | None:
-        """The pool's own code; None where there is none."""
+        """The pool's functions; None if there is no native pool."""
         if self._functions is None and self._sleep and not self._closed:
             with self._start_lock:
                 if self._functions is None:
                     try:
                         functions = _functions(self._sleep, self._load)
-                    except UnavailableError:  # does not compile here; Python's own threads will do
+                    except UnavailableError:  # does not compile here; use Python's threads
                         self._sleep = ""
                     else:
                         self._equip(functions)
@@ -198,7 +197,7 @@ class Pool:
         return self._functions
 
     def go_on_with(self, functions: _Functions, sleep: str) -> None:
-        """Have other code run the next batches, if it sleeps that way and has code."""
+        """Use other code for the next batches, if this pool sleeps that way and has code."""
         if self._functions is not None and self._sleep == sleep:
             self._functions = functions
             self._state.parallel = functions.parallel_address
@@ -206,26 +205,28 @@ class Pool:
     @property
     def parallel(self) -> int:
         """Address of `void parallel(ptr pool, ptr kernel, ptr table, i64 rows, i64 grain, ptr workspace, i64
-        workspace_stride)`, which runs `kernel(table, first, last, workspace + k * workspace_stride)` (a null workspace
-        stays null) on pieces of `grain` rows or more (`MOST`); k < threads is the participant's. Does not start
-        threads. Pieces are taken in order, so that one may wait for those before it. 0 where there is no native pool.
+        workspace_stride)`, 0 if there is no native pool.
+
+        It runs `kernel(table, first, last, workspace + k * workspace_stride)` on pieces of `grain` rows or more
+        (`MOST`), where k < threads is the thread's index; a null workspace stays null. Pieces are taken in order, so a
+        piece may wait for those before it. It does not start threads.
         """
         functions = self._native()
         return 0 if functions is None else functions.parallel_address
 
     @property
     def give_way(self) -> int:
-        """Address of `sched_yield`, which waiting threads call; 0 where there is no native pool."""
+        """Address of `sched_yield`, which waiting threads call; 0 if there is no native pool."""
         functions = self._native()
         return 0 if functions is None else functions.give_way
 
     @property
     def sleeping(self) -> int:
-        """Workers asleep now."""
+        """Number of sleeping workers."""
         return int(self._state.sleepers) if self._sleep else 0
 
     def start(self) -> None:
-        """Start the threads, as many as the system grants, unless they run."""
+        """Start the threads, as many as the system allows, unless they run."""
         with self._start_lock:
             if self._closed or not self._sleep or self._state.started:
                 return
@@ -237,7 +238,7 @@ class Pool:
                 thread = threading.Thread(
                     target=functions.worker, args=(self.pointer, number), name=f"robodyn-{number}", daemon=True
                 )
-                self._workers.append(thread)  # before it starts: an interrupt must not give its number to another one
+                self._workers.append(thread)  # before its start: after an interrupt, its number must not be reused
                 try:
                     thread.start()
                 except (RuntimeError, MemoryError):
@@ -249,15 +250,15 @@ class Pool:
     def run(
         self, kernel: int, table: int, rows: int, grain: int, workspace: int = 0, workspace_stride: int = 0
     ) -> None:
-        """Run a kernel on rows 0 <= r < rows; returns when all are done.
+        """Run a kernel on rows 0 <= r < rows. Returns when all rows are done.
 
         Args:
             kernel: address of a `void kernel(ptr table, i64 first, i64 last, ptr workspace)`.
             table: address of its table of arrays.
-            rows: rows of the batch.
-            grain: rows of a piece at least; a batch of one piece stays on the calling thread.
-            workspace: address of scratch memory for `threads` participants, or 0.
-            workspace_stride: bytes of each participant.
+            rows: number of rows of the batch.
+            grain: minimal rows of a piece; a batch of one piece runs on the calling thread.
+            workspace: address of scratch memory for `threads` threads, or 0.
+            workspace_stride: bytes of scratch memory per thread.
         """
         functions = self._native()
         if functions is not None:
@@ -268,9 +269,12 @@ class Pool:
             self._run_futures(kernel, table, rows, max(grain, 1), workspace, workspace_stride)
 
     def run_tasks(self, kernel: int, table: int, tasks: int, workspace: int) -> None:
-        """Run a kernel on tasks 0 <= t < tasks, each of which may wait for those before it, in a workspace that all
-        threads share. Without a native pool the caller does them in order: threads of Python's may be interrupted
-        between taking a task and beginning it, for which others would wait for ever."""
+        """Run a kernel on tasks 0 <= t < tasks, in a workspace that all threads share. A task may wait for earlier
+        tasks.
+
+        Without a native pool the caller runs all tasks in order: a Python thread may be interrupted after it took a
+        task and before it begins, and others would wait for that task for ever.
+        """
         if self._native() is not None:
             self.run(kernel, table, tasks, 1, workspace)
         else:
@@ -293,7 +297,7 @@ class Pool:
 
         others: list[Future[None]] = []
         try:
-            with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter ends: fewer take part
+            with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter exits: fewer threads work
                 self._executor = self._executor or ThreadPoolExecutor(self.threads - 1, "robodyn")
                 others.extend(self._executor.submit(take, k) for k in range(1, min(self.threads, len(pieces))))
             take(0)
@@ -305,11 +309,12 @@ class Pool:
             self._busy.release()
 
     def close(self, seconds: float = EXIT_SECONDS) -> None:
-        """End the threads, waiting at most so long for those inside a kernel; later batches run on the caller's."""
+        """End the threads, and wait at most `seconds` for those inside a kernel. Later batches run on the calling
+        thread."""
         self.stop()
         until = time.monotonic() + seconds
         for thread in self._workers:
-            with contextlib.suppress(RuntimeError):  # its start was interrupted
+            with contextlib.suppress(RuntimeError):  # the thread's start was interrupted
                 thread.join(max(until - time.monotonic(), 0.0))
 
     def stop(self) -> None:
@@ -325,7 +330,7 @@ class Pool:
 
 
 def _pieces(rows: int, grain: int, threads: int) -> Iterator[tuple[int, int]]:
-    """First rows of pieces, and their ends, as native threads take them (`MOST`)."""
+    """First and last rows of pieces, as native threads take them (`MOST`)."""
     first = 0
     while first < rows:
         times = min((rows - first) // (AHEAD * threads * grain), MOST if grain > 1 else 1)
@@ -335,21 +340,21 @@ def _pieces(rows: int, grain: int, threads: int) -> Iterator[tuple[int, int]]:
 
 
 def _wait_for(futures: list[Future[None]]) -> None:
-    """Wait whatever interrupts: the futures hold addresses of arrays that the caller may free."""
+    """Wait for futures despite interrupts: they hold addresses of arrays that the caller may free."""
     while not all(future.done() for future in futures):
         with contextlib.suppress(KeyboardInterrupt):
             wait(futures)
 
 
 def begin_pool(begin: Callable[[str], None]) -> None:
-    """Begin to compile what a pool will load, if it is not there, by a function that takes its text."""
+    """Start to compile the pool's code if it is not loaded, by calling `begin` with its text."""
     sleep = native_sleep()
     if sleep and sleep not in _FUNCTIONS:
         begin(pool_text(sleep))
 
 
 def shared_pool(threads: int, load: Callable[[str], Code] = compile_text) -> Pool:
-    """The pool of this process with n threads; see `Pool`."""
+    """The pool of this process with `threads` threads; see `Pool`."""
     with _LOCK:
         if threads not in _SHARED:
             _SHARED[threads] = Pool(threads, load=load)
@@ -363,7 +368,7 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     for pool in _POOLS:
-        pool.stop()  # all of them, before waiting for any
+        pool.stop()  # stop all pools before waiting for any
     until = time.monotonic() + EXIT_SECONDS
     for pool in _POOLS:
         pool.close(max(until - time.monotonic(), 0.0))

@@ -13,7 +13,7 @@ from robodyn.core.joints import unit_quaternion
 from robodyn.core.model import Model
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
-from robodyn.engines.query_table import Question
+from robodyn.engines.query_table import QuerySpec
 from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.cuda.device import ScanDevice
 from robodyn.engines.scan.elements import scanning_on
@@ -59,7 +59,7 @@ class GpuScanEngine(Scans):
 
     def answer(
         self,
-        question: Question,
+        question: QuerySpec,
         method: str,
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],

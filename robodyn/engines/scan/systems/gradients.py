@@ -102,7 +102,7 @@ def turning(S: Motion, f: Force) -> Force:
 # Outward.
 
 
-class Around(NamedTuple):
+class AboutOrigin(NamedTuple):
     """v and a of the parent, about the body's origin, and vJ."""
 
     v_p: Motion
@@ -110,7 +110,7 @@ class Around(NamedTuple):
     vJ: Motion
 
 
-AROUND = FieldType(Around(ZERO_MOTION, ZERO_MOTION, ZERO_MOTION))
+AROUND = FieldType(AboutOrigin(ZERO_MOTION, ZERO_MOTION, ZERO_MOTION))
 
 
 class Steered(NamedTuple):
@@ -119,7 +119,7 @@ class Steered(NamedTuple):
 
     now: TwistPair
     d: Vec3
-    around: Around
+    around: AboutOrigin
     parts: Any
 
 
@@ -127,7 +127,7 @@ def _steered(code: int, carry: TwistPair, X: Transform, pitch: Scalar, inertia: 
     (qd, qdd), v_p, a_p = rates, X.motion(carry.xi2), X.motion(carry.xi1)
     vJ, at = across(code, pitch, qd), X.after(carry.g)
     v, a = v_p + vJ, a_p + across(code, pitch, qdd) + v_p.cross(vJ)
-    around = Around(*(turned(at.E, each) for each in (v_p, a_p, vJ)))
+    around = AboutOrigin(*(turned(at.E, each) for each in (v_p, a_p, vJ)))
     own = parts(turned_inertia(at.E, inertia), around.v_p + around.vJ, turned(at.E, a))
     return Steered(TwistPair(at, a, v), rotate_back(carry.g.E, X.r), around, own)
 
