@@ -1,1 +1,1 @@
-"""Robots from files and into files: builders, edits, conventions of other libraries."""
+"""Reading robot files, editing and writing models, and converting to conventions of other libraries."""

@@ -1,1 +1,1 @@
-"""From robot files and recipes to descriptions and models."""
+"""Builds descriptions and models from robot files, other libraries' models and random numbers."""

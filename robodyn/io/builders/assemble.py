@@ -1,6 +1,6 @@
-"""RobotDescription -> Model: merge what is fixed, number what moves, turn joint axes to z.
+"""Turns a RobotDescription into a Model: merges fixed links, numbers moving bodies, rotates joint axes to z.
 
-No recursion and no object per body past this module.
+A Model stores its bodies in arrays. Objects for single bodies exist in this module only.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from robodyn.io.builders.checks import MIMIC, check_and_resolve
 from robodyn.io.builders.link_inertias import of_bodies, of_links
 
 BASES = ("fixed", "floating")
-"""How the root link may stand in the world."""
+"""Ways to attach the root link to the world."""
 
 _KIND_OF_TYPE = {"continuous": "revolute", "universal": "revolute"}
 _INFINITE = float("inf")
 _VALUES = ("lower", "upper", "armature", "damping", "friction", "effort", "velocity")
-"""What a joint says of each of its coordinates (the first two), and of its velocities."""
+"""Fields of a joint for each of its coordinates (the first two) and for each of its degrees of freedom (all others)."""
 _VALUES_OF_BASE = (-_INFINITE, _INFINITE, 0.0, 0.0, 0.0, _INFINITE, _INFINITE)
 _NQ, _NV = [kind.nq for kind in KINDS], [kind.nv for kind in KINDS]
 _Z = (0.0, 0.0, 1.0)
@@ -65,13 +65,12 @@ def build_model(
     strict: bool = True,
     gravity: ArrayLike = (0.0, 0.0, -9.81),
 ) -> Model:
-    """Turn a description into a Model; arguments as for `robodyn.load_urdf`.
+    """Turn a description into a Model; arguments as in `robodyn.load_urdf`.
 
     Raises:
         LoadError: the description is not a usable robot (`robodyn.io.builders.checks.check`), or its numbers overflow
-            as links are merged.
-        ArgumentError: an option that does not exist, or a gravity that is not three real numbers in a sequence or an
-            array.
+            when links are merged.
+        ArgumentError: an unknown option, or a gravity that is not a sequence or an array of three real numbers.
         NumericalError: NaN or infinity in `gravity`.
     """
     base, mimic, strict = one_of("base", base, BASES), one_of("mimic", mimic, MIMIC), flag("strict", strict)
@@ -87,14 +86,14 @@ def assemble(
     gravity: np.ndarray[Any, np.dtype[np.float64]],
     source: str | None = None,
 ) -> Model:
-    """The Model of a description that has been checked, with what its mimics amount to; `source` as a model has it.
+    """The Model of a checked description and its resolved mimics. `source` becomes `Model.source`.
 
     Raises:
-        LoadError: its numbers overflow as links are merged, or a constraint is of a link or joint that it has not, or
-            holds two frames of one body.
+        LoadError: numbers overflow when links are merged, a constraint names an unknown link or joint, or a constraint
+            connects two frames of one body.
     """
     notes = Notes()
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the last check
+    with np.errstate(over="ignore", invalid="ignore"):  # check_finite reports overflow
         movers, placed = _merge_fixed(description, base, mimics.couplings, notes)
         order = _file_order(movers)
         model = _arrays(description, movers, placed, order, mimics.couplings, gravity, notes, source)
@@ -122,14 +121,14 @@ def gravity_vector(gravity: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def compose(second: Transform, first: Transform) -> Transform:
-    """`second.after(first)`, which for the identity, the commonest of all, needs no arithmetic."""
+    """`second.after(first)`, without arithmetic if one of them is the identity, the most common transform."""
     if first is IDENTITY:
         return second
     return first if second is IDENTITY else second.after(first)
 
 
 def unused_name(name: str, taken: set[str]) -> str:
-    """`name`, after as many underscores as it takes to be none of the names `taken`, to which it is added."""
+    """Prepends underscores to a name until it is not in `taken`, then adds it to `taken`."""
     while name in taken:
         name = f"_{name}"
     taken.add(name)
@@ -137,34 +136,41 @@ def unused_name(name: str, taken: set[str]) -> str:
 
 
 def _joint_frames(joint: Joint, welded_at: float | None) -> tuple[list[tuple[str, str, Transform]], Transform]:
-    """How a joint is built from table rows: a list of (suffix of the name, kind, step), where step leads from the frame
-    before to the row's joint frame, and the transform from the last frame to the child link."""
+    """Splits a joint into joints of the kinds in the table of joints.
+
+    Returns:
+        A list of (suffix of the name, kind, transform from the previous frame to the joint's frame), and the transform
+        from the last frame to the child link. The list is empty for a joint that does not move.
+    """
     if joint.type == "fixed":
         return [], IDENTITY
     kind = _KIND_OF_TYPE.get(joint.type, joint.type)
     if joint.type == "universal":
-        (first, back), (second, end) = (_turned(axis) for axis in (joint.axis, joint.axis2))
+        (first, back), (second, end) = (_rotations_to_z(axis) for axis in (joint.axis, joint.axis2))
         return [("/1", kind, first), ("/2", kind, second.after(back))], end
     row = KINDS[CODE[kind]]
-    turned, back = _turned(joint.axis) if row.axial and joint.axis != _Z else (IDENTITY, IDENTITY)
+    rotation, back = _rotations_to_z(joint.axis) if row.axial and joint.axis != _Z else (IDENTITY, IDENTITY)
     if welded_at is not None:
-        moved = row.transform((welded_at,), joint.pitch)
-        return [], back.after(moved).after(turned)
-    return [("", kind, turned)], back
+        motion = row.transform((welded_at,), joint.pitch)
+        return [], back.after(motion).after(rotation)
+    return [("", kind, rotation)], back
 
 
 @lru_cache(64)
-def _turned(axis: Vector3) -> tuple[Transform, Transform]:
-    """The transform to the frame in which an axis is z, and the one back; most robots have few axes."""
-    turned = Transform(turn_to_z(axis), ZERO3)
-    return turned, turned.inverse()
+def _rotations_to_z(axis: Vector3) -> tuple[Transform, Transform]:
+    """The rotation to the frame in which `axis` is z, and its inverse. It is cached: most robots have few axes."""
+    rotation = Transform(turn_to_z(axis), ZERO3)
+    return rotation, rotation.inverse()
 
 
 def _merge_fixed(
     description: RobotDescription, base: str, couplings: dict[str, Coupling], notes: Notes
 ) -> tuple[list[_Mover], dict[str, tuple[int, Transform]]]:
-    """Walk outward from the root: moving joints, and where every link sits (mover, transform from its frame to the
-    link's)."""
+    """Traverses the tree from the root, and merges links on fixed joints into bodies.
+
+    Returns:
+        The moving joints, and for each link its (moving joint, transform from that joint's frame to the link's).
+    """
     outgoing: dict[str, list[tuple[int, Joint]]] = defaultdict(list)
     for number, joint in enumerate(description.joints):
         outgoing[joint.parent].append((number, joint))
@@ -177,10 +183,10 @@ def _merge_fixed(
         if root.casefold() == "world":
             message = 'the root link floats, as base="floating" asks, although it is called the world'
             notes.add("floating-world", f"link {quoted(root)}", message)
-    placed: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
+    link_places: dict[str, tuple[int, Transform]] = {root: (len(movers) - 1, IDENTITY)}
     queue = [root]
     for link in queue:
-        body, X_link = placed[link]
+        body, X_link = link_places[link]
         for number, joint in outgoing[link]:
             coupling = couplings.get(joint.name)
             welded_at = coupling.offset if coupling is not None and coupling.joint is None else None
@@ -193,17 +199,17 @@ def _merge_fixed(
                 body_name = joint.child if last else unused_name(joint.name + suffix, body_names)
                 movers.append(_Mover(joint, name, body_name, kind, mover, compose(step, X), (number, part)))
                 mover, X = len(movers) - 1, IDENTITY
-            placed[joint.child] = (mover, compose(to_child, X))
+            link_places[joint.child] = (mover, compose(to_child, X))
             if mover == body:
                 onto = "the world" if body < 0 else f"body {quoted(movers[body].body)}"
                 element = f"link {quoted(joint.child)}"
                 notes.gather("merged-link", element, f"fixed to {onto} and merged into it", joint.line)
             queue.append(joint.child)
-    return movers, placed
+    return movers, link_places
 
 
 def _file_order(movers: Sequence[_Mover]) -> list[int]:
-    """Movers with parents first, otherwise in file order: always the earliest joint whose parent is placed."""
+    """Indices of moving joints, parents before children, otherwise in the order of the file."""
     children: dict[int, list[int]] = defaultdict(list)
     for i, mover in enumerate(movers):
         children[mover.parent].append(i)
@@ -230,14 +236,14 @@ def _arrays(
 ) -> Model:
     """Number the bodies in `order` and fill the Model's arrays."""
     n = len(order)
-    number = [-1] * (n + 1)  # the last one is of the world
+    number = [-1] * (n + 1)  # the last entry is the world's
     for place, i in enumerate(order):
         number[i] = place
     names = [link.name for link in description.links]
     link_body = np.array([number[placed[name][0]] for name in names], dtype=np.intp)
     link_X = _rows([placed[name][1] for name in names])
     link_inertia = of_links(description.links)
-    places = {name: k for k, name in enumerate(names)}
+    position_of = {name: k for k, name in enumerate(names)}
     above = {joint.child: joint for joint in description.joints}
     sorted_movers = [movers[i] for i in order]
     kinds = [CODE[mover.kind] for mover in sorted_movers]
@@ -253,7 +259,9 @@ def _arrays(
         pitch=np.array([0.0 if joint is None else joint.pitch for joint in joints]),
         link_body=link_body,
         link_X=link_X,
-        link_parent=np.array([places[above[name].parent] if name in above else -1 for name in names], dtype=np.intp),
+        link_parent=np.array(
+            [position_of[above[name].parent] if name in above else -1 for name in names], dtype=np.intp
+        ),
         link_joints=tuple([above[name].name if name in above else "" for name in names]),
         link_inertia=link_inertia,
         gravity=gravity.copy(),
@@ -289,16 +297,19 @@ def _rows(transforms: Sequence[Transform]) -> np.ndarray[Any, Any]:
 def _coordinates(
     movers: Sequence[_Mover], kinds: Sequence[int], couplings: dict[str, Coupling]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays over tree coordinates: where each comes from, and what its joint says about it.
+    """The Model's arrays over coordinates and degrees of freedom of the tree: their sources and their joints' values.
 
-    Lists until they are whole: most robots have few joints, and wait longer for calls of NumPy than for loops."""
+    The loops fill lists. For the few joints of most robots they are faster than calls of NumPy.
+    """
     by_name = {mover.name: i for i, mover in enumerate(movers)}
-    found = [couplings.get(mover.name) for mover in movers]
-    followed = [(i, c, by_name[c.joint]) for i, c in enumerate(found) if c is not None and c.joint is not None]
+    coupling_of_joint = [couplings.get(mover.name) for mover in movers]
+    followed = [
+        (i, c, by_name[c.joint]) for i, c in enumerate(coupling_of_joint) if c is not None and c.joint is not None
+    ]
     mimics = [-1] * len(movers)
     for i, _, leader in followed:
         mimics[i] = leader
-    out: dict[str, np.ndarray[Any, Any]] = {"mimics": np.array(mimics, dtype=np.intp)}
+    arrays: dict[str, np.ndarray[Any, Any]] = {"mimics": np.array(mimics, dtype=np.intp)}
     values = [_VALUES_OF_BASE if mover.joint is None else _values(mover.joint) for mover in movers]
     columns = dict(zip(_VALUES, zip(*values, strict=True), strict=True)) if values else dict.fromkeys(_VALUES, ())
     for letter, size_of, names in (("q", _NQ, _VALUES[:2]), ("v", _NV, _VALUES[2:])):
@@ -314,18 +325,20 @@ def _coordinates(
         for i, coupling, leader in followed:
             source[start[i]] = source[start[leader]]
             multiplier[start[i]], offset[start[i]] = coupling.multiplier, coupling.offset
-        out[f"{letter}_start"] = np.array(start, dtype=np.intp)
-        out[f"{letter}_source"] = np.array(source, dtype=np.intp)
-        out[f"{letter}_multiplier"] = np.array(multiplier)
+        arrays[f"{letter}_start"] = np.array(start, dtype=np.intp)
+        arrays[f"{letter}_source"] = np.array(source, dtype=np.intp)
+        arrays[f"{letter}_multiplier"] = np.array(multiplier)
         if letter == "q":
-            out["q_offset"] = np.array(offset)
+            arrays["q_offset"] = np.array(offset)
         for name in names:
-            out[f"tree_{name}"] = np.array([*chain.from_iterable(map(repeat, columns[name], sizes))], dtype=np.float64)
-    return out
+            arrays[f"tree_{name}"] = np.array(
+                [*chain.from_iterable(map(repeat, columns[name], sizes))], dtype=np.float64
+            )
+    return arrays
 
 
 def _values(joint: Joint) -> tuple[float, ...]:
-    """`_VALUES` of a joint's coordinates; position limits are of joints that have one."""
+    """`_VALUES` of a joint. Only joints with one coordinate have position limits."""
     limits = joint.limits
     one = joint.type in ONE_COORDINATE_TYPES and joint.type != "continuous"
     return (

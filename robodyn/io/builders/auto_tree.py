@@ -1,4 +1,4 @@
-"""Featherstone's autoTree: a family of trees of tubes, as large as wanted, made of arrays without an object per body.
+"""Featherstone's autoTree: a family of kinematic trees of tubes, of any size. Only arrays store the bodies.
 
 R. Featherstone's Matlab library spatial_v2 defines it; Lynghus (Data Parallel Rigid Body Dynamics, section 7.1) uses
 it for every experiment.
@@ -20,7 +20,7 @@ from robodyn.io.builders.assemble import gravity_vector
 
 MAX_BODIES = 100_000_000
 _SMALLEST, _LARGEST = 1e-150, 1e150
-"""Masses and lengths beyond these under- or overflow in products."""
+"""Range of masses and lengths whose products neither underflow nor overflow."""
 
 
 def auto_tree(
@@ -57,15 +57,14 @@ def auto_tree(
         raise ArgumentError(f"branching: got {branching}; wanted at least 1")
     if taper <= 0.0:
         raise ArgumentError(f"taper: got {taper}; wanted a positive number")
-    # Products of a mass with a squared length must neither vanish nor overflow.
+    # Products of a mass with a squared length must neither underflow nor overflow.
     if not abs(5 * (n - 1) * math.log10(taper)) < math.log10(_LARGEST):
         raise ArgumentError(
             f"taper: got {taper} for n = {n}; the last body's mass and inertia could not be represented; "
             f"wanted taper^(5 (n - 1)) between {_SMALLEST:g} and {_LARGEST:g}"
         )
     number = np.arange(n)
-    # A child of the world where the formula of the first body gives -1.
-    # No body has more than n - 1 children: what is larger makes the same tree, and its ceiling could overflow.
+    # No body has more than n - 1 children. A larger branching gives the same tree, but its ceiling could overflow.
     most = min(branching, float(n))
     parent = np.floor((number - 1 + math.ceil(most)) / most).astype(np.intp) - 1
     parent[0] = -1
@@ -80,8 +79,8 @@ def auto_tree(
     inertia = np.zeros((n, 10))
     inertia[:, 0] = mass
     inertia[:, 1] = 0.5 * length * mass
-    # Thin-walled tube about its middle: m r^2 along the axis and m (r^2 / 2 + l^2 / 12) across, r = l / 20,
-    # moved to the end by m (l / 2)^2.
+    # A thin-walled tube with r = l / 20 has the inertia m r^2 about its axis, and m (r^2 / 2 + l^2 / 12) about the
+    # other axes through its centre. The shift to its end adds m (l / 2)^2.
     moment = mass * length**2
     inertia[:, 4] = 0.0025 * moment
     inertia[:, [7, 9]] = ((1.015 / 12 + 0.25) * moment)[:, None]

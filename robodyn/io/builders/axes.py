@@ -1,4 +1,4 @@
-"""Frames as transforms: of poses in descriptions, and of joints whose axes become z."""
+"""Transforms of poses in descriptions, and rotations that turn joint axes to z."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from robodyn.core.spatial import Mat3, Transform, Vec3, cross, transpose
 
 
 def pose_transform(pose: Pose) -> Transform:
-    """The transform from the frame a pose is given in to the posed frame."""
+    """The transform from a pose's reference frame to the frame at the pose."""
     return Transform(transpose(pose.rotation), pose.xyz)
 
 
 def turn_to_z(axis: Vec3) -> Mat3:
-    """The E that makes `axis` the z axis: the smallest rotation where axis_z >= 0, else after half a turn about x.
+    """The rotation matrix E that maps the unit vector `axis` to the z axis.
 
-    Axes along a coordinate give matrices of exact zeros and ones.
+    It is the smallest rotation if axis_z >= 0. Otherwise a rotation by pi about x comes first. Axes along a coordinate
+    axis give matrices of exact zeros and ones.
     """
     x, y, z = axis
     flip = z < 0.0

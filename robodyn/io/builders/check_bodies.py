@@ -1,4 +1,4 @@
-"""Checks of masses and inertias: each link by itself, and what every joint has to move."""
+"""Checks of masses and inertias: of each link, and of the bodies that each joint moves."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from robodyn.internals.messages import quoted
 from robodyn.io.builders.check_joints import Mimics
 
 RELATIVE = 1e-6
-"""How negative a principal moment may be, and how far it may exceed the sum of the other two, relative to the largest
-moment: files print six digits. Real defects are far larger."""
+"""Relative tolerance of principal moments: for negative ones, and for one that exceeds the sum of the other two. Files
+have six digits, and real defects are far larger."""
 
 SLIGHT = 0.5
-"""Principal moments that are less negative than this, relative to the link's largest, are read: files of robots that
-everybody uses have them, from programs for design and from identification (TIAGo's antennas 0.39, a Romeo's torso
-0.22). Beyond it a sign or an order of entries is wrong."""
+"""Negative principal moments are accepted up to this share of the link's largest. Widely used robot files contain them,
+from CAD programs and from identification (0.39 for TIAGo's antennas, 0.22 for a torso of Romeo). Larger ones come from
+a wrong sign or a wrong order of entries."""
 
 _SURE = 1e-12
-"""Minors above this, relative to the largest entry, are positive whatever they were rounded by."""
+"""Minors above this, relative to the largest entry, are positive despite rounding."""
 
 _USUAL = 1e-90, 1e90
-"""Largest entries whose cubes neither vanish nor overflow."""
+"""Range of the largest entry in which its cube neither underflows nor overflows."""
 
 _NAMED = 50
-"""Links that one refusal names."""
+"""Most links that an error message names."""
 
 GYRATION = 1e-12
-"""Moments of inertia below this times the mass (m^2; a radius of gyration of a micrometre) are rounding of zero:
-programs for design export such."""
+"""Moments of inertia up to this times the mass (m^2; a radius of gyration of a micrometre) count as zero. CAD programs
+export them as rounding errors."""
 
 
 def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None:
-    """Mass, principal moments and triangle inequality of every link, about its centre of mass."""
+    """Checks mass, principal moments and triangle inequality of every link, about its centre of mass."""
     bodies = []
     impossible: list[tuple[str, Link, str]] = []
     for link in links:
@@ -60,10 +60,11 @@ def check_inertials(links: tuple[Link, ...], strict: bool, notes: Notes) -> None
 
 
 def _is_surely_possible(inertia: tuple[float, ...], largest: float) -> bool:
-    """Whether moments of inertia, the largest entry being `largest`, are those of a real body beyond all rounding.
+    """True if moments of inertia belong to a real body, despite rounding. `largest` is the largest absolute entry.
 
-    They are where tr(I)/2 - I is positive definite: its eigenvalues say by how much two principal moments exceed the
-    third. By its leading minors (Sylvester); a fortieth of the time that principal moments of one link take.
+    This is the case if tr(I)/2 - I is positive definite: its eigenvalues are half of the differences between the sum of
+    two principal moments and the third. The test uses leading minors (Sylvester's criterion), which takes a fortieth of
+    the time of computing principal moments.
     """
     xx, xy, xz, yy, yz, zz = inertia
     half = 0.5 * (xx + yy + zz)
@@ -72,26 +73,29 @@ def _is_surely_possible(inertia: tuple[float, ...], largest: float) -> bool:
     least = _SURE * largest
     if not (_USUAL[0] < largest < _USUAL[1] and a > least and minor > least * largest):
         return False
-    whole = c * minor - 2.0 * xy * yz * xz - a * yz * yz - b * xz * xz
-    return whole > least * largest * largest
+    determinant = c * minor - 2.0 * xy * yz * xz - a * yz * yz - b * xz * xz
+    return determinant > least * largest * largest
 
 
 def _refusal(impossible: list[tuple[str, Link, str]]) -> str:
-    """One sentence on links that no real body is, the first few of them named."""
+    """An error message about links with impossible inertias. It names at most `_NAMED` of them."""
     texts: dict[str, list[str]] = {}
     for _, link, text in impossible:
         texts.setdefault(f"link {quoted(link.name)}{at_line(link.line)}", []).append(text)
-    said = [f"{link}: {' and '.join(found)}" for link, found in texts.items()]
-    if len(said) == 1:
-        return f"{said[0]}; no real body has that (strict=False loads it as it is)"
-    more = [f"and {len(said) - _NAMED} more"] if len(said) > _NAMED else []
-    listed = "; ".join([*said[:_NAMED], *more])
-    return f"{len(said)} links are no real bodies (strict=False loads them as they are): {listed}"
+    sentences = [f"{link}: {' and '.join(texts_of_link)}" for link, texts_of_link in texts.items()]
+    if len(sentences) == 1:
+        return f"{sentences[0]}; no real body has that (strict=False loads it as it is)"
+    more = [f"and {len(sentences) - _NAMED} more"] if len(sentences) > _NAMED else []
+    named = "; ".join([*sentences[:_NAMED], *more])
+    return f"{len(sentences)} links are no real bodies (strict=False loads them as they are): {named}"
 
 
 def _check_moments(bodies: list[tuple[Link, float]], notes: Notes) -> list[tuple[str, Link, str]]:
-    """Principal moments of links with their largest entries: findings are noted, links that no real body is are
-    returned, as (code, link, text)."""
+    """Checks principal moments of links, each with its largest absolute entry.
+
+    Returns:
+        (code, link, text) for links that no real body can have. Other defects become findings.
+    """
     impossible = []
     upper = np.array([link.inertial.inertia for link, _ in bodies if link.inertial], dtype=np.float64)
     # Scaled to largest entry 1, so that nothing overflows.
@@ -122,16 +126,16 @@ def _check_moments(bodies: list[tuple[Link, float]], notes: Notes) -> list[tuple
 
 
 def check_massless(links: tuple[Link, ...], mimics: Mimics, order: list[tuple[int, int]], notes: Notes) -> None:
-    """Links and merged bodies without mass and inertia. `order`: (link, joint that moves it), parents first.
+    """Reports links and merged bodies without mass and inertia. `order`: (link, joint that moves it), parents first.
 
-    Links on joints that never move count as one body with the link that carries them. A joint is reported when its
-    own coordinate, with all joints that mimic it, has nothing with inertia to move.
+    A link on a welded joint belongs to the body of its parent link. A joint is reported if neither it nor a joint that
+    mimics it moves a body with inertia.
     """
     joints = mimics.joints
     index = {link.name: i for i, link in enumerate(links)}
     mass = [link.inertial is not None and link.inertial.mass != 0.0 for link in links]
     inertia = [link.inertial is not None and any(link.inertial.inertia) for link in links]
-    body = list(range(len(links)))  # the link that stands for the merged body
+    body = list(range(len(links)))  # the link that represents the merged body of each link
     for i, j in order:
         if not mass[i] and not inertia[i]:
             message = "no inertial, or all of it zero; its mass and inertia are zero"
@@ -142,7 +146,7 @@ def check_massless(links: tuple[Link, ...], mimics: Mimics, order: list[tuple[in
             inertia[body[i]] |= inertia[i]
     massless = [not mass[i] and not inertia[i] for i in range(len(links))]
     moving = [(i, joints[j]) for i, j in order if j >= 0 and body[i] == i]
-    # Whether a coordinate has something to move: what translates needs mass, what turns needs mass or inertia.
+    # True for joints with a nonzero inertia: a translating joint needs mass, a rotating one mass or rotational inertia.
     loaded: dict[str, bool] = {joint.name: False for joint in joints}
     for i, joint in reversed(moving):
         parent = body[index[joint.parent]]

@@ -1,4 +1,4 @@
-"""The last check of loading: finite numbers stay finite as links are merged and mimics are followed."""
+"""The last check of loading: merging links and following mimics must not overflow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from robodyn.internals.messages import quoted
 
 
 def check_finite(model: Model, description: RobotDescription) -> None:
-    """Raise LoadError naming the joint, or the links, where a model made of this description holds NaN or infinity."""
+    """Raise LoadError if a model made from this description contains NaN or infinity. It names the joint or links."""
     rows = (model.Xtree, model.link_X, model.inertia, np.asarray(model.link_inertia))
-    # Where no joint follows another, what joints say is theirs alone, and finite as it was read.
+    # Without mimics, coefficients of joints are unchanged. Readers have checked that they are finite.
     if not model.has_mimic and all(map(_is_finite, rows)) and math.isfinite(model.total_mass):
         return
     for body in _overflowing(model.Xtree):
@@ -52,10 +52,10 @@ def _is_finite(rows: Array) -> bool:
 
 
 def _overflowing(rows: Array) -> list[int]:
-    """The first row with a number that is not finite, or none."""
+    """A list of the first row with a number that is not finite; empty if there is none."""
     bad = ~np.isfinite(rows)
-    found: list[int] = np.flatnonzero(bad.any(axis=1) if bad.ndim > 1 else bad)[:1].tolist()
-    return found
+    first: list[int] = np.flatnonzero(bad.any(axis=1) if bad.ndim > 1 else bad)[:1].tolist()
+    return first
 
 
 def _joint(model: Model, description: RobotDescription, body: int) -> str:

@@ -1,4 +1,4 @@
-"""Checks of what joints say besides where they are: limits, coefficients, and mimics."""
+"""Checks of joints' limits, coefficients and mimics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from robodyn.internals.records import dataclass
 
 _NO_LIMITS = Limits()
 _ROUNDED = 1e-9
-"""Limits that are no further apart, beside their size or 1, are the same: files round."""
+"""Relative or absolute difference up to which two limits are equal. It allows for rounded numbers in files."""
 
 
 def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) -> None:
-    """Damping, friction, armature and limits of every joint."""
+    """Checks damping, friction, armature and limits of every joint."""
     for joint in joints:
         if joint.type == "fixed":
             _report_unused(joint, notes)
@@ -34,10 +34,13 @@ def check_joint_values(joints: tuple[Joint, ...], strict: bool, notes: Notes) ->
 
 
 def limits_of(given: Mapping[str, float | None], subject: str, line: int | None, notes: Notes) -> Limits:
-    """The limits that a file or an object gives, by name; infinite ones are none, with a finding.
+    """Limits of a joint from a file or an object. An infinite limit is dropped with a finding.
 
     Args:
-        given: finite numbers, infinities, or None where there is no limit.
+        given: a finite number, an infinity, or None for each limit by name.
+        subject: name of the joint in findings.
+        line: line of the file, or None.
+        notes: collects findings.
     """
     for name, value in given.items():
         if value is not None and math.isinf(value):
@@ -61,13 +64,13 @@ def _check_coefficients(joint: Joint, strict: bool, notes: Notes) -> None:
 
 
 def report_joint_forces(subject: str, notes: Notes, line: int | None = None) -> None:
-    """Say that the damping or friction of a joint is no part of the dynamics by itself."""
+    """Report that damping and friction of a joint act only through `joint_forces`."""
     message = "its damping and friction act only where joint_forces asks for them"
     notes.gather("joint-forces-not-used", subject, message, line)
 
 
 def _subject(joint: Joint) -> str:
-    """The joint as findings call it."""
+    """The joint's name in findings."""
     return f"joint {quoted(joint.name)}"
 
 
@@ -104,8 +107,11 @@ def _check_limits(joint: Joint, notes: Notes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Coupling:
-    """What a mimic, followed to its end, says of a joint: position = multiplier * (position of `joint`) + offset.
-    `joint` is free; where it is None the joint is welded at the offset, and the multiplier is zero."""
+    """A resolved mimic: position = multiplier * (position of `joint`) + offset.
+
+    `joint` is a joint without mimic. If it is None the mimicking joint is welded at the offset, and the multiplier is
+    zero.
+    """
 
     joint: str | None
     multiplier: float
@@ -114,11 +120,11 @@ class Coupling:
 
 @dataclass(frozen=True)
 class Mimics:
-    """The outcome of `resolve_mimics`.
+    """The result of `resolve_mimics`.
 
-    `joints`: the joints, without the mimics that were dropped. `couplings`: for every mimicking joint by name, what it
-    follows. `welded`: names of the joints that never move: fixed ones, and those whose mimic ends at a fixed joint or
-    has a factor of zero.
+    `joints`: the joints, without dropped mimics. `couplings`: the resolved mimic of each mimicking joint, by name.
+    `welded`: names of joints that never move: fixed joints, and joints that follow a fixed joint or have a multiplier
+    of zero.
     """
 
     joints: tuple[Joint, ...]
@@ -127,17 +133,18 @@ class Mimics:
 
 
 def resolve_mimics(joints: tuple[Joint, ...], follow: bool, notes: Notes) -> Mimics:
-    """Check the mimics and follow them to their ends, or drop them all where `follow` is False."""
+    """Check all mimics and resolve chains of them, or drop all mimics if `follow` is False."""
     by_name = {joint.name: joint for joint in joints}
     kept = tuple(
-        joint if joint.mimic is None else _kept(joint, joint.mimic, by_name, follow, notes) for joint in joints
+        joint if joint.mimic is None else _with_valid_mimic(joint, joint.mimic, by_name, follow, notes)
+        for joint in joints
     )
     by_name = {joint.name: joint for joint in kept}
     couplings: dict[str, Coupling] = {}
     for joint in kept:
         if joint.mimic is None:
             continue
-        # Walk to a joint that is free or settled; then settle all that were passed, the last first.
+        # Follow mimics up to a joint without mimic or with a known coupling. Then resolve the path backwards.
         path: dict[str, Mimic] = {}
         name = joint.name
         while name not in couplings and (mimic := by_name[name].mimic) is not None:
@@ -148,7 +155,7 @@ def resolve_mimics(joints: tuple[Joint, ...], follow: bool, notes: Notes) -> Mim
         fixed = by_name[name].type == "fixed"
         master = couplings.get(name) or (Coupling(None, 0.0, 0.0) if fixed else Coupling(name, 1.0, 0.0))
         for follower, mimic in reversed(path.items()):
-            couplings[follower] = master = _coupled(by_name[follower], mimic, master)
+            couplings[follower] = master = _coupling(by_name[follower], mimic, master)
     for joint in kept:
         if joint.mimic is not None:
             _report(joint, joint.mimic, by_name, couplings, notes)
@@ -157,8 +164,8 @@ def resolve_mimics(joints: tuple[Joint, ...], follow: bool, notes: Notes) -> Mim
     return Mimics(kept, couplings, frozenset(welded))
 
 
-def _coupled(joint: Joint, mimic: Mimic, master: Coupling) -> Coupling:
-    """What a joint follows in the end, by what its master follows."""
+def _coupling(joint: Joint, mimic: Mimic, master: Coupling) -> Coupling:
+    """The coupling of a joint, from its mimic and its master's coupling."""
     multiplier = mimic.multiplier * master.multiplier
     offset = mimic.multiplier * master.offset + mimic.offset
     if not (math.isfinite(multiplier) and math.isfinite(offset)):
@@ -169,9 +176,12 @@ def _coupled(joint: Joint, mimic: Mimic, master: Coupling) -> Coupling:
     return Coupling(master.joint if multiplier else None, multiplier, offset)
 
 
-def _kept(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], follow: bool, notes: Notes) -> Joint:
-    """The joint with its mimic if that is to be followed, without it otherwise. Raises LoadError for a mimic that
-    should be followed and cannot be."""
+def _with_valid_mimic(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], follow: bool, notes: Notes) -> Joint:
+    """The joint with its mimic, or without it if the mimic is not followed.
+
+    Raises:
+        LoadError: the mimic should be followed but is invalid.
+    """
     subject = f"joint {quoted(joint.name)}"
     defect = _defect(joint, mimic, by_name)
     if not follow:
@@ -190,7 +200,7 @@ def _kept(joint: Joint, mimic: Mimic, by_name: dict[str, Joint], follow: bool, n
 
 
 def _defect(joint: Joint, mimic: Mimic, by_name: dict[str, Joint]) -> str | None:
-    """Why a mimic cannot be followed, cycles aside."""
+    """The reason why a mimic is invalid, or None. Cycles are checked elsewhere."""
     if mimic.joint not in by_name:
         return f"there is no joint {quoted(mimic.joint)}"
     for one in (joint, by_name[mimic.joint]):
@@ -226,7 +236,7 @@ def _report(
 
 
 def _report_place(joint: Joint, at: float, notes: Notes) -> None:
-    """Say where a joint that a mimic welds is outside its limits."""
+    """Report a joint that its mimic welds outside its limits."""
     lower, upper = joint.limits.lower, joint.limits.upper
     limited = joint.type != "continuous"
     if limited and ((lower is not None and at < lower) or (upper is not None and at > upper)):
@@ -236,29 +246,41 @@ def _report_place(joint: Joint, at: float, notes: Notes) -> None:
 
 
 def report_limits_left(fields: Mapping[str, Array], joints: Sequence[Joint | None], notes: Notes) -> None:
-    """Say where joints leave one that they mimic less than its own limits.
+    """Report joints whose range is smaller than their own limits because of joints that mimic them.
 
-    `fields`: of a `Model`, by name; `joints`: of its bodies, None for one that no file has.
+    Args:
+        fields: fields of a `Model`, by name.
+        joints: joint of each body; None for a floating base.
+        notes: collects findings.
     """
     followers = np.flatnonzero(fields["mimics"] >= 0)
     if not followers.size:
         return
-    own, left = Bounds.own(fields), Bounds.left(fields)
+    own, remaining = Bounds.own(fields), Bounds.left(fields)
     for leader in np.unique(fields["mimics"][followers]).tolist():
         joint, q, v = joints[leader], int(fields["q_start"][leader]), int(fields["v_start"][leader])
-        assert joint is not None  # that of a floating base, which nothing mimics
-        given = [joints[i] for i in followers[fields["mimics"][followers] == leader].tolist()]
-        by = listed([quoted(each.name) for each in given if each is not None])
-        ends = [(float(each.lower[q]), float(each.upper[q])) for each in (own, left)]
-        _report_left(joint, by, "positions from {:g} to {:g}", ends[0], ends[1], notes)
-        fastest = [(0.0, float(each.velocity[v])) for each in (own, left)]
-        _report_left(joint, by, "velocities from {:g} to {:g}", fastest[0], fastest[1], notes)
+        assert joint is not None  # no joint mimics a floating base
+        mimicking = [joints[i] for i in followers[fields["mimics"][followers] == leader].tolist()]
+        names = listed([quoted(each.name) for each in mimicking if each is not None])
+        ends = [(float(each.lower[q]), float(each.upper[q])) for each in (own, remaining)]
+        _report_left(joint, names, "positions from {:g} to {:g}", ends[0], ends[1], notes)
+        fastest = [(0.0, float(each.velocity[v])) for each in (own, remaining)]
+        _report_left(joint, names, "velocities from {:g} to {:g}", fastest[0], fastest[1], notes)
 
 
 def _report_left(
     joint: Joint, by: str, what: str, own: tuple[float, float], left: tuple[float, float], notes: Notes
 ) -> None:
-    """Say what is left of one kind of limits, (lower, upper), where that is less."""
+    """Report one kind of limits (lower, upper) of a joint if its followers narrow them.
+
+    Args:
+        joint: the joint.
+        by: names of joints that mimic it.
+        what: format of a range, for the message.
+        own: the joint's own limits.
+        left: the range that remains.
+        notes: collects findings.
+    """
     if own[0] > own[1] or all(map(partial(math.isclose, rel_tol=_ROUNDED, abs_tol=_ROUNDED), own, left)):
         return
     subject, allowed, theirs = _subject(joint), what.format(*own), f"limits of joints that mimic it ({by})"

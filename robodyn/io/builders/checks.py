@@ -1,7 +1,7 @@
-"""The checks that every RobotDescription passes, wherever it comes from, before it becomes arrays.
+"""Checks of every RobotDescription, from any source, before it becomes a Model.
 
-Fields and tree here; masses and inertias in `check_bodies`, limits, coefficients and mimics in `check_joints`. All of
-it takes time in proportion to the number of links, and nothing recurses.
+This module checks fields and the tree; `check_bodies` checks masses and inertias; `check_joints` checks limits,
+coefficients and mimics. The time is linear in the number of links, and no function is recursive.
 """
 
 from __future__ import annotations
@@ -41,29 +41,37 @@ __all__ = ["FINDINGS", "check"]
 _Part = TypeVar("_Part", Link, Joint, Inertial, Pose, Limits, Mimic, Finding)
 
 MIMIC = ("follow", "ignore")
-"""What may be done about mimicking joints."""
+"""Ways to handle mimicking joints."""
 
 _WORLD = '; add <link name="{}"/> where the robot is held by the world'
 _SKIPPED = ("ignored-tag", "kept-tag", "unknown-tag")
 _LIMITS = tuple((name, f"limits {name}") for name in ("lower", "upper", "effort", "velocity"))
 
 UNIT = 1e-9
-"""How far an axis may be from unit length and a rotation from orthonormal: the identities between algorithms hold to
-about this much, and every builder does better."""
+"""Largest deviation of an axis from unit length, and of a rotation from an orthonormal matrix. Identities between
+algorithms hold to about this accuracy, and all builders are more accurate."""
 
 PARALLEL = 1e-6
-"""Sine of the angle between a universal joint's axes below which they count as parallel: it would be singular."""
+"""Sine of the angle between a universal joint's axes below which they count as parallel. Such a joint is singular."""
 
 
 def check(description: RobotDescription, *, mimic: str = "follow", strict: bool = True) -> RobotDescription:
-    """Check a description and return it with the findings appended to its report, and with every number a float.
+    """Check a description and return it with findings appended to its report, and with every number a float.
 
-    `mimic`: "follow" checks mimics and drops those of fixed joints; "ignore" drops all, so that every joint moves on
-    its own. `strict`: refuse negative masses, principal moments of inertia that are negative by half of the largest or
-    more (smaller ones are reported), and negative damping, friction or armature; with False they are kept and reported
-    with severity "error". Checking twice changes nothing. A report is only ever added to: clear it before checking a
-    description that was changed.
-    Raises LoadError naming the link or joint, its value and what is allowed; ArgumentError for other arguments.
+    Checking twice changes nothing. Findings are never removed from a report: clear it before you check a description
+    that was changed.
+
+    Args:
+        description: the robot.
+        mimic: "follow" checks mimics and drops those of fixed joints; "ignore" drops all, so that every joint moves
+            independently.
+        strict: True to refuse negative masses, damping, friction or armature, and principal moments of inertia that are
+            negative by half of the largest or more (smaller ones are reported). False to keep such values and report
+            them with severity "error".
+
+    Raises:
+        LoadError: an invalid description; the message names the link or joint, its value and the allowed values.
+        ArgumentError: invalid arguments.
     """
     return check_and_resolve(description, mimic=mimic, strict=strict)[0]
 
@@ -71,20 +79,22 @@ def check(description: RobotDescription, *, mimic: str = "follow", strict: bool 
 def check_and_resolve(
     description: RobotDescription, *, mimic: str = "follow", strict: bool = True
 ) -> tuple[RobotDescription, Mimics]:
-    """What `check` returns, and what its mimics amount to."""
-    given = strict_types.of_kind(description, RobotDescription)
-    if given is None:
+    """The description that `check` returns, and the resolved mimics."""
+    sound = strict_types.of_kind(description, RobotDescription)
+    if sound is None:
         raise ArgumentError(f"description: a RobotDescription is wanted, not {strict_types.type_name(description)}")
     mimic, strict = one_of("mimic", mimic, MIMIC), flag("strict", strict)
-    return resolve(_with_sound_fields(given), mimic, strict)
+    return resolve(_with_checked_fields(sound), mimic, strict)
 
 
 def resolve(
     description: RobotDescription, mimic: str, strict: bool, directed: bool = False
 ) -> tuple[RobotDescription, Mimics]:
-    """What `check_and_resolve` returns for a description whose fields have their types and whose numbers are finite
-    floats, as readers make them: what they say is checked, and not what they are. `directed`: axes have unit length
-    and rotations are orthonormal, as those that a reader computes."""
+    """Like `check_and_resolve`, for a description from a reader: the types of its fields are right and all numbers are
+    finite floats, so only values are checked.
+
+    `directed`: True if axes have unit length and rotations are orthonormal because the reader computed them.
+    """
     notes = Notes()
     order = _check_tree(description)
     if not directed:
@@ -97,47 +107,47 @@ def resolve(
     mimics = resolve_mimics(description.joints, mimic == "follow", notes)
     check_massless(description.links, mimics, order, notes)
     known = set(description.report)
-    news = tuple(finding for finding in notes.findings() if finding not in known)
-    if mimics.joints != description.joints or news:
-        description = replace(description, joints=mimics.joints, report=Report((*description.report, *news)))
+    new_findings = tuple(finding for finding in notes.findings() if finding not in known)
+    if mimics.joints != description.joints or new_findings:
+        description = replace(description, joints=mimics.joints, report=Report((*description.report, *new_findings)))
     return description, mimics
 
 
 def unknown_joint_type(subject: str, kind: object, line: int | None) -> LoadError:
-    """The error for a joint type that a description cannot hold."""
+    """The error for an unknown joint type."""
     shown = quoted(strict_types.text_or_none(kind) or brief(kind))
     return LoadError(f"{subject}{at_line(line)} has type {shown}; allowed are {', '.join(JOINT_TYPES)}")
 
 
-def _with_sound_fields(description: RobotDescription) -> RobotDescription:
-    """The description with every number a float, after checking the type of every field and that numbers are finite."""
-    held = description.constraints
-    found: dict[str, Any] = {
+def _with_checked_fields(description: RobotDescription) -> RobotDescription:
+    """Checks that all fields have the right types and all numbers are finite, and converts numbers to floats."""
+    constraints = description.constraints
+    fields: dict[str, Any] = {
         "name": _text(description.name, "robot", "name", "a text"),
-        "links": tuple(map(_sound_link, _parts(description, "links", Link))),
-        "joints": tuple(map(_sound_joint, _parts(description, "joints", Joint))),
+        "links": tuple(map(_checked_link, _parts(description, "links", Link))),
+        "joints": tuple(map(_checked_joint, _parts(description, "joints", Joint))),
         "report": _parts(description, "report", Finding),
-        "constraints": strict_types.members(held) if strict_types.is_a(held, tuple) else (None,),
+        "constraints": strict_types.members(constraints) if strict_types.is_a(constraints, tuple) else (None,),
     }
-    good = all(map(is_finding, found["report"]))
-    _require(good, "robot", "report", description.report, "a tuple of findings, whose fields have their types,")
-    good = all(strict_types.is_whole(each, *CONSTRAINTS) for each in found["constraints"])
-    _require(good, "robot", "constraints", held, "a tuple of Point, Weld, Rod, Coupling or Lock objects")
-    news = {name: value for name, value in found.items() if not _same(value, getattr(description, name))}
-    return replace(description, **news) if news else description
+    valid = all(map(is_finding, fields["report"]))
+    _require(valid, "robot", "report", description.report, "a tuple of findings, whose fields have their types,")
+    valid = all(strict_types.is_whole(each, *CONSTRAINTS) for each in fields["constraints"])
+    _require(valid, "robot", "constraints", constraints, "a tuple of Point, Weld, Rod, Coupling or Lock objects")
+    changes = {name: value for name, value in fields.items() if not _same(value, getattr(description, name))}
+    return replace(description, **changes) if changes else description
 
 
 def _parts(description: RobotDescription, what: str, kind: type[_Part]) -> tuple[_Part, ...]:
-    """What a field holds, as objects of exactly this kind."""
+    """The members of a field, as objects of exactly this class."""
     parts = getattr(description, what)
-    given = strict_types.members(parts) if strict_types.is_a(parts, tuple) else (None,)
-    found = tuple(part for part in (strict_types.of_kind(each, kind) for each in given) if part is not None)
-    _require(len(found) == len(given), "robot", what, parts, f"a tuple of {kind.__name__} objects")
-    return found
+    members = strict_types.members(parts) if strict_types.is_a(parts, tuple) else (None,)
+    parts_of_kind = tuple(part for part in (strict_types.of_kind(each, kind) for each in members) if part is not None)
+    _require(len(parts_of_kind) == len(members), "robot", what, parts, f"a tuple of {kind.__name__} objects")
+    return parts_of_kind
 
 
 def _same(value: Any, given: Any) -> bool:
-    """Whether a field holds these very parts already, as it does from builders."""
+    """True if a field contains the same objects already, as in descriptions from builders."""
     if value is given:
         return True
     parts = (type(given) is tuple or type(given) is Report) and len(value) == len(given)
@@ -145,28 +155,29 @@ def _same(value: Any, given: Any) -> bool:
 
 
 def _updated(part: _Part, **values: Any) -> _Part:
-    """The part with these values; itself where it has them already, as it has from builders."""
+    """A copy of the part with these values; the part itself if it has them already, as in descriptions from
+    builders."""
     for name, value in values.items():
         if getattr(part, name) is not value:
             return replace(part, **values)
     return part
 
 
-def _of(kind: type[_Part], value: object, part: Link | Joint, what: str, wanted: str) -> _Part:
-    """`value` as an object of exactly this kind, whatever subclass it came in."""
-    found = strict_types.of_kind(value, kind)
-    if found is None:
-        raise _wrong(part, what, value, wanted)
-    return found
+def _exactly(kind: type[_Part], value: object, part: Link | Joint, what: str, wanted: str) -> _Part:
+    """Converts `value` from any subclass to exactly this class."""
+    converted = strict_types.of_kind(value, kind)
+    if converted is None:
+        raise _field_error(part, what, value, wanted)
+    return converted
 
 
-def _sound_link(link: Link) -> Link:
+def _checked_link(link: Link) -> Link:
     link = _updated(link, name=_name(link.name, "link"), line=_line(link.line, "link"))
     if link.inertial is None:
         return link
-    inertial = _of(Inertial, link.inertial, link, "inertial", "an Inertial or None")
+    inertial = _exactly(Inertial, link.inertial, link, "inertial", "an Inertial or None")
     mass, inertia = _float(inertial.mass, link, "mass"), _floats(inertial.inertia, 6, link, "inertia")
-    pose = _sound_pose(inertial.pose, link)
+    pose = _checked_pose(inertial.pose, link)
     return _updated(link, inertial=_updated(inertial, mass=mass, inertia=inertia, pose=pose))
 
 
@@ -177,7 +188,7 @@ def _line(value: object, what: str) -> int | None:
     return number
 
 
-def _sound_joint(joint: Joint) -> Joint:
+def _checked_joint(joint: Joint) -> Joint:
     joint = _updated(joint, name=_name(joint.name, "joint"), line=_line(joint.line, "joint"))
     kind = strict_types.text_or_none(joint.type)
     if kind is None or kind not in JOINT_TYPES:
@@ -187,11 +198,11 @@ def _sound_joint(joint: Joint) -> Joint:
         type=kind,
         parent=_text(joint.parent, joint, "parent", "the name of a link"),
         child=_text(joint.child, joint, "child", "the name of a link"),
-        limits=_sound_limits(joint.limits, joint),
-        origin=_sound_pose(joint.origin, joint),
+        limits=_checked_limits(joint.limits, joint),
+        origin=_checked_pose(joint.origin, joint),
         axis=_floats(joint.axis, 3, joint, "axis"),
         axis2=_floats(joint.axis2, 3, joint, "axis2"),
-        mimic=None if joint.mimic is None else _sound_mimic(joint.mimic, joint),
+        mimic=None if joint.mimic is None else _checked_mimic(joint.mimic, joint),
         pitch=_float(joint.pitch, joint, "pitch"),
         damping=_float(joint.damping, joint, "damping"),
         friction=_float(joint.friction, joint, "friction"),
@@ -199,17 +210,17 @@ def _sound_joint(joint: Joint) -> Joint:
     )
 
 
-def _sound_limits(limits: Limits, joint: Joint) -> Limits:
-    limits, given = _of(Limits, limits, joint, "limits", "a Limits object"), {}
+def _checked_limits(limits: Limits, joint: Joint) -> Limits:
+    limits, values = _exactly(Limits, limits, joint, "limits", "a Limits object"), {}
     for name, what in _LIMITS:
         value = getattr(limits, name)
         if value is not None:
-            given[name] = _float(value, joint, what)
-    return _updated(limits, **given)
+            values[name] = _float(value, joint, what)
+    return _updated(limits, **values)
 
 
-def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
-    mimic = _of(Mimic, mimic, joint, "mimic", "a Mimic or None")
+def _checked_mimic(mimic: Mimic, joint: Joint) -> Mimic:
+    mimic = _exactly(Mimic, mimic, joint, "mimic", "a Mimic or None")
     return _updated(
         mimic,
         joint=_text(mimic.joint, joint, "mimic", "the name of a joint"),
@@ -218,8 +229,8 @@ def _sound_mimic(mimic: Mimic, joint: Joint) -> Mimic:
     )
 
 
-def _sound_pose(pose: Pose, part: Link | Joint) -> Pose:
-    pose = _of(Pose, pose, part, "origin", "a Pose")
+def _checked_pose(pose: Pose, part: Link | Joint) -> Pose:
+    pose = _exactly(Pose, pose, part, "origin", "a Pose")
     xyz, rotation = _floats(pose.xyz, 3, part, "origin xyz"), _floats(pose.rotation, 9, part, "origin rotation")
     return _updated(pose, xyz=xyz, rotation=rotation)
 
@@ -227,25 +238,25 @@ def _sound_pose(pose: Pose, part: Link | Joint) -> Pose:
 def _float(value: object, part: Link | Joint, what: str) -> float:
     number = value if type(value) is float and math.isfinite(value) else finite_real(value)
     if number is None:
-        raise _wrong(part, what, value, "a finite number")
+        raise _field_error(part, what, value, "a finite number")
     return number
 
 
 def _floats(values: object, count: int, part: Link | Joint, what: str) -> tuple[float, ...]:
     if type(values) is tuple and len(values) == count:
         if strict_types.all_are(values, float) and math.isfinite(sum(values)):
-            return values  # what builders make, quickly; a sum that overflows is looked at number by number
-        found = tuple(number for number in map(finite_real, values) if number is not None)
-        if len(found) == count:
-            return found
-    raise _wrong(part, what, values, f"a tuple of {count} finite numbers")
+            return values  # fast path for builders; if only the sum overflows, each number is checked below
+        numbers = tuple(number for number in map(finite_real, values) if number is not None)
+        if len(numbers) == count:
+            return numbers
+    raise _field_error(part, what, values, f"a tuple of {count} finite numbers")
 
 
 def _text(value: object, part: Link | Joint | str, what: str, wanted: str) -> str:
-    found = strict_types.text_or_none(value)
-    if found is None:
-        raise _wrong(part, what, value, wanted)
-    return found
+    text = strict_types.text_or_none(value)
+    if text is None:
+        raise _field_error(part, what, value, wanted)
+    return text
 
 
 def _name(value: object, what: str) -> str:
@@ -256,10 +267,10 @@ def _name(value: object, what: str) -> str:
 
 def _require(condition: bool, part: Link | Joint | str, what: str, value: object, wanted: str) -> None:
     if not condition:
-        raise _wrong(part, what, value, wanted)
+        raise _field_error(part, what, value, wanted)
 
 
-def _wrong(part: Link | Joint | str, what: str, value: object, wanted: str) -> LoadError:
+def _field_error(part: Link | Joint | str, what: str, value: object, wanted: str) -> LoadError:
     subject = _named(part) if isinstance(part, Link | Joint) else part
     return LoadError(f"{subject} {what}: {wanted} is wanted, not {brief(value)}")
 
@@ -270,8 +281,11 @@ def _named(part: Link | Joint) -> str:
 
 
 def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
-    """Names, ends and shape of the tree. Returns (link, joint that moves it) by index, parents before children; the
-    root comes first, with joint -1."""
+    """Checks names, parents, children and connectivity of the tree.
+
+    Returns:
+        (link, joint that moves it) by index, parents before children. The root is first and has joint -1.
+    """
     if not description.links:
         raise LoadError("the robot has no links; at least one is needed")
     _require_unique("link", description.links)
@@ -299,7 +313,7 @@ def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
         text += ' ("world" is a parent that no link is called)' if implicit else ""
         raise LoadError(text + _skipped(description))
     order = [(index[roots[0]], -1)] if roots else []
-    for link, _ in order:  # grows while it is walked
+    for link, _ in order:  # grows during the loop
         order.extend((index[description.joints[j].child], j) for j in children[link])
     if len(order) < len(description.links):
         raise LoadError(_cycle(description, joint_of, {description.links[i].name for i, _ in order}))
@@ -307,14 +321,14 @@ def _check_tree(description: RobotDescription) -> list[tuple[int, int]]:
 
 
 def _skipped(description: RobotDescription) -> str:
-    """What elements of the robot were skipped, to be told where its tree falls apart: they may be what is missing."""
-    found = [each for each in description.report if each.code in _SKIPPED and "robot" in each.elements]
-    said = [each.message.replace("; skipped", "") + at_line(each.line) for each in found]
-    return f" (not read: {listed(said)})" if said else ""
+    """Lists skipped elements of the robot for an error about its tree: a missing link may be among them."""
+    skipped = [each for each in description.report if each.code in _SKIPPED and "robot" in each.elements]
+    texts = [each.message.replace("; skipped", "") + at_line(each.line) for each in skipped]
+    return f" (not read: {listed(texts)})" if texts else ""
 
 
 def _cycle(description: RobotDescription, joint_of: dict[str, int], reached: set[str]) -> str:
-    """Say which links form a cycle, walking towards the root from a link that was not reached from it."""
+    """Names links that form a cycle. It follows parents from a link that is not reachable from the root."""
     link = next(link.name for link in description.links if link.name not in reached)
     seen: dict[str, None] = {}
     while link not in seen:
@@ -344,16 +358,16 @@ def _check_directions(description: RobotDescription) -> None:
             _require_unit(joint, "axis2", joint.axis2)
     poses: list[tuple[Link | Joint, Pose]] = [(link, link.inertial.pose) for link in description.links if link.inertial]
     poses += [(joint, joint.origin) for joint in description.joints]
-    turned = [(part, pose.rotation) for part, pose in poses if pose.rotation != IDENTITY]
-    if not turned:
+    rotated = [(part, pose.rotation) for part, pose in poses if pose.rotation != IDENTITY]
+    if not rotated:
         return
-    matrices = np.array([rotation for _, rotation in turned], dtype=np.float64).reshape(-1, 3, 3)
+    matrices = np.array([rotation for _, rotation in rotated], dtype=np.float64).reshape(-1, 3, 3)
     # Entries beyond 2 are wrong anyway and could overflow in the products.
     matrices = np.clip(matrices, -2.0, 2.0)
     errors = np.abs(matrices @ matrices.transpose(0, 2, 1) - np.eye(3)).max(axis=(1, 2))
     bad = np.flatnonzero((errors > UNIT) | (np.linalg.det(matrices) < 0.0))
     if bad.size:
-        part, rotation = turned[bad[0]]
+        part, rotation = rotated[bad[0]]
         raise LoadError(
             f"{_named(part)} origin: the rotation {rotation} is no proper rotation; "
             f"give a right-handed orthonormal matrix, to within {UNIT:g}"

@@ -1,14 +1,14 @@
-"""Child processes in which libraries read files that come from anywhere, within limits of time, memory and size.
+"""Child processes in which libraries read untrusted files, within limits of time, memory and size.
 
-A small file can keep a library busy for hours, take all memory, crash it, or leave a lock behind after which it never
-answers again. A process of its own can be stopped at any time. It is kept for the next request, unless something went
-wrong in it, and ends by itself when it has had nothing to do for a while.
+A small file can keep a library busy for hours, use all memory, crash the library, or leave a lock that blocks it
+forever. A child process can be stopped at any time. It is kept for the next request unless an error occurred in it. An
+idle child process ends by itself after a while.
 
-`Program` is what the parent uses; `serve` is what a child process does. Both send lists of parts, which are bytes:
-first the number of parts, then each part after its length, all numbers of 8 bytes.
+The parent process uses `Program`; the child process runs `serve`. They exchange messages. A message is a list of parts,
+which are bytes: first the number of parts, then each part after its length. Numbers have 8 bytes.
 
-There are no locks, which the child of a fork could find taken: `Program.ask` takes a child process that nobody uses, or
-starts one, and puts it back.
+There are no locks, because a fork could copy a lock that is held. `Program.ask` takes an idle child process from a
+list, or starts one, and puts it back.
 """
 
 from __future__ import annotations
@@ -35,64 +35,65 @@ if sys.platform != "win32":
     import fcntl
 
 _READY, _DONE, _LARGE, _FAILED = b"robodyn", b"done", b"large", b"failed"
-"""The first part of what a child process sends: after its start, before a response, and instead of one that is too
-large (its size follows) or cannot be given (the error follows). After the last two it ends."""
+"""The first part of a child process's message. `_READY`: it has started; `_DONE`: a response follows; `_LARGE`: the
+response is too large, and its size follows; `_FAILED`: an error follows. The process ends after the last two."""
 _STARTING = 60.0
-"""Seconds that a child process may take until it is ready."""
+"""Seconds that a child process may take to start."""
 _IDLE_SECONDS = 60.0
-"""A child process ends when it has had nothing to do for so long."""
+"""Seconds without a request after which a child process ends."""
 _MOST_IDLE = 4
-"""Child processes of a program that are kept."""
+"""Largest number of idle child processes of a program."""
 _MOST_KEPT = 64 << 20
-"""After a response of more bytes than this, a process may have too little memory for the next one, and is not kept."""
+"""A process is not kept after a response of more bytes than this: its memory may not suffice for the next one."""
 _MOST_PARTS = 1000
 _SIZE, _PIECE = 8, 1 << 20
 _START = "import sys; sys.path[:] = sys.argv[5:]; from robodyn.io.builders.child import serve; serve(*sys.argv[1:5])"
 
 
 class _ClosedError(Exception):
-    """The other side of a pipe is gone, or sends what no program does."""
+    """The other side of a pipe is closed, or sends an invalid message."""
 
 
 class NotStartedError(Exception):
-    """No child process can be started; says why."""
+    """No child process can be started. The message gives the reason."""
 
 
 class CrashedError(Exception):
-    """The child process ended before it answered, or its answer makes no sense; says how it ended."""
+    """The child process ended before its response, or sent an invalid one. The message says how it ended."""
 
 
 class FailedError(Exception):
-    """The program raised an error, which this shows. Its process has ended, as anything may be wrong in it."""
+    """The program raised an error, which is the message. Its process has ended, because its state may be corrupt."""
 
 
 class TooLargeError(Exception):
-    """The response is larger than allowed; says how many bytes it has."""
+    """The response is too large. The message is its size in bytes."""
 
 
 class Program:
-    """A program that answers requests in child processes: a module whose `start()` returns the function that makes the
-    parts of a response of the parts of a request.
+    """A program that answers requests in child processes.
+
+    It is a module whose `start()` returns a function from the parts of a request to the parts of a response.
 
     Args:
-        module: the name of the module, which is imported in the child process alone.
-        seconds: how long an answer may take.
-        memory: bytes that a child process may take, where the system has such a limit.
-        largest: bytes that a response may have.
+        module: name of the module, which only the child process imports.
+        seconds: time limit of a response.
+        memory: memory limit of a child process in bytes, on systems with such limits.
+        largest: size limit of a response in bytes.
     """
 
     def __init__(self, module: str, seconds: float, memory: int, largest: int) -> None:
         self.module, self.seconds, self.memory, self.largest = module, seconds, memory, largest
         self.idle: list[_Child] = []
-        """Child processes that nobody uses at the moment."""
+        """Idle child processes."""
         _PROGRAMS.append(self)
 
     def ask(self, request: Sequence[bytes]) -> list[bytes]:
         """The parts of the response to the parts of a request.
 
         Raises:
-            NotStartedError, CrashedError, FailedError, TooLargeError: see there.
-            TimeoutError: it takes too long.
+            NotStartedError, CrashedError, FailedError, TooLargeError: as documented there.
+            TimeoutError: the response takes too long.
         """
         child = self._idle_child()
         if child is not None:
@@ -102,7 +103,7 @@ class Program:
         return self._answer(_Child(self), request)
 
     def close(self) -> None:
-        """End the child processes that are kept."""
+        """End all idle child processes."""
         while self.idle:
             self.idle.pop().stop()
 
@@ -117,7 +118,7 @@ class Program:
             child.stop()
 
     def _answer(self, child: _Child, request: Sequence[bytes]) -> list[bytes]:
-        """What a child process answers. It is kept if all went well, and ended otherwise."""
+        """A child process's response. The process is kept if it succeeds, and stopped otherwise."""
         keep = False
         try:
             until = time.monotonic() + self.seconds
@@ -134,12 +135,12 @@ class Program:
                 child.stop()
         if status == _DONE:
             return response
-        # A size limit was exceeded; a new process would exceed it too, so `ask` does not try again.
+        # `ask` does not retry after a TooLargeError, because a new process would exceed the limit, too.
         raise (TooLargeError if status == _LARGE else FailedError)(text(b" ".join(response)))
 
 
 def text(data: bytes) -> str:
-    """What a child process says, in one line."""
+    """A child process's message as one line of text."""
     return " ".join(data.decode(errors="replace").split())
 
 
@@ -186,50 +187,50 @@ class _Child:
         return _receive(cast(IO[bytes], self.process.stdout).fileno(), most, until)
 
     def stop(self) -> None:
-        """End it, and leave nothing of it."""
+        """Kill the process, wait for its end, and close its pipes."""
         with suppress(OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait(_STARTING)
         self.close()
 
     def close(self) -> None:
-        """Close this side of its pipes: it ends when nobody holds them."""
+        """Close the parent's ends of the pipes. The process ends when all copies of them are closed."""
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(OSError):
                 cast(IO[bytes], pipe).close()
 
 
 def _pythons() -> Iterator[str]:
-    """Programs that may be this Python: that of this process may be another one that has Python inside."""
+    """Candidates for the path of Python's interpreter: this process may be another program that embeds Python."""
     if sys.executable and not getattr(sys, "frozen", False):
         yield sys.executable
-    inside = ("python.exe",) if sys.platform == "win32" else ("bin", "python{}.{}".format(*sys.version_info))
-    beside = Path(sys.exec_prefix).joinpath(*inside)
-    if beside.is_file() and str(beside) != sys.executable:
-        yield str(beside)
+    relative_path = ("python.exe",) if sys.platform == "win32" else ("bin", "python{}.{}".format(*sys.version_info))
+    python = Path(sys.exec_prefix).joinpath(*relative_path)
+    if python.is_file() and str(python) != sys.executable:
+        yield str(python)
 
 
 def _started(python: str, program: Program) -> subprocess.Popen[bytes]:
-    """A process that runs `serve`, out of reach of Ctrl-C in this one's terminal."""
+    """Starts a process that runs `serve`. Ctrl-C in the parent's terminal does not reach it."""
     settings = map(str, (program.module, program.seconds + _STARTING, program.memory, program.largest))
-    # Modules are found where this process finds them; -S leaves out what else the site adds, such as the hook by which
-    # an editable install is found, so the folder of this package is named, last.
+    # The child searches modules in the folders of this process. -S skips the `site` module and with it the import hooks
+    # of editable installs, so the folder of this package is added at the end.
     folders = [each for each in sys.path if type(each) is str and each and "\0" not in each]
     folders.append(str(FOLDER.resolve().parent))
-    alone: dict[str, Any] = {"start_new_session": True}
+    group_options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
-        alone = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+        group_options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
     process = subprocess.Popen(
         [python, "-S", "-c", _START, *settings, *folders],
-        bufsize=0,  # buffers have locks, which the child of a fork could not take
+        bufsize=0,  # buffers have locks, which a fork could copy while they are held
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        **alone,
+        **group_options,
     )
     if sys.platform != "win32":
         os.set_blocking(cast(IO[bytes], process.stdin).fileno(), False)
-    if sys.platform == "linux":  # a larger pipe takes fewer turns
+    if sys.platform == "linux":  # a larger pipe needs fewer system calls
         for pipe in (process.stdin, process.stdout):
             with suppress(OSError):
                 fcntl.fcntl(cast(IO[bytes], pipe).fileno(), fcntl.F_SETPIPE_SZ, _PIECE)
@@ -237,16 +238,16 @@ def _started(python: str, program: Program) -> subprocess.Popen[bytes]:
 
 
 def serve(module: str, seconds: str, memory: str, largest: str) -> NoReturn:
-    """Answer requests on standard input until there are no more. This is all that a child process does.
+    """The main function of a child process: answers requests on standard input until it is closed.
 
     Args:
-        module: as of `Program`.
-        seconds: how long a request may take. The parent stops what takes longer; this is for a parent that has gone.
-        memory: as of `Program`.
-        largest: as of `Program`.
+        module: as in `Program`.
+        seconds: time limit of a request. It matters only if the parent has ended, because the parent's limit is lower.
+        memory: as in `Program`.
+        largest: as in `Program`.
     """
     requests, responses, nowhere = os.dup(0), os.dup(1), os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):  # what libraries print is no response
+    for standard in range(3):  # output that libraries print must not mix with responses
         os.dup2(nowhere, standard)
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -267,19 +268,19 @@ def serve(module: str, seconds: str, memory: str, largest: str) -> NoReturn:
                 del request, response
     except _ClosedError:  # the parent is gone
         pass
-    except BaseException as error:  # the library may have left anything behind
+    except BaseException as error:  # the library's state may be corrupt
         _send(responses, [_FAILED, f"{error} ({type(error).__name__})".encode(errors="replace")])
     os._exit(0)
 
 
 def _limit(memory: int) -> None:
-    """Let memory end, where the system has such limits, and leave no core files of it."""
+    """Set the memory limit on systems that have one, and disable core files."""
     try:
         import resource
     except ImportError:
         return
-    # RLIMIT_AS also counts addresses that are reserved and never used, 64 MiB and more for each thread. On Linux
-    # RLIMIT_DATA counts only memory that can be written to.
+    # RLIMIT_AS also counts address space that is reserved and never used, 64 MiB and more for each thread. On Linux
+    # RLIMIT_DATA counts only writable memory.
     for name, most in (("RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS", memory), ("RLIMIT_CORE", 0)):
         try:
             which = getattr(resource, name)
@@ -290,21 +291,21 @@ def _limit(memory: int) -> None:
 
 
 def _send(descriptor: int, parts: Sequence[Any], until: float | None = None) -> None:
-    """Send parts, which are bytes or the like.
+    """Send a message of several parts, which are bytes-like objects.
 
     Raises:
-        _ClosedError: nobody reads any more.
-        TimeoutError: that time has come.
+        _ClosedError: the other side of the pipe is closed.
+        TimeoutError: the time `until` has passed.
     """
     pieces = [len(parts).to_bytes(_SIZE, "little")]
     for part in parts:
         pieces += [len(part).to_bytes(_SIZE, "little"), part]
     for piece in pieces:
-        left = memoryview(piece)
-        while left.nbytes:
+        remaining = memoryview(piece)
+        while remaining.nbytes:
             _wait(descriptor, True, until)
             try:
-                left = left[os.write(descriptor, left[:_PIECE]) :]
+                remaining = remaining[os.write(descriptor, remaining[:_PIECE]) :]
             except BlockingIOError:
                 continue
             except OSError:
@@ -312,11 +313,11 @@ def _send(descriptor: int, parts: Sequence[Any], until: float | None = None) -> 
 
 
 def _receive(descriptor: int, most: int | None = None, until: float | None = None) -> list[bytes]:
-    """Parts that were sent, one at least, of no more than `most` bytes.
+    """Receive a message of at least one part and at most `most` bytes.
 
     Raises:
-        _ClosedError: nobody sends any more, or what no program does.
-        TimeoutError: that time has come.
+        _ClosedError: the other side of the pipe is closed, or the message is invalid.
+        TimeoutError: the time `until` has passed.
     """
 
     def exactly(size: int) -> bytes:
@@ -346,12 +347,12 @@ def _receive(descriptor: int, most: int | None = None, until: float | None = Non
 
 
 def _wait(descriptor: int, to_write: bool, until: float | None) -> None:
-    """Wait until a pipe can be read or written to, or has ended. Handlers of signals run meanwhile.
+    """Wait until a pipe can be read or written to, or is closed. Signal handlers can run meanwhile.
 
     Raises:
-        TimeoutError: that time has come.
+        TimeoutError: the time `until` has passed.
     """
-    if until is None:  # reading and writing wait
+    if until is None:  # reading and writing block
         return
     if sys.platform != "win32":
         poll = select.poll()
@@ -362,11 +363,11 @@ def _wait(descriptor: int, to_write: bool, until: float | None) -> None:
     import _winapi
     import msvcrt
 
-    while not to_write:  # who writes waits in the system: the child process reads at once
+    while not to_write:  # writing blocks, but not for long: the child process reads at once
         try:
             if _winapi.PeekNamedPipe(msvcrt.get_osfhandle(descriptor), 0)[0]:
                 return
-        except OSError:  # it ended, which reading tells
+        except OSError:  # the pipe is closed, which the next read reports
             return
         if time.monotonic() > until:
             raise TimeoutError
@@ -384,10 +385,10 @@ def _close() -> None:
 
 
 def _after_fork() -> None:
-    """The child of a fork has child processes of its own: those of its parent answer the parent."""
+    """Detaches a forked process from its parent's child processes. It starts its own."""
     for each in tuple(_ALL):
         each.close()
-        each.process.returncode = each.process.returncode or 0  # not to be waited for
+        each.process.returncode = each.process.returncode or 0  # so that Popen does not wait for it
     for program in _PROGRAMS:
         program.idle.clear()
 

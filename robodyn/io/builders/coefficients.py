@@ -1,4 +1,4 @@
-"""Armature, damping and friction of each degree of freedom, as other libraries' models have them."""
+"""Armature, damping, friction and gravity from models of other libraries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from robodyn.io.builders.check_joints import report_joint_forces
 
 
 def with_coefficients(model: Model, found: Mapping[str, Array], source: str, strict: bool) -> Model:
-    """The model with what was found of "armature", "damping" and "friction", each (nv_tree,), checked as a file's are;
-    its joints are those of a `source` that is no URDF (`FileTree.format`).
+    """A copy of a model with other joint coefficients, which are checked like those of a file.
+
+    Args:
+        model: the robot.
+        found: "armature", "damping" and "friction", each (nv_tree,).
+        source: format of the robot's source, "mjcf" or "pinocchio", for `FileTree.format`.
+        strict: True to refuse negative coefficients.
 
     Raises:
-        LoadError: NaN or infinity, or, where `strict`, a negative number; names the joint.
+        LoadError: a coefficient is NaN or infinite, or, if `strict`, negative; the message names the joint.
     """
     notes = Notes()
     for what, values in found.items():
@@ -48,7 +53,7 @@ def with_coefficients(model: Model, found: Mapping[str, Array], source: str, str
 
 
 def finite_gravity(gravity: Array) -> Array:
-    """Gravity as a model has it.
+    """Checks that gravity is finite, and returns it.
 
     Raises:
         LoadError: it is NaN or infinite.

@@ -1,4 +1,4 @@
-"""XML into light elements with line numbers, safely: no DTD, no entities, nothing fetched, bounded in size."""
+"""A safe XML parser with line numbers: no DTD, no entities, no external files, bounded size."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from robodyn.io.builders.formats import reads_bytes, reads_root
 from robodyn.io.builders.mend import DOCUMENT_TYPE, LATE, mend
 
 MAX_DEPTH = 100
-"""Deepest nesting of elements; a robot file nests about eight deep."""
+"""Deepest nesting of elements. Robot files have about eight levels."""
 
 MAX_ELEMENTS = 2_000_000
-"""Most elements that are read; bounds the memory and the time that a hostile file of `MAX_BYTES` can take."""
+"""Largest number of elements. It bounds memory and time for a hostile file of `MAX_BYTES`."""
 
 
 _TEXT = re.compile(rb">\s*+[^<]")
-"""How a text begins behind a tag, a comment or an instruction; what some attributes and comments hold looks alike."""
+"""Matches the beginning of a text after a tag, a comment or an instruction. Some attributes and comments match, too."""
 
 _LATE = "XML or text declaration not at start of entity"
 _INVALID = "not well-formed (invalid token)"
-"""How expat says it."""
+"""Expat's error messages."""
 
 _SHOWN = 20
-"""So many bytes are shown of what is no token of XML."""
+"""Bytes of an invalid XML token that an error message shows."""
 
 
 _WHITE = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
-"""Blanks that an attribute keeps only when they are written so."""
+"""White space that parsers keep in attributes only if it is escaped."""
 
 
 class Element:
-    """An XML element: its tag and attributes as written (prefixes included), children, line in the file and, where text
-    other than blanks stands between its tags, the pieces that it came in."""
+    """An XML element: tag and attributes as written (prefixes included), children, and line in the file.
+
+    `pieces` is the text between its tags in the pieces that the parser delivers, None if it is blank.
+    """
 
     __slots__ = ("attributes", "children", "line", "pieces", "tag")
 
@@ -52,7 +54,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """What stands between its tags, without blanks around it."""
+        """The text between its tags, without surrounding blanks."""
         return "".join(self.pieces or ()).strip(" \t\r\n")
 
 
@@ -65,27 +67,35 @@ def parse_xml(
     depth: int = MAX_DEPTH,
     notes: Notes | None = None,
 ) -> Element:
-    """Parse an XML document whose root element must have the tag `root`, of several any, or any at all where that is
-    None, and return that element.
+    """Parse an XML document and return its root element.
 
-    Each child of the root is given to `take` when it is complete and the next one begins, and not kept, so that memory
-    does not hold the whole tree. Elements with a tag in `opaque` come without their contents; texts are kept where
-    `texts` asks for them, or where some text in the document is no blank. Errors that other programs let pass
-    (`robodyn.io.builders.mend`) are let pass with a finding in `notes`, and refused where that is None. Raises
-    LoadError for what is no well-formed XML, holds a DTD or entities, has another root, is nested deeper than `depth`,
-    or exceeds `MAX_ELEMENTS`."""
+    Args:
+        data: the document.
+        root: required tag of the root element, or several allowed ones; None for any.
+        opaque: tags of elements whose contents are skipped.
+        take: called with each child of the root when the next child begins. The child is not kept, so the whole tree
+            is never in memory.
+        texts: True to keep all texts. They are also kept if some text in the document is not blank.
+        depth: deepest nesting of elements.
+        notes: collects findings about errors that other programs tolerate (`robodyn.io.builders.mend`). If it is None,
+            such errors are refused.
+
+    Raises:
+        LoadError: no well-formed XML, a DTD or entities, another root, a nesting deeper than `depth`, or more than
+            `MAX_ELEMENTS` elements.
+    """
     parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = _refuse  # entities, and all that is fetched, come after one
+    parser.StartDoctypeDeclHandler = _refuse  # entities and external files need a DTD
     nothing = Element("", {}, None)
-    opened = [nothing] * depth  # from the root to the element that was opened last, which may have ended
-    ended: list[str] = []  # tags of those that have; how many are open is the difference
+    opened = [nothing] * depth  # path from the root to the latest element, which may have ended
+    ended: list[str] = []  # tags of ended elements: count - len(ended) elements are open
     roots = (root,) if isinstance(root, str) else root or ()
-    heard = texts or _may_have_text(data)
-    count = inside = 0  # elements so far, and open ones where contents are skipped, with the opaque one
-    taken = 0  # children of the root that `take` was given
+    has_text = texts or _may_have_text(data)
+    count = inside = 0  # `count`: elements so far; `inside`: depth of an open opaque element, else 0
+    taken = 0  # calls of `take` so far
 
-    # Functions of this one rather than methods: what they share costs next to nothing to reach, and they are called for
-    # every tag. The end of an element calls a method of a list, without a function of Python.
+    # The handlers run for every tag. They are nested functions, because access to shared variables is cheap there. The
+    # end of an element calls `list.append` directly, without a Python function.
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal count, inside, taken
@@ -112,7 +122,7 @@ def parse_xml(
         opened[above] = element
         if name in opaque:
             inside = above + 1
-            if heard:
+            if has_text:
                 parser.CharacterDataHandler, parser.EndElementHandler = None, end_unheard
 
     def end_unheard(name: str) -> None:
@@ -134,46 +144,48 @@ def parse_xml(
         element.pieces.append(data)
 
     parser.StartElementHandler, parser.EndElementHandler = start, ended.append
-    if heard:
+    if has_text:
         parser.buffer_text = True
         parser.CharacterDataHandler = note_text
     try:
-        # At once: expat takes quadratic time over a long token that comes in pieces.
+        # All data in one call: expat takes quadratic time for a long token that comes in pieces.
         parser.Parse(data, True)
         if opened[1] is not nothing:
             take(opened[1])
     except expat.ExpatError as error:
-        other = reads_bytes(data)
-        if notes is None or other:
+        reader_hint = reads_bytes(data)
+        if notes is None or reader_hint:
             message = expat.ErrorString(error.code)
             message = LATE if message == _LATE else message
             if message == _INVALID:
-                here = data[parser.ErrorByteIndex :][:_SHOWN].decode("utf-8", "replace")
-                message = f"{message}, at {quoted(here)}"
+                excerpt = data[parser.ErrorByteIndex :][:_SHOWN].decode("utf-8", "replace")
+                message = f"{message}, at {quoted(excerpt)}"
             where = f"line {error.lineno}, column {error.offset}"
-            raise LoadError(f"not well-formed XML at {where}: {message}{other}") from None
-    except LoadError:  # of the functions above and of `take`: a ValueError as well
+            raise LoadError(f"not well-formed XML at {where}: {message}{reader_hint}") from None
+    except LoadError:  # LoadError is a ValueError, so it is caught first
         raise
     except (ValueError, LookupError) as error:  # an encoding that expat does not read
         if notes is None:
             raise LoadError(f"cannot read the XML: {error}") from None
     else:
         return opened[0]
-    finally:  # parser and functions hold each other
+    finally:  # breaks the reference cycle of parser and functions
         parser.StartElementHandler = parser.EndElementHandler = parser.CharacterDataHandler = None
     mended = mend(data, roots[0] if roots else "file", depth, MAX_ELEMENTS, notes)
-    # What was given to `take` stood before the first error, and stands there again.
-    left = chain(repeat(_skip, taken), repeat(take))
-    return parse_xml(mended, root, opaque, lambda element: next(left)(element), texts, depth)
+    # `take` has seen the children before the first error. They are the same in the mended document, and are skipped.
+    next_takes = chain(repeat(_skip, taken), repeat(take))
+    return parse_xml(mended, root, opaque, lambda element: next(next_takes)(element), texts, depth)
 
 
 def _skip(_: Element) -> None:
-    """Take nothing."""
+    """Ignore an element."""
 
 
 def _may_have_text(data: bytes) -> bool:
-    """False where nothing but blanks stands between the tags of a document, as in half of all robot files. A document
-    is in an encoding that has ASCII's characters where ASCII has them, or in UTF-16, which has nulls."""
+    """False if there are only blanks between the tags of a document, as in half of all robot files.
+
+    The encoding is a superset of ASCII, or UTF-16, which contains null bytes.
+    """
     return b"\0" in data or b"<![CDATA[" in data or _TEXT.search(data) is not None
 
 
@@ -182,7 +194,7 @@ def _refuse(*_: object) -> NoReturn:
 
 
 def written(element: Element) -> str:
-    """An element as XML, its own text before its children. Comments are not kept by `parse_xml`."""
+    """An element as XML, its own text before its children. `parse_xml` drops comments."""
     attributes = "".join(f" {key}={quoteattr(value, _WHITE)}" for key, value in element.attributes.items())
     inside = escape(element.text) + "".join(map(written, element.children))
     start = f"<{element.tag}{attributes}"

@@ -1,4 +1,4 @@
-"""Foreign objects: whatever they raise when they are looked at becomes a LoadError."""
+"""Converts exceptions that objects of other libraries raise to LoadError."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from robodyn.internals.messages import brief
 
 @contextmanager
 def foreign(what: str) -> Iterator[None]:
-    """Around code that looks at an object of a user's or another library's class, which may raise anything.
+    """Context for code that accesses an object of a user's or another library's class, which may raise anything.
 
-    `what` names the object for the message. Raises LoadError in place of what is raised inside, UnavailableError for a
-    lack of memory; errors of our own go through.
+    Args:
+        what: name of the object for the error message.
+
+    Raises:
+        LoadError: the code raises an exception other than robodyn's own, which pass unchanged.
+        UnavailableError: there is not enough memory.
     """
     try:
         yield

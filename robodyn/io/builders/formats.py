@@ -1,4 +1,4 @@
-"""Who reads what: the function that is named where a robot is given to one that reads something else."""
+"""Hints for error messages: the function that reads a robot which was passed to the wrong reader."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _ROOTS = {
     "sdf": ("SDF", "robodyn.load_sdf"),
     "gazebo": ("old SDF", "robodyn.load_sdf"),
 }
-"""By root elements of XML."""
+"""Format and reader by the root element of XML."""
 _STARTS = (
     (b"PK\3\4", "it may be what Model.save wrote: robodyn.Model.load reads that"),
     ((54321).to_bytes(4, sys.byteorder), "it is a compiled model of MuJoCo (.mjb): give its path to robodyn.load_mjcf"),
     (b"PXR-USDC", "it is USD, which robodyn does not read: write it as URDF or MJCF"),
     (b"#usda", "it is USD, which robodyn does not read: write it as URDF or MJCF"),
 )
-"""By first bytes of what is no XML."""
+"""Hints by the first bytes of binary files."""
 _OBJECTS = {
     ("mujoco", "MjModel"): "it is MuJoCo's: give it to robodyn.load_mjcf",
     ("mujoco", "MjSpec"): "it is MuJoCo's: give it to robodyn.load_mjcf",
@@ -32,11 +32,11 @@ _OBJECTS = {
     ("robodyn", "Dynamics"): "it is a robodyn.Dynamics: its model needs no reading",
     ("robodyn", "RobotDescription"): "it is a robodyn.RobotDescription: give it to robodyn.build_model",
 }
-"""By the library and the name of a class."""
+"""Hints by library and class name of an object."""
 
 
 def reads_root(tag: str, attributes: Container[str] = ()) -> str:
-    """What reads an XML document with this root element, to end a message with; nothing for documents of no robots."""
+    """A hint that ends an error message: the reader of XML with this root element; "" if no reader reads it."""
     if tag == "robot" and "xmlns:xacro" in attributes:
         return "; it is xacro: give its path to robodyn.load_xacro"
     if tag == "mujocoinclude":
@@ -48,12 +48,12 @@ def reads_root(tag: str, attributes: Container[str] = ()) -> str:
 
 
 def reads_bytes(data: bytes) -> str:
-    """Likewise of what is no XML."""
+    """The same hint for binary data."""
     return next((f"; {text}" for start, text in _STARTS if data.startswith(start)), "")
 
 
 def reads_object(source: Any) -> str:
-    """Likewise of an object of another library, or of this one."""
+    """The same hint for an object of robodyn or of another library."""
     try:
         kinds = [(strict_types.text(kind.__module__).partition(".")[0], kind.__name__) for kind in type(source).__mro__]
     except Exception:  # a metaclass may raise anything

@@ -1,4 +1,4 @@
-"""Loading: a robot file or object becomes a Model, and is checked once on the way."""
+"""Loads a URDF file or robot object as a Model."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ def load_urdf(
         source: a path, XML text, bytes, a file object, or a robot object of urdfpy, urchin or yourdfpy.
         base: "fixed" welds the root link to the world, "floating" gives it six degrees of freedom.
         mimic: "follow": a mimicking joint has no coordinate of its own and follows its master; "ignore": it is free.
-        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
-            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
-            the triangle inequality are used and reported in any case.
+        strict: True to refuse a negative mass, damping, friction or armature, and a principal moment of inertia that is
+            negative by half of the largest or more. False to use and report such values. Moments that violate the
+            triangle inequality are used and reported in any case.
         gravity: acceleration of free fall in world coordinates, m/s^2.
 
     Returns:
-        The model; `model.report` lists what was merged, defaulted, ignored or doubtful.
+        The model. `model.report` lists all elements that were merged, defaulted, ignored or doubtful.
 
     Raises:
-        LoadError: not a usable robot; names the element and the value.
-        ArgumentError: an option that does not exist, a gravity that is not three real numbers, or a source of no such
-            kind.
+        LoadError: not a usable robot; the message names the element and the value.
+        ArgumentError: an unknown option, a gravity that is not three real numbers, or an unsupported kind of source.
         NumericalError: NaN or infinity in `gravity`.
     """
     description, mimics = read_and_resolve(source, mimic=mimic, strict=strict)

@@ -1,7 +1,7 @@
-"""Joints that close loops: the tree goes on without them, and constraints hold what they held.
+"""Joints that close kinematic loops: the tree omits them, and constraints replace them.
 
-A constraint leaves free what its joint does. Its frame on the joint's parent, with the axis turned to z, is that of its
-rows and of its forces.
+A constraint leaves the same directions free as its joint. Its rows and forces are in the joint's frame on the parent
+link, rotated such that the joint axis is z.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from robodyn.io.builders.sdf_parts import Axis
 
 MAX_LOOPS = 10_000
-"""Most joints that close loops, of one robot: their matrices are dense."""
+"""Largest number of loop joints of a robot. The matrices of their constraints are dense."""
 
 _ROWS = {
     "fixed": ROWS,
@@ -32,16 +32,17 @@ _ROWS = {
     "prismatic": ("rx", "ry", "rz", "x", "y"),
     "planar": ("rx", "ry", "z"),
 }
-"""What joints hold, in axes of which z is the joint's. A spherical joint is a `Point`."""
+"""Constrained directions of each joint type, in a frame whose z axis is the joint's. A spherical joint is a `Point`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A joint that closes a loop.
 
-    `element`: as findings call it; `type`: one of a description's joint types, or another word, for which there is no
-    constraint; `to`, `link`: links before and behind it; `to_at`, `at`: transforms from these to its frame, which
-    coordinate zero brings together; `axis`: in that frame; `lost`: what the file says of it that constraints have not.
+    `element`: its name in findings; `type`: a joint type of descriptions, or another word, which has no constraint;
+    `to`, `link`: parent and child link; `to_at`, `at`: transforms from these links to the joint's frame on each of
+    them, which coincide at coordinate zero; `axis`: joint axis in that frame; `lost`: properties in the file that
+    constraints cannot represent.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is to be said of a loop in the report."""
+    """A finding about a loop joint."""
 
     element: str
     message: str
@@ -67,13 +68,17 @@ class Said:
 
 
 def cut(description: RobotDescription, follow: bool) -> tuple[RobotDescription, list[Loop]]:
-    """The description without joints to links that an earlier joint carries already, and these joints.
+    """Removes loop joints: joints whose child is the child of an earlier joint already.
 
     Args:
-        follow: whether mimics are followed.
+        description: the robot.
+        follow: True if mimics are followed.
+
+    Returns:
+        The description without loop joints, and the loop joints.
 
     Raises:
-        LoadError: such a joint leads from a link to itself, or another one is to follow it.
+        LoadError: a loop joint connects a link to itself, or another joint mimics it.
     """
     kept: list[Joint] = []
     loops: list[Loop] = []
@@ -87,39 +92,43 @@ def cut(description: RobotDescription, follow: bool) -> tuple[RobotDescription, 
         if joint.parent == joint.child:
             raise LoadError(f"{element}{at_line(joint.line)} joins link {quoted(joint.child)} to itself")
         to_at = Transform(transpose(joint.origin.rotation), joint.origin.xyz)
-        here = Transform(transpose(Pose().rotation), ZERO3)
-        ends = joint.parent, joint.child, to_at, here
+        identity = Transform(transpose(Pose().rotation), ZERO3)
+        ends = joint.parent, joint.child, to_at, identity
         loops.append(Loop(joint.name, element, joint.type, *ends, joint.axis, joint.line, lost(joint)))
     if not loops:
         return description, loops
     names = {loop.name for loop in loops} - {joint.name for joint in kept}
     for joint in kept if follow else ():
         if joint.mimic is not None and joint.mimic.joint in names:
-            led = f"mimics joint {quoted(joint.mimic.joint)}, which closes a loop and has no coordinate"
-            wanted = 'put that before the other joint to its child, or load with mimic="ignore"'
-            raise LoadError(f"joint {quoted(joint.name)}{at_line(joint.line)} {led}; {wanted}")
+            reason = f"mimics joint {quoted(joint.mimic.joint)}, which closes a loop and has no coordinate"
+            remedy = 'put that before the other joint to its child, or load with mimic="ignore"'
+            raise LoadError(f"joint {quoted(joint.name)}{at_line(joint.line)} {reason}; {remedy}")
     return replace(description, joints=tuple(kept)), loops
 
 
 def lost(joint: Joint | Axis) -> tuple[str, ...]:
-    """What a joint says that no constraint holds."""
+    """Properties of a joint that constraints cannot represent."""
     limits = joint.limits
-    said = {
+    properties = {
         "limits": any(each is not None for each in (limits.lower, limits.upper, limits.effort, limits.velocity)),
         "damping": joint.damping,
         "friction": joint.friction,
         "armature": joint.armature,
         "mimic": joint.mimic is not None,
     }
-    return tuple(what for what, given in said.items() if given)
+    return tuple(what for what, present in properties.items() if present)
 
 
 def close(description: RobotDescription, mimics: Mimics, loops: list[Loop]) -> tuple[RobotDescription, list[Said]]:
-    """The description with constraints for loops, and what is to be said of each. Those that join links of one body,
-    and those for whose joints there is no constraint, are left out.
+    """Adds constraints for loop joints to a description.
+
+    Joints between links of one body, and joints of types without a constraint, are left out.
+
+    Returns:
+        The description, and a finding about each loop joint.
 
     Raises:
-        LoadError: too many, a name that is taken, a link that does not exist, or a place that overflows.
+        LoadError: too many loop joints, a duplicate name, an unknown link, or a position that overflows.
     """
     if not loops:
         return description, []
@@ -127,8 +136,8 @@ def close(description: RobotDescription, mimics: Mimics, loops: list[Loop]) -> t
         raise LoadError(f"more than {MAX_LOOPS} joints close loops, the most that are read")
     taken = {joint.name: joint.line for joint in description.joints}
     body = links_alike(description, mimics)
-    found: list[Constraint] = []
-    said = []
+    constraints: list[Constraint] = []
+    findings = []
     for loop in loops:
         where = f"{loop.element}{at_line(loop.line)}"
         if loop.name in taken:
@@ -144,45 +153,48 @@ def close(description: RobotDescription, mimics: Mimics, loops: list[Loop]) -> t
         else:
             constraint, message = _constraint(loop, where)
         if constraint is not None:
-            found.append(constraint)
-        said.append(Said(loop.element, message, loop.line, "warning" if constraint is None else "info"))
-    return replace(description, constraints=(*description.constraints, *found)), said
+            constraints.append(constraint)
+        findings.append(Said(loop.element, message, loop.line, "warning" if constraint is None else "info"))
+    return replace(description, constraints=(*description.constraints, *constraints)), findings
 
 
 def _constraint(loop: Loop, where: str) -> tuple[Constraint | None, str]:
-    """What holds what a joint did, and what to say of it."""
+    """The constraint that replaces a loop joint, None if there is none, and the message of its finding."""
     rows = _ROWS.get(loop.type)
     if rows is None and loop.type != "spherical":
         return None, f"a {loop.type} joint, for which there is no constraint; the tree moves without it"
     X_to, X = loop.to_at, loop.at
     if loop.type not in TYPES_WITHOUT_AXIS:
-        turned = Transform(turn_to_z(loop.axis), ZERO3)
-        X_to, X = turned.after(X_to), turned.after(X)
+        rotation = Transform(turn_to_z(loop.axis), ZERO3)
+        X_to, X = rotation.after(X_to), rotation.after(X)
     at, to_at = (Pose(each.r, transpose(each.E)) for each in (X, X_to))
-    made: Point | Weld
+    constraint: Point | Weld
     try:
         if rows is None:
-            made = Point(loop.link, loop.to, at=at, to_at=to_at, name=loop.name)
+            constraint = Point(loop.link, loop.to, at=at, to_at=to_at, name=loop.name)
         else:
-            made = Weld(loop.link, loop.to, at=at, to_at=to_at, rows=rows, name=loop.name)
-    except (ArgumentError, NumericalError) as error:  # numbers of a file that overflow
+            constraint = Weld(loop.link, loop.to, at=at, to_at=to_at, rows=rows, name=loop.name)
+    except (ArgumentError, NumericalError) as error:  # numbers overflow
         raise LoadError(f"{where}: {error}") from None
-    without = f"; what the file says of its {', '.join(loop.lost)} has no part" if loop.lost else ""
-    return made, f"it closes a loop: a constraint, {type(made).__name__} ({', '.join(made.rows)}){without}"
+    omission = f"; what the file says of its {', '.join(loop.lost)} has no part" if loop.lost else ""
+    return (
+        constraint,
+        f"it closes a loop: a constraint, {type(constraint).__name__} ({', '.join(constraint.rows)}){omission}",
+    )
 
 
 def links_alike(description: RobotDescription, mimics: Mimics, types: frozenset[str] = frozenset()) -> dict[str, str]:
-    """For every link one that stands for all that joints hold to it which never move, or are of some `types`."""
-    near: dict[str, list[str]] = {link.name: [] for link in description.links}
+    """Maps each link to a representative of its group. Joints that never move, or are of `types`, connect a group."""
+    neighbours: dict[str, list[str]] = {link.name: [] for link in description.links}
     for joint in description.joints:
         if joint.name in mimics.welded or joint.type in types:
-            near[joint.parent].append(joint.child)
-            near[joint.child].append(joint.parent)
-    found: dict[str, str] = {}
-    for name in near:
-        waiting = [] if name in found else [name]
-        for link in waiting:  # grows while it is walked
-            if link not in found:
-                found[link] = name
-                waiting += near[link]
-    return found
+            neighbours[joint.parent].append(joint.child)
+            neighbours[joint.child].append(joint.parent)
+    representative: dict[str, str] = {}
+    for name in neighbours:
+        queue = [] if name in representative else [name]
+        for link in queue:  # grows during the loop
+            if link not in representative:
+                representative[link] = name
+                queue += neighbours[link]
+    return representative

@@ -1,13 +1,13 @@
-"""XML that is not well-formed, but that other programs read: rewritten so that it is.
+"""Repairs XML that is not well-formed, but that other programs read.
 
-XML 1.0 asks a parser to stop at the first error. TinyXML-2, the parser of urdfdom (ROS, Pinocchio), MuJoCo, Drake and
-Gazebo, does not: it lets many errors pass, and files with such errors are in use. This module accepts what TinyXML-2
-accepts and gives it the same meaning, with a finding for every error. Everything else is refused, and the message says
-what is wrong and in which line. Entities and document types are refused as in all XML.
+XML 1.0 requires a parser to stop at the first error. TinyXML-2, the parser of urdfdom (ROS, Pinocchio), MuJoCo, Drake
+and Gazebo, tolerates many errors, and files with such errors are in use. This module accepts the same errors as
+TinyXML-2, interprets them in the same way, and reports each as a finding. All other errors are refused; the message
+names the error and its line. Entities and document types are refused as in all XML.
 
-The text is passed once, from left to right, so the time is linear in its length. Line ends are kept: lines in later
-messages are those of the file. Two things differ from TinyXML-2: text after the root element is skipped, too, and
-entities that are not defined are refused.
+One pass from left to right reads the text, so the time is linear in its length. Line ends are kept, so line numbers in
+later messages are those of the file. Two rules differ from TinyXML-2: text after the root element is skipped, and
+undefined entities are refused.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from robodyn.internals.errors import LoadError
 from robodyn.internals.messages import quoted
 
 MAX_ERRORS = 10_000
-"""Most errors that are passed over in one file."""
+"""Largest number of errors that are tolerated in one file."""
 
 LATE = "the declaration <?xml ...?> does not stand at the very beginning"
-"""What is said of a declaration after something else."""
+"""Error message for a declaration that is not at the beginning."""
 
 DOCUMENT_TYPE = "the XML holds a document type or entities (<!DOCTYPE ...>); they are refused"
 
@@ -49,45 +49,48 @@ _PREDEFINED = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _FORBIDDEN = re.compile("[\x01-\x08\x0e-\x1f\ufffe\uffff]")
 _BARE = 'a bare "<" in text; write "&lt;"'
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
-"""Bytes that are not UTF-8, as Python's "surrogateescape" writes them, to characters of Latin-1."""
+"""Maps the surrogates of Python's "surrogateescape", which stand for bytes that are not UTF-8, to Latin-1."""
 
 _CODECS = re.compile(
     r"iso8859-\d+|cp(125\d|437|85\d|866|932|949)|koi8-[rtu]|mac-.*|gb2312|gbk|gb18030|big5|shift_jis|euc_.."
 )
-"""Encodings that are taken at their word, by Python's names: those that agree with ASCII where that has characters."""
+"""Declared encodings that are used, by Python's names. All of them are supersets of ASCII."""
 
 
 def mend(data: bytes, subject: str, depth: int, elements: int, notes: Notes) -> bytes:
-    """A document that is not well-formed, as UTF-8 that is; every error is a finding about `subject`.
+    """Repairs a document that is not well-formed. Returns well-formed UTF-8.
 
     Args:
-        depth: how deep elements may be nested.
-        elements: how many there may be.
+        data: the document.
+        subject: subject of the findings, one for each error.
+        depth: deepest nesting of elements.
+        elements: largest number of elements.
+        notes: collects findings.
 
     Raises:
-        LoadError: what is wrong is more than can be passed over.
+        LoadError: an error that is not tolerated.
     """
-    text, said = _text_of(data)
+    text, errors = _text_of(data)
     if blank := _BLANK.search(text):
-        said.append((1 + _lines(text, 0, blank.start()), "form feeds or vertical tabs; read as blanks"))
+        errors.append((1 + _lines(text, 0, blank.start()), "form feeds or vertical tabs; read as blanks"))
         text = _BLANK.sub(" ", text)
     mender = _Mender(text, depth, elements)
     mended = mender.mend()
-    for line, what in (*said, *mender.errors):
+    for line, what in (*errors, *mender.errors):
         notes.gather("xml-not-well-formed", subject, f"not well-formed XML, which is let pass: {what}", line)
     return mended.encode("utf-8")
 
 
 def _text_of(data: bytes) -> tuple[str, list[tuple[int, str]]]:
-    """The text of a document, and what is wrong with its encoding: (line, words)."""
+    """The text of a document, and errors of its encoding as (line, message)."""
     for order, mark in (("utf-16-le", codecs.BOM_UTF16_LE), ("utf-16-be", codecs.BOM_UTF16_BE)):
         if data.startswith((mark, "<".encode(order))):
             try:
                 return data.removeprefix(mark).decode(order), []
             except UnicodeDecodeError as error:
                 raise LoadError(f"not well-formed XML: it is no UTF-16, as its first bytes say: {error}") from None
-    said = []
-    declared = _DECLARED.match(data)  # not behind a byte-order mark, which says more
+    errors = []
+    declared = _DECLARED.match(data)  # ignored after a byte-order mark, which takes precedence
     name = declared[1].decode("ascii", "replace") if declared else "utf-8"
     try:
         codec = codecs.lookup(name).name
@@ -97,24 +100,24 @@ def _text_of(data: bytes) -> tuple[str, list[tuple[int, str]]]:
         with suppress(UnicodeDecodeError):
             return data.decode(codec), []
     if codec != "utf-8":
-        said.append((1, f"the declared encoding {quoted(name)} is not known, or not that of the file; read as UTF-8"))
+        errors.append((1, f"the declared encoding {quoted(name)} is not known, or not that of the file; read as UTF-8"))
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        said.append((1 + _lines(text, 0, error.start), "bytes that are not UTF-8; read as Latin-1"))
+        errors.append((1 + _lines(text, 0, error.start), "bytes that are not UTF-8; read as Latin-1"))
         text = text.translate(_LATIN_1)
-    return text, said
+    return text, errors
 
 
 def _lines(text: str, start: int, end: int) -> int:
-    """How many lines end in a part of a text."""
+    """The number of line ends in a part of a text."""
     returns = text.count("\r", start, end)
     return text.count("\n", start, end) + (returns - text.count("\r\n", start, end) if returns else 0)
 
 
 class _Mender:
-    """One document on its way. `errors`: what was passed over, (line, words)."""
+    """Repairs one document. `errors`: tolerated errors as (line, message)."""
 
     def __init__(self, text: str, depth: int, elements: int) -> None:
         self.errors: list[tuple[int, str]] = []
@@ -122,13 +125,13 @@ class _Mender:
         self._end = len(text) if (null := text.find("\0")) < 0 else null
         self._out: list[str] = []
         self._open: list[str] = []
-        self._begun = self._done = False  # the root element
+        self._begun = self._done = False  # True once the root element has begun, and ended
         self._declarations = 0
-        self._first = True  # nothing but declarations so far
+        self._first = True  # only declarations so far
         self._line, self._counted = 1, 0
 
     def mend(self) -> str:
-        """The document with its errors mended."""
+        """The repaired document."""
         at, end = 0, self._end
         while at < end:
             start = self._text.find("<", at, end)
@@ -147,13 +150,13 @@ class _Mender:
         return "".join(self._out)
 
     def _line_of(self, at: int) -> int:
-        """The line of a place; places come in their order."""
+        """The line of a position. Positions of successive calls must not decrease."""
         self._line += _lines(self._text, self._counted, at)
         self._counted = max(at, self._counted)
         return self._line
 
     def _pass(self, what: str, at: int) -> None:
-        """Note an error that is passed over."""
+        """Record a tolerated error."""
         self.errors.append((self._line_of(at), what))
         if len(self.errors) > MAX_ERRORS:
             self._refuse(f"more than {MAX_ERRORS} errors, the most that are passed over; the last one: {what}", at)
@@ -166,40 +169,40 @@ class _Mender:
         return quoted(name)[1:-1]
 
     def _put(self, start: int, end: int, piece: str) -> None:
-        """Write what stands for a part of the text: inside of the root element a piece, elsewhere its line ends."""
+        """Write the replacement of a part of the text: `piece` inside the root element, only line ends elsewhere."""
         inside = self._begun and not self._done
         self._out.append(piece if inside else "\n" * _lines(self._text, start, end))
 
     def _take_text(self, start: int, end: int) -> None:
         piece = self._text[start:end]
         if self._begun and not self._done:
-            piece = self._sound(piece, start, "text")
-        elif said := piece.lstrip(" \t\r\n"):
+            piece = self._escaped(piece, start, "text")
+        elif stray := piece.lstrip(" \t\r\n"):
             self._first = False
-            self._pass("text outside of the root element", end - len(said))
+            self._pass("text outside of the root element", end - len(stray))
         self._put(start, end, piece)
 
-    def _sound(self, piece: str, start: int, where: str) -> str:
-        """Text or the value of an attribute, with characters escaped that may not stand in it."""
+    def _escaped(self, piece: str, start: int, where: str) -> str:
+        """Escapes forbidden characters in a text or in the value of an attribute."""
         if not _ODD.search(piece):
             return piece
         parts, at = [], 0
         for odd in _ODD.finditer(piece):
-            found, here = odd[0], start + odd.start()
+            matched, position = odd[0], start + odd.start()
             parts.append(piece[at : odd.start()])
             at = odd.end()
-            if found == "&":
-                parts.append(self._ampersand(odd.start(), piece, here, where))
-            elif found == "]]>":
+            if matched == "&":
+                parts.append(self._ampersand(odd.start(), piece, position, where))
+            elif matched == "]]>":
                 parts.append("]]&gt;")
                 if where == "text":
-                    self._pass('a "]]>" in text, which should be "]]&gt;"', here)
-            elif found == "<":
+                    self._pass('a "]]>" in text, which should be "]]&gt;"', position)
+            elif matched == "<":
                 parts.append("&lt;")
-                self._pass(f'a bare "<" in {where}, which should be "&lt;"', here)
+                self._pass(f'a bare "<" in {where}, which should be "&lt;"', position)
             else:
                 parts.append("\ufffd")
-                self._pass(f"a control character in {where}", here)
+                self._pass(f"a control character in {where}", position)
         return "".join((*parts, piece[at:]))
 
     def _ampersand(self, at: int, piece: str, here: int, where: str) -> str:
@@ -215,7 +218,7 @@ class _Mender:
         return "&"
 
     def _take_markup(self, at: int) -> int:
-        """Take what begins with "<"; where it ends."""
+        """Process the markup that begins with "<" at a position; returns the position of its end."""
         text = self._text
         if text.startswith("<?", at):
             return self._take_instruction(at)
@@ -247,7 +250,7 @@ class _Mender:
         return self._take_end_tag(at) if text.startswith("</", at) else self._take_start_tag(at)
 
     def _take_other(self, at: int) -> int:
-        """Take what begins with "<!" and is no comment."""
+        """Process markup that begins with "<!" and is no comment; returns the position of its end."""
         other = _OTHER.match(self._text, at)
         if other is not None and other[1]:
             raise LoadError(DOCUMENT_TYPE)
@@ -258,13 +261,13 @@ class _Mender:
         return other.end()
 
     def _end_of(self, mark: str, what: str, at: int, start: int) -> int:
-        """Where the markup ends that the next `mark` closes."""
-        found = self._text.find(mark, start)
-        if found > self._end:
+        """The position behind the next `mark`, which closes the markup."""
+        position = self._text.find(mark, start)
+        if position > self._end:
             self._refuse("a null character", self._end)
-        if found < 0:
+        if position < 0:
             self._refuse(f'{what} that does not end: there is no "{mark}" after it', at)
-        return found + len(mark)
+        return position + len(mark)
 
     def _take_instruction(self, at: int) -> int:
         after = self._end_of("?>", 'a "<?"', at, at + 2)
@@ -312,24 +315,24 @@ class _Mender:
         self._begun = True
         if tag[1]:
             self._pass(f"blanks between < and {shown}", at)
-        parts, here, names = ["<", name, tag[1]], tag.end(), set[str]()
-        while (attribute := _ATTRIBUTE.match(text, here)) is not None:
+        parts, position, names = ["<", name, tag[1]], tag.end(), set[str]()
+        while (attribute := _ATTRIBUTE.match(text, position)) is not None:
             blanks, key, equals, value = attribute.groups()
             if key in names:
                 self._refuse(f"duplicate attribute {quoted(key)} of <{shown}>", attribute.start(2))
             names.add(key)
             if not blanks:
                 self._pass(f"no blank before an attribute of <{shown}>", attribute.start(2))
-            sound = self._sound(value[1:-1], attribute.start(4) + 1, "an attribute")
-            parts += blanks or " ", key, equals, value[0], sound, value[0]
-            here = attribute.end()
-        close = _TAG_END.match(text, here)
+            escaped = self._escaped(value[1:-1], attribute.start(4) + 1, "an attribute")
+            parts += blanks or " ", key, equals, value[0], escaped, value[0]
+            position = attribute.end()
+        close = _TAG_END.match(text, position)
         if close is None and tag[1]:
             self._refuse(_BARE, at)
         if close is None:
-            key = _NAME_ONLY.match(text, here)
+            key = _NAME_ONLY.match(text, position)
             what = f"the attribute {quoted(key[1])} has no value in quotes" if key else "no attribute and no end"
-            self._refuse(f"in <{shown}>: {what}", here)
+            self._refuse(f"in <{shown}>: {what}", position)
         self._put(at, close.end(), "".join((*parts, *close.groups())))
         if close[2] == ">":
             self._open.append(name)

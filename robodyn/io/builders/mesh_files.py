@@ -1,4 +1,4 @@
-"""Where the files of meshes are that robots name: on this machine, nothing is fetched."""
+"""Finds the mesh files of robots on this machine, without downloads."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from robodyn.internals.messages import brief
 
 
 def checked_folders(package_dirs: object) -> list[Path]:
-    """Folders that a user gives.
+    """Checks and returns the folders that a user passes.
 
     Raises:
-        ArgumentError: something else.
+        ArgumentError: not a list of folders.
     """
-    given = strict_types.members(package_dirs) if strict_types.is_a(package_dirs, list, tuple) else (None,)
-    found = [Path(text).absolute() for text in map(path_text, given) if text is not None]
-    if len(found) < len(given):
+    members = strict_types.members(package_dirs) if strict_types.is_a(package_dirs, list, tuple) else (None,)
+    folders = [Path(text).absolute() for text in map(path_text, members) if text is not None]
+    if len(folders) < len(members):
         raise ArgumentError(f"package_dirs: got {brief(package_dirs)}; wanted a list of folders")
-    return found
+    return folders
 
 
 class MeshFiles:
-    """Finds meshes and textures: absolute, relative to the robot's file, or `package://NAME/...` and `model://NAME/...`
-    in `package_dirs`, then where the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH of ROS say that
-    packages are, then in the folders above the robot's file."""
+    """Finds meshes and textures by their names in robot files.
+
+    Paths are absolute or relative to the robot's file. `package://NAME/...` and `model://NAME/...` are searched in
+    `package_dirs`, then in the folders of ROS's environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, then in
+    the folders above the robot's file.
+    """
 
     def __init__(self, package_dirs: object = ()) -> None:
         self._packages = checked_folders(package_dirs)
@@ -39,11 +42,11 @@ class MeshFiles:
             self._packages += [Path(each) / inside for each in folders if each]
 
     def mesh(self, geometry: Geometry) -> Path | None:
-        """The file of a mesh, None where there is none."""
+        """The file of a mesh, None if there is none."""
         return self.find(geometry.mesh, geometry.folder)
 
     def find(self, name: str, folder: str) -> Path | None:
-        """The file of a name that stands in a file of this folder, "" for none; None where there is no such file."""
+        """The file with a name, None if there is none. `folder` is the folder of the robot's file, "" if unknown."""
         if "\0" in name:
             return None
         for path in self._candidates(name, folder):
@@ -53,14 +56,14 @@ class MeshFiles:
         return None
 
     def _candidates(self, name: str, folder: str) -> Iterator[Path]:
-        scheme, there, rest = name.partition("://")
+        scheme, separator, path = name.partition("://")
         above = [Path(folder), *Path(folder).parents] if folder else []
-        if not there:
+        if not separator:
             yield from [Path(name)] if Path(name).is_absolute() else [each / name for each in above[:1]]
         elif scheme == "file":
-            yield Path(rest)
+            yield Path(path)
         elif scheme in ("package", "model"):
-            package, _, inside = rest.partition("/")
+            package, _, inside = path.partition("/")
             for each in [*self._packages, *above]:
                 yield each / package / inside
                 if each.name == package:

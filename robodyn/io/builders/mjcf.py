@@ -1,8 +1,7 @@
-"""MuJoCo's robots: a Model from what MuJoCo has compiled, exactly.
+"""Builds a Model from a compiled MuJoCo model.
 
-MuJoCo's own package reads MJCF: there is no second parser, and its defaults, includes, meshes and inertias from geoms
-are what MuJoCo makes of them. Bodies become links, joints joints; what has no place in a tree of rigid bodies is
-reported, never dropped in silence.
+MuJoCo itself compiles MJCF, so defaults, includes, meshes and inertias from geoms have MuJoCo's meaning. Bodies become
+links, and joints become joints. Elements that a tree of rigid bodies cannot represent are reported.
 """
 
 from __future__ import annotations
@@ -37,52 +36,52 @@ from robodyn.io.builders.mjmodel import MjArrays, actuated_joints, dof_coefficie
 from robodyn.io.builders.urdf import MAX_LINKS
 
 _OPTIONS = frozenset({"gravity", "density", "viscosity", "wind"})
-"""Options that are read, or reported as forces of a medium."""
+"""Options that are read, or reported as forces of a fluid."""
 _NOT_READ = {"ncam": "cameras", "nlight": "lights", "ntex": "textures", "nskin": "skins", "nplugin": "plugins"}
-"""What has no part in dynamics, by MuJoCo's sizes."""
+"""Elements that do not affect the dynamics, by the names of their sizes in MuJoCo."""
 _SOFTNESS = {"jnt_solref": (0.02, 1.0), "jnt_solimp": (0.9, 0.95, 0.001, 0.5, 2.0), "jnt_margin": (0.0,)}
-"""Arrays of how soft limits are, with MuJoCo's defaults."""
+"""Arrays of the softness of joint limits, with MuJoCo's defaults."""
 EQUALITY = ("report", "mimic", "constraints")
-"""What becomes of equalities between joints."""
+"""Ways to handle equality constraints."""
 
 
 def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Model:
-    """Load a robot from MuJoCo: MJCF, or what MuJoCo has made of it. Needs the extra `mujoco`.
+    """Load a robot from MJCF or from a model of MuJoCo. Needs the extra `mujoco`.
 
-    The root link is the world; free bodies float under it. Coordinates, velocities and their order are this library's
-    (`robodyn.converter` has the way to MuJoCo's): q of hinges and slides equals qpos. Bodies with several joints have
-    massless links "body/0" and so on between them. Sites with a name are links without mass behind those of bodies, and
-    called "tool_site" where a link is called "tool". Keyframes are `model.configurations`. Springs, actuators, tendons,
-    contacts and equalities have no part in the model: `model.report` lists them.
+    The root link is the world, and free bodies are its children on floating joints. Coordinates, velocities and their
+    order are robodyn's; `robodyn.converter` converts them to MuJoCo's. q of hinges and slides equals qpos. Bodies with
+    several joints have massless links "body/0" and so on between the joints. Named sites become massless links after
+    those of bodies; a site is called "tool_site" if a link is called "tool". Keyframes become `model.configurations`.
+    Springs, actuators, tendons, contacts and equalities are not part of the model: `model.report` lists them.
 
-    Texts and files are compiled in a child process, which is kept for the next one, within limits of time and memory
-    (`robodyn.io.builders.mjcf_compiler`); a MjSpec is compiled, and a MjModel taken, as it is.
+    A child process compiles texts and files within limits of time and memory (`robodyn.io.builders.mjcf_compiler`). It
+    is kept for the next file. A MjSpec is compiled in this process, and a MjModel is read directly.
 
     Args:
         source: a path (.xml or .mjcf, or .mjb of this version of MuJoCo), MJCF text, a `mujoco.MjSpec` or a
-            `mujoco.MjModel`. A file opens what it includes, and meshes and textures that it names. Shapes whose files
-            are not there are left out where no inertia depends on them.
-        equality: "report": equalities are reported; "mimic": where one joint is a linear function of another it follows
-            exactly, where MuJoCo's constraint is soft; "constraints": those of two bodies (connect, weld) and those
-            that are linear in joints' coordinates become `model.constraints`, which hold exactly, too; a weld with
-            a `torquescale` of zero holds no turn.
-        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
-            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
-            the triangle inequality are used and reported in any case.
+            `mujoco.MjModel`. Included files, meshes and textures of a file are opened. Shapes with missing files are
+            omitted if no inertia depends on them.
+        equality: "report": equalities are reported. "mimic": a joint whose coordinate is a linear function of another's
+            follows it exactly, although MuJoCo's constraint is soft. "constraints": equalities of two bodies (connect,
+            weld) and linear equalities of joint coordinates become `model.constraints`, which hold exactly as well. A
+            weld with a `torquescale` of zero does not constrain rotation.
+        strict: True to refuse a negative mass, damping, friction or armature, and a principal moment of inertia that is
+            negative by half of the largest or more. False to use and report such values. Moments that violate the
+            triangle inequality are used and reported in any case.
 
     Returns:
         The model, with MuJoCo's gravity, armature, damping, friction and limits.
 
     Raises:
-        LoadError: MuJoCo cannot compile it, or not within the limits, it is no usable robot, or this version of MuJoCo
-            has other arrays than 3.2 to 4.0 have; names the reason.
-        ArgumentError: an option that does not exist, or a source of no such kind.
+        LoadError: MuJoCo cannot compile the source, or not within the limits; the result is no usable robot; or this
+            version of MuJoCo has other arrays than 3.2 to 4.0. The message gives the reason.
+        ArgumentError: an unknown option, or an unsupported kind of source.
         UnavailableError: MuJoCo is not installed, or no child process can be started.
     """
     equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
     mujoco, notes = mujoco_module("load_mjcf"), Notes()
     compiled, files = _compiled(mujoco, source, notes)
-    with foreign("the mjModel"), np.errstate(all="ignore"):  # what overflows is met by the checks that follow
+    with foreign("the mjModel"), np.errstate(all="ignore"):  # later checks report overflow
         reader = _Reader(mujoco, compiled, equality, notes, files)
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
@@ -98,7 +97,7 @@ def joint_names(mj_model: Any) -> list[str]:
 
 
 def mujoco_module(asked: str) -> Any:
-    """The module, for what is asked for.
+    """The module `mujoco`. `asked`: name of the calling function, for the error message.
 
     Raises:
         UnavailableError: it is not installed.
@@ -113,11 +112,12 @@ def mujoco_module(asked: str) -> Any:
 
 
 def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, MeshFile]]:
-    """The mjModel of a source, and the files of its meshes by the names that it has for them. Files and texts are
-    compiled in another process, as they may come from anywhere.
+    """The mjModel of a source, and its mesh files by the mjModel's names for them.
+
+    A child process compiles files and texts, because they may be untrusted.
 
     Raises:
-        LoadError: MuJoCo refuses it, or cannot be let go on with it.
+        LoadError: MuJoCo refuses the source, or exceeds a limit.
     """
     if strict_types.is_a(source, mujoco.MjModel):
         return source, {}
@@ -126,10 +126,10 @@ def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, Me
             return source.copy().compile(), {}
         data, path = contents(source)
         text, assets, files = ("", {}, {}) if is_binary(data) else self_contained(data, path, notes)
-        made = compiled(text, assets) if text else checked_binary(data)
-        for warning in made.warnings:
+        result = compiled(text, assets) if text else checked_binary(data)
+        for warning in result.warnings:
             notes.add("mjcf-warning", "MuJoCo", f"it warns: {warning}")
-        return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": made.data}), files
+        return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": result.data}), files
     except RobodynError:
         raise
     except MemoryError:
@@ -139,7 +139,7 @@ def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, Me
 
 
 class _Reader:
-    """A mjModel, read."""
+    """Reads a mjModel."""
 
     def __init__(self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, MeshFile]) -> None:
         self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, notes
@@ -161,45 +161,47 @@ class _Reader:
         self._coefficients = dof_coefficients(self._a)
 
     def _is_off(self, *features: str) -> bool:
-        """Whether a flag of the options switches one of MuJoCo's features off."""
+        """True if an option disables one of these features of MuJoCo."""
         bits = [int(getattr(self._mujoco.mjtDisableBit, f"mjDSBL_{feature}")) for feature in features]
         return any(int(self._m.opt.disableflags) & bit for bit in bits)
 
     def _names(self, kind: str, n: int) -> list[str]:
-        """Of bodies, joints, equalities or keyframes; MuJoCo's are unique, those made up step aside."""
-        given = self._given_names(kind, n)
-        taken = set(given)
-        return [name if name.strip() else unused_name(f"{kind}_{number}", taken) for number, name in enumerate(given)]
+        """Unique names of the first n objects of a kind, such as "body". Objects without a name get one."""
+        mujoco_names = self._given_names(kind, n)
+        taken = set(mujoco_names)
+        return [
+            name if name.strip() else unused_name(f"{kind}_{number}", taken) for number, name in enumerate(mujoco_names)
+        ]
 
     def _given_names(self, kind: str, n: int) -> list[str]:
-        """What MuJoCo calls the first n of a kind, "" where they have no name."""
+        """MuJoCo's names of the first n objects of a kind; "" for objects without a name."""
         objects = getattr(self._mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
         return [self._mujoco.mj_id2name(self._m, objects, number) or "" for number in range(n)]
 
     def joint_names(self) -> list[str]:
-        """Of MuJoCo's joints."""
+        """Names of MuJoCo's joints."""
         return self._joints
 
     def description(self) -> RobotDescription:
-        """Bodies as links, joints as joints, sites as links behind those of bodies."""
+        """The description: bodies become links, joints become joints, and sites become links after those of bodies."""
         links, joints = [Link(self._bodies[0])], []
         for b in range(1, len(self._bodies)):
-            made = self._joints_of(b)
-            links += [Link(joint.child) for joint in made[:-1]]
+            own_joints = self._joints_of(b)
+            links += [Link(joint.child) for joint in own_joints[:-1]]
             links.append(Link(self._bodies[b], self._inertial(b)))
-            joints += made
+            joints += own_joints
         sites = self._sites({link.name for link in links})
         links += [link for link, _ in sites.values()]
         joints += [joint for _, joint in sites.values()]
         self._report()
         with foreign("the mjModel's names"):
             name = self._model_name()
-        held = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
+        constraints = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
         shapes = geoms(self._a, self._bodies, self._files, self._notes)
         names = [sites[s][0].name if s in sites else "" for s in range(self._a.size("nsite"))]
         kept = kept_elements(self._a, self._bodies, self._joints, names, self._notes)
         report = Report(self._notes.findings())
-        return RobotDescription(name, tuple(links), tuple(joints), report, held, shapes, kept)
+        return RobotDescription(name, tuple(links), tuple(joints), report, constraints, shapes, kept)
 
     def _sites(self, links: set[str]) -> dict[int, tuple[Link, Joint]]:
         names = self._given_names("site", self._a.size("nsite"))
@@ -219,41 +221,41 @@ class _Reader:
         return Inertial(mass, pose, (moments[0], 0.0, 0.0, moments[1], 0.0, moments[2]))
 
     def _joints_of(self, b: int) -> list[Joint]:
-        """The joints between a body and its parent, in MuJoCo's order, the last one's child being the body."""
+        """The joints between a body and its parent, in MuJoCo's order. The child of the last one is the body."""
         a, child = self._a, self._bodies[b]
         parent, first = self._bodies[int(a["body_parentid"][b])], int(a["body_jntadr"][b])
-        own = range(first, first + int(a["body_jntnum"][b]))
-        placed = Pose(three(a["body_pos"][b]), rotation(a["body_quat"][b]))
-        if not own:
-            return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, placed)]
-        made, at = [], np.zeros(3)
-        for k, j in enumerate(own):
+        numbers = range(first, first + int(a["body_jntnum"][b]))
+        pose = Pose(three(a["body_pos"][b]), rotation(a["body_quat"][b]))
+        if not numbers:
+            return [Joint(unused_name(f"{child}_fixed", self._joint_names), "fixed", parent, child, pose)]
+        joints, position = [], np.zeros(3)
+        for k, j in enumerate(numbers):
             kind = self._types[j].kind
             anchor = np.zeros(3) if kind == "floating" else np.array(a["jnt_pos"][j])
-            last = k == len(own) - 1 and not anchor.any()
-            after = child if last else unused_name(f"{child}/{k}", self._body_names)
-            origin = moved(placed, anchor - at) if kind != "floating" else Pose()
-            made.append(self._joint(j, kind, parent, after, origin))
-            parent, placed, at = after, Pose(), anchor
-        if at.any():
+            last = k == len(numbers) - 1 and not anchor.any()
+            next_link = child if last else unused_name(f"{child}/{k}", self._body_names)
+            origin = moved(pose, anchor - position) if kind != "floating" else Pose()
+            joints.append(self._joint(j, kind, parent, next_link, origin))
+            parent, pose, position = next_link, Pose(), anchor
+        if position.any():
             name = unused_name(f"{child}_fixed", self._joint_names)
-            made.append(Joint(name, "fixed", parent, child, Pose(three(-at))))
-        return made
+            joints.append(Joint(name, "fixed", parent, child, Pose(three(-position))))
+        return joints
 
     def _joint(self, j: int, kind: str, parent: str, child: str, origin: Pose) -> Joint:
         a, axis, mimic, limits = self._a, (0.0, 0.0, 1.0), None, Limits()
         if kind in ("revolute", "prismatic"):
             axis = three(a["jnt_axis"][j])
             origin = turned_back(origin, kind, axis, self._eq.zero(j))
-            mimic = self._followed(j)
-            ends = [float(x) for x in a["jnt_range"][j]] if a["jnt_limited"][j] else [-UNLIMITED, UNLIMITED]
-            lower, upper = (None if abs(x) >= UNLIMITED else x for x in ends)
+            mimic = self._mimic_of(j)
+            range = [float(x) for x in a["jnt_range"][j]] if a["jnt_limited"][j] else [-UNLIMITED, UNLIMITED]
+            lower, upper = (None if abs(x) >= UNLIMITED else x for x in range)
             limits = Limits(lower, upper, self._effort(j))
             kind = "continuous" if kind == "revolute" and lower is upper is None else kind
         return Joint(self._joints[j], kind, parent, child, origin, axis, limits=limits, mimic=mimic)
 
     def _effort(self, j: int) -> float | None:
-        """The largest force that all actuators together may exert on a hinge or slide."""
+        """The limit of the total actuator force on a hinge or slide; None if there is none."""
         if not self._a["jnt_actfrclimited"][j]:
             return None
         least, most = (float(x) for x in self._a["jnt_actfrcrange"][j])
@@ -262,27 +264,27 @@ class _Reader:
             self._notes.gather("mjcf-effort", f"joint {quoted(self._joints[j])}", message)
         return max(abs(least), abs(most))
 
-    def _followed(self, j: int) -> Mimic | None:
-        """What a joint follows by an equality, where that was asked for."""
-        found = self._equalities.get(j)
-        if found is None:
+    def _mimic_of(self, j: int) -> Mimic | None:
+        """The mimic of a joint from an equality, None if it follows no joint."""
+        equality = self._equalities.get(j)
+        if equality is None:
             return None
-        e, leader = found
+        e, leader = equality
         offset, slope = (float(x) for x in self._a["eq_data"][e][:2])
         return Mimic(self._joints[leader], slope, self._eq.zero(j) + offset - slope * self._eq.zero(leader))
 
     def _followed_equalities(self) -> dict[int, tuple[int, int]]:
-        """Of each joint that follows another, the equality, the first where there are more, and the other joint."""
-        found: dict[int, tuple[int, int]] = {}
+        """For each joint that follows another: its first such equality, and the other joint."""
+        followed: dict[int, tuple[int, int]] = {}
         for e in range(self._a.size("neq")):
             if self._is_active(e) and (pair := self._eq.linear(e)):
-                found.setdefault(pair[0], (e, pair[1]))
-        return found
+                followed.setdefault(pair[0], (e, pair[1]))
+        return followed
 
     def _is_active(self, e: int) -> bool:
         return bool(self._a["eq_active0"][e]) and not self._off
 
-    # What is said of the rest.
+    # Findings.
 
     def _report(self) -> None:
         self._report_equalities()
@@ -296,23 +298,23 @@ class _Reader:
                 notes.gather("mjcf-equality", f"equality {e}", "it is off, and has no part", severity="info")
             if not self._is_active(e) or e in followed:
                 continue
-            found = self._constraints.get(e) or Reading(None, f"that the tree does not have{self._hint(e)}")
-            message = f" {found.note}"
-            if found.constraint is not None:
-                made = type(found.constraint).__name__
-                message = f" becomes a {made} that holds exactly, where MuJoCo's is soft{found.note}"
+            reading = self._constraints.get(e) or Reading(None, f"that the tree does not have{self._hint(e)}")
+            message = f" {reading.note}"
+            if reading.constraint is not None:
+                kind = type(reading.constraint).__name__
+                message = f" becomes a {kind} that holds exactly, where MuJoCo's is soft{reading.note}"
             message = f"a constraint ({self._eq.kind(e)}){message}"
-            notes.gather("mjcf-equality", f"equality {e}", message, severity=found.severity)
+            notes.gather("mjcf-equality", f"equality {e}", message, severity=reading.severity)
 
     def _hint(self, e: int) -> str:
-        """How to have an equality that is left out."""
+        """A hint on the option that keeps an equality."""
         if self._eq.linear(e):
             follows = self._equality == "mimic"
             return "; its joint follows another one already" if follows else "; equality='mimic' follows it"
         return "; equality='constraints' keeps it" if self._eq.kind(e) in ("connect", "weld") else ""
 
     def _held(self) -> dict[int, Reading]:
-        """Of each equality, what becomes of it."""
+        """The constraint, or the reason why there is none, of each active equality."""
         names = self._names("equality", self._a.size("neq"))
         return {e: self._eq.reading(e, names[e]) for e in range(len(names)) if self._is_active(e)}
 
@@ -320,29 +322,29 @@ class _Reader:
         a, notes = self._a, self._notes
         uneven = {j for k, j in zip(*actuated_joints(a), strict=True) if a.any("actuator_dampingpoly", k)}
         for j, joint in enumerate(self._joints):
-            at = f"joint {quoted(joint)}"
+            subject = f"joint {quoted(joint)}"
             v = self._dofs_of(j)
             if self._types[j].kind == "spherical" and a["jnt_limited"][j]:
-                notes.gather("mjcf-limit", at, "the range of a ball joint is not read")
+                notes.gather("mjcf-limit", subject, "the range of a ball joint is not read")
             soft = [key for key, usual in _SOFTNESS.items() if not np.array_equal(np.ravel(a[key][j]), usual)]
             if soft:
-                notes.gather("mjcf-softness", at, f"{', '.join(soft)}: how soft its limit is, is not read")
-            if not self._begins_at_zero(j):
-                notes.gather("mjcf-initial-pose", at, "where MuJoCo begins (qpos0) has no part in the model")
+                notes.gather("mjcf-softness", subject, f"{', '.join(soft)}: how soft its limit is, is not read")
+            if not self._starts_neutral(j):
+                notes.gather("mjcf-initial-pose", subject, "where MuJoCo begins (qpos0) has no part in the model")
             if a["jnt_stiffness"][j] or a.any("jnt_stiffnesspoly", j):
-                notes.gather("mjcf-spring", at, "a spring; give its force as tau")
+                notes.gather("mjcf-spring", subject, "a spring; give its force as tau")
             if a.any("dof_dampingpoly", v) or j in uneven:
                 message = "damping that is no linear function of the velocity; give its force as tau"
-                notes.gather("mjcf-damping", at, message)
+                notes.gather("mjcf-damping", subject, message)
             if self._types[j].kind == "floating" and np.any(self._coefficients["armature"][v]):
                 message = "armature of a free joint, which MuJoCo takes times accelerations in the world: it adds w x v"
-                notes.gather("mjcf-free-armature", at, message)
+                notes.gather("mjcf-free-armature", subject, message)
             if self._types[j].kind == "floating" and np.any(self._coefficients["friction"][v]):
                 message = "friction of a free joint, which MuJoCo takes along the world's axes; here the body's"
-                notes.gather("mjcf-free-friction", at, message)
+                notes.gather("mjcf-free-friction", subject, message)
         for b in np.flatnonzero(a["body_gravcomp"]).tolist():
-            at = f"body {quoted(self._bodies[b])}"
-            notes.gather("mjcf-gravity-compensation", at, "a force against gravity; give it as tau")
+            subject = f"body {quoted(self._bodies[b])}"
+            notes.gather("mjcf-gravity-compensation", subject, "a force against gravity; give it as tau")
 
     def _report_the_rest(self) -> None:
         a, m, notes = self._a, self._m, self._notes
@@ -372,40 +374,40 @@ class _Reader:
             if n := int(getattr(m, size, 0)):
                 notes.add("ignored-tag", what, f"{n} of them, which have no part in dynamics; skipped")
 
-    def _begins_at_zero(self, j: int) -> bool:
-        """Whether a joint is at its neutral coordinates in `qpos0`."""
+    def _starts_neutral(self, j: int) -> bool:
+        """True if a joint has its neutral coordinates in `qpos0`."""
         start, nq = int(self._a["jnt_qposadr"][j]), self._types[j].nq
         neutral = {1: (0.0,), 4: (1.0, 0.0, 0.0, 0.0), 7: (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)}[nq]
         return np.array_equal(self._a["qpos0"][start : start + nq], neutral)
 
     def _options(self) -> list[str]:
-        """Options that are not MuJoCo's own, but for those that are read or reported otherwise."""
-        usual, given = self._mujoco.MjOption(), self._m.opt
-        names = [name for name in dir(usual) if name[0] != "_" and name not in _OPTIONS]
-        pairs: list[tuple[str, Any, Any]] = [(name, getattr(usual, name), getattr(given, name)) for name in names]
+        """Names of options that differ from MuJoCo's defaults, without those that are read or reported elsewhere."""
+        defaults, actual = self._mujoco.MjOption(), self._m.opt
+        names = [name for name in dir(defaults) if name[0] != "_" and name not in _OPTIONS]
+        pairs: list[tuple[str, Any, Any]] = [(name, getattr(defaults, name), getattr(actual, name)) for name in names]
         return [name for name, a, b in pairs if not callable(a) and not np.array_equal(a, b)]
 
     def coefficients(self, model: Model) -> dict[str, Array]:
-        """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""
+        """Armature, damping and friction (nv_tree,) of all degrees of freedom of the model."""
         order = self._dofs(model)
         return {name: values[order] for name, values in self._coefficients.items()}
 
     def with_configurations(self, model: Model, couplings: Mapping[str, Coupling]) -> Model:
-        """The model with MuJoCo's keyframes; `couplings` are those of joints that follow others."""
+        """Adds MuJoCo's keyframes to the model. `couplings`: the resolved mimics of its joints."""
         notes, starts = Notes(), dict(zip(self._joints, self._a["jnt_qposadr"].tolist(), strict=True))
         names = self._names("key", min(self._a.size("nkey"), MOST_KEYFRAMES))
-        found = configurations(self._a, names, starts, model, couplings, notes)
+        keyframes = configurations(self._a, names, starts, model, couplings, notes)
         if not names:
             return model
-        return replace(model, configurations=found, report=Report((*model.report, *notes.findings())))
+        return replace(model, configurations=keyframes, report=Report((*model.report, *notes.findings())))
 
     def _dofs_of(self, j: int) -> slice:
         start = int(self._a["jnt_dofadr"][j])
         return slice(start, start + self._types[j].nv)
 
     def _dofs(self, model: Model) -> Array:
-        """(nv_tree,) MuJoCo's degrees of freedom in our order."""
+        """(nv_tree,) indices of MuJoCo's degrees of freedom in the model's order."""
         starts = dict(zip(self._joints, self._a["jnt_dofadr"].tolist(), strict=True))
         sizes = np.diff([*model.v_start.tolist(), model.nv_tree])
-        places = [starts[name] + np.arange(n) for name, n in zip(model.joint_names, sizes, strict=True)]
-        return np.concatenate([np.empty(0, np.intp), *places]).astype(np.intp)
+        indices = [starts[name] + np.arange(n) for name, n in zip(model.joint_names, sizes, strict=True)]
+        return np.concatenate([np.empty(0, np.intp), *indices]).astype(np.intp)

@@ -1,4 +1,4 @@
-"""The program of the child process in which MuJoCo compiles: see `robodyn.io.builders.mjcf_compiler`, which asks it."""
+"""The child process in which MuJoCo compiles models for `robodyn.io.builders.mjcf_compiler`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 COMPILED, REFUSED = b"compiled", b"refused"
-"""The first part of a response. Behind it come the model and the warnings, or MuJoCo's message."""
+"""The first part of a response. The model and warnings follow `COMPILED`; MuJoCo's message follows `REFUSED`."""
 XML, BINARY = b"xml", b"mjb"
-"""The first part of a request: what the second is. Pairs of names and files follow."""
+"""The first part of a request: the format of the second part. Pairs of file names and contents follow."""
 _SMALLEST = "<mujoco/>"
 _MOST_WARNINGS = 20
 
 
 def start() -> Callable[[list[bytes]], list[Any]]:
-    """The function that answers requests: see `robodyn.io.builders.child.Program`."""
+    """The function that answers requests, as `robodyn.io.builders.child.Program` requires."""
     printed = _printed()
     os.environ["MUJOCO_GL"] = "disable"
     import mujoco
@@ -35,7 +35,7 @@ def start() -> Callable[[list[bytes]], list[Any]]:
                 names = [each.decode() for each in files[::2]]
                 model = mujoco.MjModel.from_xml_string(data.decode(), dict(zip(names, files[1::2], strict=True)))
         except ValueError as error:
-            # Some errors leave a lock behind. Then this waits for ever, and the time limit ends the process.
+            # Some errors leave a lock held. Then this call blocks forever, and the time limit ends the process.
             mujoco.MjModel.from_xml_string(_SMALLEST)
             return [REFUSED, str(error).encode(errors="replace")]
         finally:
@@ -48,8 +48,10 @@ def start() -> Callable[[list[bytes]], list[Any]]:
 
 
 def _printed() -> int | None:
-    """A descriptor from which is read what MuJoCo prints, as much of it as a pipe holds; the rest is dropped. None on
-    Windows, whose pipes cannot drop anything."""
+    """Redirects MuJoCo's output to a pipe, and returns the file descriptor to read it from.
+
+    Output beyond the pipe's capacity is dropped. The result is None on Windows, whose pipes cannot drop output.
+    """
     if sys.platform == "win32":
         return None
     printed, printing = os.pipe()
@@ -61,7 +63,7 @@ def _printed() -> int | None:
 
 
 def _warnings(printed: int | None) -> list[bytes]:
-    """What was printed as warnings since the last time."""
+    """Warnings that MuJoCo has printed since the last call."""
     text = b""
     try:
         while printed is not None and (piece := os.read(printed, 1 << 16)):
@@ -72,10 +74,10 @@ def _warnings(printed: int | None) -> list[bytes]:
 
 
 def _leave_folder() -> None:
-    """Change to a folder that is removed at once: MuJoCo writes its log file to the current folder."""
+    """Change to a new folder and remove it, because MuJoCo would write its log file to the current folder."""
     try:
         folder = tempfile.mkdtemp()
         os.chdir(folder)
         Path(folder).rmdir()
-    except OSError:  # there is no room for a folder, or the system does not remove one that is in use
+    except OSError:  # no folder can be created, or the system does not remove a folder that is in use
         pass

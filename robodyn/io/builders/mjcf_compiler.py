@@ -1,6 +1,6 @@
-"""MJCF that MuJoCo compiles in a child process, within limits of time and memory: see `robodyn.io.builders.child`.
+"""Compiles MJCF with MuJoCo in a child process, within limits of time and memory (`robodyn.io.builders.child`).
 
-What it makes comes back as the bytes of a .mjb.
+The child process returns the compiled model as the bytes of a .mjb.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from robodyn.internals.errors import LoadError, UnavailableError
 from robodyn.io.builders import child, mjcf_child
 
 MOST_SECONDS = 30.0
-"""How long MuJoCo may take for a file."""
+"""Time limit in seconds for one file."""
 MOST_MEMORY = 4 << 30
-"""Bytes that the child process may take, where the system has such a limit."""
+"""Memory limit of the child process in bytes, on systems with such limits."""
 MOST_COMPILED = 1 << 30
-"""Bytes that a compiled model may have."""
+"""Size limit of a compiled model in bytes."""
 _PROGRAM = child.Program(mjcf_child.__name__, MOST_SECONDS, MOST_MEMORY, MOST_COMPILED)
 _MEMORY_WORDS = ("alloc", "memory", "unknown exception")
-"""What messages of MuJoCo have where memory ended."""
+"""Words in MuJoCo's messages about a lack of memory."""
 
 
 class Compiled(NamedTuple):
-    """The bytes of a .mjb, and what MuJoCo warned of."""
+    """The bytes of a .mjb, and MuJoCo's warnings."""
 
     data: bytes
     warnings: tuple[str, ...]
 
 
 def compiled(text: str, files: dict[str, bytes]) -> Compiled:
-    """MJCF compiled, whose files are those of a dictionary of bytes.
+    """Compiles MJCF. `files`: contents of all files that it refers to, by name.
 
     Raises:
-        LoadError: MuJoCo refuses it, crashes, takes too long or too much memory, or makes too large a model of it.
+        LoadError: MuJoCo refuses the text, crashes, takes too much time or memory, or its result is too large.
         UnavailableError: no child process can be started.
     """
     named = (part for name, data in files.items() for part in (name.encode(), data))
@@ -41,7 +41,7 @@ def compiled(text: str, files: dict[str, bytes]) -> Compiled:
 
 
 def checked_binary(data: bytes) -> Compiled:
-    """The bytes of a .mjb as MuJoCo writes them again; errors are those of `compiled`."""
+    """Loads the bytes of a .mjb in MuJoCo, and returns them as MuJoCo saves them. Raises the errors of `compiled`."""
     return _compiled([mjcf_child.BINARY, data])
 
 

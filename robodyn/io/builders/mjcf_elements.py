@@ -1,5 +1,7 @@
-"""Actuators, sensors and excluded contacts of a mjModel as elements of MJCF, which have no part in a model and are kept
-as text, so that they can be written again."""
+"""Converts actuators, sensors and excluded contacts of a mjModel to MJCF text.
+
+They are not part of a model, and are kept as text so that they can be written again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from robodyn.io.builders.elements import Element, written
 from robodyn.io.builders.mjmodel import MjArrays
 
 _DYNAMICS, _GAINS, _BIASES = ("none", "integrator", "filter", "filterexact"), ("fixed", "affine"), ("none", "affine")
-"""Types of actuators that `<general>` has without further elements."""
+"""Dynamics, gain and bias types of actuators that `<general>` can express by its attributes."""
 _KINDS = ("Dyn", "Gain", "Bias")
 _JOINT, _JOINT_IN_PARENT, _SITE, _BODY, _FRAME = "joint", "jointinparent", "site", "body", "frame"
 _SENSORS = {
@@ -27,7 +29,7 @@ _SENSORS = {
     **dict.fromkeys(("framelinvel", "frameangvel", "framelinacc", "frameangacc"), _FRAME),
     **dict.fromkeys(("clock", "e_potential", "e_kinetic"), ""),
 }
-"""Sensors by what they are on, "" for none; a frame is that of a body or a site."""
+"""The kind of object that each sensor is attached to, "" for none. A frame is that of a body or a site."""
 _TARGETS = (_JOINT, _JOINT_IN_PARENT, _SITE, _BODY)
 _TAGS = {"jointactfrc": "jointactuatorfrc"}
 
@@ -35,8 +37,9 @@ _TAGS = {"jointactfrc": "jointactuatorfrc"}
 def kept_elements(
     arrays: MjArrays, bodies: Sequence[str], joints: Sequence[str], sites: Sequence[str], notes: Notes
 ) -> tuple[Extension, ...]:
-    """The elements, and findings on those that cannot be kept. The names are those of MuJoCo's numbers."""
-    found: list[tuple[str, Element]] = []
+    """The elements as text. Elements that cannot be kept are reported. `bodies`, `joints`, `sites`: all names in
+    MuJoCo's order."""
+    elements: list[tuple[str, Element]] = []
     reader = _Reader(arrays, bodies, joints, sites)
     for parent, size, read in (
         ("actuator", "nactuator", reader.actuator),
@@ -46,20 +49,20 @@ def kept_elements(
         for k in range(arrays.size(size)):
             element = read(k)
             name = reader.name(parent if parent != "contact" else "exclude", k)
-            at = f"{parent} {quoted(name) if name else k}"
+            subject = f"{parent} {quoted(name) if name else k}"
             if element is None:
-                notes.gather("ignored-tag", at, f"an element of <{parent}> that is not kept; skipped")
+                notes.gather("ignored-tag", subject, f"an element of <{parent}> that is not kept; skipped")
                 continue
             if name:
                 element.attributes = {"name": name, **element.attributes}
-            found.append((parent, element))
+            elements.append((parent, element))
     if n := arrays.size("npair"):
         notes.add("ignored-tag", "contact", f"{n} of <pair>, which are not kept; skipped")
-    return tuple(Extension("mjcf", parent, "", written(element)) for parent, element in found)
+    return tuple(Extension("mjcf", parent, "", written(element)) for parent, element in elements)
 
 
 class _Reader:
-    """Reads elements by their numbers."""
+    """Reads elements by their indices."""
 
     def __init__(self, arrays: MjArrays, bodies: Sequence[str], joints: Sequence[str], sites: Sequence[str]) -> None:
         self._arrays, self._columns = arrays, dict[str, list[Any]]()
@@ -68,31 +71,31 @@ class _Reader:
         self._words = {kind: self._words_of(f"mjt{kind}", f"mj{prefix}_") for kind, prefix in prefixes.items()}
 
     def _words_of(self, enumeration: str, prefix: str) -> dict[int, str]:
-        """The words for the numbers of one of MuJoCo's enumerations."""
+        """The names of the values of one of MuJoCo's enumerations."""
         kinds = getattr(self._arrays.mujoco, enumeration)
         names = [name for name in dir(kinds) if name.startswith(prefix)]
         return {int(getattr(kinds, name)): name.removeprefix(prefix).lower() for name in names}
 
     def _column(self, name: str) -> list[Any]:
-        """An array as numbers, or rows of numbers."""
-        found = self._columns.get(name)
-        if found is None:
-            found = self._columns[name] = self._arrays[name].tolist()
-        return found
+        """An array as a list of numbers, or of rows of numbers."""
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = self._arrays[name].tolist()
+        return column
 
     def _has_more(self, names: Sequence[str], k: int) -> bool:
-        """Whether arrays that are not read, and that not all versions of MuJoCo have, say something of an element."""
+        """True if one of these arrays has nonzero data about element k. Not all versions of MuJoCo have the arrays."""
         rows = (getattr(self._arrays.m, name, None) for name in names)
         return any(row is not None and len(row) > k and np.any(row[k]) for row in rows)
 
     def name(self, kind: str, k: int) -> str:
-        """The name in the file, "" for none."""
+        """The name of an object in the file, "" if it has none."""
         object_type = getattr(self._arrays.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        found = self._arrays.mujoco.mj_id2name(self._arrays.m, object_type, k)
-        return "" if found is None else str(found)
+        text = self._arrays.mujoco.mj_id2name(self._arrays.m, object_type, k)
+        return "" if text is None else str(text)
 
     def actuator(self, k: int) -> Element | None:
-        """An actuator of one control and one output, as `<general>`."""
+        """An actuator with one control and one output, as `<general>`. None for other actuators."""
         column = self._column
         target = self._words["Trn"].get(column("actuator_trntype")[k], "")
         types = [self._words[kind].get(column(f"actuator_{kind.lower()}type")[k], "") for kind in _KINDS]
@@ -106,10 +109,12 @@ class _Reader:
         number, second = column("actuator_trnid")[k]
         if not known or second >= 0 or self._has_more(("actuator_delay", "actuator_history"), k):
             return None
-        at = self._named(target, number)
-        if at is None:
+        target_name = self._named(target, number)
+        if target_name is None:
             return None
-        element = Element("general", {target: at, "gear": _numbers(column("actuator_gear")[first["out"]])}, None)
+        element = Element(
+            "general", {target: target_name, "gear": _numbers(column("actuator_gear")[first["out"]])}, None
+        )
         for kind, word in zip(_KINDS, types, strict=True):
             key = kind.lower()
             element.attributes |= {f"{key}type": word, f"{key}prm": _numbers(column(f"actuator_{key}prm")[k])}
@@ -124,15 +129,25 @@ class _Reader:
         return element
 
     def sensor(self, k: int) -> Element | None:
-        """A sensor of joints, sites and frames, or of none."""
+        """A sensor of a joint, a site, a body or a frame, or one without an object. None for other sensors."""
         column, objects = self._column, self._words["Obj"]
         kind = self._words["Sensor"].get(column("sensor_type")[k], "")
-        on, object_type = _SENSORS.get(kind), objects.get(column("sensor_objtype")[k], "")
-        at = self._named(object_type, column("sensor_objid")[k]) if on else ""
-        if on is None or at is None or self._has_more(("sensor_delay", "sensor_history", "sensor_interval"), k):
+        attached_to, object_type = _SENSORS.get(kind), objects.get(column("sensor_objtype")[k], "")
+        object_name = self._named(object_type, column("sensor_objid")[k]) if attached_to else ""
+        if (
+            attached_to is None
+            or object_name is None
+            or self._has_more(("sensor_delay", "sensor_history", "sensor_interval"), k)
+        ):
             return None
-        place = {"objtype": object_type, "objname": at} if on == _FRAME else {on: at} if on else {}
-        element = Element(_TAGS.get(kind, kind), place, None)
+        attributes = (
+            {"objtype": object_type, "objname": object_name}
+            if attached_to == _FRAME
+            else {attached_to: object_name}
+            if attached_to
+            else {}
+        )
+        element = Element(_TAGS.get(kind, kind), attributes, None)
         reference = column("sensor_refid")[k]
         if reference >= 0:
             reference_type = objects.get(column("sensor_reftype")[k], "")
@@ -147,7 +162,7 @@ class _Reader:
         return element
 
     def exclude(self, k: int) -> Element | None:
-        """Two bodies that do not collide; their numbers are the two halves of a word."""
+        """A pair of bodies that do not collide. Their indices are the upper and lower 16 bits of the signature."""
         signature = self._column("exclude_signature")[k]
         pair = [self._named(_BODY, number) for number in (signature >> 16, signature & 0xFFFF)]
         if pair[0] is None or pair[1] is None:
@@ -155,7 +170,7 @@ class _Reader:
         return Element("exclude", {"body1": pair[0], "body2": pair[1]}, None)
 
     def _add_user(self, element: Element, name: str, k: int) -> None:
-        """Add numbers of the user's, which mean nothing to MuJoCo."""
+        """Add the user data of an element, which MuJoCo ignores."""
         if self._has_more((name,), k):
             element.attributes["user"] = _numbers(getattr(self._arrays.m, name)[k])
 
@@ -165,7 +180,7 @@ class _Reader:
 
 
 def _numbers(row: Sequence[float]) -> str:
-    """Numbers as an attribute, without the zeros behind the second."""
+    """Numbers as the text of an attribute. At least two are kept; zeros at the end are dropped."""
     values = [float(x) for x in row]
     while len(values) > 2 and not values[-1]:
         values.pop()

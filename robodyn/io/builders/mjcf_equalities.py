@@ -1,4 +1,4 @@
-"""Equalities of a mjModel as constraints of a model."""
+"""Converts equalities of a mjModel to constraints of a model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from robodyn.io.builders.mjcf_frames import rotation, three
 from robodyn.io.builders.mjmodel import MjArrays
 
 _SCALE = 10
-"""Where `torquescale` stands in the data of a weld."""
+"""Index of `torquescale` in the data of a weld."""
 _NO_SCALE = 1e-8
-"""MuJoCo's weld is stiff against turns by the square of `torquescale`: of less than this, rounding leaves nothing."""
+"""Below this `torquescale` a weld does not constrain rotation. MuJoCo's rotational stiffness grows with its square,
+which then vanishes in rounding errors."""
 
 
 class Reading(NamedTuple):
-    """What becomes of an equality: a constraint, and what is to be said of it, or why there is none."""
+    """The constraint of an equality and a note for its finding, or None and the reason why there is no constraint."""
 
     constraint: Constraint | None
     note: str
@@ -29,34 +30,35 @@ class Reading(NamedTuple):
 
 
 def equality_kinds(mujoco: Any) -> dict[int, str]:
-    """What MuJoCo's numbers of equality types mean: "connect", "weld", "joint" and others. They differ by version."""
+    """Names of MuJoCo's equality types by their numbers: "connect", "weld", "joint" and others. They vary by
+    version."""
     types = mujoco.mjtEq
     return {int(getattr(types, name)): name[5:].lower() for name in dir(types) if name.startswith("mjEQ_")}
 
 
 class Equalities:
-    """The equalities of a mjModel, read with names of bodies and joints by MuJoCo's numbers."""
+    """Reads the equalities of a mjModel. `bodies`, `joints`: all names in MuJoCo's order."""
 
     def __init__(self, arrays: MjArrays, bodies: Sequence[str], joints: Sequence[str]) -> None:
         self._a, self._bodies, self._joints = arrays, bodies, joints
         self._kinds, self._carriers = equality_kinds(arrays.mujoco), _carriers(arrays)
 
     def kind(self, e: int) -> str:
-        """The type of an equality; its number where MuJoCo has no name for it."""
+        """The type of an equality; its number if MuJoCo has no name for it."""
         number = int(self._a["eq_type"][e])
         return self._kinds.get(number, str(number))
 
     def linear(self, e: int) -> tuple[int, int] | None:
-        """The joints of an equality that makes the first a linear function of the second; None of any other."""
+        """The two joints of an equality in which the first is a linear function of the second; None for others."""
         if self.kind(e) != "joint" or int(self._a["eq_obj2id"][e]) < 0 or np.any(self._a["eq_data"][e][2:5]):
             return None
         return self._a.number("eq_obj1id", e, "njnt"), self._a.number("eq_obj2id", e, "njnt")
 
     def reading(self, e: int, name: str) -> Reading:
-        """The constraint that holds what an equality does.
+        """The constraint that is equivalent to an equality.
 
         Raises:
-            LoadError: numbers that are not finite, as after an edit.
+            LoadError: numbers that are not finite, for instance in an edited mjModel.
         """
         kind = self.kind(e)
         if kind not in ("connect", "weld", "joint"):
@@ -67,25 +69,25 @@ class Equalities:
         return self._of_joints(e, data, name) if kind == "joint" else self._of_bodies(e, data, name, kind == "weld")
 
     def _of_bodies(self, e: int, data: Array, name: str, weld: bool) -> Reading:
-        """Of a connect or a weld: frames on two bodies, or sites. MuJoCo scales a weld's turns, and what holds them."""
+        """The constraint of a connect or a weld. MuJoCo scales a weld's rotation and its stiffness by `torquescale`."""
         ends = self._ends(e, data, weld)
         if ends is None:
             return Reading(None, "between objects that are neither bodies nor sites")
         if self._carriers[ends[0][0]] == self._carriers[ends[1][0]]:
             return Reading(None, "that joins two frames of one body")
-        (to, to_at), (link, at) = sorted(ends, key=lambda end: end[0] != 0)  # the world is what holds
+        (to, to_at), (link, at) = sorted(ends, key=lambda end: end[0] != 0)  # the world, body 0, comes first
         scale = float(data[_SCALE]) if weld else 0.0
         kind = Point if abs(scale) < _NO_SCALE else Weld
-        held = kind(self._bodies[link], self._bodies[to] if to else None, at=at, to_at=to_at, name=name)
+        constraint = kind(self._bodies[link], self._bodies[to] if to else None, at=at, to_at=to_at, name=name)
         if not weld or scale == 1.0:
-            return Reading(held, "", "info")
+            return Reading(constraint, "", "info")
         if kind is Point:
-            return Reading(held, f"; turns are free, as its torquescale is {abs(scale):g}", "info")
+            return Reading(constraint, f"; turns are free, as its torquescale is {abs(scale):g}", "info")
         note = f"; its torquescale, {scale:g}, by whose square MuJoCo's is stiffer against turns, has no part"
-        return Reading(held, note)
+        return Reading(constraint, note)
 
     def _ends(self, e: int, data: Array, weld: bool) -> list[tuple[int, Pose]] | None:
-        """The two bodies, each with the frame on it that is held; None where they are of other objects."""
+        """The two bodies of a connect or weld, each with the constrained frame on it; None for other objects."""
         a, objects, types = self._a, self._a.mujoco.mjtObj, self._a.get("eq_objtype")
         kind = int(objects.mjOBJ_BODY) if types is None else int(types[e])
         if kind == int(objects.mjOBJ_SITE):
@@ -95,34 +97,34 @@ class Equalities:
         elif kind == int(objects.mjOBJ_BODY):
             bodies = [a.number(which, e, "nbody") for which in ("eq_obj1id", "eq_obj2id")]
             first, second = Pose(three(data[:3])), Pose(three(data[3:6]))
-            # A weld's anchors stand in the other order, and the pose of the second body in the first comes after them.
+            # A weld stores its anchors in the opposite order. The pose of the second body in the first follows them.
             frames = [_pose(f"eq_data[{e}]", data[3:6], data[6:10]), first] if weld else [first, second]
         else:
             return None
         return list(zip(bodies, frames, strict=True))
 
     def own_sites(self, equalities: Sequence[str], sites: Sequence[str]) -> set[int]:
-        """Sites that are nothing but ends of an equality: those that `to_mjcf` makes, which are called after it."""
+        """Sites that `to_mjcf` made as ends of equalities, recognised by their names."""
         a, objects = self._a, self._a.get("eq_objtype")
-        found = set()
+        own = set()
         for e in () if objects is None else np.flatnonzero(objects == int(a.mujoco.mjtObj.mjOBJ_SITE)).tolist():
             for k in (1, 2):
                 s = a.number(f"eq_obj{k}id", e, "nsite")
                 if sites[s] == f"{equalities[e]}/site{k}":
-                    found.add(s)
-        return found
+                    own.add(s)
+        return own
 
     def _of_joints(self, e: int, data: Array, name: str) -> Reading:
-        """q_1 - zero_1 = a_0 + a_1 (q_2 - zero_2) + ..., of which that much is linear."""
+        """The constraint q_1 - zero_1 = a_0 + a_1 (q_2 - zero_2), if all higher coefficients are zero."""
         one = self._a.number("eq_obj1id", e, "njnt")
-        offset, other = self.zero(one) + float(data[0]), self.linear(e)
+        offset, pair = self.zero(one) + float(data[0]), self.linear(e)
         if int(self._a["eq_obj2id"][e]) < 0:
             return Reading(Lock(self._joints[one], offset, name=name), "", "info")
-        if other is None:
+        if pair is None:
             return Reading(None, "of a polynomial that is not linear, for which there is no constraint")
-        slope, its_zero = float(data[1]), self.zero(other[1])
-        sum_of = {self._joints[one]: 1.0, self._joints[other[1]]: -slope}
-        return Reading(Coupling(sum_of, offset - slope * its_zero, name=name), "", "info")
+        slope, other_zero = float(data[1]), self.zero(pair[1])
+        sum_of = {self._joints[one]: 1.0, self._joints[pair[1]]: -slope}
+        return Reading(Coupling(sum_of, offset - slope * other_zero, name=name), "", "info")
 
     def zero(self, j: int) -> float:
         """The coordinate of a hinge or slide in `qpos0`."""
@@ -130,7 +132,7 @@ class Equalities:
 
 
 def _carriers(arrays: MjArrays) -> list[int]:
-    """Of each body the one whose joints move it: itself, or one before it on the way to the world, 0 for none."""
+    """For each body, the nearest body on its path to the world that has joints: itself or an ancestor; 0 for none."""
     carriers: list[int] = []
     counts, parents = arrays["body_jntnum"].tolist(), arrays["body_parentid"].tolist()
     for b, (joints, parent) in enumerate(zip(counts, parents, strict=True)):

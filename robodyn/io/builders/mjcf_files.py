@@ -1,9 +1,9 @@
-"""A MJCF with all that it names, as text and bytes: MuJoCo is given these, and opens no file itself.
+"""Reads a MJCF file with all files that it refers to, so that MuJoCo needs to open no file.
 
-MuJoCo's parser reads no document types and no entities, but opens included files, submodels, meshes and textures, and
-would wait for a pipe or read a device without end. So files are found and read here, where MuJoCo would look for them,
-regular ones alone and bounded; includes are put in their places, and every other name of a file becomes one that stands
-in the dictionary beside the text.
+MuJoCo's parser ignores document types and entities, but it opens included files, submodels, meshes and textures. It
+would block on a pipe, and read a device forever. This module reads these files instead, from the folders that MuJoCo
+searches. It reads regular files only, up to a size limit. It expands includes, and replaces all other file names by
+keys of a dictionary with the files' bytes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from robodyn.io.builders.mjcf_missing import Missing, leave_out, may_be_missing
 from robodyn.io.builders.sources import MAX_BYTES, decoded, path_of, read_path, read_source
 
 MOST_FILES = 1000
-"""XML files that a model may be made of."""
+"""Largest number of XML files of a model."""
 MOST_ASSET_BYTES = 1 << 30
-"""Bytes of meshes, textures and height fields."""
+"""Largest total size of meshes, textures and height fields in bytes."""
 MAX_DEPTH = 499
 """Deepest nesting of elements, as in MuJoCo's parser."""
 _MOST_ABOVE = 50
-"""How many files may lead to one."""
+"""Deepest nesting of included files and submodels."""
 _STRIPPED = ("mesh", "hfield", "skin", "texture")
-"""Elements whose files lose their folders by `strippath`. They are called as their files where they have no name."""
+"""Elements to whose files `strippath` applies. Without a name of their own they are named after their files."""
 _FOLDERS = ("assetdir", "meshdir", "texturedir")
 _BINARY = (54321).to_bytes(4, sys.byteorder)
 
 
 def contents(source: Any) -> tuple[bytes, Path | None]:
-    """The bytes of a source, and the file that they are of, None where it is none.
+    """The bytes of a source, and the path of its file; None if it is no file.
 
     Raises:
-        LoadError: nothing to read, or too large.
-        ArgumentError: no such kind of source.
+        LoadError: the source is empty or too large.
+        ArgumentError: an unsupported kind of source.
     """
     path = path_of(source)
     if path is None:
@@ -55,19 +55,22 @@ def contents(source: Any) -> tuple[bytes, Path | None]:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes are those of a .mjb, which MuJoCo has compiled."""
+    """True if bytes are a .mjb, a compiled model of MuJoCo."""
     return data.startswith(_BINARY)
 
 
 def self_contained(data: bytes, path: Path | None, notes: Notes) -> tuple[str, dict[str, bytes], dict[str, MeshFile]]:
-    """MJCF as text, whose files are those of a dictionary of bytes, and what meshes these are, by the same keys.
+    """Reads MJCF with all its files.
 
-    Shapes and pictures whose files are missing are left out where no inertia depends on them, and noted
+    Shapes and textures with missing files are omitted and reported if no inertia depends on them
     (`robodyn.io.builders.mjcf_missing`).
 
+    Returns:
+        The MJCF text, which refers to files by keys; the files' bytes by key; the mesh files by key.
+
     Raises:
-        LoadError: a file that it names is not there, is no regular file, is too large, or includes itself; there are
-            too many; a document type; not MJCF.
+        LoadError: not MJCF; a document type; too many files; or a file that is missing, is no regular file, is too
+            large, or includes itself.
     """
     files = _Files(notes)
     document = _Document(files, Path.cwd() if path is None else path.parent)
@@ -76,7 +79,7 @@ def self_contained(data: bytes, path: Path | None, notes: Notes) -> tuple[str, d
 
 
 class MeshFile(NamedTuple):
-    """The path of a mesh, and what `refpos` and `refquat` say of it: None if two elements say different things."""
+    """The path of a mesh, and its `refpos` and `refquat`. These are None if two elements have different ones."""
 
     path: str
     refpos: str | None
@@ -84,7 +87,7 @@ class MeshFile(NamedTuple):
 
 
 class _Files:
-    """What all documents of a model have read."""
+    """The files that all documents of a model have read."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
@@ -94,26 +97,26 @@ class _Files:
         self._bytes, self._count, self._left = 0, 0, MOST_ASSET_BYTES
 
     def count(self, name: str, data: bytes) -> None:
-        """Note one more file of XML."""
+        """Count an XML file, and check the limits."""
         self._bytes += len(data)
         self._count += 1
         if self._bytes > MAX_BYTES or self._count > MOST_FILES:
             raise LoadError(f"{name} leads to more than {MAX_BYTES} bytes or {MOST_FILES} files, the most that is read")
 
     def asset(self, path: str) -> str:
-        """The key of a file that is no XML, read when it is first named."""
+        """The key of a file that is not XML. The first call for a path reads the file."""
         if path not in self.keys:
             self.keys[path] = self.add(path, self._read(path))
         return self.keys[path]
 
     def add(self, path: str, data: bytes) -> str:
-        """The key of new bytes. It has no folder: some versions of MuJoCo drop them."""
+        """Store bytes, and return their key. The key contains no folder, because some versions of MuJoCo drop it."""
         key = f"{len(self.assets)}_{os.path.basename(path)}"  # noqa: PTH119 - a name alone
         self.assets[key] = data
         return key
 
     def note_mesh(self, path: str, element: Element) -> None:
-        """Note where a mesh lies, and the frame in which the places of its file are taken."""
+        """Record the path of a mesh, and the reference frame of its vertices."""
         frame = tuple(element.attributes.get(key, "").strip() for key in ("refpos", "refquat"))
         known = self.meshes.setdefault(path, MeshFile(path, frame[0], frame[1]))
         if (known.refpos, known.refquat) != frame:
@@ -135,7 +138,7 @@ class _Files:
 
 @dataclass
 class _Named:
-    """An element that names a file, and where its own file lies, from which included ones are looked for first."""
+    """An element that names a file. `here`: folder of the included XML file that contains the element, or None."""
 
     element: Element
     here: Path | None
@@ -143,7 +146,7 @@ class _Named:
 
 @dataclass
 class _Document:
-    """One document: a file and those that it includes, which share folders."""
+    """A document: a file and all files that it includes. They share the folders of `<compiler>`."""
 
     files: _Files
     folder: Path
@@ -153,16 +156,16 @@ class _Document:
     strip: bool = False
 
     def text(self, path: Path | None, data: bytes, above: tuple[str, ...]) -> str:
-        """The document as text that names nothing but assets; `above` are the files that lead to it."""
+        """The document as text that refers to keys only. `above`: the chain of files that include it."""
         if path is not None:
             self.included.add(str(path))
         root = self._parsed(_name_of(path), data)
         if root.tag != "mujoco":
-            other = reads_root(root.tag, root.attributes)
-            raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"{other}')
-        own = above if path is None else (*above, str(path))
-        root.children = self._expanded(root.children, None, own)
-        missing = [found for each in self.named if (found := self._name(each, own)) is not None]
+            hint = reads_root(root.tag, root.attributes)
+            raise LoadError(f'{_name_of(path)}: not MJCF: the root element is {quoted(root.tag)}, not "mujoco"{hint}')
+        path_chain = above if path is None else (*above, str(path))
+        root.children = self._expanded(root.children, None, path_chain)
+        missing = [found for each in self.named if (found := self._name(each, path_chain)) is not None]
         if missing and (why := leave_out(root, missing, bool(above), self.files.notes)) is not None:
             raise LoadError(f"{missing[0].message}; {why}")
         return _written(root)
@@ -178,12 +181,12 @@ class _Document:
         return root
 
     def _expanded(self, elements: list[Element], here: Path | None, above: tuple[str, ...]) -> list[Element]:
-        """Elements with what they include in the place of includes; `here` is the folder of an included file."""
+        """Expands includes in elements. `here`: folder of the included file that contains them, or None."""
         top = Element("", {}, None)
         top.children = elements
-        waiting = [top]
-        while waiting:
-            each = waiting.pop()
+        queue = [top]
+        while queue:
+            each = queue.pop()
             children: list[Element] = []
             for child in each.children:
                 if child.tag.lower() == "include":
@@ -191,12 +194,12 @@ class _Document:
                 else:
                     self._note(child, here)
                     children.append(child)
-                    waiting.append(child)
+                    queue.append(child)
             each.children = children
         return top.children
 
     def _included(self, element: Element, here: Path | None, above: tuple[str, ...]) -> list[Element]:
-        """What an include stands for."""
+        """The elements of an included file."""
         file = element.attributes.get("file", "")
         if element.children:
             raise LoadError(f"<include>{at_line(element.line)}: it has elements inside; wanted none")
@@ -208,12 +211,12 @@ class _Document:
         self.included.add(path)
         _require_few(above)
         root = self._parsed(_name_of(Path(path)), read_path(path))
-        for each in _inside(root):
-            each.line = None  # of another file
+        for each in _descendants(root):
+            each.line = None  # lines of another file are not meaningful
         return self._expanded(root.children, Path(path).parent, (*above, path))
 
     def _note(self, element: Element, here: Path | None) -> None:
-        """Keep what an element says about files, and take from it what says where they lie."""
+        """Record an element's file names, and move the folders of `<compiler>` from the element to this document."""
         if element.tag.lower() == "compiler":
             for key in _FOLDERS:
                 if (folder := element.attributes.pop(key, None)) is not None:
@@ -224,22 +227,22 @@ class _Document:
             self.named.append(_Named(element, here))
 
     def _name(self, named: _Named, above: tuple[str, ...]) -> Missing | None:
-        """Let an element name assets in the place of files; what is missing of one that may be left out."""
+        """Replace an element's file names by keys. Returns a missing file if the element can be omitted, else None."""
         element, missing = named.element, None
         tag = element.tag.lower()
         for key in [key for key in element.attributes if key.startswith("file")]:
             file = element.attributes[key]
-            if not file:  # as if it were not there
+            if not file:  # the same as no attribute
                 del element.attributes[key]
                 continue
-            base = file.replace("\\", "/").rpartition("/")[2]
+            file_name = file.replace("\\", "/").rpartition("/")[2]
             if self.strip and tag in _STRIPPED:
-                file = base
+                file = file_name
             if key == "file" and tag in _STRIPPED:
-                element.attributes.setdefault("name", base.rpartition(".")[0] or base)
-            folders = self._places(tag, named.here)
-            if self._looked_for(file, folders) is None and may_be_missing(element):
-                missing = missing or Missing(element, file, _absent(element, file, folders))
+                element.attributes.setdefault("name", file_name.rpartition(".")[0] or file_name)
+            folders = self._search_folders(tag, named.here)
+            if self._first_existing(file, folders) is None and may_be_missing(element):
+                missing = missing or Missing(element, file, _missing_message(element, file, folders))
                 continue
             path = self._found(element, file, folders)
             if tag == "model":
@@ -250,29 +253,31 @@ class _Document:
                     self.files.note_mesh(path, element)
         return missing
 
-    def _places(self, tag: str, here: Path | None) -> list[Path]:
-        """The folders that MuJoCo looks at for the file of an element, in its order."""
-        aside = "" if tag == "model" else self.folders.get("texturedir" if tag == "texture" else "meshdir", "")
-        main = [self.folder / aside.replace("\\", "/")]
+    def _search_folders(self, tag: str, here: Path | None) -> list[Path]:
+        """The folders that MuJoCo searches for the file of an element, in its order."""
+        subfolder = "" if tag == "model" else self.folders.get("texturedir" if tag == "texture" else "meshdir", "")
+        folders = [self.folder / subfolder.replace("\\", "/")]
         if here is None:
-            return main
-        inner = [here, main[0] / os.path.relpath(here, self.folder)]
-        return [*main, *inner] if tag in ("mesh", "texture") else [*inner, *main]
+            return folders
+        inner = [here, folders[0] / os.path.relpath(here, self.folder)]
+        return [*folders, *inner] if tag in ("mesh", "texture") else [*inner, *folders]
 
     def _found(self, element: Element, file: str, folders: list[Path]) -> str:
-        """The file of a name.
+        """The path of a file.
 
         Raises:
-            LoadError: it is not there.
+            LoadError: there is no such file.
         """
-        path = self._looked_for(file, folders)
+        path = self._first_existing(file, folders)
         if path is None:
-            raise LoadError(_absent(element, file, folders))
+            raise LoadError(_missing_message(element, file, folders))
         return path
 
-    def _looked_for(self, file: str, folders: list[Path]) -> str | None:
-        """The file of a name: the first that is there. MuJoCo takes backslashes for slashes, and reduces names without
-        a look at links."""
+    def _first_existing(self, file: str, folders: list[Path]) -> str | None:
+        """The first existing path of a file in the folders, or None.
+
+        As in MuJoCo, backslashes count as slashes, and ".." is resolved without regard to symbolic links.
+        """
         if "\0" in file:
             return None
         paths = (os.path.normpath(folder / file.replace("\\", "/")) for folder in folders)
@@ -286,8 +291,8 @@ class _Document:
         return self.files.add(path, document.text(Path(path), read_path(path), above).encode())
 
 
-def _absent(element: Element, file: str, folders: list[Path]) -> str:
-    """That a file is not there, in words."""
+def _missing_message(element: Element, file: str, folders: list[Path]) -> str:
+    """The error message for a missing file."""
     return (
         f"<{element.tag}>{at_line(element.line)}: its file {quoted(file, most=LONGEST_PATH)} is not there; looked for "
         f"in {quoted(str(folders[0]), most=LONGEST_PATH)}"
@@ -303,21 +308,21 @@ def _name_of(path: Path | None) -> str:
     return "the text" if path is None else f"the file {quoted(str(path), most=LONGEST_PATH)}"
 
 
-def _inside(element: Element) -> Iterator[Element]:
-    """An element and all below it."""
-    waiting = [element]
-    while waiting:
-        each = waiting.pop()
+def _descendants(element: Element) -> Iterator[Element]:
+    """An element and all its descendants."""
+    queue = [element]
+    while queue:
+        each = queue.pop()
         yield each
-        waiting.extend(each.children)
+        queue.extend(each.children)
 
 
 def _written(root: Element) -> str:
-    """An element as text, its parts in the lines that they came from, so that MuJoCo's messages name the right ones."""
+    """An element as XML text. Its descendants keep their lines, so that MuJoCo's messages have correct line numbers."""
     out, line = io.StringIO(), 1
-    waiting: list[tuple[Element, bool]] = [(root, False)]
-    while waiting:
-        element, is_open = waiting.pop()
+    stack: list[tuple[Element, bool]] = [(root, False)]
+    while stack:
+        element, is_open = stack.pop()
         if is_open:
             out.write(f"</{element.tag}>")
             continue
@@ -327,6 +332,6 @@ def _written(root: Element) -> str:
         attributes = "".join(f" {key}={quoteattr(value)}" for key, value in element.attributes.items())
         out.write(f"<{element.tag}{attributes}{'>' if element.children else '/>'}")
         if element.children:
-            waiting.append((element, True))
-            waiting.extend((child, False) for child in reversed(element.children))
+            stack.append((element, True))
+            stack.extend((child, False) for child in reversed(element.children))
     return out.getvalue()

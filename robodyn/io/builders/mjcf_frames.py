@@ -1,4 +1,4 @@
-"""Frames of a mjModel: vectors, turns by quaternions and poses, as a description has them."""
+"""Converts vectors, quaternions and poses of a mjModel to those of a description."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from robodyn.internals.arguments import Array
 
 
 def three(values: Any) -> tuple[float, float, float]:
-    """A vector as numbers."""
+    """A vector as three floats."""
     x, y, z = (float(each) for each in values)
     return x, y, z
 
 
 def rotation(quaternion: Any) -> Rotation:
-    """The axes (row-major) of a frame turned by a quaternion wxyz."""
+    """The rotation matrix (row-major) of a quaternion wxyz."""
     w, x, y, z = (float(each) for each in np.asarray(quaternion) / np.linalg.norm(quaternion))
     return transpose(rotation_from_quaternion(x, y, z, w))
 
 
 def moved(pose: Pose, step: Array) -> Pose:
-    """A pose moved by a vector in its own axes."""
+    """Translates a pose by a vector in the pose's own axes."""
     R = np.array(pose.rotation).reshape(3, 3)
     return Pose(three(np.array(pose.xyz) + R @ step), pose.rotation)
 
 
 def turned_back(pose: Pose, kind: str, axis: tuple[float, float, float], zero: float) -> Pose:
-    """The frame of a joint at coordinate zero, whose frame at `zero` is given."""
+    """The frame of a joint at coordinate 0, from its frame at coordinate `zero`."""
     if zero == 0.0:
         return pose
     if kind == "prismatic":

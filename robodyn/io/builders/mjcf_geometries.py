@@ -1,4 +1,4 @@
-"""The geoms of a mjModel as geometries of links."""
+"""Converts geoms of a mjModel to geometries of links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from robodyn.io.builders.values import color, numbers
 
 _KINDS = ("plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh")
 _LAST_SEEN = 2
-"""Geoms of groups up to this one are shown by MuJoCo's viewer."""
+"""MuJoCo's viewer shows geoms of groups up to this one."""
 _DEFAULTS = {
     "condim": (3.0,),
     "priority": (0.0,),
@@ -30,31 +30,28 @@ _DEFAULTS = {
     "margin": (0.0,),
     "gap": (0.0,),
 }
-"""Attributes of contacts, with what MuJoCo takes where they are not given."""
+"""Contact attributes with MuJoCo's defaults."""
 _GREY = (0.5, 0.5, 0.5, 1.0)
-"""The colour of a geom that gives none: its material's is used."""
+"""The default colour of geoms. A geom with this colour has the colour of its material."""
 
 
 class _LeftOutError(Exception):
-    """Why a geom is left out."""
+    """A geom is omitted. The message is the reason."""
 
 
 def geoms(arrays: MjArrays, links: Sequence[str], files: Mapping[str, MeshFile], notes: Notes) -> tuple[Geometry, ...]:
-    """The geometries of bodies, whose links are given by their numbers.
-
-    `files`: those of meshes, by the names that MuJoCo was given for them.
-    """
+    """The geometries of all bodies. `links`: link name of each body; `files`: mesh files by their names in MuJoCo."""
     types = {int(getattr(arrays.mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")): kind for kind in _KINDS}
-    found = []
+    geometries = []
     for g, (number, body) in enumerate(zip(arrays["geom_type"].tolist(), arrays["geom_bodyid"].tolist(), strict=True)):
         kind = types.get(number)
         try:
             if kind is None:
                 raise _LeftOutError("a height field or signed distance field is left out")
-            found.append(_geom(arrays, g, kind, links[body], files))
+            geometries.append(_geom(arrays, g, kind, links[body], files))
         except _LeftOutError as error:
             notes.gather("shape-not-read", f"link {quoted(links[body])}", str(error))
-    return tuple(found)
+    return tuple(geometries)
 
 
 def _geom(arrays: MjArrays, g: int, kind: str, link: str, files: Mapping[str, MeshFile]) -> Geometry:
@@ -62,22 +59,22 @@ def _geom(arrays: MjArrays, g: int, kind: str, link: str, files: Mapping[str, Me
     size, path = _size(arrays, g, kind), ""
     if kind == "mesh":
         mesh = int(arrays["geom_dataid"][g])
-        named = _text(arrays.m.paths, int(arrays["mesh_pathadr"][mesh])) if mesh >= 0 else ""
-        if not named:
+        file_name = _text(arrays.m.paths, int(arrays["mesh_pathadr"][mesh])) if mesh >= 0 else ""
+        if not file_name:
             raise _LeftOutError("a mesh that is in no file is left out")
-        file, size = files.get(named, MeshFile(named, "", "")), three(arrays["mesh_scale"][mesh])
+        file, size = files.get(file_name, MeshFile(file_name, "", "")), three(arrays["mesh_scale"][mesh])
         path, pose = file.path, _of_file(arrays, mesh, pose, file, size)
     name = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_GEOM, g) or ""
     rgba, material = _look(arrays, g)
     contact = arrays["geom_contype"][g] or arrays["geom_conaffinity"][g]
     role = "visual" if not contact else "both" if arrays["geom_group"][g] <= _LAST_SEEN else "collision"
     folder = str(Path(path).parent) if Path(path).is_absolute() else ""
-    looks = (path, folder, name, rgba, material, "", "mjcf", _attributes(arrays, g))
-    return Geometry(link, role, kind, pose, size, *looks)
+    appearance = (path, folder, name, rgba, material, "", "mjcf", _attributes(arrays, g))
+    return Geometry(link, role, kind, pose, size, *appearance)
 
 
 def _size(arrays: MjArrays, g: int, kind: str) -> tuple[float, ...]:
-    """MuJoCo gives half of all lengths but radii and semi-axes."""
+    """The size of a geom. MuJoCo stores half of all lengths except radii and semi-axes."""
     a, b, c = three(arrays["geom_size"][g])
     if kind == "sphere":
         return (a,)
@@ -89,10 +86,13 @@ def _size(arrays: MjArrays, g: int, kind: str) -> tuple[float, ...]:
 
 
 def _of_file(arrays: MjArrays, mesh: int, pose: Pose, file: MeshFile, scale: tuple[float, float, float]) -> Pose:
-    """The pose of a mesh as its file has it: MuJoCo moves it to its centre and turns it to its principal axes, after it
-    has taken places x of the file as scale * R' (x - refpos), where R is the rotation `refquat`."""
-    moved = Pose(three(arrays["mesh_pos"][mesh]), rotation(arrays["mesh_quat"][mesh]))
-    X: Transform = pose_transform(moved).inverse().after(pose_transform(pose))
+    """The pose of a mesh file's own frame.
+
+    MuJoCo first maps a vertex x of the file to scale * R' (x - refpos), where R is the rotation `refquat`. It then
+    moves the mesh to its centre of mass and rotates it to its principal axes.
+    """
+    mesh_pose = Pose(three(arrays["mesh_pos"][mesh]), rotation(arrays["mesh_quat"][mesh]))
+    X: Transform = pose_transform(mesh_pose).inverse().after(pose_transform(pose))
     if file.refpos or file.refquat or file.refpos is None:
         at, turn = numbers(file.refpos or "0 0 0", 3), numbers(file.refquat or "1 0 0 0", 4)
         if file.refpos is None or at is None or turn is None:
@@ -107,7 +107,7 @@ def _of_file(arrays: MjArrays, mesh: int, pose: Pose, file: MeshFile, scale: tup
 
 
 def _look(arrays: MjArrays, g: int) -> tuple[tuple[float, float, float, float], str]:
-    """Colour and name of the material of a geom."""
+    """Colour and material name of a geom."""
     rgba, number, material = color(arrays["geom_rgba"][g]), int(arrays["geom_matid"][g]), ""
     if number >= 0:
         material = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_MATERIAL, number) or ""
@@ -117,18 +117,18 @@ def _look(arrays: MjArrays, g: int) -> tuple[tuple[float, float, float, float], 
 
 
 def _attributes(arrays: MjArrays, g: int) -> tuple[tuple[str, str], ...]:
-    """What MJCF says of the contacts of a geom."""
-    found = [(key, str(int(arrays[f"geom_{key}"][g]))) for key in ("contype", "conaffinity", "group")]
+    """Contact attributes of a geom that differ from MuJoCo's defaults, and its collision groups."""
+    attributes = [(key, str(int(arrays[f"geom_{key}"][g]))) for key in ("contype", "conaffinity", "group")]
     for key, default in _DEFAULTS.items():
         values = tuple(float(x) for x in np.atleast_1d(arrays[f"geom_{key}"][g]))
         if values != default:
             whole = key in ("condim", "priority")
-            found.append((key, " ".join(repr(int(x) if whole else x) for x in values)))
-    return tuple(found)
+            attributes.append((key, " ".join(repr(int(x) if whole else x) for x in values)))
+    return tuple(attributes)
 
 
 def _text(names: bytes, start: int) -> str:
-    """A text that ends with a null in MuJoCo's list of texts; "" where it has no start."""
+    """The null-terminated string at a position of MuJoCo's string buffer; "" for a negative position."""
     if start < 0:
         return ""
     return bytes(names[start : names.index(b"\0", start)]).decode("utf-8", errors="replace")

@@ -18,9 +18,10 @@ from robodyn.io.builders.mjmodel import MjArrays
 from robodyn.io.conventions.converter import converter
 
 MOST_KEYFRAMES = 10_000
-"""Keyframes that are read."""
+"""Largest number of keyframes that are read."""
 _CLOSE = 1e-6
-"""How far a joint may be from where another one leads it, beside its coordinate or 1."""
+"""Largest difference between a mimicking joint's coordinate in a keyframe and its coupling, relative to the larger of
+the coordinate and 1."""
 
 
 def configurations(
@@ -31,18 +32,18 @@ def configurations(
     couplings: Mapping[str, Coupling],
     notes: Notes,
 ) -> Configurations:
-    """The configurations of a model that keyframes say.
+    """Converts keyframes to configurations of a model.
 
     Args:
-        arrays: of the mjModel.
-        names: of the first keyframes, at most `MOST_KEYFRAMES`.
-        joints: where coordinates of MuJoCo's joints begin, by our names of them.
-        model: the model that was made of it.
-        couplings: what joints follow, as the model has them.
-        notes: on what is left out.
+        arrays: arrays of the mjModel.
+        names: names of the first keyframes, at most `MOST_KEYFRAMES`.
+        joints: index of the first coordinate in qpos of each joint, by its name in the model.
+        model: the model that was made from the mjModel.
+        couplings: resolved mimics of the model's joints.
+        notes: collects findings on omitted data.
 
     Raises:
-        LoadError: two have one name.
+        LoadError: two keyframes have the same name.
     """
     if not names:
         return Configurations()
@@ -52,24 +53,24 @@ def configurations(
         message = f"{arrays.size('nkey')} of them; the first {len(names)} are read"
         notes.gather("mjcf-keyframe", "keyframes", message, severity="warning")
     qpos = np.array(arrays["key_qpos"][: len(names)], dtype=np.float64)
-    sound = np.asarray(np.isfinite(qpos).all(axis=1))
+    valid = np.asarray(np.isfinite(qpos).all(axis=1))
     for start in _quaternions(model, joints):
-        sound = sound & (qpos[:, start : start + 4] != 0.0).any(axis=1)
-    for name in [name for name, kept in zip(names, sound.tolist(), strict=True) if not kept]:
+        valid = valid & (qpos[:, start : start + 4] != 0.0).any(axis=1)
+    for name in [name for name, kept in zip(names, valid.tolist(), strict=True) if not kept]:
         message = "its qpos is no configuration: it is not finite, or has a quaternion of length 0; left out"
         notes.gather("mjcf-keyframe", _key(name), message, severity="warning")
-    kept, qpos = [name for name, good in zip(names, sound.tolist(), strict=True) if good], qpos[sound]
-    way = converter(model, "mujoco")
+    kept, qpos = [name for name, good in zip(names, valid.tolist(), strict=True) if good], qpos[valid]
+    state_converter = converter(model, "mujoco")
     sizes = {name: KINDS[kind].nq for name, kind in zip(model.joint_names, model.joint_kind.tolist(), strict=True)}
-    columns = [joints[name] + np.arange(sizes[name]) for name in way.joint_names]
-    q = way.q_from(qpos[:, np.concatenate([np.empty(0, np.intp), *columns]).astype(np.intp)])
+    columns = [joints[name] + np.arange(sizes[name]) for name in state_converter.joint_names]
+    q = state_converter.q_from(qpos[:, np.concatenate([np.empty(0, np.intp), *columns]).astype(np.intp)])
     _report_followers(kept, qpos, q, joints, model, couplings, notes)
     _report_other_parts(arrays, names, notes)
     return Configurations(kept, q)
 
 
 def _quaternions(model: Model, joints: Mapping[str, int]) -> list[int]:
-    """Where quaternions begin in qpos."""
+    """Indices of the first element of each quaternion in qpos."""
     kinds = [(name, KINDS[kind]) for name, kind in zip(model.joint_names, model.joint_kind.tolist(), strict=True)]
     return [joints[name] + kind.quaternion for name, kind in kinds if kind.quaternion is not None]
 
@@ -83,7 +84,7 @@ def _report_followers(
     couplings: Mapping[str, Coupling],
     notes: Notes,
 ) -> None:
-    """Say where joints that follow others, or are welded by that, are elsewhere than in the keyframe."""
+    """Report joints whose coordinate in a keyframe contradicts their coupling. The model uses the coupling."""
     tree = model.tree_coordinates(q)
     starts = dict(zip(model.joint_names, model.q_start.tolist(), strict=True))
     for joint, coupling in couplings.items():
@@ -96,13 +97,13 @@ def _report_followers(
 
 
 def _report_other_parts(arrays: MjArrays, names: Sequence[str], notes: Notes) -> None:
-    """Say what keyframes hold besides a configuration."""
+    """Report data of keyframes other than configurations."""
     parts = (("time", "key_time"), ("velocities", "key_qvel"), ("activations", "key_act"), ("controls", "key_ctrl"))
-    said = [(what, np.any(arrays[name].reshape(arrays.size("nkey"), -1), axis=1)) for what, name in parts]
-    said.append(("poses of mocap bodies", np.full(len(names), arrays.size("nmocap") > 0)))
+    parts_present = [(what, np.any(arrays[name].reshape(arrays.size("nkey"), -1), axis=1)) for what, name in parts]
+    parts_present.append(("poses of mocap bodies", np.full(len(names), arrays.size("nmocap") > 0)))
     for k, name in enumerate(names):
-        if found := [what for what, given in said if given[k]]:
-            notes.gather("mjcf-keyframe", _key(name), f"its {', '.join(found)} have no part in the model")
+        if present := [what for what, has_part in parts_present if has_part[k]]:
+            notes.gather("mjcf-keyframe", _key(name), f"its {', '.join(present)} have no part in the model")
 
 
 def _key(name: str) -> str:

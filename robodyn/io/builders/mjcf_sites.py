@@ -21,18 +21,18 @@ def frames_of_sites(
     joints: set[str],
     notes: Notes,
 ) -> dict[int, tuple[Link, Joint]]:
-    """Of each site that has a name, by its number, a link without mass and the fixed joint that holds it.
+    """A massless link and its fixed joint for each named site, by the site's index.
 
     Args:
-        arrays: of the mjModel.
-        sites: names by MuJoCo's numbers, "" for none.
-        left_out: numbers of sites that are the ends of equalities.
-        bodies: links of bodies by their numbers.
-        links: names of all links before.
-        joints: names of all joints, to which those of these are added.
-        notes: on what is left out and called otherwise.
+        arrays: arrays of the mjModel.
+        sites: names of all sites, "" for sites without a name.
+        left_out: indices of sites that are ends of equalities.
+        bodies: link name of each body.
+        links: names of all other links.
+        joints: names of all joints. The names of new joints are added.
+        notes: collects findings on omitted and renamed sites.
     """
-    found: dict[int, tuple[Link, Joint]] = {}
+    frames: dict[int, tuple[Link, Joint]] = {}
     taken = {*links, *sites}
     for s, site in enumerate(sites):
         if not site.strip() or s in left_out:
@@ -45,10 +45,10 @@ def frames_of_sites(
         body = bodies[arrays.number("site_bodyid", s, "nbody")]
         pose = Pose(three(arrays["site_pos"][s]), rotation(arrays["site_quat"][s]))
         joint = Joint(unused_name(f"{name}_fixed", joints), "fixed", body, name, pose)
-        found[s] = (Link(name), joint)
+        frames[s] = (Link(name), joint)
     unnamed = sum(1 for site in sites if not site.strip())
     if unnamed:
         notes.add("mjcf-site", "sites", f"{unnamed} of them have no name, and are left out")
     for s in sorted(left_out):
         notes.gather("mjcf-site", f"site {quoted(sites[s])}", "the end of an equality, which is left out as a link")
-    return found
+    return frames

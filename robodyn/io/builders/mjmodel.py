@@ -1,8 +1,8 @@
-"""The arrays of a mjModel and a mjData, read here alone: each with the shape that MuJoCo declares for it, or refused.
+"""Access to the arrays of a mjModel and a mjData. Arrays with unexpected shapes are refused.
 
-What MuJoCo's sizes count changes: since 3.11 `nu` is the number of controls, of which an actuator may have several or
-none, and gears have a row for each output of an actuator. A version that changes more is told of by an error here, and
-not by wrong numbers.
+The meaning of MuJoCo's sizes changes between versions. Since 3.11 `nu` is the number of controls, an actuator can have
+several or no controls, and gears have a row for each output of an actuator. The checks of shapes turn further changes
+into errors instead of wrong results.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ _FIRST = (3, 2)
 
 
 class _Declared(NamedTuple):
-    """An array: the size that counts its rows, how many numbers a row may have (none: it is one number), also by the
-    name of a size, and the first version of MuJoCo that has it."""
+    """The declaration of an array.
+
+    `rows`: the size that is its number of rows; `widths`: allowed lengths of a row, as numbers or names of sizes, empty
+    if a row is one number; `since`: the first version of MuJoCo that has it.
+    """
 
     rows: str
     widths: tuple[int | str, ...]
@@ -90,15 +93,16 @@ ARRAYS = {
     **_declared("nbody", "xfrc_applied", 6),
     **_declared("njnt", "xaxis", 3),
 }
-"""What is read of a mjModel, and from `qpos` on of a mjData, as `mjxmacro.h` of MuJoCo 3.2 to 4.0 declares it."""
+"""The arrays of a mjModel that are read, and from `qpos` on those of a mjData, as declared in `mjxmacro.h` of MuJoCo
+3.2 to 4.0."""
 _UNIT = 1e-6
-"""How far a length may be from 1."""
+"""Largest deviation of a unit vector's or quaternion's length from 1."""
 _NEW_SIZES, _SIZES_SINCE = ("nactuator", "nout"), (3, 11)
-"""Before, each actuator had one control and one output, and `nu` was the number of all three."""
+"""Sizes that older versions lack: there, each actuator has one control and one output, and `nu` counts all three."""
 
 
 class JointType(NamedTuple):
-    """A type of joint: our name for it, and how many coordinates and velocities it has."""
+    """A type of joint: robodyn's name for it, and its numbers of coordinates and velocities."""
 
     kind: str
     nq: int
@@ -114,11 +118,10 @@ JOINT_TYPES = {
 
 
 class MjArrays:
-    """The arrays of a mjModel by their names, as views: `arrays["body_mass"]`.
+    """The arrays of a mjModel by name, as views: `arrays["body_mass"]`.
 
-    Raises, wherever it is asked:
-        LoadError: the mjModel has no such array, or one of another shape than is declared; names it, what was expected,
-            and the version of MuJoCo.
+    All methods raise LoadError if the mjModel lacks an array or has one with an undeclared shape. The message names the
+    array, the expected shape and the version of MuJoCo.
     """
 
     def __init__(self, mujoco: Any, m: Any) -> None:
@@ -127,31 +130,31 @@ class MjArrays:
         self._read: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
-        found = self._read.get(name)
-        if found is None:
-            found = self._read[name] = self.of(self.m, name)
-        return found
+        array = self._read.get(name)
+        if array is None:
+            array = self._read[name] = self.of(self.m, name)
+        return array
 
     def get(self, name: str) -> Array | None:
-        """An array, None where this version of MuJoCo is older than it."""
+        """An array; None if this version of MuJoCo is too old to have it."""
         return None if self._version < ARRAYS[name].since else self[name]
 
     def any(self, name: str, at: Any) -> bool:
-        """Whether an array that older versions do not have holds anything but zeros there."""
-        found = self.get(name)
-        return found is not None and bool(np.any(found[at]))
+        """True if an array exists in this version of MuJoCo and has a nonzero entry at `at`."""
+        array = self.get(name)
+        return array is not None and bool(np.any(array[at]))
 
     def size(self, name: str) -> int:
-        """One of MuJoCo's sizes, `nactuator` and `nout` in older versions, too."""
+        """One of MuJoCo's sizes. In older versions `nactuator` and `nout` are `nu`."""
         if name in _NEW_SIZES and self._version < _SIZES_SINCE:
             name = "nu"
         return int(self._attribute(self.m, name))
 
     def number(self, name: str, at: Any, size: str) -> int:
-        """What an array says is the number of a joint, say, of which there are `size`.
+        """An entry of an array that is an index of a joint or another object, of which there are `size`.
 
         Raises:
-            LoadError: there is none of that number.
+            LoadError: the index is out of range.
         """
         value, n = int(self[name][at]), self.size(size)
         if not 0 <= value < n:
@@ -160,29 +163,29 @@ class MjArrays:
         return value
 
     def joint_types(self) -> list[JointType]:
-        """Of each joint.
+        """The types of all joints.
 
         Raises:
-            LoadError: there is no such type.
+            LoadError: an unknown type.
         """
-        types = {int(getattr(self.mujoco.mjtJoint, name)): found for name, found in JOINT_TYPES.items()}
-        given = self["jnt_type"].tolist()
-        if any(each not in types for each in given):
-            raise LoadError(f"the mjModel: jnt_type is {given}; wanted numbers from 0 to {len(types) - 1}")
-        return [types[each] for each in given]
+        types = {int(getattr(self.mujoco.mjtJoint, name)): joint_type for name, joint_type in JOINT_TYPES.items()}
+        numbers = self["jnt_type"].tolist()
+        if any(each not in types for each in numbers):
+            raise LoadError(f"the mjModel: jnt_type is {numbers}; wanted numbers from 0 to {len(types) - 1}")
+        return [types[each] for each in numbers]
 
     def of(self, holder: Any, name: str) -> Array:
-        """An array of the mjModel or of mjData that belong to it, as a view."""
+        """An array of the mjModel, or of a mjData that belongs to it, as a view."""
         rows, widths, _ = ARRAYS[name]
-        found, n = np.asarray(self._attribute(holder, name)), self.size(rows)
+        array, n = np.asarray(self._attribute(holder, name)), self.size(rows)
         numbers = [each if isinstance(each, int) else self.size(each) for each in widths]
         allowed = [(n, each) for each in numbers] if numbers else [(n,)]
-        if found.shape not in allowed:
+        if array.shape not in allowed:
             raise LoadError(
-                f"MuJoCo's {name} has shape {found.shape}; wanted {' or '.join(map(str, allowed))}, as {rows} is "
+                f"MuJoCo's {name} has shape {array.shape}; wanted {' or '.join(map(str, allowed))}, as {rows} is "
                 f"{n}: MuJoCo {self.mujoco.__version__} counts otherwise than the versions that this library knows"
             )
-        return found
+        return array
 
     def _attribute(self, holder: Any, name: str) -> Any:
         try:
@@ -201,14 +204,14 @@ class MjArrays:
 
 
 def actuated_joints(arrays: MjArrays) -> tuple[Array, Array]:
-    """The actuators whose armature and damping MuJoCo adds to those of a joint, and these joints, by their numbers.
+    """Indices of the actuators whose armature and damping MuJoCo adds to those of a joint, and of these joints.
 
-    `jnt_actuatorid` has the only actuator of a joint with armature or damping, -1 where there is none, less where there
-    are several: after an edit it is as before until `mj_setConst` is called. An orientation turns a joint as well;
-    MuJoCo adds nothing of it.
+    `jnt_actuatorid` is the only actuator of a joint with armature or damping, -1 if there is none, and less than -1 if
+    there are several. An edit of the mjModel does not change it until `mj_setConst` is called. An actuator
+    `<orientation>` (mjTRN_SO3) also rotates a joint, but MuJoCo adds nothing for it.
 
     Raises:
-        LoadError: a joint that is not there, as after an edit.
+        LoadError: a joint index out of range, for instance in an edited mjModel.
     """
     if arrays.get("actuator_armature") is None:
         return np.empty(0, np.intp), np.empty(0, np.intp)
@@ -221,13 +224,16 @@ def actuated_joints(arrays: MjArrays) -> tuple[Array, Array]:
 
 
 def dof_coefficients(arrays: MjArrays) -> dict[str, Array]:
-    """Armature, linear damping and dry friction (nv,) in MuJoCo's order, those of actuators with them: all degrees of
-    freedom of a joint feel theirs by the first number of the gear of their first output."""
+    """Armature, linear damping and dry friction (nv,) in MuJoCo's order, including those of actuators.
+
+    An actuator's armature and damping act on all degrees of freedom of its joint, multiplied by the square of the first
+    gear entry of its first output.
+    """
     named = (("armature", "dof_armature"), ("damping", "dof_damping"), ("friction", "dof_frictionloss"))
-    found = {name: np.array(arrays[given], dtype=np.float64) for name, given in named}
+    coefficients = {name: np.array(arrays[mujoco_name], dtype=np.float64) for name, mujoco_name in named}
     actuators, joints = actuated_joints(arrays)
     if not actuators.size:
-        return found
+        return coefficients
     gears, rows = arrays["actuator_gear"][:, 0], actuators
     if arrays.get("actuator_outadr") is not None:
         rows = np.array([arrays.number("actuator_outadr", k, "nout") for k in actuators.tolist()], dtype=np.intp)
@@ -235,21 +241,21 @@ def dof_coefficients(arrays: MjArrays) -> dict[str, Array]:
     joint_of_dof = np.repeat(np.arange(arrays.size("njnt")), [each.nv for each in arrays.joint_types()])
     for name in ("armature", "damping"):
         added = np.bincount(joints, ratios * arrays[f"actuator_{name}"][actuators], arrays.size("njnt"))
-        found[name] += added[joint_of_dof]
-    return found
+        coefficients[name] += added[joint_of_dof]
+    return coefficients
 
 
 def require_consistent(arrays: MjArrays) -> None:
-    """Raise where a mjModel was changed so that joints and bodies contradict each other.
+    """Checks that joints and bodies of a mjModel are consistent, because users can edit it.
 
     Raises:
-        LoadError: names the field.
+        LoadError: an inconsistent field; the message names it.
     """
     types, bodies = arrays.joint_types(), np.arange(arrays.size("nbody"))
     ends = {letter: np.cumsum([0, *(getattr(each, f"n{letter}") for each in types)]) for letter in "qv"}
     count = np.array(arrays["body_jntnum"])
     before = np.cumsum(count) - count
-    for name, found, wanted in (
+    for name, actual, expected in (
         ("jnt_dofadr", arrays["jnt_dofadr"], ends["v"][:-1]),
         ("jnt_qposadr", arrays["jnt_qposadr"], ends["q"][:-1]),
         ("nv", arrays.size("nv"), ends["v"][-1]),
@@ -258,7 +264,7 @@ def require_consistent(arrays: MjArrays) -> None:
         ("body_jntadr", arrays["body_jntadr"], np.where(count > 0, before, -1)),
         ("jnt_bodyid", arrays["jnt_bodyid"], np.repeat(bodies, np.maximum(count, 0))),
     ):
-        if not np.array_equal(found, wanted):
+        if not np.array_equal(actual, expected):
             raise LoadError(f"the mjModel: {name} contradicts the types and numbers of its joints, as after an edit")
     parents = np.array(arrays["body_parentid"])
     if (parents[1:] >= bodies[1:]).any() or (parents < 0).any():
@@ -278,12 +284,18 @@ def require_consistent(arrays: MjArrays) -> None:
 
 
 def _parents_of_dofs(parents: Array, after: Array, count: Array, start: Array) -> Array:
-    """(nv,) of each degree of freedom the one before it on the way to the world, -1 for none. `after` is the joint
-    after those of each body, `count` their number; `start` (njnt + 1,) where joints' degrees of freedom begin."""
-    found, last = np.arange(start[-1]) - 1, np.full(len(parents), -1)
+    """(nv,) the parent of each degree of freedom: the next one towards the world, -1 for none.
+
+    Args:
+        parents: parent of each body.
+        after: index after the last joint of each body.
+        count: number of joints of each body.
+        start: (njnt + 1,) first degree of freedom of each joint.
+    """
+    parents_of_dofs, last = np.arange(start[-1]) - 1, np.full(len(parents), -1)
     for b, (parent, end, n) in enumerate(zip(parents.tolist(), after.tolist(), count.tolist(), strict=True)):
         last[b] = last[parent] if b else -1
         if n:
-            found[start[end - n]] = last[b]
+            parents_of_dofs[start[end - n]] = last[b]
             last[b] = start[end] - 1
-    return found
+    return parents_of_dofs

@@ -1,4 +1,4 @@
-"""Pinocchio's models: a Model from a `pinocchio.Model`, joint by joint."""
+"""Converts a `pinocchio.Model` to a Model, joint by joint."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from robodyn.io.builders.formats import reads_object
 
 _Z, _Y, _X = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)
 _MOST = float(np.finfo(np.float64).max)
-_WHOLE = {"JointModelFreeFlyer": "floating", "JointModelSpherical": "spherical", "JointModelPlanar": "planar"}
+_SAME_TYPE = {"JointModelFreeFlyer": "floating", "JointModelSpherical": "spherical", "JointModelPlanar": "planar"}
 _CHAINS = {
     "JointModelSphericalZYX": tuple(("revolute", axis) for axis in (_Z, _Y, _X)),
     "JointModelTranslation": tuple(("prismatic", axis) for axis in (_X, _Y, _Z)),
 }
-"""Joints that are others one after another, with the same coordinates and velocities."""
+"""Joints of Pinocchio that are equivalent to several joints in series, with the same coordinates and velocities."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A joint of ours: its type, axes and pitch, and where it stands behind the one before."""
+    """A joint of a description: type, axis, pitch in m/rad, origin relative to the previous joint, and `nv`."""
 
     type: str
     axis: tuple[float, float, float] = _Z
@@ -43,21 +43,21 @@ class _Part:
 
 
 def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
-    """The same robot as a `pinocchio.Model`: frames of bodies become links, the universe the root link.
+    """Convert a `pinocchio.Model`. Frames of bodies become links, and the universe becomes the root link.
 
-    Joints keep their order and names, so that `rd.converter(model, "pinocchio", joint_names=model.joint_names)` leads
-    to its states. Composite joints, Translation and SphericalZYX become joints "name/1", "name/2" and so on. What
-    Pinocchio calls armature, damping, friction and limits is taken over.
+    Joints keep their order and names, so `rd.converter(model, "pinocchio", joint_names=model.joint_names)` converts
+    states. Composite joints, Translation and SphericalZYX become joints "name/1", "name/2" and so on. Armature,
+    damping, friction and limits are copied.
 
     Args:
         pin_model: the model; it is not changed.
-        strict: whether a negative mass, damping, friction or armature, or a principal moment of inertia that is
-            negative by half of the largest or more, is refused; if not, it is used and reported. Moments that break
-            the triangle inequality are used and reported in any case.
+        strict: True to refuse a negative mass, damping, friction or armature, and a principal moment of inertia that is
+            negative by half of the largest or more. False to use and report such values. Moments that violate the
+            triangle inequality are used and reported in any case.
 
     Raises:
-        LoadError: a joint that this library has not, or an unusable robot.
-        ArgumentError: no `pinocchio.Model`.
+        LoadError: a joint type that robodyn lacks, or an unusable robot.
+        ArgumentError: not a `pinocchio.Model`.
         UnavailableError: Pinocchio is not installed.
     """
     try:
@@ -67,8 +67,8 @@ def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
             f"from_pinocchio: Pinocchio cannot be imported here ({error}): pip install pin"
         ) from error
     if not strict_types.is_a(pin_model, pin.Model):
-        other = reads_object(pin_model) or "; robodyn.load reads files and texts"
-        raise ArgumentError(f"pin_model: got {strict_types.type_name(pin_model)}; wanted a pinocchio.Model{other}")
+        hint = reads_object(pin_model) or "; robodyn.load reads files and texts"
+        raise ArgumentError(f"pin_model: got {strict_types.type_name(pin_model)}; wanted a pinocchio.Model{hint}")
     with foreign("the pinocchio.Model"):
         reader = _Reader(pin, pin_model)
         description = reader.description()
@@ -76,12 +76,12 @@ def from_pinocchio(pin_model: Any, strict: bool = True) -> Model:
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
     model = assemble(checked, mimics, "fixed", gravity)
     with foreign("the pinocchio.Model"):
-        found = reader.coefficients(model)
-    return with_coefficients(model, found, "pinocchio", strict)
+        coefficients = reader.coefficients(model)
+    return with_coefficients(model, coefficients, "pinocchio", strict)
 
 
 class _Reader:
-    """A `pinocchio.Model`, read."""
+    """Reads a `pinocchio.Model`."""
 
     def __init__(self, pin: Any, m: Any) -> None:
         self._pin, self._m, self._notes = pin, m, Notes()
@@ -90,10 +90,10 @@ class _Reader:
         self._taken: set[str] = set()
         self._names: set[str] = set(m.names)
         self._dofs: dict[str, range] = {}
-        """Where a joint of ours has its velocities in theirs."""
+        """Velocities of each joint in Pinocchio's order, by the joint's name in the description."""
 
     def description(self) -> RobotDescription:
-        """Joints with their bodies, then frames."""
+        """The description: joints with their bodies, then frames."""
         m = self._m
         carriers = {0: self._link("universe", m.inertias[0])}
         followers, leaders = (getattr(m, name, ()) for name in ("mimicking_joints", "mimicked_joints"))
@@ -119,8 +119,8 @@ class _Reader:
         self._taken.add(name)
         inertial = None
         if inertia is not None and (inertia.mass or np.any(inertia.inertia)):
-            about = np.array(inertia.inertia)
-            six = tuple(float(about[at]) for at in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
+            matrix = np.array(inertia.inertia)
+            six = tuple(float(matrix[at]) for at in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)))
             x, y, z = (float(each) for each in inertia.lever)
             inertial = Inertial(float(inertia.mass), Pose((x, y, z)), six)  # type: ignore[arg-type]
         self._links.append(Link(name, inertial))
@@ -133,29 +133,31 @@ class _Reader:
         return name
 
     def _joint(self, j: int, parent: str, leader: int | None) -> str:
-        """Joints for one of theirs; the link that carries its body."""
+        """Adds the joints for one of Pinocchio's; returns the link of its body."""
         m, name = self._m, self._m.names[j]
         joint, parts = m.joints[j], self._parts(m.joints[j], name)
-        v, placed = int(m.idx_vs[j]), _pose(m.jointPlacements[j])
+        v, placement = int(m.idx_vs[j]), _pose(m.jointPlacements[j])
         for k, part in enumerate(parts):
             last = k == len(parts) - 1
             child = self._link(self._body_of(j) if last else f"{name}/{k + 1}", m.inertias[j] if last else None)
-            own = name if len(parts) == 1 else self._name(f"{name}/{k + 1}")
-            made = Joint(own, part.type, parent, child, _after(placed, part.origin), part.axis, pitch=part.pitch)
+            joint_name = name if len(parts) == 1 else self._name(f"{name}/{k + 1}")
+            new = Joint(
+                joint_name, part.type, parent, child, _composed(placement, part.origin), part.axis, pitch=part.pitch
+            )
             if leader is not None:
                 inner = joint.extract()
-                followed = Mimic(m.names[leader], float(inner.scaling), float(inner.offset))
-                made = dataclasses.replace(made, mimic=followed)
+                mimic = Mimic(m.names[leader], float(inner.scaling), float(inner.offset))
+                new = dataclasses.replace(new, mimic=mimic)
             else:
-                self._dofs[own] = range(v, v + part.nv)
-                made = dataclasses.replace(made, limits=self._limits(joint, part, len(parts)))
+                self._dofs[joint_name] = range(v, v + part.nv)
+                new = dataclasses.replace(new, limits=self._limits(joint, part, len(parts)))
                 v += part.nv
-            self._joints.append(made)
-            parent, placed = child, Pose()
+            self._joints.append(new)
+            parent, placement = child, Pose()
         return parent
 
     def _body_of(self, j: int) -> str:
-        """The name of the body frame that a joint carries at its own place, or the joint's."""
+        """The name of the body frame that coincides with a joint's frame, or else the joint's name."""
         m = self._m
         for frame in m.frames:
             if frame.type == self._pin.FrameType.BODY and _carrier(frame) == j and frame.placement.isIdentity(0.0):
@@ -167,7 +169,8 @@ class _Reader:
         if parts > 1 or joint.nv != 1:
             return Limits(-_MOST, _MOST) if part.type == "revolute" else Limits()
         bounded = joint.nq == 1 and part.type != "continuous"
-        # A joint without limits here has a cosine and a sine there: one that has not keeps numbers that bound nothing.
+        # In Pinocchio a revolute joint without limits has cosine and sine. A revolute joint with an angle therefore
+        # keeps limits, even if they are the largest floating-point numbers.
         lower, upper = (
             float(np.clip(each[q], -_MOST, _MOST)) if bounded else None
             for each in (m.lowerPositionLimit, m.upperPositionLimit)
@@ -176,7 +179,7 @@ class _Reader:
         return Limits(lower, upper, effort, velocity)
 
     def _parts(self, joint: Any, name: str) -> list[_Part]:
-        """Joints of ours that are one of theirs.
+        """The joints that are equivalent to one of Pinocchio's.
 
         Raises:
             LoadError: there are none.
@@ -184,23 +187,23 @@ class _Reader:
         kind = joint.shortname()
         if kind.startswith("JointModelMimic"):
             return [self._follower(joint, name)]
-        if kind in _WHOLE:
-            return [_Part(_WHOLE[kind], nv=int(joint.nv))]
+        if kind in _SAME_TYPE:
+            return [_Part(_SAME_TYPE[kind], nv=int(joint.nv))]
         if kind in _CHAINS:
             return [_Part(each, axis) for each, axis in _CHAINS[kind]]
         if kind == "JointModelComposite":
             inner, parts = joint.extract(), []
             for each, placement in zip(inner.joints, inner.jointPlacements, strict=True):
                 first, *others = self._parts(each, name)
-                parts += [dataclasses.replace(first, origin=_after(_pose(placement), first.origin)), *others]
+                parts += [dataclasses.replace(first, origin=_composed(_pose(placement), first.origin)), *others]
             return parts
         if kind == "JointModelUniversal":
             S = self._subspace(joint)
             return [_Part("revolute", _unit(S[3:, k])) for k in (0, 1)]
-        return [self._one(joint, name)]
+        return [self._single_dof(joint, name)]
 
     def _follower(self, joint: Any, name: str) -> _Part:
-        """A joint that mimics another: its motion is that of the other's coordinate."""
+        """A joint that mimics another. Pinocchio scales its motion subspace by the mimic's multiplier."""
         scaling, data = float(joint.extract().scaling), joint.createData()
         joint.calc(data, self._pin.neutral(self._m))
         S = np.array(data.S).reshape(6, -1)
@@ -208,37 +211,37 @@ class _Reader:
             raise LoadError(
                 f"joint {quoted(name)} mimics another by {scaling}; wanted one degree of freedom that moves"
             )
-        return _moving(S[:, 0] / scaling, 1)
+        return _joint_of_motion(S[:, 0] / scaling, 1)
 
-    def _one(self, joint: Any, name: str) -> _Part:
-        """A joint of one degree of freedom, by its motion at coordinate zero."""
+    def _single_dof(self, joint: Any, name: str) -> _Part:
+        """A joint with one degree of freedom, from its motion subspace at coordinate zero."""
         if int(joint.nv) != 1:
             raise LoadError(f"joint {quoted(name)} is a {joint.shortname()}, which has no counterpart here")
-        return _moving(self._subspace(joint)[:, 0], int(joint.nq))
+        return _joint_of_motion(self._subspace(joint)[:, 0], int(joint.nq))
 
     def _subspace(self, joint: Any) -> Array:
-        """S (6, nv), linear part first, at neutral."""
+        """The motion subspace S (6, nv) in the neutral configuration, linear part first."""
         pin = self._pin
-        alone = pin.Model()
-        alone.addJoint(0, joint, pin.SE3.Identity(), "joint")
-        data = alone.createData()
-        return np.array(pin.computeJointJacobians(alone, data, pin.neutral(alone))).reshape(6, -1)
+        single = pin.Model()
+        single.addJoint(0, joint, pin.SE3.Identity(), "joint")
+        data = single.createData()
+        return np.array(pin.computeJointJacobians(single, data, pin.neutral(single))).reshape(6, -1)
 
     def coefficients(self, model: Model) -> dict[str, Array]:
-        """Armature, damping and friction (nv_tree,) of every degree of freedom of the model."""
+        """Armature, damping and friction (nv_tree,) of all degrees of freedom of the model."""
         m, sizes = self._m, np.diff([*model.v_start.tolist(), model.nv_tree])
         theirs = {name: np.array(getattr(m, name)) for name in ("armature", "damping") if hasattr(m, name)}
         theirs["friction"] = self._friction()
-        found = {name: np.zeros(model.nv_tree) for name in ("armature", "damping", "friction")}
+        coefficients = {name: np.zeros(model.nv_tree) for name in ("armature", "damping", "friction")}
         for joint, start, n in zip(model.joint_names, model.v_start.tolist(), sizes.tolist(), strict=True):
             if joint in self._dofs:
-                own = self._dofs[joint]
+                dofs = self._dofs[joint]
                 for name, array in theirs.items():
-                    found[name][start : start + n] = array[own.start : own.stop]
-        return found
+                    coefficients[name][start : start + n] = array[dofs.start : dofs.stop]
+        return coefficients
 
     def _friction(self) -> Array:
-        """Coulomb friction (nv,): newer versions have one number for each direction."""
+        """Coulomb friction (nv,). Newer versions have one number for each direction; the upper one is used."""
         m = self._m
         if not hasattr(m, "upperDryFrictionLimit"):
             return np.array(m.friction)
@@ -249,19 +252,19 @@ class _Reader:
         if not hasattr(m, "upperDryFrictionLimit"):
             return
         uneven = np.array(m.lowerDryFrictionLimit) != -np.array(m.upperDryFrictionLimit)
-        for joint, own in self._dofs.items():
-            if uneven[own.start : own.stop].any():
+        for joint, dofs in self._dofs.items():
+            if uneven[dofs.start : dofs.stop].any():
                 message = "Coulomb friction differs in its two directions; that of positive velocities is used"
                 self._notes.gather("friction-uneven", f"joint {quoted(joint)}", message)
 
 
 def _carrier(frame: Any) -> int:
-    """The joint that a frame is fixed to; older versions call it otherwise, newer ones warn of that name."""
+    """The joint that a frame is fixed to. Older versions call the attribute `parent`, which newer ones deprecate."""
     return int(frame.parentJoint if hasattr(frame, "parentJoint") else frame.parent)
 
 
-def _moving(S: Array, nq: int) -> _Part:
-    """The joint of a motion, linear part first."""
+def _joint_of_motion(S: Array, nq: int) -> _Part:
+    """The joint with a motion subspace S (6,), linear part first."""
     linear, angular = S[:3], S[3:]
     if not angular.any():
         return _Part("prismatic", _unit(linear))
@@ -280,9 +283,9 @@ def _pose(placement: Any) -> Pose:
     return Pose((x, y, z), tuple(np.array(placement.rotation).ravel().tolist()))
 
 
-def _after(first: Pose, second: Pose) -> Pose:
-    """A pose given in the frame of another one."""
+def _composed(first: Pose, second: Pose) -> Pose:
+    """The pose `second`, which is relative to `first`, in the reference frame of `first`."""
     R = np.array(first.rotation).reshape(3, 3)
     x, y, z = (float(each) for each in np.array(first.xyz) + R @ np.array(second.xyz))
-    turned = R @ np.array(second.rotation).reshape(3, 3)
-    return Pose((x, y, z), tuple(turned.ravel().tolist()))
+    rotation = R @ np.array(second.rotation).reshape(3, 3)
+    return Pose((x, y, z), tuple(rotation.ravel().tolist()))

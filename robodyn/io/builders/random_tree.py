@@ -1,4 +1,4 @@
-"""Random robots for tests and experiments: any joint kinds, any shape, physically possible inertias."""
+"""Random robots for tests and experiments, with any joint types and shapes, and physically possible inertias."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHAPES: dict[str, Callable[[int, np.random.Generator], int]] = {
     "binary": lambda i, rng: (i + 1) // 2,
     "caterpillar": lambda i, rng: i if i % 2 == 0 else i - 1,
 }
-"""Which link (0 is the root) joint i hangs on, whose child is link i + 1."""
+"""Functions from joint i to its parent link. Link 0 is the root, and the child of joint i is link i + 1."""
 
 
 def random_tree(
@@ -52,15 +52,16 @@ def random_tree(
     Args:
         n: number of joints, fixed ones included, 0 to 10^6.
         seed: of the random generator.
-        joints: joint types to draw from (`robodyn.description.JOINT_TYPES`), each used at least once where n allows.
-        shape: "random" (parents uniform among the links before), "chain", "star", "binary" or "caterpillar".
-        mimic: share of the joints of one coordinate that mimic an earlier one.
-        armature: whether joints get armature, damping and friction.
+        joints: joint types to draw from (`robodyn.description.JOINT_TYPES`). Each occurs at least once if n is large
+            enough.
+        shape: "random" (parents drawn uniformly from earlier links), "chain", "star", "binary" or "caterpillar".
+        mimic: share of joints with one coordinate that mimic an earlier joint.
+        armature: True to give joints armature, damping and friction.
         base: "fixed" or "floating".
         gravity: acceleration of free fall in world coordinates, m/s^2.
 
     Raises:
-        ArgumentError: a value out of range or a name that does not exist.
+        ArgumentError: a value out of range, or an unknown name.
         NumericalError: NaN or infinity in `gravity`.
     """
     description = random_description(n, seed=seed, joints=joints, shape=shape, mimic=mimic, armature=armature)
@@ -76,7 +77,7 @@ def random_description(
     mimic: float = 0.0,
     armature: bool = False,
 ) -> RobotDescription:
-    """The description behind `random_tree`; arguments as there."""
+    """The description of `random_tree`, with the same arguments."""
     n, seed = count("n", n, 0, MAX_JOINTS), count("seed", seed, 0, 2**63)
     shape, armature = one_of("shape", shape, tuple(SHAPES)), flag("armature", armature)
     mimic = finite_number("mimic", mimic)
@@ -86,21 +87,21 @@ def random_description(
     if not types:
         raise ArgumentError("joints: got none; wanted at least one joint type")
     rng = np.random.default_rng(seed)
-    drawn = [*types, *(types[k] for k in rng.integers(0, len(types), max(0, n - len(types))))][:n]
-    drawn = [drawn[k] for k in rng.permutation(n)]
-    made: list[Joint] = []
+    joint_types = [*types, *(types[k] for k in rng.integers(0, len(types), max(0, n - len(types))))][:n]
+    joint_types = [joint_types[k] for k in rng.permutation(n)]
+    joint_list: list[Joint] = []
     masters: list[str] = []
-    for i, kind in enumerate(drawn):
+    for i, kind in enumerate(joint_types):
         joint = _joint(i, kind, f"link{SHAPES[shape](i, rng)}", rng, armature)
         if kind in ONE_COORDINATE_TYPES:
             if masters and rng.random() < mimic:
                 master = masters[int(rng.integers(len(masters)))]
-                couple = Mimic(master, float(rng.choice([-1, 1]) * rng.uniform(0.3, 1.5)), float(rng.normal()))
-                joint = replace(joint, mimic=couple)
+                coupling = Mimic(master, float(rng.choice([-1, 1]) * rng.uniform(0.3, 1.5)), float(rng.normal()))
+                joint = replace(joint, mimic=coupling)
             masters.append(joint.name)
-        made.append(joint)
+        joint_list.append(joint)
     links = tuple(Link(f"link{i}", _inertial(rng)) for i in range(n + 1))
-    return RobotDescription(f"random_tree(seed={seed})", links, tuple(made))
+    return RobotDescription(f"random_tree(seed={seed})", links, tuple(joint_list))
 
 
 def _joint(i: int, kind: str, parent: str, rng: np.random.Generator, armature: bool) -> Joint:
@@ -138,7 +139,7 @@ def _pose(rng: np.random.Generator, reach: float) -> Pose:
 
 
 def _inertial(rng: np.random.Generator) -> Inertial:
-    """Mass and inertia of eight random points: no triangle inequality can be broken."""
+    """Mass and inertia of eight random point masses. They always satisfy the triangle inequality."""
     points, mass = rng.uniform(-0.2, 0.2, (8, 3)), float(rng.uniform(0.3, 3.0))
     spread = (points - points.mean(axis=0)).T @ (points - points.mean(axis=0)) * (mass / 8)
     I = np.trace(spread) * np.eye(3) - spread

@@ -1,4 +1,4 @@
-"""Robots by name: what the package robot_descriptions knows, fetched by it when it is first asked for."""
+"""Loads robots by name from the package robot_descriptions, which downloads them at their first use."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def load_description(name: str, **options: Any) -> Model:
     """Load a robot of the package robot_descriptions, which clones it the first time. Needs the extra `descriptions`.
 
     Args:
-        name: such as "panda_description" or "go2_mj_description"; `robot_descriptions.DESCRIPTIONS` has them all.
-        options: those of the function that reads it: `load_urdf`, `load_mjcf`, `load_sdf`, or `load_xacro` (with its
-            extra) where there is nothing but xacro.
+        name: such as "panda_description" or "go2_mj_description". `robot_descriptions.DESCRIPTIONS` lists all names.
+        options: keyword arguments of the reader: `load_urdf`, `load_mjcf`, `load_sdf`, or `load_xacro` (with its extra)
+            for descriptions that only have xacro.
 
     Raises:
         LoadError: not a usable robot.
-        ArgumentError: a name that there is not, or an option that the format has not.
-        UnavailableError: the package is not installed, or cannot fetch the robot.
+        ArgumentError: an unknown name, or an option that the reader lacks.
+        UnavailableError: the package is not installed, or cannot download the robot.
     """
     text = strict_types.text_or_none(name)
     if text is None:
@@ -45,7 +45,7 @@ def load_description(name: str, **options: Any) -> Model:
 
 
 def _expanded(module: Any, path: str, options: dict[str, Any]) -> Model:
-    """A robot of a description that is xacro; its own values and packages stand behind those that are given."""
+    """Loads a description in xacro. Arguments and packages of the caller override those of the description."""
     from robodyn.io.builders.xacro import load_xacro
 
     with foreign(f"the module {quoted(module.__name__)}"):
@@ -55,7 +55,7 @@ def _expanded(module: Any, path: str, options: dict[str, Any]) -> Model:
 
 
 def _module(name: str) -> Any:
-    """The module of a description; importing it fetches the robot."""
+    """The module of a description. Its import downloads the robot."""
     try:
         package = import_module("robot_descriptions")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Inertias that SDF wants computed from the shapes of a link, `<inertial auto="true">`, as libsdformat computes them.
+"""Computes inertias from the shapes of a link, for `<inertial auto="true">` of SDF, in the same way as libsdformat.
 
 Every `<collision>` counts, with its own `<density>`, else that of `<inertial>`, else 1000 kg/m^3.
 """
@@ -20,7 +20,7 @@ _WATER = 1000.0
 _COLLISION = frozenset({"pose", "density", "geometry", "auto_inertia_params", "surface", "laser_retro", "max_contacts"})
 
 Solid = tuple[float, Vector3, float]
-"""Volume, the moments of inertia about the centre of mass for density 1, and where on z that centre is."""
+"""Volume, moments of inertia about the centre of mass for density 1, and the z coordinate of that centre."""
 
 
 def _ellipsoid(a: float, b: float, c: float) -> Solid:
@@ -40,7 +40,7 @@ def _cylinder(r: float, h: float) -> Solid:
 
 
 def _capsule(r: float, h: float) -> Solid:
-    """A cylinder of length h with half a ball on either end."""
+    """A cylinder of length h with a half ball at each end."""
     middle, (across, _, along), _ = _cylinder(r, h)
     ends = 4.0 / 3.0 * math.pi * r**3
     across += ends * (0.4 * r * r + 0.375 * r * h + 0.25 * h * h)
@@ -48,7 +48,7 @@ def _capsule(r: float, h: float) -> Solid:
 
 
 def _cone(r: float, h: float) -> Solid:
-    """Its tip is on z; the origin is in the middle of its height."""
+    """A cone along z with the origin at half of its height h."""
     volume = math.pi * r * r * h / 3.0
     across = volume * 3.0 / 80.0 * (4 * r * r + h * h)
     return volume, (across, across, volume * 0.3 * r * r), -h / 4
@@ -60,42 +60,50 @@ _SOLIDS: dict[str, tuple[tuple[tuple[str, float], ...], Callable[..., Solid]]] =
     "capsule": ((("radius", 0.5), ("length", 1.0)), _capsule),
     "cone": ((("radius", 0.5), ("length", 1.0)), _cone),
 }
-"""Shapes of single numbers: their tags, with SDF's defaults."""
+"""Shapes with scalar sizes: tags of the sizes, and SDF's defaults."""
 _VECTORS: dict[str, tuple[str, Callable[..., Solid]]] = {"box": ("size", _box), "ellipsoid": ("radii", _ellipsoid)}
 
 
 def auto_inertial(link: Element, parts: dict[str, Element], subject: str, values: Values) -> Inertial:
-    """The inertial of a link, from its shapes. `parts`: the children of its `<inertial>`, of which a mass scales all.
+    """The inertial of a link, from its shapes.
+
+    Args:
+        link: the element of the link.
+        parts: children of its `<inertial>`. A mass among them scales the result.
+        subject: name of the link in messages.
+        values: reads numbers and poses.
 
     Raises:
-        LoadError: no shape, one whose volume is not known here, as that of a mesh, or a value that is none.
+        LoadError: no shape, a shape whose volume is not computed, such as a mesh, or an invalid value.
     """
-    here = f"{subject} inertial"
-    density = values.number(parts, "density", here, _WATER)
-    found = [_of(each, subject, density, values) for each in link.children if each.tag == "collision"]
-    if not found:
-        raise LoadError(f"{here}{at_line(link.line)} is to be computed from shapes (auto); the link has no <collision>")
+    where = f"{subject} inertial"
+    density = values.number(parts, "density", where, _WATER)
+    inertias = [_collision_inertia(each, subject, density, values) for each in link.children if each.tag == "collision"]
+    if not inertias:
+        raise LoadError(
+            f"{where}{at_line(link.line)} is to be computed from shapes (auto); the link has no <collision>"
+        )
     for tag in ("pose", "inertia"):
         if tag in parts:
             message = f"it is computed from shapes (auto); its <{tag}> is not used"
             values.notes.gather("sdf-auto-inertial", subject, message, parts[tag].line)
-    mass = sum(inertia.m for _, inertia in found)
-    centre = [sum(inertia.m * X.r[k] for X, inertia in found) / mass for k in range(3)]
-    whole = Inertia(0.0, ZERO3, (0.0,) * 6)
-    for X, inertia in found:
-        whole += Transform(X.E, sub(X.r, centre)).inertia_back(inertia)
-    total = values.number(parts, "mass", here, mass)
+    mass = sum(inertia.m for _, inertia in inertias)
+    centre = [sum(inertia.m * X.r[k] for X, inertia in inertias) / mass for k in range(3)]
+    combined = Inertia(0.0, ZERO3, (0.0,) * 6)
+    for X, inertia in inertias:
+        combined += Transform(X.E, sub(X.r, centre)).inertia_back(inertia)
+    total = values.number(parts, "mass", where, mass)
     factor = total / mass
-    moments = tuple(factor * each for each in whole.I)
+    moments = tuple(factor * each for each in combined.I)
     if not all(map(math.isfinite, (*centre, total, *moments))):
-        raise LoadError(f"{here}{at_line(link.line)}: what is computed from its shapes overflows")
+        raise LoadError(f"{where}{at_line(link.line)}: what is computed from its shapes overflows")
     x, y, z = centre
     xx, xy, xz, yy, yz, zz = moments
     return Inertial(total, Pose((x, y, z)), (xx, xy, xz, yy, yz, zz))
 
 
-def _of(element: Element, link: str, density: float, values: Values) -> tuple[Transform, Inertia]:
-    """The inertia of one shape about its centre of mass, and the transform from the link's frame to there."""
+def _collision_inertia(element: Element, link: str, density: float, values: Values) -> tuple[Transform, Inertia]:
+    """The inertia of one shape about its centre of mass, and the transform from the link's frame to that centre."""
     subject = f"{link} collision {quoted(element.attributes.get('name', ''))}"
     parts = survey(element, subject, _COLLISION, frozenset({"name"}), values.notes)
     X, relative_to = values.pose(parts, subject)

@@ -1,4 +1,4 @@
-"""Files that SDF includes: looked for in the folders that the user gives and in that of the file, and nowhere else."""
+"""Finds and reads included SDF files. Only the user's folders and the folder of the file are searched."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from robodyn.io.builders.foreign import foreign
 from robodyn.io.builders.sources import MAX_BYTES, read_path
 
 MAX_INCLUDES = 10_000
-"""Most includes that are followed while one file is read, counting a file as often as it is included."""
+"""Largest number of includes of one file, nested ones counted. A file counts each time that it is included."""
 
 MAX_CHAIN = 30
-"""Most files that include one another in a row."""
+"""Deepest nesting of includes."""
 
 _FOLDERS = "wanted a list of folders that hold models, or a dictionary of names to folders"
 _CONFIGS = ("model.config", "manifest.xml")
 _MODEL = "model.sdf"
 _SHOWN = 5
-"""So many includes of a long chain are shown at either end."""
+"""Includes shown at each end of a long chain, in messages."""
 
 _MOST_FOLDERS = 10_000
 
@@ -36,9 +36,9 @@ _MOST_FOLDERS = 10_000
 class Origin:
     """One SDF file.
 
-    `version`: as (1, 9); `folder`: where it is, None for text without a path; `label`: what messages say behind the
-    name of an element, "" for the file that is loaded; `paths`, `uris`: the files that led here, itself the last, and
-    what they were included as.
+    `version`: such as (1, 9); `folder`: its folder, None for text without a path; `label`: suffix of element names in
+    messages, "" for the top-level file; `paths`: the chain of files that include it, itself last; `uris`: the URIs of
+    these includes.
     """
 
     version: tuple[int, int]
@@ -49,26 +49,26 @@ class Origin:
 
 
 class ModelFolders:
-    """Finds and reads what is included, within bounds.
+    """Finds and reads included files, within limits.
 
     Args:
-        path: that of the file that is loaded; None for text.
-        model_dirs: as `load_sdf` takes them.
+        path: path of the top-level file; None for text.
+        model_dirs: as in `load_sdf`.
     """
 
     def __init__(self, path: str | None, model_dirs: Any) -> None:
-        self._named, self._given = _given(model_dirs)
+        self._named, self._read_model_dirs = _read_model_dirs(model_dirs)
         self.home = None if path is None else Path(os.path.realpath(path)).parent
-        self._folders = [_real(folder) for folder in self._given]
+        self._folders = [_real(folder) for folder in self._read_model_dirs]
         self._allowed = [*self._folders, *self._named.values(), *([self.home] if self.home is not None else [])]
         self._roots: dict[Path, tuple[int, Element, list[Element]]] = {}
         self._count = self._bytes = 0
 
     def find(self, uri: str, origin: Origin) -> Path:
-        """The SDF file that a URI names, its links resolved.
+        """The path of the SDF file that a URI names, with symbolic links resolved.
 
         Raises:
-            LoadError: a URI that is not read, no such file, or one outside of the folders.
+            LoadError: an unsupported URI, a missing file, or a file outside of the folders.
         """
         scheme, colons, rest = uri.partition("://")
         if not colons:
@@ -83,20 +83,20 @@ class ModelFolders:
             raise LoadError("a path with '..', a backslash or a null character; wanted one that leads downwards")
         if scheme in ("model", "package") and not parts:
             raise LoadError("it names no model")
-        places = self._places(scheme, rest, parts, origin)
-        found = next((place for place in places if _exists(place)), None)
-        if found is None:
-            where = ", ".join(quoted(str(place), most=LONGEST_PATH) for place in places[:_SHOWN])
-            more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-            looked = f"there is no {where}{more}" if places else "no folder is given to look in"
-            raise LoadError(f"it is not found: {looked}; model_dirs says which folders hold models")
-        return self._file(self._within(found))
+        candidates = self._candidates(scheme, rest, parts, origin)
+        path = next((place for place in candidates if _exists(place)), None)
+        if path is None:
+            missing = ", ".join(quoted(str(place), most=LONGEST_PATH) for place in candidates[:_SHOWN])
+            more = f" and {len(candidates) - _SHOWN} more" if len(candidates) > _SHOWN else ""
+            searched = f"there is no {missing}{more}" if candidates else "no folder is given to look in"
+            raise LoadError(f"it is not found: {searched}; model_dirs says which folders hold models")
+        return self._file(self._within(path))
 
     def read(self, path: Path, opaque: frozenset[str], notes: Notes) -> tuple[Element, list[Element]]:
-        """The root of an SDF file and what is in it, which nobody changes: a file is parsed once.
+        """The root of an SDF file and its children. Files are parsed once, so callers must not change the elements.
 
         Raises:
-            LoadError: it cannot be read, or the bounds are met.
+            LoadError: the file cannot be read, or a limit is exceeded.
         """
         self._count += 1
         if self._count > MAX_INCLUDES:
@@ -110,32 +110,32 @@ class ModelFolders:
         return root, tops
 
     def label(self, path: Path) -> str:
-        """What messages say behind the name of an element of an included file."""
-        above = next((each for each in self._allowed if each in path.parents), path.parent)
-        if path.parent == above != self.home:  # the folder of one model
-            above = above.parent
-        return f" of {quoted(str(path.relative_to(above)), most=LONGEST_PATH)}"
+        """The suffix of element names of an included file in messages."""
+        base = next((each for each in self._allowed if each in path.parents), path.parent)
+        if path.parent == base != self.home:  # the folder of one model
+            base = base.parent
+        return f" of {quoted(str(path.relative_to(base)), most=LONGEST_PATH)}"
 
     def _spend(self, size: int) -> None:
-        """Count bytes of a file, as often as it is asked for: what takes time is bounded, and not only what is read."""
+        """Count the bytes of a file at each include. The limit bounds the total time, not only the bytes read."""
         self._bytes += size
         if self._bytes > MAX_BYTES:
             raise LoadError(f"the included files have more than {MAX_BYTES} bytes together, the most that are read")
 
-    def _places(self, scheme: str, rest: str, parts: list[str], origin: Origin) -> list[Path]:
-        """Where a URI may be, in order."""
+    def _candidates(self, scheme: str, rest: str, parts: list[str], origin: Origin) -> list[Path]:
+        """Candidate paths of a URI, in order of preference."""
         if scheme in ("model", "package"):
             name, inner = parts[0], parts[1:]
             named = [self._named[name]] if name in self._named else []
-            own = [_real(each) for each in self._given if each.absolute().name == name]
-            return [base.joinpath(*inner) for base in (*named, *(each / name for each in self._folders), *own)]
+            same_name = [_real(each) for each in self._read_model_dirs if each.absolute().name == name]
+            return [base.joinpath(*inner) for base in (*named, *(each / name for each in self._folders), *same_name)]
         if rest.startswith("/"):
             return [self._within(Path(rest))]
-        beside = [each for each in (origin.folder, self.home) if each is not None]
-        return [base.joinpath(*parts) for base in dict.fromkeys((*beside, *self._folders))]
+        base_folders = [each for each in (origin.folder, self.home) if each is not None]
+        return [base.joinpath(*parts) for base in dict.fromkeys((*base_folders, *self._folders))]
 
     def _within(self, place: Path) -> Path:
-        """A place with its symbolic links resolved, which is in one of the folders."""
+        """Resolves symbolic links of a path, and checks that the result is in one of the folders."""
         real = _real(place)
         if not any(each == real or each in real.parents for each in self._allowed):
             raise LoadError(
@@ -145,7 +145,7 @@ class ModelFolders:
         return real
 
     def _file(self, found: Path) -> Path:
-        """The SDF file of a model's folder; of a file itself."""
+        """The SDF file in a model's folder; a file is returned unchanged."""
         if not found.is_dir():
             return found
         for config in _CONFIGS:
@@ -153,7 +153,7 @@ class ModelFolders:
                 path = self._within(found / config)
                 data = read_path(str(path))
                 self._spend(len(data))
-                return self._within(found / _named_by(path, data))
+                return self._within(found / _file_of_config(path, data))
         if not _exists(found / _MODEL):
             raise LoadError(
                 f"the folder {quoted(str(found), most=LONGEST_PATH)} has neither {_CONFIGS[0]} nor {_MODEL}"
@@ -162,20 +162,24 @@ class ModelFolders:
 
 
 def chain(uris: Iterable[str]) -> str:
-    """Includes that led somewhere, for messages."""
+    """A chain of includes, for messages."""
     shown = [quoted(uri) for uri in uris]
     if len(shown) > 2 * _SHOWN:
         shown = [*shown[:_SHOWN], "...", *shown[-_SHOWN:]]
     return f"include {' > '.join(shown)}"
 
 
-def _named_by(config: Path, data: bytes) -> str:
-    """The SDF file that a model.config names: of several the one of the newest version that is known here, as Gazebo
-    chooses; of none that is known the first."""
+def _file_of_config(config: Path, data: bytes) -> str:
+    """The SDF file that a model.config names.
+
+    Of several it is the one with the newest known version, as in Gazebo; the first one if no version is known.
+    """
     where = f"the file {quoted(str(config), most=LONGEST_PATH)}"
     tops: list[Element] = []
     try:
-        parse_xml(data, "model", frozenset(), tops.append, texts=True, notes=Notes())  # of another file
+        parse_xml(
+            data, "model", frozenset(), tops.append, texts=True, notes=Notes()
+        )  # findings about the config file are not reported
     except LoadError as error:
         raise LoadError(f"{where}: {error}") from None
     best: tuple[tuple[int, int], str] | None = None
@@ -194,10 +198,10 @@ def _named_by(config: Path, data: bytes) -> str:
 
 
 OLDEST, NEWEST = (1, 2), (1, 12)
-"""Versions of SDF that are known here."""
+"""Oldest and newest supported version of SDF."""
 
 ROOTS = ("sdf", "gazebo")
-"""Root elements of SDF; the second one until version 1.2."""
+"""Root elements of SDF. The second one is used until version 1.2."""
 
 
 def version_of(text: str) -> tuple[int, int] | None:
@@ -208,10 +212,10 @@ def version_of(text: str) -> tuple[int, int] | None:
 
 
 def require_model(tops: list[Element], root: Element) -> Element | None:
-    """The model of an included file; None where it holds lights and actors alone.
+    """The model of an included file; None if it contains only lights and actors.
 
     Raises:
-        LoadError: a world, an include, several models, or nothing.
+        LoadError: the file contains a world, an include, several models, or nothing.
     """
     models = [each for each in tops if each.tag == "model"]
     for each in tops:
@@ -224,20 +228,20 @@ def require_model(tops: list[Element], root: Element) -> Element | None:
     return models[0] if models else None
 
 
-def _given(model_dirs: Any) -> tuple[dict[str, Path], list[Path]]:
-    """Folders by name, and folders that hold models."""
+def _read_model_dirs(model_dirs: Any) -> tuple[dict[str, Path], list[Path]]:
+    """Reads `model_dirs`: returns folders by name, and folders that contain models."""
     named = strict_types.is_a(model_dirs, Mapping)
-    given = None
+    entries = None
     if not strict_types.is_a(model_dirs, str, bytes, os.PathLike):
         with foreign("model_dirs"):
-            given = strict_types.at_most(model_dirs.items() if named else model_dirs, _MOST_FOLDERS)
-    if given is None:
+            entries = strict_types.at_most(model_dirs.items() if named else model_dirs, _MOST_FOLDERS)
+    if entries is None:
         raise ArgumentError(f"model_dirs: got {brief(model_dirs)}; {_FOLDERS}")
     if not named:
-        return {}, [_folder(each) for each in given]
-    if not all(strict_types.text_or_none(name) for name, _ in given):
+        return {}, [_folder(each) for each in entries]
+    if not all(strict_types.text_or_none(name) for name, _ in entries):
         raise ArgumentError(f"model_dirs: got {brief(model_dirs)}; wanted names that are texts and not empty")
-    return {strict_types.text(name): _real(_folder(each)) for name, each in given}, []
+    return {strict_types.text(name): _real(_folder(each)) for name, each in entries}, []
 
 
 def _folder(given: Any) -> Path:
@@ -252,7 +256,7 @@ def _folder(given: Any) -> Path:
 def _exists(place: Path) -> bool:
     try:
         return place.exists()
-    except (OSError, ValueError):  # a name that is too long, a circle of links
+    except (OSError, ValueError):  # the name is too long, or symbolic links form a cycle
         return False
 
 

@@ -1,4 +1,4 @@
-"""Frames of SDF: every link, joint, model and frame has one, given in another one, whatever order they come in."""
+"""Frames of SDF: each link, joint, model and frame has a pose relative to another frame, which may be defined later."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from robodyn.io.builders.assemble import compose
 from robodyn.io.builders.sources import MAX_BYTES
 
 WORLD = 0
-"""The frame that all others end in."""
+"""Index of the world frame, the root of all frames."""
 
 _NEAR = 4
-"""A frame so few steps above two others is found without going through the world, which costs digits."""
+"""Number of ancestors in which a common ancestor of two frames is searched. A path through the world would lose digits.
+"""
 
 
 @dataclass(slots=True)
 class Scope:
-    """A model, or the world: the names in it, its own frame, and where in the list of all joints its joints are."""
+    """The scope of names in a model or the world.
+
+    `prefix`: prefix of full names; `node`: its own frame; `depth`: its nesting; `names`: frames by name; `scopes`:
+    nested models by name; `joints`: indices of its joints in the list of all joints, by name.
+    """
 
     prefix: str
     node: int
@@ -32,14 +37,17 @@ class Scope:
     joints: dict[str, int] = field(default_factory=dict)
 
     def merged(self, node: int) -> Scope:
-        """That of a model which is merged into this one: the same names, and a frame of its own."""
+        """The scope of a model that is merged into this one: the same names, but its own frame."""
         return Scope(self.prefix, node, self.depth, self.names, self.scopes, self.joints)
 
 
 @dataclass(slots=True)
 class _Frame:
-    """`pose`: the transform from the frame `under` to this one; `held_by`: the frame that this one moves with, itself
-    where it is a body. Both are names until all frames are known: (scope, name)."""
+    """A frame.
+
+    `pose`: the transform from the frame `under` to this one; `held_by`: the frame that this one is attached to, itself
+    if it is a link. `under` and `held_by` are (scope, name) until all frames are known.
+    """
 
     subject: str
     line: int | None
@@ -59,40 +67,46 @@ class Frames:
         self._spent = 0
 
     def new(self, subject: str, line: int | None) -> int:
-        """A frame of which more will be said."""
+        """Create a frame, and return its index. `put` and `hold` define it later."""
         self._frames.append(_Frame(subject, line))
         return len(self._frames) - 1
 
     def put(self, node: int, pose: Transform, under: int | tuple[Scope, str]) -> None:
-        """Where a frame is."""
+        """Set the pose of a frame relative to the frame `under`."""
         self._frames[node].pose, self._frames[node].under = pose, under
 
     def hold(self, node: int, held_by: int | tuple[Scope, str]) -> None:
-        """What a frame moves with."""
+        """Attach a frame to another one."""
         self._frames[node].held_by = held_by
 
     def place(self, model: int, scope: Scope, name: str) -> None:
-        """The pose of a model is that of a frame in it."""
+        """Declare that the pose of a model is the pose of a frame inside it (`placement_frame`)."""
         self._placed.append((model, scope, name))
 
     def full_name(self, scope: Scope, name: str) -> str:
-        """A name with those of the models around it. Raises LoadError where names have grown beyond what files hold."""
-        found = f"{scope.prefix}{name}"
-        self._spent += len(found)
-        if self._spent > MAX_BYTES:
-            raise LoadError(f"names of nested models have more than {MAX_BYTES} characters, the most that are read")
-        return found
-
-    def resolve(self) -> None:
-        """Find every frame that was named, and where all are.
+        """A name with the names of its enclosing models as prefix.
 
         Raises:
-            LoadError: a name that no frame has, frames given in a circle, or numbers that overflow.
+            LoadError: all names together are longer than the size limit of files.
+        """
+        full = f"{scope.prefix}{name}"
+        self._spent += len(full)
+        if self._spent > MAX_BYTES:
+            raise LoadError(f"names of nested models have more than {MAX_BYTES} characters, the most that are read")
+        return full
+
+    def resolve(self) -> None:
+        """Look up all named frames, and compute the poses of all frames.
+
+        Raises:
+            LoadError: an unknown name, a cycle of frames, or numbers that overflow.
         """
         for node, frame in enumerate(self._frames):
             frame.under = self._found(frame.under, node)
             frame.held_by = self._found(frame.held_by, node)
-        for model, scope, name in reversed(self._placed):  # inner models first: an outer one may go through them
+        for model, scope, name in reversed(
+            self._placed
+        ):  # inner models first: the pose of an outer one may depend on theirs
             self._move(model, self._found((scope, name), model))
         parents = [_known(frame.under) for frame in self._frames]
         order = self._order(parents, "the poses")
@@ -107,15 +121,21 @@ class Frames:
             self._bodies[node] = self._bodies[holders[node]]
 
     def body(self, node: int) -> int:
-        """The link, or the world, that a frame moves with."""
+        """The frame of the link, or of the world, that a frame is fixed to."""
         return self._bodies[node]
 
     def find(self, scope: Scope, name: str, subject: str, line: int | None, own: int = -1) -> int:
-        """The frame of a name in a scope, such as "arm", "__model__" or "gripper::finger". `own`: the frame of what
-        names it, which is not what was meant.
+        """Look up a frame by its name in a scope, such as "arm", "__model__" or "gripper::finger".
+
+        Args:
+            scope: the scope.
+            name: the name.
+            subject: name of the referring element in messages.
+            line: its line.
+            own: its frame, which is not suggested in the error message.
 
         Raises:
-            LoadError: there is none.
+            LoadError: there is no such frame.
         """
         inner, rest = scope, name
         while True:
@@ -123,10 +143,10 @@ class Frames:
                 return inner.names[rest]
             if rest == "__model__" and inner.node != WORLD:
                 return inner.node
-            first, colons, after = rest.partition("::")
+            first, colons, remaining = rest.partition("::")
             if not colons or first not in inner.scopes:
                 break
-            inner, rest = inner.scopes[first], after
+            inner, rest = inner.scopes[first], remaining
         if name == "world":
             return WORLD
         others = [each for each, node in inner.names.items() if node != own]
@@ -136,7 +156,7 @@ class Frames:
         )
 
     def carrier(self, scope: Scope, name: str, subject: str, line: int | None, own: int = -1) -> int:
-        """The frame of a name that "world" may be, which means the world whatever else is called so."""
+        """Like `find`, but "world" always means the world, even if another frame has this name."""
         return WORLD if name == "world" else self.find(scope, name, subject, line, own)
 
     def relative(self, of: int, in_: int) -> Transform:
@@ -147,68 +167,68 @@ class Frames:
         if frames[of].under == in_:
             return frames[of].pose
         if frames[in_].under == of:
-            return _back(frames[in_].pose)
+            return _inverse(frames[in_].pose)
         above_of, above_in = self._above(of), self._above(in_)
         common = next(node for node in above_of if node in above_in)
-        return compose(above_of[common], _back(above_in[common]))
+        return compose(above_of[common], _inverse(above_in[common]))
 
     def in_world(self, node: int) -> Transform:
         """The transform from the world to a frame, at the poses of the file."""
         return self._in_world[node]
 
     def _above(self, node: int) -> dict[int, Transform]:
-        """The nearest frames above a frame, itself among them, and the world, with the transforms from there."""
-        found, X, at = {node: IDENTITY}, IDENTITY, node
-        while at != WORLD and len(found) < _NEAR:
-            X = compose(X, self._frames[at].pose)
-            at = _known(self._frames[at].under)
-            found[at] = X
-        found.setdefault(WORLD, self._in_world[node])
-        return found
+        """A frame, its nearest ancestors and the world, each with the transform from there to the frame."""
+        ancestors, X, node_above = {node: IDENTITY}, IDENTITY, node
+        while node_above != WORLD and len(ancestors) < _NEAR:
+            X = compose(X, self._frames[node_above].pose)
+            node_above = _known(self._frames[node_above].under)
+            ancestors[node_above] = X
+        ancestors.setdefault(WORLD, self._in_world[node])
+        return ancestors
 
     def _found(self, named: int | tuple[Scope, str], node: int) -> int:
         if isinstance(named, int):
             return named
         frame = self._frames[node]
-        found = self.find(*named, frame.subject, frame.line, node)
-        if found == node:
+        result = self.find(*named, frame.subject, frame.line, node)
+        if result == node:
             raise LoadError(f"{frame.subject}{at_line(frame.line)} is given by {quoted(named[1])}, which is itself")
-        return found
+        return result
 
     def _move(self, model: int, inner: int) -> None:
-        """Shift a model so that a frame in it is where its pose says."""
-        X, at, steps = IDENTITY, inner, 0
-        while at not in (model, WORLD):
-            X, at, steps = compose(X, self._frames[at].pose), _known(self._frames[at].under), steps + 1
+        """Shift a model such that the frame `inner` inside it is at the model's pose."""
+        X, node, steps = IDENTITY, inner, 0
+        while node not in (model, WORLD):
+            X, node, steps = compose(X, self._frames[node].pose), _known(self._frames[node].under), steps + 1
             if steps > len(self._frames):
                 raise LoadError(f"{self._named(inner)}: the poses it is given by form a circle")
-        if at != model:
+        if node != model:
             raise LoadError(f"{self._named(model)}: its placement_frame is not in it")
         self._frames[model].pose = X.inverse().after(self._frames[model].pose)
 
     def _order(self, parents: list[int], what: str) -> list[int]:
-        """Frames after their parents; frames that are their own come first.
+        """Sort frames such that parents come first. A root is its own parent.
 
         Raises:
-            LoadError: some form a circle.
+            LoadError: frames form a cycle.
         """
-        below: list[list[int]] = [[] for _ in parents]
+        children: list[list[int]] = [[] for _ in parents]
         order = []
         for node, parent in enumerate(parents):
             if parent == node:
                 order.append(node)
             else:
-                below[parent].append(node)
-        for node in order:  # grows while it is walked
-            order.extend(below[node])
+                children[parent].append(node)
+        for node in order:  # grows during the loop
+            order.extend(children[node])
         if len(order) < len(parents):
             reached = set(order)
             seen: dict[int, None] = {}
-            at = next(node for node in range(len(parents)) if node not in reached)
-            while at not in seen:
-                seen[at] = None
-                at = parents[at]
-            circle = list(seen)[list(seen).index(at) :]
+            node_on_cycle = next(node for node in range(len(parents)) if node not in reached)
+            while node_on_cycle not in seen:
+                seen[node_on_cycle] = None
+                node_on_cycle = parents[node_on_cycle]
+            circle = list(seen)[list(seen).index(node_on_cycle) :]
             names = cycle([self._frames[node].subject for node in circle])
             raise LoadError(f"{what} of frames form a circle: {names}; each must end at a link or a model")
         return order
@@ -217,8 +237,8 @@ class Frames:
         return f"{self._frames[node].subject}{at_line(self._frames[node].line)}"
 
 
-def _back(X: Transform) -> Transform:
-    """The inverse; that of the identity is itself, exactly."""
+def _inverse(X: Transform) -> Transform:
+    """The inverse transform. The inverse of the identity is exactly the identity."""
     return IDENTITY if X is IDENTITY else X.inverse()
 
 

@@ -1,7 +1,6 @@
-"""What the links of an SDF look like and collide with: `<visual>` and `<collision>`.
+"""Reads the shapes of an SDF's links: `<visual>` and `<collision>`.
 
-They have no part in the dynamics, so nothing that is wrong with them is an error: what cannot be read is left out and
-reported.
+They do not affect the dynamics, so mistakes in them are no errors: shapes that cannot be read are omitted and reported.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _SIZES: dict[str, tuple[tuple[str, int, str], ...]] = {
     "plane": (("size", 2, "1 1"),),
     "mesh": (("scale", 3, "1 1 1"),),
 }
-"""Shapes with the elements of their sizes: how many numbers, and SDF's default."""
+"""Shapes with the elements of their sizes: tag, count of numbers, and SDF's default."""
 
 
 @dataclass(slots=True)
 class Shape:
-    """A shape as it stands in the file; its pose is given in the frame of the link or in that of `node`."""
+    """A shape of the file. `pose`: in the frame `node`, or in the link's frame if `node` is None; `link`: its link."""
 
     geometry: Geometry
     pose: Transform
@@ -45,14 +44,14 @@ class Shape:
 
 
 class Shapes:
-    """The shapes of a file. Poses may be given in any frame, so they are worked out when all frames are known."""
+    """The shapes of a file. A pose can be relative to any frame, so poses are computed when all frames are known."""
 
     def __init__(self, values: Values, frames: Frames) -> None:
         self._values, self._frames = values, frames
         self._found: list[Shape] = []
 
     def take(self, link: Element, name: str, node: int, scope: Scope, folder: Path | None) -> None:
-        """Take those of a link, which is called `name`, of a file in `folder`."""
+        """Read the shapes of the link `name`. `folder`: folder of its file."""
         where = "" if folder is None else str(folder)
         for element in link.children:
             if element.tag in SHAPES:
@@ -63,14 +62,14 @@ class Shapes:
                     self._values.notes.gather("shape-not-read", f"link {quoted(name)}", message, element.line)
 
     def geometries(self) -> Iterator[Geometry]:
-        """All of them, once the frames are resolved."""
+        """All geometries. The frames must be resolved."""
         for shape in self._found:
             X = shape.pose if shape.node is None else shape.pose.after(self._frames.relative(shape.node, shape.link))
             x, y, z = X.r
             yield replace(shape.geometry, pose=Pose((x + 0.0, y + 0.0, z + 0.0), transpose(X.E)))
 
     def _note_rest(self, element: Element, name: str) -> None:
-        """Report what is not read of a shape and its material."""
+        """Report elements of a shape and its material that are not read."""
         for parent, read in (
             (element, _READ),
             *((each, _COLOURS) for each in element.children if each.tag == "material"),
@@ -101,14 +100,16 @@ class Shapes:
         if shape.tag == "plane":
             normal, _ = unit_axis(_numbers(shape, "normal", 3, "0 0 1"), "its normal")  # type: ignore[arg-type]
             pose = Transform(turn_to_z(normal), ZERO3).after(pose)
-        named = element.attributes.get("name", "")
-        made = Geometry(name, element.tag, shape.tag, Pose(), size, mesh, folder, named, _color(element), format="sdf")
+        shape_name = element.attributes.get("name", "")
+        geometry = Geometry(
+            name, element.tag, shape.tag, Pose(), size, mesh, folder, shape_name, _color(element), format="sdf"
+        )
         if not relative_to:
-            return Shape(made, pose, node)
+            return Shape(geometry, pose, node)
         frame = self._frames.new(subject, element.line)
         self._frames.put(frame, IDENTITY, (scope, relative_to))
         self._frames.hold(frame, node)
-        return Shape(made, pose, node, frame)
+        return Shape(geometry, pose, node, frame)
 
 
 _READ = frozenset({"pose", "geometry", "material", "transparency", "density"})
@@ -128,12 +129,12 @@ def _numbers(element: Element, tag: str, count: int, default: str) -> tuple[floa
 
 
 def _color(element: Element) -> tuple[float, float, float, float] | None:
-    """The colour that a material says its surface has; opacity is 1 where it is not given, and less by transparency."""
-    given = number(_text(element, "transparency") or "0")
-    opaque = 1.0 if given is None else 1.0 - min(max(given, 0.0), 1.0)
+    """The diffuse or ambient colour of a material. Opacity is 1 by default, times 1 - transparency."""
+    transparency = number(_text(element, "transparency") or "0")
+    opacity = 1.0 if transparency is None else 1.0 - min(max(transparency, 0.0), 1.0)
     for material in (each for each in element.children if each.tag == "material"):
         for tag in ("diffuse", "ambient"):
-            found = color_of(_text(material, tag))
-            if found is not None:
-                return (*found[:3], found[3] * opaque)
+            rgba = color_of(_text(material, tag))
+            if rgba is not None:
+                return (*rgba[:3], rgba[3] * opacity)
     return None

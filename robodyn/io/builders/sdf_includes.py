@@ -1,4 +1,4 @@
-"""What is in a model or a world of SDF, with the models of other files that it includes in their places."""
+"""Expands includes: the members of a model or a world of SDF, with included models in place of `<include>`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ CONSTRAINTS = frozenset(
         *("drake:tendon_constraint", "drake:linear_bushing_rpy", "drake:linear_spring_damper"),
     }
 )
-"""What holds bodies in Drake beyond joints."""
+"""Drake's constraints and force elements other than joints."""
 
 OPAQUE = IGNORED_TAGS - {"physics", "material"} | CONSTRAINTS
-"""Elements whose contents are not read. Of old physics gravity is, and of shapes the inertias of some links."""
+"""Elements whose contents are skipped. `<physics>` is read for gravity in old versions, `<material>` for colours."""
 
 _MODEL_ATTRIBUTES = frozenset({"name", "canonical_link", "placement_frame"})
 _MODEL_CHILDREN = frozenset({"pose", "static"})
@@ -44,9 +44,9 @@ _INCLUDE = frozenset({"uri", "name", "pose", "static", "placement_frame", PARAME
 
 @dataclass(slots=True)
 class Given:
-    """What an `<include>` says of the model that it includes, which stands above what the model says; None: nothing.
+    """Properties in an `<include>` that override those of the included model; None or "" for no override.
 
-    `pose`: with the frame that it is given in, "" for none.
+    `pose`: the pose, and its reference frame, "" for none.
     """
 
     name: str = ""
@@ -57,7 +57,7 @@ class Given:
 
 @dataclass(slots=True)
 class Member:
-    """An element of a model or a world, the scope of its names, and the file that it stands in."""
+    """An element of a model or a world, the scope of its names, its file, and the overrides of its include."""
 
     element: Element
     scope: Scope
@@ -71,21 +71,25 @@ class Member:
 
     @property
     def line(self) -> int | None:
-        """The line in the file that is loaded; None for one of another file."""
+        """The line in the top-level file; None for an element of an included file."""
         return None if self.origin.label else self.element.line
 
     def checked_name(self, kind: str) -> str:
-        """The name, which must be there and allowed."""
+        """The name. It must exist and be valid."""
         return self.given.name or name_of(self.element, f"{kind}{self.origin.label}")
 
     def subject(self, kind: str, name: str) -> str:
-        """What messages call it."""
+        """The element's name in messages."""
         return f"{kind} {quoted(name)}{self.origin.label}"
 
 
 @dataclass(slots=True)
 class ModelPart:
-    """What a `<model>` says of itself."""
+    """Properties of a `<model>`.
+
+    `pose`: the pose, and its reference frame, "" for none; `static`: True if it does not move; `placement`: the frame
+    that `pose` refers to, "" for its own; `canonical`: the link that its frame is attached to, "" for the default.
+    """
 
     pose: tuple[Transform, str]
     static: bool
@@ -94,7 +98,7 @@ class ModelPart:
 
 
 class Includes:
-    """Reads includes of one file; `canonical`: links that models name as theirs, to be looked for at the end."""
+    """Reads the includes of one file. `canonical`: names of canonical links, which are looked up at the end."""
 
     def __init__(self, folders: ModelFolders, frames: Frames, values: Values) -> None:
         self._folders, self._frames, self._values = folders, frames, values
@@ -103,31 +107,31 @@ class Includes:
         self.canonical: list[tuple[Scope, str, str, int | None]] = []
 
     def members(self, elements: list[Element], scope: Scope, origin: Origin) -> list[Member]:
-        """Elements, with models in place of the includes, and what is in them where they are merged."""
-        found: list[Member] = []
+        """Elements with includes expanded: to a model, or to the model's members if it is merged."""
+        members: list[Member] = []
         for each in elements:
             if each.tag == "include":
-                found += self._included(each, scope, origin)
+                members += self._included(each, scope, origin)
             else:
-                found.append(Member(each, scope, origin))
-        return found
+                members.append(Member(each, scope, origin))
+        return members
 
     def model_part(self, member: Member, subject: str, scope: Scope) -> ModelPart:
-        """What a model says of itself, and what its include says above that. `scope`: of its parts."""
-        element, given = member.element, member.given
+        """The properties of a model, with the overrides of its include. `scope`: the scope of its members."""
+        element, overrides = member.element, member.given
         own = survey(
             element, subject, _MODEL_CHILDREN, _MODEL_ATTRIBUTES, self._notes, repeated=_PARTS | CONSTRAINTS
         )  # fmt: skip
-        pose = self._values.pose(own, subject) if given.pose is None else given.pose
-        static = self._values.flag(own, "static", subject, False) if given.static is None else given.static
-        placement = given.placement or element.attributes.get("placement_frame", "").strip()
+        pose = self._values.pose(own, subject) if overrides.pose is None else overrides.pose
+        static = self._values.flag(own, "static", subject, False) if overrides.static is None else overrides.static
+        placement = overrides.placement or element.attributes.get("placement_frame", "").strip()
         canonical = element.attributes.get("canonical_link", "").strip()
         if canonical:
             self.canonical.append((scope, canonical, f"canonical_link of {subject}", element.line))
         return ModelPart(pose, static, placement, canonical)
 
     def put(self, node: int, part: ModelPart, outer: Scope, scope: Scope) -> None:
-        """Say where the frame of a model is."""
+        """Set the pose of a model's frame."""
         pose, relative_to = part.pose
         self._frames.put(node, pose, (outer, relative_to) if relative_to else outer.node)
         if part.placement:
@@ -166,7 +170,7 @@ class Includes:
         return Given(name, pose, static, placement)
 
     def _opened(self, uri: str, origin: Origin) -> tuple[Element | None, Origin]:
-        """The model that a URI leads to, None where the file holds none, and where it is from."""
+        """The model at a URI, None if the file contains none, and its origin."""
         path = self._folders.find(uri, origin)
         if path in origin.paths:
             raise LoadError("it includes itself")
@@ -182,8 +186,8 @@ class Includes:
         return model, Origin(version, path.parent, label, (*origin.paths, path), (*origin.uris, uri))
 
     def _merged(self, member: Member) -> list[Member]:
-        """What is in a model, as if it stood in the model or world around it, but for poses, which are given in the
-        model's own frame."""
+        """The members of a merged model. They become members of the enclosing scope, but their poses stay relative to
+        the model's own frame."""
         outer, element, frames = member.scope, member.element, self._frames
         name = member.checked_name("model")
         subject = member.subject("model", name)
@@ -205,8 +209,7 @@ class Includes:
 
 
 def foremost(members: list[Member]) -> str:
-    """What the frame of a model moves with where it does not say: its first link, or where it has none its first nested
-    model, which may say; "" where it has neither."""
+    """The default for the canonical link of a model: its first link, else its first nested model, else ""."""
     for tag in ("link", "model"):
         for each in members:
             if each.element.tag == tag:
@@ -215,10 +218,10 @@ def foremost(members: list[Member]) -> str:
 
 
 def version_in(root: Element, label: str, notes: Notes) -> tuple[int, int]:
-    """The version of a file, whose root may be that of old SDF.
+    """The version of a file. The root element may be that of old SDF.
 
     Raises:
-        LoadError: it is older than what is read, or none.
+        LoadError: the version is unsupported, or the file is no SDF.
     """
     survey(root, f"sdf{label}", NONE, frozenset({"version"}), notes)
     if root.tag != "sdf":
@@ -227,12 +230,12 @@ def version_in(root: Element, label: str, notes: Notes) -> tuple[int, int]:
             raise LoadError(f"{text}{at_line(root.line)}")
         message = f"the root element is <{root.tag}>, as SDF of version 1.2 has it; read as <sdf>"
         notes.gather("sdf-old-root", f"sdf{label}", message, root.line)
-    given = root.attributes.get("version", "").strip()
-    version = version_of(given) or (1, 0)
+    text_version = root.attributes.get("version", "").strip()
+    version = version_of(text_version) or (1, 0)
     if version < OLDEST:
         wanted = f"wanted 1.{OLDEST[1]} to 1.{NEWEST[1]}"
-        raise LoadError(f"sdf{label}{at_line(root.line)}: its version is {quoted(given)}; {wanted}")
+        raise LoadError(f"sdf{label}{at_line(root.line)}: its version is {quoted(text_version)}; {wanted}")
     if version > NEWEST:
-        message = f"version {quoted(given)} of SDF is not known here; read as version 1.{NEWEST[1]}"
+        message = f"version {quoted(text_version)} of SDF is not known here; read as version 1.{NEWEST[1]}"
         notes.add("version-not-known", f"sdf{label}", message, root.line)
     return version

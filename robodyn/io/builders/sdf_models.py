@@ -1,4 +1,4 @@
-"""Models of an SDF file: worlds, models and nested models, with the frames of all that is in them."""
+"""Reads the models of an SDF file: worlds, models and nested models, with the frames of their members."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from robodyn.io.builders.sdf_values import Values, survey
 from robodyn.io.builders.urdf import MAX_LINKS
 
 _MAX_MODELS_DEEP = 100
-"""Most models that are nested in one another, those of included files among them."""
+"""Deepest nesting of models, including those of included files."""
 
 _PLANAR = frozenset({"drake:parent", "drake:child", "drake:damping"})
 
 
 @dataclass(slots=True)
 class Body:
-    """A link: its frame and whether its model stands still."""
+    """A link. `node`: its frame; `static`: True if its model does not move."""
 
     link: Link
     node: int
@@ -39,11 +39,14 @@ class Body:
 
 @dataclass(slots=True)
 class Edge:
-    """A joint between two frames, `parent` and `child`, once they are found. `from_parent`, `from_child`: its own frame
-    on either side: one where it is a joint of SDF; two, which coordinate zero brings together, where it is Drake's.
-    `leaders`: names of the joints that its axes mimic, with the numbers of their axes. `subject`: what messages call
-    it; `line`: None for one of an included file; `static`: whether it is a joint of a static model; `reference`: of a
-    gearbox the frame that its angles are counted from."""
+    """A joint between the frames `parent` and `child`.
+
+    `from_parent`, `from_child`: the joint's frame on the parent and on the child. They are the same frame for joints of
+    SDF; for Drake's joints they are two frames that coincide at coordinate zero. `axes_in`: frame of each axis;
+    `leaders`: full name of the joint that each axis mimics, and the number of that joint's axis; `subject`: name in
+    messages; `line`: None for a joint of an included file; `static`: True for a joint of a static model; `reference`:
+    reference frame of a gearbox's angles.
+    """
 
     name: str
     part: JointPart
@@ -63,8 +66,8 @@ class Edge:
 
 @dataclass(slots=True)
 class SdfFile:
-    """What a file holds: bodies and joints in the file's order, what its `<frame>` elements are called and where they
-    are, the frames of all that, gravity where a world names it, what links look like and collide with."""
+    """The contents of a file: links and joints in the file's order, `<frame>` elements as massless links with their
+    frames (`marks`), all frames, gravity if the file has a world, and geometries."""
 
     name: str
     bodies: list[Body]
@@ -76,14 +79,17 @@ class SdfFile:
 
 
 def read_file(data: bytes, path: str | None, model_dirs: Any, model: str | None, notes: Notes) -> SdfFile:
-    """Everything that is in a file, or one model of it.
+    """Reads all models of a file, or one of them.
 
     Args:
-        path: where the file is; None for text.
-        model_dirs: where models are that it includes; see `load_sdf`.
+        data: contents of the file.
+        path: path of the file; None for text.
+        model_dirs: where to find included models; see `load_sdf`.
+        model: name of the only model to read; None for all.
+        notes: collects findings.
 
     Raises:
-        LoadError: no SDF that can be used; names the element, what is there and what is allowed.
+        LoadError: no usable SDF; the message names the element, its value and the allowed values.
         ArgumentError: `model_dirs` names no folders.
     """
     folders = ModelFolders(path, model_dirs)
@@ -95,7 +101,7 @@ def read_file(data: bytes, path: str | None, model_dirs: Any, model: str | None,
 
 
 class _Reader:
-    """One file, read."""
+    """Reads one file."""
 
     def __init__(self, notes: Notes, folders: ModelFolders, origin: Origin) -> None:
         self._notes, self._origin, self._values = notes, origin, Values(notes)
@@ -110,7 +116,7 @@ class _Reader:
         self._names: dict[str, set[str]] = {"link": set(), "joint": set()}
 
     def read(self, tops: list[Element], wanted: str | None) -> SdfFile:
-        """The models of the root or of its world; see `read_file`."""
+        """Reads the models of the root element or of its world; see `read_file`."""
         worlds = [each for each in tops if each.tag == "world"]
         outer = [each for each in tops if each.tag in ("model", "include")]
         for each in tops:
@@ -122,7 +128,7 @@ class _Reader:
         if worlds:
             self._name, gravity, elements = self._world(worlds[0])
         world = Scope("", WORLD, 0)
-        members, models = self._chosen(elements, world, wanted)
+        members, models = self._select(elements, world, wanted)
         if not models and not worlds:
             raise LoadError("the file holds no model; at least one is needed")
         if len(models) == 1:
@@ -131,14 +137,14 @@ class _Reader:
             for model in models[1:]:
                 message = "one more model without a world, where SDF allows one; all are loaded"
                 self._notes.gather("sdf-several-models", model.subject("model", model.name), message, model.line)
-        beside = [each for each in members if each.element.tag in ("frame", "joint")]
-        for part in beside if wanted is None else ():
+        others = [each for each in members if each.element.tag in ("frame", "joint")]
+        for part in others if wanted is None else ():
             self._names["link" if part.element.tag == "frame" else "joint"].add(part.name)
         for model in models:
             self._model(model, len(models) > 1, static=False)
         if wanted is None:
-            self._parts(beside, False)
-        for part in beside if wanted is not None else ():
+            self._parts(others, False)
+        for part in others if wanted is not None else ():
             if part.element.tag == "joint":
                 message = "a joint between models, of which one alone is loaded; left out"
                 self._notes.gather("sdf-constraint", part.subject("joint", part.name), message, part.element.line)
@@ -147,41 +153,41 @@ class _Reader:
         return SdfFile(self._name, self._bodies, self._edges, self._marks, self._frames, gravity, shapes)
 
     def _world(self, element: Element) -> tuple[str, tuple[float, float, float], list[Element]]:
-        """Name, gravity and parts of a world."""
+        """Name, gravity and members of a world."""
         repeated = frozenset({"model", "include", "frame", "joint"})
         subject = "world"
         parts = survey(
             element, subject, frozenset({"gravity"}), frozenset({"name"}), self._notes, repeated=repeated
         )  # fmt: skip
-        if self._origin.version < (1, 6):  # where it was with what integrates
+        if self._origin.version < (1, 6):  # older versions have gravity in <physics>
             physics = [each for each in element.children if each.tag == "physics"]
             parts = {each.tag: each for part in physics[:1] for each in part.children if each.tag == "gravity"} or parts
         gravity = self._values.vector(parts, "gravity", subject, (0.0, 0.0, -9.8))
         name = element.attributes.get("name", "").strip() or "world"
         return name, gravity, [each for each in element.children if each.tag in repeated]
 
-    def _chosen(self, elements: list[Element], world: Scope, wanted: str | None) -> tuple[list[Member], list[Member]]:
-        """All that stands in the world or beside the models, and of that the models: all, or the one that is wanted.
+    def _select(self, elements: list[Element], world: Scope, wanted: str | None) -> tuple[list[Member], list[Member]]:
+        """All members of the world or root, and the models among them: all, or only the `wanted` one.
 
-        For one model no file is opened but that which it is in, where its name stands in this file.
+        If one model is wanted and its name is in this file, no other included files are opened.
         """
         if wanted is not None and wanted in (names := [_name_here(each) for each in elements]):
-            chosen = names.index(wanted)
-            elements = [each for i, each in enumerate(elements) if i == chosen or each.tag in ("frame", "joint")]
+            position = names.index(wanted)
+            elements = [each for i, each in enumerate(elements) if i == position or each.tag in ("frame", "joint")]
         members = self._includes.members(elements, world, self._origin)
         models = [each for each in members if each.element.tag == "model"]
         for each in models:
             each.checked_name("model")
         if wanted is None:
             return members, models
-        found = [each for each in models if each.name == wanted]
-        if not found:
+        matching = [each for each in models if each.name == wanted]
+        if not matching:
             near = listed([quoted(name) for name in near_misses(wanted, [each.name for each in models], 5)])
             raise LoadError(f"model: there is no model {quoted(wanted)} in the file; there are {near or 'none'}")
-        return members, found
+        return members, matching
 
     def _model(self, member: Member, prefixed: bool, static: bool) -> None:
-        """A model and, in it, its nested models. `static`: whether the model around it stands still."""
+        """Reads a model and its nested models. `static`: True if the enclosing model is static."""
         element, outer = member.element, member.scope
         name = member.checked_name("model")
         subject = member.subject("model", name)
@@ -210,7 +216,7 @@ class _Reader:
         frames.hold(node, (scope, holder) if holder else WORLD)
 
     def _parts(self, members: list[Member], static: bool) -> None:
-        """Links, frames and joints of a model, and frames and joints of a world."""
+        """Reads links, frames and joints of a model, or frames and joints of a world."""
         for member in members:
             tag = member.element.tag
             if tag == "link":
@@ -223,7 +229,8 @@ class _Reader:
                 raise LoadError(f"the robot has more than {MAX_LINKS} links or joints, the most that are read")
 
     def _add(self, member: Member, name: str, node: int, subject: str) -> None:
-        """A name for a frame. Until version 1.6 a joint could be called like a link, which the name then means."""
+        """Adds a frame's name to its scope. Until version 1.6 a joint and a link may share a name, which then means the
+        link."""
         scope, first = member.scope, subject.startswith(("link", "model"))
         if name in scope.names:
             if member.origin.version >= (1, 7) or (first and scope.names[name] in self._first):
@@ -236,8 +243,10 @@ class _Reader:
             self._first.add(node)
 
     def _full_name(self, scope: Scope, name: str, kind: str) -> str:
-        """A name with those of the models around it. That of the only model is left out, but where the world has
-        something of this name: each is a scope of its own."""
+        """A name with the names of its enclosing models as prefix.
+
+        If there is only one model, its name is omitted unless the world has an element with the same name.
+        """
         full, taken = self._frames.full_name(scope, name), self._names[kind]
         if scope.depth:
             while full in taken:
@@ -290,7 +299,7 @@ class _Reader:
         return read_joint(member.element, subject, self._values, member.origin.version)
 
     def _planar(self, member: Member, subject: str) -> JointPart:
-        """Drake's own joints, of which the planar one is read."""
+        """Reads a joint type of Drake. Only the planar one is supported."""
         element, kind = member.element, member.element.attributes.get("type", "").strip()
         if kind != "planar":
             raise LoadError(
@@ -305,7 +314,7 @@ class _Reader:
         return JointPart(member.name, "planar", parent, child, IDENTITY, "", axes, element.line)
 
     def _finish(self) -> None:
-        """Find all that is named."""
+        """Looks up all named frames and joints."""
         self._frames.resolve()
         for scope, name, subject, line in self._includes.canonical:
             node = self._frames.find(scope, name, subject, line)
@@ -318,15 +327,17 @@ class _Reader:
             edge.child = frames.find(scope, part.child, subject, line, edge.node)
             if part.reference:
                 edge.reference = frames.carrier(scope, part.reference, subject, line, edge.node)
-            drakes = part.type == "planar"
-            edge.from_parent, edge.from_child = (edge.parent, edge.child) if drakes else (edge.node, edge.node)
+            is_planar = part.type == "planar"
+            edge.from_parent, edge.from_child = (edge.parent, edge.child) if is_planar else (edge.node, edge.node)
             for axis in part.axes:
-                where = axis.expressed_in
-                edge.axes_in.append(frames.find(scope, where, subject, line, edge.node) if where else edge.from_child)
+                frame_name = axis.expressed_in
+                edge.axes_in.append(
+                    frames.find(scope, frame_name, subject, line, edge.node) if frame_name else edge.from_child
+                )
                 edge.leaders.append(self._leader(axis, scope, subject, line))
 
     def _leader(self, axis: Axis, scope: Scope, subject: str, line: int | None) -> tuple[str, int] | None:
-        """The full name of the joint that an axis mimics, and the number of its axis."""
+        """The full name of the joint that an axis mimics, and the number of that joint's axis."""
         if axis.leader is None:
             return None
         name, number = axis.leader
@@ -334,18 +345,18 @@ class _Reader:
         inner: Scope | None = scope
         for each in path.split("::") if path else ():
             inner = None if inner is None else inner.scopes.get(each)
-        place = None if inner is None else inner.joints.get(last)
-        place = scope.joints.get(name, place)
-        if place is None:
+        index = None if inner is None else inner.joints.get(last)
+        index = scope.joints.get(name, index)
+        if index is None:
             raise LoadError(f"{subject}{at_line(line)} mimics joint {quoted(name)}, which does not exist")
-        found = self._edges[place]
-        if number and number >= len(found.part.axes):
+        leader = self._edges[index]
+        if number and number >= len(leader.part.axes):
             raise LoadError(f"{subject}{at_line(line)} mimics joint {quoted(name)}, which has no such axis")
-        return found.name, number
+        return leader.name, number
 
 
 def _name_here(element: Element) -> str:
-    """The name of a model, or the one that an include gives it; "" where another file says it."""
+    """The name of a model in this file, or the `<name>` of an include; "" if only another file has the name."""
     if element.tag == "include":
         return next((each.text for each in element.children if each.tag == "name"), "")
     return element.attributes.get("name", "").strip() if element.tag == "model" else ""

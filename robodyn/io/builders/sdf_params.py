@@ -1,8 +1,8 @@
-"""What an `<include>` changes in the model that it includes, `<experimental:params>`, as libsdformat does it.
+"""Applies `<experimental:params>`: changes that an `<include>` makes to the included model, as in libsdformat.
 
-Each child stands for an element of the model: `element_id` says where that is, by names from the model inwards, as
-"link::collision", and `action` what becomes of it: add, modify, remove or replace. Without an action the children of
-the child have theirs.
+Each child of `<experimental:params>` refers to an element of the model. Its `element_id` is the path of the element by
+names inside the model, such as "link::collision". Its `action` is add, modify, remove or replace. A child without an
+action has children with their own actions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from robodyn.io.builders.sdf_values import IGNORED_TAGS
 PARAMETERS = "experimental:params"
 
 MAX_LOOKED_AT = 20_000_000
-"""Most elements that are looked at for those that are to be changed, counting each as often."""
+"""Largest number of elements that are visited in searches. An element counts each time that it is visited."""
 
 _ID, _ACTION = "element_id", "action"
 _ACTIONS = ("add", "modify", "remove", "replace")
@@ -28,11 +28,11 @@ _DEFAULTED = frozenset(
         *("spring_stiffness", "multiplier", "offset", "reference", "geometry", "size", "radius", "length", "radii"),
     }
 )
-"""Elements that libsdformat puts where they are missing, so that they can be modified."""
+"""Elements that libsdformat creates with defaults if they are missing, so that they can be modified."""
 
 
 class Changes:
-    """Changes models of one file and of all that it includes."""
+    """Applies changes to the models of one file and its includes."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -40,22 +40,28 @@ class Changes:
         self._subject = ""
 
     def apply(self, model: Element, parameters: Element, subject: str, version: tuple[int, int]) -> Element:
-        """A copy of a model that an include changes. `version`: of the file with the model.
+        """A copy of a model with the changes of an include.
+
+        Args:
+            model: the model.
+            parameters: the element with the changes.
+            subject: name of the include in messages.
+            version: SDF version of the model's file.
 
         Raises:
-            LoadError: a change that cannot be made.
+            LoadError: an invalid change.
         """
-        self._subject, made = subject, _copied(model)
+        self._subject, copy = subject, _copied(model)
         for each in parameters.children:
-            if each.tag in _NO_PART or not self._change(made, each, version):
-                said = f"change <{each.tag}>, which has no part in dynamics; skipped"
+            if each.tag in _NO_PART or not self._change(copy, each, version):
+                message = f"change <{each.tag}>, which has no part in dynamics; skipped"
             else:
-                said = f"change <{each.tag}> of what is included"
-            self._notes.gather("sdf-include", subject, f"its <{PARAMETERS}> {said}", each.line, "info")
-        return made
+                message = f"change <{each.tag}> of what is included"
+            self._notes.gather("sdf-include", subject, f"its <{PARAMETERS}> {message}", each.line, "info")
+        return copy
 
     def _change(self, model: Element, change: Element, version: tuple[int, int]) -> bool:
-        """Make one change; False where it is inside of what has no part in dynamics."""
+        """Make one change. Returns False if it is inside an element that does not affect the dynamics."""
         path, action = change.attributes.get(_ID), change.attributes.get(_ACTION)
         name = change.attributes.get("name", "").strip()
         if path is None:
@@ -87,7 +93,7 @@ class Changes:
         return True
 
     def _act(self, action: str, change: Element, parent: Element, i: int | None) -> None:
-        """What is to become of the i-th child of an element; None: of the one that `change` stands for."""
+        """Apply an action to the i-th child of an element. None: to the child that `change` refers to."""
         if action not in _ACTIONS:
             raise self._error(change, f"its {_ACTION} is {quoted(action)}; allowed are {', '.join(_ACTIONS)}")
         if action == "add":
@@ -109,7 +115,7 @@ class Changes:
                     del target.children[self._child(target, each)]
 
     def _modify(self, change: Element, target: Element) -> None:
-        """Change attributes and texts of an element, and of those inside."""
+        """Change attributes and texts of an element and its descendants."""
         target.attributes |= _attributes(change)
         if change.text:
             target.pieces = [change.text]
@@ -119,24 +125,28 @@ class Changes:
                 continue
             if each.tag in _DEFAULTED and not any(other.tag == each.tag for other in target.children):
                 target.children.append(Element(each.tag, {}, None))
-            found = target.children[self._child(target, each, renamed=True)]
+            child = target.children[self._child(target, each, renamed=True)]
             if each.text or each.children:
-                self._modify(each, found)
-            elif found.children:
+                self._modify(each, child)
+            elif child.children:
                 raise self._error(each, "it says nothing that is to be modified")
-            else:  # back to the default
-                found.pieces = None
-                found.attributes |= _attributes(each)
+            else:  # restore the default
+                child.pieces = None
+                child.attributes |= _attributes(each)
 
     def _find(self, top: Element, path: str, change: Element) -> tuple[Element, int] | None:
-        """Where the element of a path is, or one on the way that has no part: what it is in, and its place there."""
+        """Find the element of a path, or one on the path that does not affect the dynamics.
+
+        Returns:
+            Its parent, and its index among the parent's children; None if there is no such element.
+        """
         self._look_at(top)
-        found = []
+        matches = []
         for i, each in enumerate(top.children):
             name = _name(each)
             if name and (name == path or path.startswith(f"{name}::")):
-                found.append((len(name), i))
-        for length, i in sorted(found, key=lambda each: -each[0]):
+                matches.append((len(name), i))
+        for length, i in sorted(matches, key=lambda each: -each[0]):
             each = top.children[i]
             if each.tag == "include":
                 raise self._error(change, f"the model includes {quoted(_name(each))} in turn, which cannot be changed")
@@ -150,17 +160,19 @@ class Changes:
         return None
 
     def _child(self, target: Element, change: Element, renamed: bool = False) -> int:
-        """The place of the child that an element stands for: that of its tag and name, without a name the first.
-        `renamed`: without one of its name the first as well, whose name is changed."""
+        """The index of the child that `change` refers to, by its tag and name.
+
+        Without a name it is the first child with the tag. With `renamed` this also holds if no child has the name.
+        """
         self._look_at(target)
         alike = [i for i, each in enumerate(target.children) if each.tag == change.tag]
         name = change.attributes.get("name")
         named = [i for i in alike if target.children[i].attributes.get("name") == name]
-        found = alike if name is None or (renamed and not named) else named
-        if not found:
-            called = "" if name is None else f" {quoted(name)}"
-            raise self._error(change, f"there is no <{change.tag}>{called} in <{target.tag}> {quoted(_name(target))}")
-        return found[0]
+        matching = alike if name is None or (renamed and not named) else named
+        if not matching:
+            shown = "" if name is None else f" {quoted(name)}"
+            raise self._error(change, f"there is no <{change.tag}>{shown} in <{target.tag}> {quoted(_name(target))}")
+        return matching[0]
 
     def _holds(self, element: Element, tag: str, name: str) -> bool:
         self._look_at(element)
@@ -178,22 +190,22 @@ class Changes:
 
 
 def _copied(element: Element, taken: bool = False) -> Element:
-    """An element of its own. `taken`: from the parameters: without what they say of it, and without lines, which are
-    of another file."""
+    """A deep copy of an element. `taken`: True if it comes from the parameters: the copy then has no id, no action and
+    no line, because its line belongs to another file."""
     attributes = _attributes(element) if taken else dict(element.attributes)
-    made = Element(element.tag, attributes, None if taken else element.line)
-    made.pieces = element.pieces
-    made.children = [_copied(each, taken) for each in element.children]
-    return made
+    copy = Element(element.tag, attributes, None if taken else element.line)
+    copy.pieces = element.pieces
+    copy.children = [_copied(each, taken) for each in element.children]
+    return copy
 
 
 def _attributes(change: Element) -> dict[str, str]:
-    """The attributes that are those of the element itself."""
+    """Attributes of a change without its id and action."""
     return {key: value for key, value in change.attributes.items() if key not in (_ID, _ACTION)}
 
 
 def _name(element: Element) -> str:
-    """What a path calls an element; of an include what that calls the model, "" where it does not say."""
+    """The name of an element in paths. For an include it is its `<name>`, "" if it has none."""
     if element.tag == "include":
         return next((each.text for each in element.children if each.tag == "name"), "")
     return element.attributes.get("name", "").strip()

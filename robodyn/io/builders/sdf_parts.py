@@ -1,4 +1,4 @@
-"""Links and joints of SDF: what a `<link>` and a `<joint>` say, each by itself."""
+"""Reads single `<link>` and `<joint>` elements of SDF."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ _TYPES = {
     "fixed": (),
     "gearbox": (),
 }
-"""What each of SDF's joint types is one after another."""
+"""The joints in series that each SDF joint type is equivalent to."""
 _GEARBOX = ("revolute", "revolute")
-"""Axes of a gearbox, about which its two angles are."""
+"""Axes of a gearbox's two angles."""
 _POSITIONS, _OTHERS = 1e16, -1.0
-"""What SDF means by no limit."""
+"""SDF's values for no limit: of positions, and of velocities and efforts."""
 _Z = (0.0, 0.0, 1.0)
 
 
 @dataclass(slots=True)
 class Axis:
-    """One coordinate of a joint, or a spherical joint, or a planar one.
+    """One axis of a joint, or a spherical or planar joint.
 
-    `xyz`: a unit vector in the frame `expressed_in`, "" for the joint's own; `dampings`: of a planar joint's
-    coordinates; `leader`: whom it mimics, as (joint, number of its axis), with `mimic`.
+    `xyz`: a unit vector in the frame `expressed_in`, "" for the joint's own; `dampings`: dampings of a planar joint's
+    three coordinates; `leader`: the joint that it mimics, as (joint, number of its axis); `mimic`: multiplier and
+    offset.
     """
 
     type: str
@@ -72,10 +73,11 @@ class Axis:
 
 @dataclass(slots=True)
 class JointPart:
-    """A `<joint>`: names as written, the pose of its frame and the frame that is given in ("" for the child's).
+    """A `<joint>`: names as written, pose of its frame, and the reference frame of the pose ("" for the child's).
 
-    `ratio`, `reference`: of a gearbox, which has both axes or none; "" where no reference body is named. `missing`:
-    what a gearbox wants and does not say."""
+    `ratio`, `reference`: gear ratio and reference body of a gearbox, "" if no body is named. A gearbox has both axes or
+    none. `missing`: required elements that a gearbox lacks.
+    """
 
     name: str
     type: str
@@ -91,27 +93,27 @@ class JointPart:
 
 
 def read_inertial(link: Element, parts: dict[str, Element], subject: str, values: Values, moves: bool) -> Inertial:
-    """The inertial of a link, with SDF's defaults; where those are used for a link that moves, they are reported.
+    """The inertial of a link, with SDF's defaults. Their use for a moving link is reported.
 
     Raises:
-        LoadError: it is to be computed from shapes of which it cannot, or a value is none.
+        LoadError: the inertial cannot be computed from the link's shapes (auto), or a value is invalid.
     """
     notes, element = values.notes, parts.get("inertial")
     missing, used = ["<inertial>"], ["1 kg", "moments of 1 kg m^2"]
-    mass, pose, six = 1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)
+    mass, pose, moments = 1.0, Pose(), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)
     densities = [part for each in link.children if each.tag == "collision" for part in each.children]
     if element is not None:
-        here = f"{subject} inertial"
-        own = survey(element, here, _INERTIAL_CHILDREN, frozenset({"auto"}), notes)
+        where = f"{subject} inertial"
+        own = survey(element, where, _INERTIAL_CHILDREN, frozenset({"auto"}), notes)
         if "fluid_added_mass" in own:
             message = "the mass of a fluid that moves along (<fluid_added_mass>) has no part"
             notes.gather("sdf-added-mass", subject, message, own["fluid_added_mass"].line)
-        if values.flag_of(element, "auto", here, False):
+        if values.flag_of(element, "auto", where, False):
             return auto_inertial(link, own, subject, values)
-        X, _ = values.pose(own, here, related=False)
+        X, _ = values.pose(own, where, related=False)
         pose = Pose(X.r, transpose(X.E))
-        mass = values.number(own, "mass", here, 1.0)
-        six, missing = _moments(own, here, values)
+        mass = values.number(own, "mass", where, 1.0)
+        moments, missing = _moments(own, where, values)
         used = used[1:] if missing else []
         if not _is_given(own, "mass"):
             missing.append("<mass>")
@@ -124,18 +126,18 @@ def read_inertial(link: Element, parts: dict[str, Element], subject: str, values
         if each.tag == "density":
             message = '<density> counts only with auto="true" of its <inertial>; it is not used'
             notes.gather("sdf-density-not-used", subject, message, each.line, None if missing and moves else "info")
-    return Inertial(mass, pose, six)
+    return Inertial(mass, pose, moments)
 
 
 def _is_given(parts: dict[str, Element], tag: str) -> bool:
-    """Whether there is a child with something in it; a blank one is the default."""
+    """True if there is a child with a text. A blank child stands for the default."""
     return tag in parts and bool(parts[tag].text)
 
 
 def _moments(
     parts: dict[str, Element], subject: str, values: Values
 ) -> tuple[tuple[float, float, float, float, float, float], list[str]]:
-    """Six moments, and which of the diagonal are missing."""
+    """The six entries of the inertia matrix, and the tags of missing diagonal entries."""
     if "inertia" not in parts:
         return (1.0, 0.0, 0.0, 1.0, 0.0, 1.0), ["<inertia>"]
     own = survey(parts["inertia"], subject, frozenset(_MOMENTS), NONE, values.notes)
@@ -145,7 +147,7 @@ def _moments(
 
 
 def read_link(element: Element, subject: str, values: Values) -> dict[str, Element]:
-    """The children of a link, once what has no part here is reported."""
+    """The children of a link by tag. Reports properties that a model cannot represent."""
     notes = values.notes
     parts = survey(element, subject, _LINK_CHILDREN, _NAME, notes, SHAPES)
     if not values.flag(parts, "gravity", subject, True):
@@ -158,10 +160,10 @@ def read_link(element: Element, subject: str, values: Values) -> dict[str, Eleme
 
 
 def read_joint(element: Element, subject: str, values: Values, version: tuple[int, int]) -> JointPart:
-    """A `<joint>`.
+    """Reads a `<joint>`.
 
     Raises:
-        LoadError: a type that there is not, no parent, child or axis, or a value that is none.
+        LoadError: an unknown type, a missing parent, child or axis, or an invalid value.
     """
     name = name_of(element, "joint")
     kind = element.attributes.get("type", "").strip().casefold()
@@ -180,14 +182,14 @@ def read_joint(element: Element, subject: str, values: Values, version: tuple[in
     if kind == "screw":
         axes[0].pitch = _pitch(parts, subject, values)
     if len(axes) == 1:
-        _drakes(axes[0], parts, subject, values)
+        _read_drake_extensions(axes[0], parts, subject, values)
     part = JointPart(name, kind, parent, child, pose, relative_to, axes, element.line)
     if kind == "gearbox":
         part.ratio = values.number(parts, "gearbox_ratio", subject, 1.0)
-        given = values.text(parts, "gearbox_reference_body", subject) or ""
-        part.reference = "" if given == "__default__" else given
+        reference = values.text(parts, "gearbox_reference_body", subject) or ""
+        part.reference = "" if reference == "__default__" else reference
         wanted = {"gearbox_reference_body": part.reference, "axis": "axis" in parts, "axis2": "axis2" in parts}
-        part.missing = tuple(f"<{tag}>" for tag, there in wanted.items() if not there)
+        part.missing = tuple(f"<{tag}>" for tag, present in wanted.items() if not present)
     return part
 
 
@@ -200,25 +202,27 @@ def _axis(
     version: tuple[int, int],
     line: int | None,
 ) -> Axis:
-    """The k-th coordinate of a joint."""
-    if kind == "spherical":  # its axis holds what acts on all three coordinates
+    """The k-th axis of a joint."""
+    if kind == "spherical":  # its <axis> has the damping and friction of all three coordinates
         own = survey(parts["axis"], subject, _AXIS_CHILDREN, NONE, values.notes) if "axis" in parts else {}
         damping, friction = _dynamics(own["dynamics"], subject, values) if "dynamics" in own else (0.0, 0.0)
         return Axis(kind, damping=damping, friction=friction)
     tag = ("axis", "axis2")[k]
     if tag not in parts:
         raise LoadError(f"{subject}{at_line(line)} has no <{tag}>; its type wants one")
-    notes, here = values.notes, f"{subject} {tag}"
-    axis_parts = survey(parts[tag], here, _AXIS_CHILDREN, NONE, notes)
-    given = values.vector(axis_parts, "xyz", here, _Z, frozenset({"expressed_in"}))
-    xyz, norm = unit_axis(given, f"{here} xyz{at_line(parts[tag].line)}")
+    notes, where = values.notes, f"{subject} {tag}"
+    axis_parts = survey(parts[tag], where, _AXIS_CHILDREN, NONE, notes)
+    vector = values.vector(axis_parts, "xyz", where, _Z, frozenset({"expressed_in"}))
+    xyz, norm = unit_axis(vector, f"{where} xyz{at_line(parts[tag].line)}")
     if off_unit(norm):
-        notes.add("axis-normalised", subject, f"the {tag} {given} has norm {norm:g}; scaled to norm 1", parts[tag].line)
+        notes.add(
+            "axis-normalised", subject, f"the {tag} {vector} has norm {norm:g}; scaled to norm 1", parts[tag].line
+        )
     expressed_in = axis_parts["xyz"].attributes.get("expressed_in", "").strip() if "xyz" in axis_parts else ""
-    # Before 1.5 axes were in the model's frame; after 1.6 expressed_in says where.
-    if version < (1, 7) and values.flag(axis_parts, "use_parent_model_frame", here, version < (1, 5)):
+    # Axes are in the model's frame before version 1.5, and in the frame expressed_in after 1.6.
+    if version < (1, 7) and values.flag(axis_parts, "use_parent_model_frame", where, version < (1, 5)):
         expressed_in = "__model__"
-    limits = _limits(axis_parts["limit"], here, values) if "limit" in axis_parts else Limits()
+    limits = _limits(axis_parts["limit"], where, values) if "limit" in axis_parts else Limits()
     damping, friction = _dynamics(axis_parts["dynamics"], subject, values) if "dynamics" in axis_parts else (0.0, 0.0)
     bounded = limits.lower is not None or limits.upper is not None
     axis = Axis(
@@ -230,7 +234,7 @@ def _axis(
         friction=friction,
     )
     if "mimic" in axis_parts:
-        axis.leader, axis.mimic = _mimic(axis_parts["mimic"], here, values)
+        axis.leader, axis.mimic = _mimic(axis_parts["mimic"], where, values)
     return axis
 
 
@@ -249,7 +253,7 @@ def _dynamics(element: Element, subject: str, values: Values) -> tuple[float, fl
 
 
 def _mimic(element: Element, subject: str, values: Values) -> tuple[tuple[str, int], Mimic]:
-    """Whom it follows, and how: position = multiplier * (the other's - reference) + offset."""
+    """The mimicked joint axis, and the mimic: position = multiplier * (the other's position - reference) + offset."""
     own = frozenset({"multiplier", "offset", "reference"})
     parts = survey(element, f"{subject} mimic", own, frozenset({"joint", "axis"}), values.notes)
     joint, which = (element.attributes.get(key, "").strip() for key in ("joint", "axis"))
@@ -261,7 +265,7 @@ def _mimic(element: Element, subject: str, values: Values) -> tuple[tuple[str, i
 
 
 def _drakes_mimic(element: Element, subject: str, values: Values) -> tuple[tuple[str, int], Mimic]:
-    """The same in Drake's words: position = multiplier * (the other's) + offset."""
+    """Drake's mimic: position = multiplier * (the other's position) + offset."""
     survey(element, f"{subject} drake:mimic", NONE, frozenset({"joint", "multiplier", "offset"}), values.notes)
     multiplier, offset = (
         values.attribute(element, name, subject, default) for name, default in (("multiplier", 1.0), ("offset", 0.0))
@@ -281,7 +285,8 @@ def _follower(
 
 
 def _pitch(parts: dict[str, Element], subject: str, values: Values) -> float:
-    """Metres per radian: `screw_thread_pitch` is metres per turn, and `thread_pitch` radians per metre, backwards."""
+    """The pitch in m/rad. `screw_thread_pitch` is in metres per revolution, `thread_pitch` in rad/m with opposite
+    sign."""
     if "screw_thread_pitch" in parts or "thread_pitch" not in parts:
         return values.number(parts, "screw_thread_pitch", subject, 1.0) / (2.0 * math.pi)
     old = values.number(parts, "thread_pitch", subject, 1.0)
@@ -291,8 +296,8 @@ def _pitch(parts: dict[str, Element], subject: str, values: Values) -> float:
     return pitch
 
 
-def _drakes(axis: Axis, parts: dict[str, Element], subject: str, values: Values) -> None:
-    """Drake's rotor inertia, gear ratio and mimic of a joint of one coordinate."""
+def _read_drake_extensions(axis: Axis, parts: dict[str, Element], subject: str, values: Values) -> None:
+    """Reads Drake's rotor inertia, gear ratio and mimic of a joint with one coordinate."""
     if "drake:rotor_inertia" in parts:
         ratio = values.number(parts, "drake:gear_ratio", subject, 1.0)
         axis.armature = values.number(parts, "drake:rotor_inertia", subject, 0.0) * ratio * ratio

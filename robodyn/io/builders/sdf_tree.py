@@ -1,7 +1,8 @@
-"""From the graph of an SDF file to the tree of a description: what hangs where, which joints are cut, which turned.
+"""Converts the graph of links and joints of an SDF file to the tree of a description.
 
-SDF joins any two links; a tree wants a parent for each. Joints are taken in the file's order as long as they join what
-was apart: the others close loops and are cut, all in one place (`spanning_tree`), to become constraints (`loops`).
+Joints of SDF can connect any two links, but each link of a tree has one parent. `spanning_tree` takes joints in the
+file's order as long as they connect separate parts. All other joints close loops: they are cut, and become constraints
+(`loops`). A joint is reversed if its child is nearer to the root than its parent.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _ROOT = "world"
 
 
 def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Edge]]:
-    """The joints that make a tree of the links and the world, and those that close loops, in the file's order.
+    """The joints of a spanning tree of the links and the world, and the joints that close loops, in the file's order.
 
-    What does not move is joined to the world before all others. A gearbox is neither: it couples other joints.
+    Static links are connected to the world first. A gearbox is in neither list, because it only couples other joints.
     """
     leader = list(range(len(file.bodies) + 1))
     number = {body.node: i for i, body in enumerate(file.bodies, start=1)}
@@ -58,18 +59,23 @@ def spanning_tree(file: SdfFile) -> tuple[list[Edge], list[Edge]]:
 
 
 def _standing(file: SdfFile) -> set[int]:
-    """The joints of static models that join what does not move; others hold models that move."""
+    """Joints of static models between links that do not move. Other joints of static models carry moving models."""
     fixed = {WORLD, *(body.node for body in file.bodies if body.static)}
     ends = {edge.node: {file.frames.body(end) for end in (edge.parent, edge.child)} for edge in file.edges}
     return {edge.node for edge in file.edges if edge.static and ends[edge.node] <= fixed}
 
 
 def describe(file: SdfFile, base: str | None, notes: Notes) -> tuple[RobotDescription, list[Loop], Gears]:
-    """The description of a file's robots, all under the root link "world", not yet checked, joints that are cut, and
-    gearboxes.
+    """Converts a file to an unchecked description, in which all robots are below the root link "world".
 
-    `base`: None: links that no joint holds float unless their model is static; "fixed": they are welded to the world;
-    "floating": they float, those of static models too.
+    Args:
+        file: the file.
+        base: None: links without a joint float unless their model is static; "fixed": they are welded to the world;
+            "floating": they float, and so do links of static models.
+        notes: collects findings.
+
+    Returns:
+        The description, the joints that close loops, and the gearboxes.
     """
     if base == "floating":
         bodies = [replace(body, static=False) for body in file.bodies]
@@ -86,7 +92,7 @@ def describe(file: SdfFile, base: str | None, notes: Notes) -> tuple[RobotDescri
 
 
 class _Tree:
-    """Links and joints of a description, grown from the roots outward."""
+    """Builds the links and joints of a description from the roots outward."""
 
     def __init__(self, file: SdfFile, edges: list[Edge], notes: Notes) -> None:
         self._file, self._edges, self._notes = file, edges, notes
@@ -96,47 +102,47 @@ class _Tree:
         self._joints = {edge.name for edge in file.edges}
         self._axis_names: dict[tuple[str, int], str] = {}
         for edge in edges:
-            for k in range(max(1, len(edge.part.axes))):  # a fixed joint may be mimicked, too
-                own = edge.name if len(edge.part.axes) < 2 else self._unused(f"{edge.name}/{k + 1}", self._joints)
-                self._axis_names[edge.name, k] = own
+            for k in range(max(1, len(edge.part.axes))):  # other joints may mimic a fixed joint
+                name = edge.name if len(edge.part.axes) < 2 else self._unused(f"{edge.name}/{k + 1}", self._joints)
+                self._axis_names[edge.name, k] = name
 
     def description(self, base: str | None) -> RobotDescription:
-        """Joints to the world first, then the file's, in its order. Behind the links come those that joints have
-        between them, and frames, which are links without mass."""
+        """The description. Joints to the world come first, then the file's joints in their order. Links of the file
+        come first, then links between joints of several axes, then frames as massless links."""
         at: dict[int, list[Edge]] = defaultdict(list)
         child_of_some = set()
         for edge in self._edges:
             for end in (edge.parent, edge.child):
                 at[self._frames.body(end)].append(edge)
             child_of_some.add(self._frames.body(edge.child))
-        based: list[Joint] = []
+        base_joints: list[Joint] = []
         near: dict[int, int] = {}
         reached = {WORLD}
-        still = [body.node for body in self._file.bodies if body.static]
-        based += [self._weld(self._body[node]) for node in still]
-        self._walk([WORLD, *still], at, reached, near)
-        # A link that is no joint's child carries the others; of n links that hang together one always is none.
+        static_nodes = [body.node for body in self._file.bodies if body.static]
+        base_joints += [self._weld(self._body[node]) for node in static_nodes]
+        self._walk([WORLD, *static_nodes], at, reached, near)
+        # Roots are links that are no joint's child. A tree of n links has n - 1 joints, so it has at least one root.
         for body in self._file.bodies:
             if body.node not in reached and body.node not in child_of_some:
-                based.append(self._weld(body) if base == "fixed" else self._float(body))
+                base_joints.append(self._weld(body) if base == "fixed" else self._float(body))
                 self._walk([body.node], at, reached, near)
         self._require_floating(base, near)
-        between: list[Link] = []
-        joints = list(based)
+        intermediate: list[Link] = []
+        joints = list(base_joints)
         for edge in self._edges:
-            made, links = self._made(edge, near[edge.node])
-            joints += made
-            between += links
+            new_joints, links = self._joints_of_edge(edge, near[edge.node])
+            joints += new_joints
+            intermediate += links
         bodies = [body.link for body in self._file.bodies]
         joints += [self._mark(mark, node) for mark, node in self._file.marks]
         marks = [mark for mark, _ in self._file.marks]
-        return RobotDescription(self._file.name, (Link(_ROOT), *bodies, *between, *marks), tuple(joints))
+        return RobotDescription(self._file.name, (Link(_ROOT), *bodies, *intermediate, *marks), tuple(joints))
 
     def _walk(self, roots: list[int], at: dict[int, list[Edge]], reached: set[int], near: dict[int, int]) -> None:
-        """Reach everything that hangs on some bodies; `near`: for every joint the body it is reached from."""
+        """Traverses the tree from some bodies. `near`: for each joint the body that it is reached from."""
         reached.update(roots)
         queue = list(roots)
-        for body in queue:  # grows while it is walked
+        for body in queue:  # grows during the loop
             for edge in at[body]:
                 ends = [self._frames.body(end) for end in (edge.parent, edge.child)]
                 far = ends[1] if ends[0] == body else ends[0]
@@ -173,7 +179,7 @@ class _Tree:
         )
 
     def loop(self, edge: Edge) -> Loop:
-        """What a joint that is cut would have held."""
+        """The loop joint of a joint that is cut."""
         frames, part = self._frames, edge.part
         ends = [frames.body(end) for end in (edge.parent, edge.child)]
         sides = (edge.from_parent, edge.from_child)
@@ -181,12 +187,12 @@ class _Tree:
         single = part.axes[0] if len(part.axes) == 1 else None
         axis = (0.0, 0.0, 1.0) if single is None else self._axis(edge, 0)
         kind = part.type if single is None else single.type
-        said = () if single is None else lost(single)
+        lost_properties = () if single is None else lost(single)
         names = self._name(ends[0]), self._name(ends[1])
-        return Loop(edge.name, f"joint {quoted(edge.name)}", kind, *names, to_at, at, axis, edge.line, said)
+        return Loop(edge.name, f"joint {quoted(edge.name)}", kind, *names, to_at, at, axis, edge.line, lost_properties)
 
     def gears(self, gearboxes: list[Edge]) -> Gears:
-        """Gearboxes, and the joints that they may couple."""
+        """The gearboxes, and the joints that they may couple."""
         single = [edge for edge in self._edges if len(edge.part.axes) == 1 and edge.part.axes[0].type in TURNING]
         turning = tuple((edge, self._axis_names[edge.name, 0]) for edge in single)
         ends = {end for edge in (*gearboxes, *single) for end in (edge.parent, edge.child, edge.reference)}
@@ -194,23 +200,24 @@ class _Tree:
         return Gears(self._file, tuple(gearboxes), turning, link)
 
     def _axis(self, edge: Edge, k: int) -> Vector3:
-        """An axis in the joint's frame on its child."""
+        """The direction of an axis in the joint's frame on its child."""
         x, y, z = rotate(self._frames.relative(edge.from_child, edge.axes_in[k]).E, edge.part.axes[k].xyz)
         return x, y, z
 
     def _name(self, body: int) -> str:
         return _ROOT if body == WORLD else self._body[body].link.name
 
-    def _made(self, edge: Edge, start: int) -> tuple[list[Joint], list[Link]]:
-        """Joints for one of the file, from the body that it is reached from to the other, and links between them.
+    def _joints_of_edge(self, edge: Edge, start: int) -> tuple[list[Joint], list[Link]]:
+        """The joints and intermediate links for one joint of the file, from the body that it is reached from.
 
-        A joint's frame is the child's at coordinate zero here, and anywhere in SDF: a last fixed joint makes up for it.
+        In a description a joint's frame is the child link's frame at coordinate zero. In SDF it can be anywhere, so a
+        fixed joint may follow at the end.
         """
         frames, part = self._frames, edge.part
         ends = [frames.body(end) for end in (edge.parent, edge.child)]
-        turned = ends[0] != start
-        near, far = reversed(ends) if turned else ends
-        sides = (edge.from_child, edge.from_parent) if turned else (edge.from_parent, edge.from_child)
+        reversed_joint = ends[0] != start
+        near, far = reversed(ends) if reversed_joint else ends
+        sides = (edge.from_child, edge.from_parent) if reversed_joint else (edge.from_parent, edge.from_child)
         from_near, from_far = (frames.relative(side, end) for side, end in zip(sides, (near, far), strict=True))
         parent, child = self._name(near), self._name(far)
         if not part.axes:
@@ -220,14 +227,14 @@ class _Tree:
             self._report_angle(edge, *axes)
         to_far = from_far.inverse() if from_far is not IDENTITY else IDENTITY
         if len(axes) == 1 and part.axes[0].type in ONE_COORDINATE_TYPES:
-            # About one axis the joint's frame may as well have the far link's axes, and slide along.
+            # With one axis, the joint's frame can be rotated to the far link's axes, and shifted along a sliding axis.
             axes = [rotate_back(from_far.E, axes[0])]
             aligned = Transform(transpose(from_far.E), ZERO3) if from_far.E != IDENTITY.E else IDENTITY
             from_near = aligned.after(from_near) if aligned is not IDENTITY else from_near
             to_far = Transform(IDENTITY.E, tuple(-x + 0.0 for x in from_far.r))
             if part.axes[0].type == "prismatic":
                 from_near, to_far = frames.relative(far, near), IDENTITY
-        return self._chain(edge, turned, axes, from_near, to_far, (parent, child))
+        return self._chain(edge, reversed_joint, axes, from_near, to_far, (parent, child))
 
     def _chain(
         self,
@@ -238,17 +245,17 @@ class _Tree:
         to_far: Transform,
         names: tuple[str, str],
     ) -> tuple[list[Joint], list[Link]]:
-        """The joints of one edge after another."""
+        """The joints of one edge in series."""
         order = list(enumerate(edge.part.axes))
         if turned:
             self._report_turned(edge)
             order.reverse()
-        whole = to_far.E == IDENTITY.E and not any(to_far.r)
+        coincides = to_far.E == IDENTITY.E and not any(to_far.r)
         joints: list[Joint] = []
         links: list[Link] = []
         parent, origin = names[0], _pose(from_near)
         for k, axis in order:
-            last = k == order[-1][0] and whole
+            last = k == order[-1][0] and coincides
             child = names[1] if last else self._unused(f"{edge.name}/{len(links) + 1}", self._links)
             if not last:
                 links.append(Link(child, line=edge.line))
@@ -271,20 +278,20 @@ class _Tree:
                 )
             )
             parent, origin = child, Pose()
-        if not whole:
+        if not coincides:
             name = self._unused(f"{edge.name}/fixed", self._joints)
             joints.append(Joint(name, "fixed", parent, names[1], _pose(to_far), line=edge.line))
         return joints, links
 
     def _report_angle(self, edge: Edge, one: Vector3, other: Vector3) -> None:
-        """Axes of a universal joint should be perpendicular, and two axes that are parallel are one."""
+        """Reports axes of a universal joint that are not perpendicular, and parallel axes of any joint."""
         cosine = math.fsum(a * b for a, b in zip(one, other, strict=True))
         parallel = 1.0 - abs(cosine) < PARALLEL**2 / 2
         if not parallel and (edge.part.type != "universal" or abs(cosine) <= UNIT_TOLERANCE):
             return
         angle = math.degrees(math.acos(min(1.0, max(-1.0, cosine))))
-        said = "both turn alike, and forward dynamics will be singular" if parallel else "used as given"
-        message = f"its axes meet at {angle:.4g} degrees, not 90; {said}"
+        consequence = "both turn alike, and forward dynamics will be singular" if parallel else "used as given"
+        message = f"its axes meet at {angle:.4g} degrees, not 90; {consequence}"
         self._notes.gather("axes-not-perpendicular", f"joint {quoted(edge.name)}", message, edge.line, "warning")
 
     def _report_turned(self, edge: Edge) -> None:
@@ -297,7 +304,7 @@ class _Tree:
         self._notes.gather("sdf-turned-joint", f"joint {quoted(edge.name)}", message, edge.line)
 
     def _mimic(self, edge: Edge, k: int) -> Mimic | None:
-        """The mimic of an axis; none where the joint it follows is cut."""
+        """The mimic of an axis; None, with a finding, if the joint that it follows is not in the tree."""
         leader, mimic = edge.leaders[k], edge.part.axes[k].mimic
         if leader is None or mimic is None:
             return None

@@ -1,4 +1,4 @@
-"""Values of SDF, which stand as text between tags: numbers, vectors, poses, names, yes and no."""
+"""Reads values of SDF from the text of elements: numbers, vectors, poses, names and flags."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ IGNORED_TAGS = frozenset(
         *("spherical_coordinates", "state", "velocity_decay", "wind"),
     }
 )
-"""Elements of SDF that have no part in dynamics."""
+"""Elements of SDF that do not affect the dynamics."""
 
 NONE = frozenset[str]()
 _POSE = frozenset({"relative_to", "frame", "rotation_format", "degrees"})
@@ -51,24 +51,23 @@ _FORMATS = ("euler_rpy", "quat_xyzw")
 _YES, _NO = ("1", "true"), ("0", "false")
 _UNBOUNDED = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
 _COMMAS = re.compile(r"(?<=[0-9.]),(?=\s|\Z)")
-"""A comma that ends a number, as some files have them in poses, and Gazebo and Drake read."""
+"""A comma after a number. Some files have them in poses, and Gazebo and Drake read such files."""
 _MOST_NAME = 1000
-"""Longer names are refused: the names of models stand before those of all that is in them."""
+"""Longest name in characters. The limit matters because names of models become prefixes of their members' names."""
 
 survey = Survey("SDF", IGNORED_TAGS, _IGNORED_ATTRIBUTES)
 
 
 class Values:
-    """Reads values of children by tag; `parts` are the children of an element, as `survey` gives them.
-
-    What cannot be read is a LoadError that names the element and the text.
+    """Reads values of children by tag. The argument `parts` of its methods has the children of an element, as `survey`
+    returns them. An invalid value raises a LoadError that names the element and the text.
     """
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
 
     def text(self, parts: dict[str, Element], tag: str, subject: str, attributes: frozenset[str] = NONE) -> str | None:
-        """What stands in a child, "" where nothing does, None where there is no such child."""
+        """The text of a child, None if there is no such child."""
         if tag not in parts:
             return None
         survey(parts[tag], f"{subject} {tag}", NONE, attributes, self.notes, text=True)
@@ -85,7 +84,7 @@ class Values:
         return value
 
     def attribute(self, element: Element, name: str, subject: str, default: float) -> float:
-        """A finite number that stands in an attribute."""
+        """A finite number in an attribute."""
         text = element.attributes.get(name)
         value = default if text is None else number(text)
         if value is None:
@@ -93,22 +92,25 @@ class Values:
         return value
 
     def bound(self, parts: dict[str, Element], tag: str, subject: str, none_from: float) -> float | None:
-        """A limit; None where there is none, which SDF writes as infinity, or as `none_from` and beyond: 1e16 of
-        positions, -1 of velocities and forces."""
+        """A limit, None if there is none.
+
+        SDF writes no limit as infinity, as numbers from `none_from` on (1e16 for positions), or as negative numbers
+        (`none_from` is -1 for velocities and forces).
+        """
         text = self.text(parts, tag, subject)
         if not text or text.casefold() in _UNBOUNDED:
             return None
         value = self.number(parts, tag, subject, 0.0)
-        beyond = abs(value) >= none_from if none_from > 0.0 else value < 0.0
-        return None if beyond else value
+        unlimited = abs(value) >= none_from if none_from > 0.0 else value < 0.0
+        return None if unlimited else value
 
     def flag(self, parts: dict[str, Element], tag: str, subject: str, default: bool) -> bool:
-        """Yes or no."""
+        """A flag in the text of a child."""
         text = self.text(parts, tag, subject)
         return default if not text else _yes_or_no(text, _where(parts, tag, subject))
 
     def flag_of(self, element: Element, name: str, subject: str, default: bool) -> bool:
-        """Yes or no that stands in an attribute."""
+        """A flag in an attribute."""
         text = element.attributes.get(name, "").strip()
         return default if not text else _yes_or_no(text, f"{subject} {name}{at_line(element.line)}")
 
@@ -126,30 +128,32 @@ class Values:
         return x, y, z
 
     def pose(self, parts: dict[str, Element], subject: str, related: bool = True) -> tuple[Transform, str]:
-        """The transform of a `<pose>` and the frame it is given in, "" where none is named."""
+        """The transform of a `<pose>` and the name of its reference frame, "" if none is named."""
         element = parts.get("pose")
         if element is None:
             return IDENTITY, ""
         text = self.text(parts, "pose", subject, _POSE) or ""
-        given = element.attributes
-        reference = given.get("relative_to", given.get("frame", "")).strip()
+        attributes = element.attributes
+        reference = attributes.get("relative_to", attributes.get("frame", "")).strip()
         where = _where(parts, "pose", subject)
         if reference and not related:
             raise LoadError(f"{where}: it is given in the frame {quoted(reference)}; SDF allows no frame here")
-        form = given.get("rotation_format", "euler_rpy").strip()
-        if form not in _FORMATS:
-            raise LoadError(f"{where}: its rotation_format is {quoted(form)}; allowed are {', '.join(_FORMATS)}")
-        degrees = _yes_or_no(given.get("degrees", "false"), where)
+        rotation_format = attributes.get("rotation_format", "euler_rpy").strip()
+        if rotation_format not in _FORMATS:
+            raise LoadError(
+                f"{where}: its rotation_format is {quoted(rotation_format)}; allowed are {', '.join(_FORMATS)}"
+            )
+        degrees = _yes_or_no(attributes.get("degrees", "false"), where)
         if not text:
             return IDENTITY, reference
-        count = 7 if form == "quat_xyzw" else 6
+        count = 7 if rotation_format == "quat_xyzw" else 6
         values = numbers(text, count)
         if values is None and (values := numbers(_COMMAS.sub(" ", text), count)) is not None:
             message = "commas between the numbers of a pose are read as blanks"
             self.notes.gather("stray-text", subject, message, element.line)
         if values is None:
             raise bad_number(text, where, count)
-        if not any(values[3:6]) and form == "euler_rpy":
+        if not any(values[3:6]) and rotation_format == "euler_rpy":
             return pose_transform(Pose(values[:3])), reference  # type: ignore[arg-type]
         rotation = self._quaternion(values[3:], where, subject, element) if count == 7 else _rpy(values[3:], degrees)
         return pose_transform(Pose(values[:3], rotation)), reference  # type: ignore[arg-type]
@@ -162,7 +166,7 @@ class Values:
         return rotation
 
     def reference(self, parts: dict[str, Element], tag: str, subject: str, line: int | None) -> str:
-        """The name of something else, which must be there."""
+        """The name of another element. It must not be missing."""
         text = self.text(parts, tag, subject)
         if not text:
             raise LoadError(f"{subject}{at_line(line)} has no <{tag}>, or a blank one; give a name")
@@ -170,7 +174,7 @@ class Values:
 
 
 def name_of(element: Element, kind: str) -> str:
-    """The name of an element that must have one, and one that SDF does not keep for itself."""
+    """The name of an element. It must not be missing or reserved."""
     name = element.attributes.get("name", "").strip()
     place = f"{kind}{at_line(element.line)}"
     if not name:
@@ -179,7 +183,7 @@ def name_of(element: Element, kind: str) -> str:
 
 
 def allowed_name(name: str, place: str) -> str:
-    """A name, if it is one that SDF does not keep for itself."""
+    """Checks that a name is not reserved by SDF, and returns it."""
     if "$" in name:
         raise LoadError(f"{place}: the name {quoted(name)} holds a '$'{hint(name)}")
     if name == "world" or (len(name) > 3 and name.startswith("__") and name.endswith("__")):

@@ -1,4 +1,4 @@
-"""Robot files as bytes: from a path, a text, bytes or a file object, with nothing else opened or waited for."""
+"""Reads robot files as bytes, from a path, a text, bytes or a file object. No other file is opened."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from robodyn.io.builders.foreign import foreign
 from robodyn.io.builders.formats import reads_object
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Largest robot file that is read; the largest real one known is below 1 MiB."""
+"""Largest robot file that is read, in bytes. The largest known real one is below 1 MiB."""
 
 _LONGEST_NAME = 255
-"""Longer than this, what was given as a path was meant as a text."""
+"""Characters of the longest file name. A longer path was probably meant as XML text."""
 
 ALLOWED = "a path, XML text that begins with '<', bytes, an open file, or a robot object of urdfpy, urchin or yourdfpy"
-"""What a robot may be read from, for messages."""
+"""Supported sources of a robot, for error messages."""
 
 _CHUNK = 1 << 20
 _MOST_READS = 100_000
-"""An open file that gives next to nothing at each read ends after this many reads."""
+"""Most reads of an open file. The limit stops files that never end."""
 
 _UTF_32 = tuple(first.encode(codec) for first in "\ufeff< \t\r\n" for codec in ("utf-32-le", "utf-32-be"))
-"""How XML in UTF-32 begins. UTF-16 never begins so: its second character would be null, which XML does not allow."""
+"""First bytes of XML in UTF-32. UTF-16 never begins like this: its second character would be null, which XML forbids.
+"""
 
 _XML_TEXT = re.compile(r"\ufeff?[ \t\r\n]*<")
 _LATE_DECLARATION = re.compile(rb"(\xef\xbb\xbf)?(\s+)(<\?xml\s[^>]*\?>)")
@@ -40,15 +41,19 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def read_source(source: Any) -> bytes:
     """The bytes of a robot file.
 
-    `source`: a path (str or os.PathLike), XML text (a str whose first character, blanks and a byte-order mark
-    aside, is "<"), bytes, or an open text or binary file, which is read to its end and not closed. Raises LoadError
-    where there is nothing to read or more than `MAX_BYTES`, ArgumentError for any other kind of source.
+    Args:
+        source: a path (str or os.PathLike), XML text (a str that begins with "<" after blanks and a byte-order mark),
+            bytes, or an open text or binary file, which is read to its end and not closed.
+
+    Raises:
+        LoadError: the source is empty, larger than `MAX_BYTES` or cannot be read.
+        ArgumentError: any other kind of source.
     """
-    given = strict_types.text_or_none(source)
+    text = strict_types.text_or_none(source)
     if (path := path_of(source)) is not None:
         return read_path(path)
-    if given is not None:
-        data = _encoded(given)
+    if text is not None:
+        data = _encoded(text)
     elif strict_types.is_a(source, bytes, bytearray, memoryview):
         with foreign("the bytes"):  # a memoryview may have been released
             data = bytes(memoryview(source))
@@ -57,37 +62,37 @@ def read_source(source: Any) -> bytes:
     else:
         kind = strict_types.type_name(source)
         raise ArgumentError(f"cannot read a robot from an object of type {kind}; give {ALLOWED}{reads_object(source)}")
-    return _looked_through(data)
+    return _checked_bytes(data)
 
 
 def read_path(path: str) -> bytes:
     """The bytes of the robot file at a path; raises as `read_source` does."""
-    return _looked_through(_from_path(path))
+    return _checked_bytes(_from_path(path))
 
 
 def path_of(source: Any) -> str | None:
-    """The path that a source is; None for XML text and all else.
+    """The path of a source; None if the source is no path.
 
     Raises:
-        LoadError: an object that should give a path, and raises.
+        LoadError: an os.PathLike object raises an error.
     """
-    given = strict_types.text_or_none(source)
-    if given is not None:
-        return None if is_xml_text(given) else given
+    text = strict_types.text_or_none(source)
+    if text is not None:
+        return None if is_xml_text(text) else text
     if not strict_types.is_a(source, os.PathLike):
         return None
     with foreign(f"the path of an object of type {strict_types.type_name(source)}"):
         return strict_types.text(os.fsdecode(source))
 
 
-def _looked_through(data: bytes) -> bytes:
-    """The bytes of a source in a form that XML parsers take."""
+def _checked_bytes(data: bytes) -> bytes:
+    """Checks the bytes of a source, and removes blanks before an XML declaration."""
     if len(data) > MAX_BYTES:
         raise _too_large("the source")
     if not data.strip():
         raise LoadError("the source is empty; a robot file holds a <robot> element")
     if late := _LATE_DECLARATION.match(data):
-        # XML wants it first; as in texts, blanks before it are let pass. Lines keep their numbers.
+        # XML requires the declaration to come first. Blanks before it are moved behind it, which keeps line numbers.
         data = late[3] + late[2] + data[late.end() :]
     elif data.startswith(_UTF_16) and not data.startswith(_UTF_32):
         text = data.decode("utf-16", errors="ignore")
@@ -98,7 +103,7 @@ def _looked_through(data: bytes) -> bytes:
 
 
 def is_xml_text(text: str) -> bool:
-    """Whether a text is XML, and no path: blanks and a byte-order mark aside, it begins with "<"."""
+    """True if a text is XML and no path: it begins with "<" after blanks and a byte-order mark."""
     return _XML_TEXT.match(text) is not None
 
 
@@ -107,7 +112,7 @@ def _too_large(name: str) -> LoadError:
 
 
 def decoded(data: bytes) -> bytes:
-    """The same XML in UTF-8 where it was in UTF-16; everything else as it is."""
+    """Converts XML in UTF-16 to UTF-8. Other data is returned unchanged."""
     if not data.startswith(_UTF_16):
         return data
     try:
@@ -117,8 +122,11 @@ def decoded(data: bytes) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """UTF-8 bytes of XML text. Its declaration is blanked, because the encoding it names is not that of these bytes;
-    line breaks stay, so that line numbers stay true."""
+    """Encodes XML text as UTF-8.
+
+    The XML declaration is replaced by blanks, because the encoding in it may differ. Line breaks are kept, so that line
+    numbers stay correct.
+    """
     declaration = _DECLARATION.match(text)
     if declaration:
         text = re.sub(r"[^\r\n]", " ", declaration[0]) + text[declaration.end() :]
@@ -145,24 +153,24 @@ def _from_path(path: str) -> bytes:
 
 
 def readable(source: object) -> bool:
-    """Whether an object is an open file.
+    """True if an object is an open file.
 
     Raises:
-        LoadError: it raises as it is looked at.
+        LoadError: access to the object's attributes raises an error.
     """
     with foreign(f"an object of type {strict_types.type_name(source)}"):
         return callable(getattr(source, "read", None))
 
 
 def _from_file(file: object) -> bytes:
-    """Everything an open file gives, text or binary, up to one character more than allowed."""
+    """Reads an open text or binary file to its end, or to one character beyond `MAX_BYTES`."""
     texts: list[Any] = []
     pieces: list[Any] = []
-    left = MAX_BYTES + 1
-    while left > 0:
+    remaining = MAX_BYTES + 1
+    while remaining > 0:
         with foreign("the open file"):
-            chunk = file.read(min(left, _CHUNK))  # type: ignore[attr-defined]
-            piece = chunk if type(chunk) is bytes else _exact_chunk(chunk)
+            chunk = file.read(min(remaining, _CHUNK))  # type: ignore[attr-defined]
+            piece = chunk if type(chunk) is bytes else _plain_chunk(chunk)
         if not piece:
             break
         (texts if type(piece) is str else pieces).append(piece)
@@ -170,12 +178,12 @@ def _from_file(file: object) -> bytes:
             raise LoadError("reading the open file gave text as well as bytes; it must give the one or the other")
         if len(texts) + len(pieces) > _MOST_READS:
             raise LoadError(f"the open file has no end after {_MOST_READS} reads; give what it holds as text or bytes")
-        left -= len(piece)
+        remaining -= len(piece)
     return _encoded("".join(texts)) if texts else b"".join(pieces)
 
 
-def _exact_chunk(chunk: Any) -> str | bytes:
-    """What a file gave, of a subclass of str or bytes."""
+def _plain_chunk(chunk: Any) -> str | bytes:
+    """Converts an instance of a subclass of str or bytes to str or bytes."""
     if strict_types.is_a(chunk, str):
         return strict_types.text(chunk)
     if strict_types.is_a(chunk, bytes):

@@ -1,4 +1,4 @@
-"""The armatures that transmissions of URDF give joints: the inertia of a motor's rotor, felt behind its reduction."""
+"""Armatures of joints from URDF transmissions: the inertia of a motor's rotor, reflected through its gear."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from robodyn.io.builders.elements import Element
 from robodyn.io.builders.values import bad_number, number
 
 ROTORS = frozenset({"drake:rotor_inertia", "drake:gear_ratio", "motorInertia"})
-"""Elements that say what the inertia of a motor is."""
+"""Elements with the inertia or the gear ratio of a motor."""
 _ROUNDED = 1e-9
-"""Relative difference up to which the armature of a joint is that of its transmissions: files round."""
+"""Relative difference up to which a joint's armature equals that of its transmissions. Numbers in files are rounded."""
 
 
 def with_armatures(joints: list[Joint], transmissions: list[Element], notes: Notes) -> list[Joint]:
-    """The joints with the armature that transmissions give them: the inertia of an actuator's rotor times the square of
-    its reduction. Two transmissions of one joint add up.
+    """Adds armatures from transmissions to joints: the inertia of an actuator's rotor times the square of its gear
+    ratio. Several transmissions of one joint add up.
 
-    Both are read as Drake has them, `<drake:rotor_inertia value>` and `<drake:gear_ratio value>`, or as texts, as in
-    ROS: `<motorInertia>` and `<mechanicalReduction>`.
+    Both numbers are attributes in Drake, `<drake:rotor_inertia value>` and `<drake:gear_ratio value>`, and text in ROS,
+    `<motorInertia>` and `<mechanicalReduction>`.
 
     Raises:
-        LoadError: a number that cannot be used, or a joint that gives another armature itself.
+        LoadError: an invalid number, or a joint with a different armature of its own.
     """
     types = {joint.name: joint.type for joint in joints}
     armatures: dict[str, float] = {}
@@ -39,25 +39,25 @@ def with_armatures(joints: list[Joint], transmissions: list[Element], notes: Not
         if not rotors and not motors:
             notes.gather("kept-tag", subject, "<transmission> has no part in dynamics; kept as text", element.line)
             continue
-        given, what = (rotors, "drake:rotor_inertia") if rotors else (motors, "motorInertia")
+        inertias, what = (rotors, "drake:rotor_inertia") if rotors else (motors, "motorInertia")
         names = [child.attributes.get("name", "") for child in _named([element], "joint")]
-        if not len(names) == len(actuators) == len(given) == 1 or types.get(names[0]) not in ONE_COORDINATE_TYPES:
+        if not len(names) == len(actuators) == len(inertias) == 1 or types.get(names[0]) not in ONE_COORDINATE_TYPES:
             message = f"{what} is used only from one actuator on one joint of one coordinate; skipped"
             notes.gather("rotor-inertia-not-used", subject, message, element.line)
             continue
         if rotors and motors:
             message = "motorInertia is not used where drake:rotor_inertia is given; skipped"
             notes.gather("rotor-inertia-not-used", subject, message, motors[0].line)
-        found = _drake(actuators, subject) if rotors else _ros(element, actuators, subject, notes)
-        if found is not None:
-            armatures[names[0]] = armatures.get(names[0], 0.0) + found
+        armature = _drake(actuators, subject) if rotors else _ros(element, actuators, subject, notes)
+        if armature is not None:
+            armatures[names[0]] = armatures.get(names[0], 0.0) + armature
             message = f"its armature is {what} times {'drake:gear_ratio' if rotors else 'mechanicalReduction'} squared"
-            notes.gather("armature-from-rotor", f"joint {quoted(names[0])}", message, given[0].line)
+            notes.gather("armature-from-rotor", f"joint {quoted(names[0])}", message, inertias[0].line)
     return [_with_armature(joint, armatures[joint.name]) if joint.name in armatures else joint for joint in joints]
 
 
 def _named(elements: Sequence[Element], tag: str) -> list[Element]:
-    """The children of elements that have a tag."""
+    """The children of several elements with a tag."""
     return [child for element in elements for child in element.children if child.tag == tag]
 
 
@@ -67,8 +67,10 @@ def _drake(actuators: list[Element], subject: str) -> float:
 
 
 def _ros(transmission: Element, actuators: list[Element], subject: str, notes: Notes) -> float | None:
-    """None, with a finding, where the elements do not stand where they are known. Transmissions of the PR2 have the
-    reduction beside the actuator."""
+    """The armature from ROS elements. None, with a finding, if the elements are in unknown places.
+
+    The reduction is a child of the actuator, or of the transmission as in files of the PR2.
+    """
     inertias = _named(actuators, "motorInertia")
     reductions = _named([transmission, *actuators], "mechanicalReduction")
     elsewhere = _named(_named([transmission], "joint"), "mechanicalReduction")
@@ -80,7 +82,7 @@ def _ros(transmission: Element, actuators: list[Element], subject: str, notes: N
 
 
 def _product(given: list[tuple[str, Element]], subject: str) -> float:
-    """An inertia times the square of the reduction after it, if there is one."""
+    """An inertia times the square of the reduction. The list has the inertia, then the reduction if there is one."""
     values = []
     for text, part in given:
         value = number(text)

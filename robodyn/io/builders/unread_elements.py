@@ -1,4 +1,4 @@
-"""What stands in an XML element: what is read, and a finding for everything else."""
+"""Finds the known children of XML elements, and reports all other contents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NONE = frozenset[str]()
 
 
 class Survey:
-    """Looks over elements of one language.
+    """Checks the contents of elements of one language.
 
     Args:
-        language: its name, for messages.
-        ignored_tags: elements that have no part in dynamics.
-        ignored_attributes: the like attributes, with the tags of their elements: (tag, attribute).
+        language: name of the language, for messages.
+        ignored_tags: elements that do not affect the dynamics.
+        ignored_attributes: (tag, attribute) of attributes that do not affect the dynamics.
     """
 
     def __init__(
@@ -37,10 +37,23 @@ class Survey:
         text: bool = False,
         keep: Callable[[Element], None] | None = None,
     ) -> dict[str, Element]:
-        """The children that may come `once`, by tag; children that are neither those nor `repeated`, other attributes,
-        and text where none belongs are reported. Of several of `once` the first is read, as urdfdom, Gazebo and Drake
-        do, and the others are reported. `keep`: takes children that have no part in dynamics. Raises LoadError for
-        xacro that was not expanded."""
+        """Returns the children of an element by tag, and reports unknown contents.
+
+        Args:
+            element: the element.
+            subject: subject of findings.
+            once: tags of children that may occur once. If there are several the first is returned, as in urdfdom,
+                Gazebo and Drake, and the others are reported.
+            attributes: known attributes. All others are reported.
+            notes: collects findings.
+            repeated: tags of children that may occur several times. They are not returned. Children that are neither
+                in `once` nor in `repeated` are reported.
+            text: True if the element may contain text. Otherwise text is reported.
+            keep: called with each child that does not affect the dynamics.
+
+        Raises:
+            LoadError: xacro that was not expanded.
+        """
         if not attributes.issuperset(element.attributes):
             for attribute in element.attributes:
                 if attribute not in attributes:
@@ -48,7 +61,7 @@ class Survey:
         if element.pieces is not None and not text:
             notes.gather("stray-text", subject, f"text inside <{element.tag}> is not read; skipped", element.line)
         parts: dict[str, Element] = {}
-        if not element.children:  # as most
+        if not element.children:  # the most common case
             return parts
         for child in element.children:
             tag = child.tag
@@ -67,13 +80,13 @@ class Survey:
         notes: Notes,
         keep: Callable[[Element], None] | None = None,
     ) -> None:
-        """A finding for a child that is not read, which `keep` takes if it has no part in dynamics."""
-        code, then = ("ignored-tag", "skipped") if keep is None else ("kept-tag", "kept as text")
+        """Reports a child that is not read. `keep` is called with it if it does not affect the dynamics."""
+        code, consequence = ("ignored-tag", "skipped") if keep is None else ("kept-tag", "kept as text")
         known, tag = child.tag in self._ignored_tags, quoted(child.tag)[1:-1]
         if keep is not None and (known or (":" in tag and not tag.startswith("xacro:"))):
             keep(child)
         if known:
-            notes.gather(code, subject, f"<{tag}> has no part in dynamics; {then}", child.line)
+            notes.gather(code, subject, f"<{tag}> has no part in dynamics; {consequence}", child.line)
             return
         if tag.startswith("xacro:"):
             text = (
@@ -81,7 +94,7 @@ class Survey:
             )
             raise LoadError(f"{subject}{at_line(child.line)}: {text}")
         if ":" in tag:
-            notes.gather(code, subject, f"<{tag}> belongs to another program; {then}", child.line)
+            notes.gather(code, subject, f"<{tag}> belongs to another program; {consequence}", child.line)
         else:
             notes.gather("unknown-tag", subject, f"<{tag}> is not known inside <{parent}>; skipped", child.line)
 

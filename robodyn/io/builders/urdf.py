@@ -1,9 +1,9 @@
-"""URDF into a checked RobotDescription.
+"""Reads URDF into a checked RobotDescription.
 
-What is read is what has a part in dynamics: links with their inertials; joints with origin, axis, limits, dynamics and
-mimic; joints that close loops, as constraints; the rotor inertias of Drake's transmissions. What links look like and
-collide with is read too, and everything else that is known is kept as text, so that it can be written again. Meshes and
-textures are never opened, and nothing besides the one file is read.
+These elements affect the dynamics and are read: links with their inertials; joints with origin, axis, limits, dynamics
+and mimic; joints that close loops, as constraints; rotor inertias of Drake's transmissions. Visuals and collisions are
+read as well. All other known elements are kept as text, so that they can be written again. No other file is opened, not
+even meshes and textures.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from robodyn.io.builders.values import (
 )
 
 MAX_LINKS = 1_000_000
-"""Most links, and most joints, that one robot may have."""
+"""Largest number of links, and of joints, of a robot."""
 
 IGNORED_TAGS = frozenset(
     {
@@ -78,9 +78,9 @@ IGNORED_TAGS = frozenset(
         "surface",
     }
 )
-"""Elements of URDF and its common extensions that have no part in dynamics."""
+"""Elements of URDF and its common extensions that do not affect the dynamics."""
 
-# What may stand in each element that is read: attributes, children that come at most once.
+# Known attributes of each element that is read. Child elements that may occur at most once are named further below.
 _ATTRIBUTES = {
     "robot": frozenset({"name", "version"}),
     "link": frozenset({"name"}),
@@ -109,7 +109,7 @@ _LOOP_TYPES = {
     "continuous": "continuous",
     "prismatic": "prismatic",
 }
-"""Types of loop joints, with what they are called as joints."""
+"""Joint type of each type of `<loop_joint>`."""
 _LOOP_CHILDREN = frozenset({"link1", "link2", "axis"})
 _IGNORED_ATTRIBUTES = frozenset({("link", "type"), ("joint", "dont_collapse")})
 _VERSIONS = frozenset({"1", "1.0"})
@@ -124,7 +124,7 @@ _COMMON: dict[str, Vector3] = {
     "0 1 0": (0.0, 1.0, 0.0),
     "0 0 1": (0.0, 0.0, 1.0),
 }
-"""Half of the vectors in files, which are not read number by number."""
+"""The most common vectors, which make up half of all vectors in files. They need no parsing."""
 _LINK_CHILDREN = frozenset({"inertial"})
 _INERTIAL_CHILDREN = frozenset({"origin", "mass", "inertia"})
 _JOINT_CHILDREN = frozenset({"origin", "parent", "child", "axis", "limit", "dynamics", "mimic"})
@@ -134,22 +134,27 @@ _UNIVERSAL_CHILDREN = _JOINT_CHILDREN | {"axis2"}
 def read_urdf(source: object, *, mimic: str = "follow", strict: bool = True) -> RobotDescription:
     """Read a robot from URDF and check it.
 
-    `source`: a path (str or os.PathLike); XML text (a str that begins with "<"); bytes; an open text or binary file;
-    or a robot object of urdfpy, urchin or yourdfpy. `mimic` and `strict`: see `robodyn.io.builders.checks.check`.
-    SI units, radians. The description's `report` says everything that was defaulted, ignored or doubtful.
-    Raises LoadError for a file that cannot be used, ArgumentError for another kind of source.
+    The description is in SI units and radians. Its `report` lists everything that was defaulted, ignored or doubtful.
 
-    Beyond URDF proper it reads `<origin quat_xyzw>`, `<dynamics armature>`, spherical joints, helical joints
-    (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), a
-    transmission's `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`, or `motorInertia` and
-    `mechanicalReduction`, and `<loop_joint>`. Second joints to
-    a link and loop joints are the description's `constraints`.
+    In addition to standard URDF it reads `<origin quat_xyzw>`, `<dynamics armature>`, spherical joints, helical joints
+    (`<axis xyz="0 0 1" pitch="0.01"/>`, pitch in m/rad), universal joints (`<axis>` and `<axis2>`), a transmission's
+    `drake:rotor_inertia` (kg m^2, or kg) and `drake:gear_ratio`, or `motorInertia` and `mechanicalReduction`, and
+    `<loop_joint>`. Second joints to a link and loop joints become the description's `constraints`.
+
+    Args:
+        source: a path (str or os.PathLike); XML text (a str that begins with "<"); bytes; an open text or binary file;
+            or a robot object of urdfpy, urchin or yourdfpy.
+        mimic, strict: as in `robodyn.io.builders.checks.check`.
+
+    Raises:
+        LoadError: a file that cannot be used.
+        ArgumentError: another kind of source.
     """
     return read_and_resolve(source, mimic=mimic, strict=strict)[0]
 
 
 def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[RobotDescription, Mimics]:
-    """What `read_urdf` returns, and what its mimics amount to."""
+    """The description that `read_urdf` returns, and the resolved mimics."""
     notes = Notes()
     path = path_of(source)
     robot = None if path is not None else robot_of(source)
@@ -164,16 +169,16 @@ def read_and_resolve(source: object, *, mimic: str, strict: bool) -> tuple[Robot
     loops = [*second, *loops]
     description, mimics = resolve(description, mimic, flag("strict", strict), directed=robot is None)
     if loops:
-        description, said = close(description, mimics, loops)
+        description, closing_notes = close(description, mimics, loops)
         notes = Notes()
-        for each in said:
+        for each in closing_notes:
             notes.gather("urdf-loop", each.element, each.message, each.line, each.severity)
         description = replace(description, report=Report((*description.report, *notes.findings())))
     return description, mimics
 
 
 def _with_world(description: RobotDescription) -> RobotDescription:
-    """The description with a link `world` where joints have that parent and no link is called so, as in Drake."""
+    """Adds a link "world" if joints have it as their parent and no link has this name, as Drake does."""
     joints = [joint for joint in description.joints if joint.parent == _WORLD]
     if not joints or any(link.name == _WORLD for link in description.links):
         return description
@@ -186,7 +191,7 @@ def _with_world(description: RobotDescription) -> RobotDescription:
 
 
 def geometries_of(source: object) -> tuple[tuple[Geometry, ...], tuple[Finding, ...]]:
-    """The geometries of a URDF, which need not be a whole robot, and findings on those that cannot be read.
+    """The geometries of a URDF, and findings about unreadable ones. The URDF need not be a valid robot.
 
     Raises:
         LoadError: not the XML of a URDF.
@@ -203,7 +208,7 @@ def geometries_of(source: object) -> tuple[tuple[Geometry, ...], tuple[Finding, 
             geometries.take_material(element)
 
     opaque = frozenset({"inertial", "joint", "transmission", "gazebo"})
-    root = parse_xml(read_source(source), "robot", opaque, take, notes=Notes())  # told where the model is loaded
+    root = parse_xml(read_source(source), "robot", opaque, take, notes=Notes())  # loading the model reports these
     shapes, _ = geometries.finish(root)
     return shapes, tuple(each for each in notes.findings() if each.severity == "warning")
 
@@ -214,7 +219,7 @@ def _robot(data: bytes, loops: list[Loop], geometries: Geometries, notes: Notes)
     transmissions: list[Element] = []
 
     def take(element: Element) -> None:
-        """Read what a robot holds by its tag; transmissions wait for the joints that they name."""
+        """Read a child of the robot by its tag. Transmissions are collected until all joints are known."""
         if element.tag == "link":
             links.append(_link(element, geometries, notes))
         elif element.tag == "joint":
@@ -245,8 +250,8 @@ def _robot(data: bytes, loops: list[Loop], geometries: Geometries, notes: Notes)
         geometries.keep("robot", "", element)
     joints = with_armatures(joints, transmissions, notes)
     shapes, kept = geometries.finish(root)
-    found = notes.findings()
-    return RobotDescription(name, tuple(links), tuple(joints), found, geometries=shapes, extensions=kept)
+    findings = notes.findings()
+    return RobotDescription(name, tuple(links), tuple(joints), findings, geometries=shapes, extensions=kept)
 
 
 def _link(element: Element, geometries: Geometries, notes: Notes) -> Link:
@@ -313,13 +318,13 @@ def _joint(element: Element, geometries: Geometries, notes: Notes) -> Joint:
     damping, friction, armature = _dynamics(parts.get("dynamics"), subject, notes)
     origin, limits = _pose(parts.get("origin"), subject, notes), _limits(parts.get("limit"), subject, notes)
     mimic = _mimic(parts.get("mimic"), subject, notes)
-    # By their order: by name they take a fifth longer.
+    # Positional arguments: keyword arguments take a fifth longer.
     values = origin, axis, axis2, pitch, limits, damping, friction, armature, mimic
     return Joint(name, kind, parent, child, *values, element.line)
 
 
 def _end(joint: Element, parts: dict[str, Element], tag: str, subject: str, notes: Notes) -> str:
-    """The link that a joint has as its parent or child."""
+    """The name of a joint's parent or child link."""
     if tag not in parts:
         raise LoadError(f"{subject}{at_line(joint.line)} has no <{tag} link=...>; a joint needs a parent and a child")
     _survey(parts[tag], subject, _NONE, _ATTRIBUTES[tag], notes)
@@ -327,7 +332,7 @@ def _end(joint: Element, parts: dict[str, Element], tag: str, subject: str, note
 
 
 def _loop(element: Element, notes: Notes) -> Loop:
-    """A `<loop_joint>`: its frame stands on both links, and the loop is closed where the two are one."""
+    """Reads a `<loop_joint>`. It gives a frame on each of two links; the closed loop makes the two coincide."""
     name = _name(element, "loop_joint", "name")
     subject = f"loop_joint {quoted(name)}"
     kind = _LOOP_TYPES.get(element.attributes.get("type", ""))
@@ -349,7 +354,7 @@ def _loop(element: Element, notes: Notes) -> Loop:
 
 
 def _drop_templates(parts: dict[str, Element], subject: str, notes: Notes) -> None:
-    """Leave out limits and dynamics of a fixed joint that hold unexpanded macros: nothing needs their numbers."""
+    """Remove limits and dynamics of a fixed joint that contain unexpanded macros. A fixed joint does not use them."""
     for tag in ("limit", "dynamics"):
         if tag in parts and any("$" in value for value in parts[tag].attributes.values()):
             message = f"the <{tag}> of a fixed joint is not used, and not looked at: it holds an unexpanded macro"
@@ -359,7 +364,7 @@ def _drop_templates(parts: dict[str, Element], subject: str, notes: Notes) -> No
 def _axes(
     joint: Element, parts: dict[str, Element], kind: str, subject: str, notes: Notes
 ) -> tuple[Vector3, Vector3, float]:
-    """Axis, second axis and pitch of a joint; defaults for what its type does not use, which is not looked at."""
+    """Axis, second axis and pitch of a joint. Values that its type does not use are ignored and get defaults."""
     axis, axis2, pitch = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), 0.0
     if kind in TYPES_WITHOUT_AXIS:
         if "axis" in parts:
@@ -387,10 +392,10 @@ def _axis(joint: Element, element: Element | None, default: Vector3, kind: str, 
         message = f"no axis is given; URDF's default {default[0]:g} {default[1]:g} {default[2]:g} is used"
         notes.gather("axis-defaulted", subject, message, joint.line)
         return default
-    given = _vector(element, subject, "xyz")
-    if math.hypot(*given) == 1.0:
-        return given
-    axis, norm = unit_axis(given, f"{subject} {element.tag} xyz{at_line(element.line)}")
+    vector = _vector(element, subject, "xyz")
+    if math.hypot(*vector) == 1.0:
+        return vector
+    axis, norm = unit_axis(vector, f"{subject} {element.tag} xyz{at_line(element.line)}")
     if off_unit(norm):
         message = f"the {element.tag} {quoted(element.attributes['xyz'])} has norm {norm:g}; scaled to norm 1"
         notes.add("axis-normalised", subject, message, element.line)
@@ -401,13 +406,13 @@ def _limits(element: Element | None, subject: str, notes: Notes) -> Limits:
     if element is None:
         return _NO_LIMITS
     _survey(element, subject, _NONE, _ATTRIBUTES["limit"], notes)
-    given = {}
+    limits = {}
     for name in _LIMITS:
         text = element.attributes.get(name)
         if text is not None and (value := number(text)) is None and (value := infinity(text)) is None:
             raise bad_number(text, _where(element, subject, name))
-        given[name] = None if text is None else value
-    return limits_of(given, subject, element.line, notes)
+        limits[name] = None if text is None else value
+    return limits_of(limits, subject, element.line, notes)
 
 
 def _dynamics(element: Element | None, subject: str, notes: Notes) -> tuple[float, float, float]:
@@ -440,7 +445,7 @@ def _pose(element: Element | None, subject: str, notes: Notes) -> Pose:
 
 
 def _pose_in(element: Element, subject: str, notes: Notes) -> Pose:
-    """The pose that the attributes of an element give."""
+    """The pose from the attributes xyz, rpy and quat_xyzw of an element."""
     attributes = element.attributes
     rotation: Rotation = IDENTITY
     if "quat_xyzw" in attributes:
@@ -462,7 +467,7 @@ def _pose_in(element: Element, subject: str, notes: Notes) -> Pose:
 
 
 def _where(element: Element, subject: str, attribute: str) -> str:
-    """The place of an attribute for a message, as in `joint "shoulder" axis xyz (line 7)`."""
+    """Names an attribute for an error message, as in `joint "shoulder" axis xyz (line 7)`."""
     return f"{subject} {element.tag} {attribute}{at_line(element.line)}"
 
 

@@ -1,7 +1,7 @@
-"""What the links of a URDF look like and collide with, and the elements of a URDF that are kept as text.
+"""Visuals and collisions of a URDF's links, and the elements of a URDF that are kept as text.
 
-Neither has a part in the dynamics, so nothing that is wrong with them is an error: an element that cannot be read is
-reported, and kept as text.
+They do not affect the dynamics, so mistakes in them are no errors: an element that cannot be read is reported, and kept
+as text.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SHAPES = frozenset({"visual", "collision"})
 """Elements of a link that are geometries."""
 _READ = frozenset({"origin", "geometry", "material"})
 LARGEST = 1e6
-"""Sizes, m, and factors of scale are below this."""
+"""Upper bound of sizes in m and of scale factors."""
 
 SIZES = {"box": ("size",), "sphere": ("radius",), "cylinder": ("radius", "length"), "capsule": ("radius", "length")}
-"""Shapes of numbers, with the attributes that hold them."""
+"""Attributes with the sizes of each primitive shape."""
 
 
 class Geometries:
-    """Geometries and kept elements of one URDF, taken as the file is read.
+    """Collects geometries and kept elements while a URDF is parsed.
 
-    Materials may be defined after the visuals that name them, so all of it is worked out at the end.
+    Materials may be defined after the visuals that use them, so `finish` evaluates all geometries at the end.
     """
 
     def __init__(self, folder: str, read_pose: Callable[[Element | None, str, Notes], Pose], notes: Notes) -> None:
@@ -50,22 +50,22 @@ class Geometries:
         self._kept.append((parent, of, element))
 
     def finish(self, root: Element) -> tuple[tuple[Geometry, ...], tuple[Extension, ...]]:
-        """All of them; `root` declares the namespaces that kept elements use."""
+        """All geometries and kept elements. `root` declares the namespaces that kept elements use."""
         for _, shape in self._shapes:
             for material in _children(shape, "material"):
-                if material.children:  # a definition, which other links may use by its name
+                if material.children:  # a definition: other links may refer to it by name
                     self.take_material(material)
-        found = []
+        shapes = []
         for link, shape in self._shapes:
             try:
-                found.append(self._geometry(link, shape))
+                shapes.append(self._geometry(link, shape))
             except LoadError as error:
                 message = f"its <{shape.tag}> is not read, and kept as text: {error}"
                 self._notes.gather("kept-tag", f"link {quoted(link)}", message, shape.line, "warning")
                 self.keep("link", link, shape)
         spaces = {key: value for key, value in root.attributes.items() if key.startswith("xmlns:")}
         kept = [Extension("urdf", parent, of, _text(each, spaces)) for parent, of, each in self._kept]
-        return tuple(found), tuple(kept)
+        return tuple(shapes), tuple(kept)
 
     def _geometry(self, link: str, element: Element) -> Geometry:
         shapes = [shape for each in _children(element, "geometry") for shape in each.children]
@@ -95,7 +95,7 @@ class Geometries:
         return Geometry(link, element.tag, *shaped, *looks, attributes=more, elements=rest)
 
     def _look(self, shape: Element) -> tuple[tuple[float, float, float, float] | None, str, str]:
-        """Colour, name of the material, and its texture."""
+        """Colour, name and texture of a shape's material."""
         for material in _children(shape, "material"):
             name = material.attributes.get("name", "")
             defined = material if material.children else self._materials.get(name, material)
@@ -112,11 +112,11 @@ def _children(element: Element, tag: str) -> list[Element]:
 
 
 def _sizes(element: Element, key: str, count: int, mirrored: bool = False) -> tuple[float, ...]:
-    """Numbers of an attribute above 0; of factors that may mirror, other than 0."""
+    """The numbers of an attribute, which must be above 0. With `mirrored` they may also be negative."""
     values = numbers(element.attributes.get(key, ""), count)
     if values is None or not all(0.0 < (abs(x) if mirrored else x) < LARGEST for x in values):
-        given = quoted(element.attributes.get(key, ""))
-        raise LoadError(f"{key} of its <{element.tag}> is {given}; wanted {count} numbers above 0, below {LARGEST:g}")
+        shown = quoted(element.attributes.get(key, ""))
+        raise LoadError(f"{key} of its <{element.tag}> is {shown}; wanted {count} numbers above 0, below {LARGEST:g}")
     return values
 
 

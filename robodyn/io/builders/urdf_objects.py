@@ -1,4 +1,4 @@
-"""Robot objects of urdfpy, urchin and yourdfpy into a RobotDescription, by their attributes; none is imported."""
+"""Reads robot objects of urdfpy, urchin and yourdfpy into a RobotDescription, without importing these libraries."""
 
 from __future__ import annotations
 
@@ -36,16 +36,21 @@ from robodyn.io.builders.values import bad_number, color, hint, infinity, number
 _Part = TypeVar("_Part", Link, Joint)
 
 SYMMETRY = 1e-9
-"""Largest difference between two opposite products of inertia, relative to the largest moment: rounding of a rotated
-inertia matrix."""
+"""Largest difference between opposite products of inertia, relative to the largest moment of inertia. It allows for
+rounding errors of rotated inertia matrices."""
 
 _EXTENSIONS = {"helical": "pitch", "universal": "second axis"}
-"""Joint types beyond URDF, with what the libraries that read URDF drop of them."""
+"""Joint types beyond standard URDF, with the property that these libraries do not store."""
 
 
 def robot_of(source: object) -> Any:
-    """The object that holds `links` and `joints`: `source` itself (urdfpy, urchin), its `robot` (yourdfpy), or None
-    where `source` is something else. Raises ArgumentError for a RobotDescription, which needs no reading."""
+    """The object that has `links` and `joints`: `source` itself (urdfpy, urchin) or `source.robot` (yourdfpy).
+
+    Returns None if `source` is something else.
+
+    Raises:
+        ArgumentError: `source` is a RobotDescription already.
+    """
     if strict_types.is_a(source, RobotDescription):
         raise ArgumentError(f"this is a RobotDescription already{reads_object(source)}")
     with foreign(f"an object of type {strict_types.type_name(source)}"):
@@ -57,10 +62,13 @@ def robot_of(source: object) -> Any:
 
 
 def describe_object(robot: Any, notes: Notes) -> RobotDescription:
-    """The description of a robot object; not yet checked. Raises LoadError for values that cannot be used.
+    """The unchecked description of a robot object.
 
-    Some of these libraries give every link without `<inertial>` mass 1 and identity inertia. That cannot be told from
-    a real inertial, so it is used and reported as `suspected-default-inertial`.
+    Some of these libraries give every link without `<inertial>` mass 1 and identity inertia. It looks like a real
+    inertial, so it is used, and reported as `suspected-default-inertial`.
+
+    Raises:
+        LoadError: values that cannot be used.
     """
     with foreign("the robot object"):
         links, joints = strict_types.members(robot.links), strict_types.members(robot.joints)
@@ -69,25 +77,25 @@ def describe_object(robot: Any, notes: Notes) -> RobotDescription:
             notes.add("robot-name-missing", "robot", 'no name is given; the robot is called "robot"')
             name = "robot"
         materials = (
-            strict_types.members(found)
-            if strict_types.is_a(found := getattr(robot, "materials", ()), list, tuple)
+            strict_types.members(listed_materials)
+            if strict_types.is_a(listed_materials := getattr(robot, "materials", ()), list, tuple)
             else ()
         )
-        named = {strict_types.text_or_none(getattr(each, "name", None)): each for each in materials}
+        by_name = {strict_types.text_or_none(getattr(each, "name", None)): each for each in materials}
     parts = tuple(_each("link", links, _link, notes)), tuple(_each("joint", joints, _joint, notes))
     names = (link.name for link in parts[0])
     shapes = tuple(
-        shape for name, link in zip(names, links, strict=True) for shape in _shapes(name, link, named, notes)
+        shape for name, link in zip(names, links, strict=True) for shape in _shapes(name, link, by_name, notes)
     )
     return RobotDescription(_text(name, "robot name"), *parts, notes.findings(), geometries=shapes)
 
 
 def _shapes(name: str, link: Any, materials: dict[str | None, Any], notes: Notes) -> Iterator[Geometry]:
-    """The visuals and collisions of a link; what is wrong with one is reported, as it has no part in the dynamics."""
+    """The visuals and collisions of a link. Mistakes in them are reported and are no errors."""
     for role in ("visual", "collision"):
         with foreign(f"the {role}s of link {quoted(name)}"):
-            given = getattr(link, f"{role}s", None)
-        for each in strict_types.members(given) if strict_types.is_a(given, list, tuple) else ():
+            shapes = getattr(link, f"{role}s", None)
+        for each in strict_types.members(shapes) if strict_types.is_a(shapes, list, tuple) else ():
             try:
                 with foreign("its attributes"):
                     shape = _shape(name, role, each, materials)
@@ -116,17 +124,17 @@ def _shape(name: str, role: str, given: Any, materials: dict[str | None, Any]) -
     if not all(0.0 < (abs(x) if kind == "mesh" else x) < LARGEST for x in size):
         raise LoadError(f"its sizes are {size}; wanted numbers above 0, below {LARGEST:g}")
     material = getattr(given, "material", None) if role == "visual" else None
-    called = None if material is None else strict_types.text_or_none(getattr(material, "name", None))
-    paint = None if material is None else _color(material) or _color(materials.get(called))
-    pose, own = _pose(getattr(given, "origin", None), f"its {role} origin"), getattr(given, "name", None)
-    looks = strict_types.text_or_none(own) or "", paint, called or ""
-    return Geometry(name, role, kind, pose, size, mesh, "", *looks)
+    material_name = None if material is None else strict_types.text_or_none(getattr(material, "name", None))
+    rgba = None if material is None else _color(material) or _color(materials.get(material_name))
+    pose, shape_name = _pose(getattr(given, "origin", None), f"its {role} origin"), getattr(given, "name", None)
+    appearance = strict_types.text_or_none(shape_name) or "", rgba, material_name or ""
+    return Geometry(name, role, kind, pose, size, mesh, "", *appearance)
 
 
 def _color(material: Any) -> tuple[float, float, float, float] | None:
-    """The colour of a material, an array or an object that holds one; None where it has none."""
-    given = getattr(material, "color", None)
-    rgba = getattr(given, "rgba", given)
+    """The colour of a material, None if it has none. The attribute `color` is an array or has an array `rgba`."""
+    paint = getattr(material, "color", None)
+    rgba = getattr(paint, "rgba", paint)
     return None if rgba is None else color(_array(rgba, (4,), "its colour"))
 
 
@@ -140,11 +148,11 @@ def _each(what: str, parts: Sequence[Any], describe: Callable[[Any, Notes], _Par
 def _link(link: Any, notes: Notes) -> Link:
     name = _text(getattr(link, "name", None), "link name")
     subject = f"link {quoted(name)}"
-    given = getattr(link, "inertial", None)
-    if given is None:
+    inertial = getattr(link, "inertial", None)
+    if inertial is None:
         return Link(name)
     part = f"{subject} inertial"
-    mass, matrix = getattr(given, "mass", None), getattr(given, "inertia", None)
+    mass, matrix = getattr(inertial, "mass", None), getattr(inertial, "inertia", None)
     if mass is None and matrix is None:
         notes.add("inertial-empty", subject, "its inertial gives no mass and no inertia; both are zero")
         return Link(name)
@@ -152,7 +160,7 @@ def _link(link: Any, notes: Notes) -> Link:
         notes.add("mass-missing", subject, "its inertial gives no mass; the mass is zero")
     if matrix is None:
         notes.add("inertia-missing", subject, "its inertial gives no inertia; the inertia is zero")
-    pose = _pose(getattr(given, "origin", None), f"{part} origin")
+    pose = _pose(getattr(inertial, "origin", None), f"{part} origin")
     value = _number(mass, 0.0, f"{part} mass")
     xx, xy, xz, yx, yy, yz, zx, zy, zz = _array(
         np.zeros((3, 3)) if matrix is None else matrix, (3, 3), f"{part} inertia"
@@ -170,19 +178,19 @@ def _link(link: Any, notes: Notes) -> Link:
 def _joint(joint: Any, notes: Notes) -> Joint:
     name = _text(getattr(joint, "name", None), "joint name")
     subject = f"joint {quoted(name)}"
-    kind = getattr(joint, "joint_type", None)  # of urdfpy and urchin; yourdfpy calls it `type`
-    named = getattr(joint, "type", None) if kind is None else kind
-    kind = strict_types.text_or_none(named)
+    kind = getattr(joint, "joint_type", None)  # urdfpy and urchin call it `joint_type`, yourdfpy `type`
+    type_attribute = getattr(joint, "type", None) if kind is None else kind
+    kind = strict_types.text_or_none(type_attribute)
     if kind is None or kind not in JOINT_TYPES:
-        raise unknown_joint_type(subject, named, None)
+        raise unknown_joint_type(subject, type_attribute, None)
     if kind in _EXTENSIONS:
-        lost = f"a robot object does not hold the {_EXTENSIONS[kind]} of a {kind} joint"
-        raise LoadError(f"{subject}: {lost}; load the file itself")
+        message = f"a robot object does not hold the {_EXTENSIONS[kind]} of a {kind} joint"
+        raise LoadError(f"{subject}: {message}; load the file itself")
     axis: Vector3 = (1.0, 0.0, 0.0)
     if kind not in TYPES_WITHOUT_AXIS:
         axis = _axis(getattr(joint, "axis", None), subject, notes)
     limit, dynamics, mimic = (getattr(joint, part, None) for part in ("limit", "dynamics", "mimic"))
-    given = {part: _limit(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")}
+    limits = {part: _limit(limit, part, f"{subject} limit") for part in ("lower", "upper", "effort", "velocity")}
     return Joint(
         name=name,
         type=kind,
@@ -190,7 +198,7 @@ def _joint(joint: Any, notes: Notes) -> Joint:
         child=_text(getattr(joint, "child", None), f"{subject} child"),
         origin=_pose(getattr(joint, "origin", None), f"{subject} origin"),
         axis=axis,
-        limits=limits_of(given, subject, None, notes),
+        limits=limits_of(limits, subject, None, notes),
         damping=_optional(dynamics, "damping", f"{subject} dynamics") or 0.0,
         friction=_optional(dynamics, "friction", f"{subject} dynamics") or 0.0,
         mimic=None if mimic is None else _mimic(mimic, f"{subject} mimic"),
@@ -217,7 +225,7 @@ def _mimic(mimic: Any, where: str) -> Mimic:
 
 
 def _pose(matrix: Any, where: str) -> Pose:
-    """A 4x4 homogeneous matrix (row-major, m) as a pose; None is the identity."""
+    """The pose of a 4x4 homogeneous matrix (m); None stands for the identity."""
     if matrix is None:
         return Pose()
     m = _array(matrix, (4, 4), where)
@@ -232,9 +240,9 @@ def _limit(holder: Any, part: str, where: str) -> float | None:
     value = getattr(holder, part, None)
     if value is None:
         return None
-    spelt = strict_types.text_or_none(value)
-    if spelt is not None:
-        infinite = infinity(spelt)
+    text = strict_types.text_or_none(value)
+    if text is not None:
+        infinite = infinity(text)
     else:
         array = _floats(value)
         infinite = float(array) if array.shape == () and np.isinf(array) else None
@@ -247,20 +255,20 @@ def _optional(holder: Any, part: str, where: str) -> float | None:
 
 
 def _number(value: Any, default: float, where: str) -> float:
-    """A number, or a text that spells one: yourdfpy keeps damping and friction as texts."""
+    """A number, or the number in a string: yourdfpy stores damping and friction as strings."""
     if value is None:
         return default
-    spelt = strict_types.text_or_none(value)
-    if spelt is not None:
-        read = number(spelt)
-        if read is None:
-            raise bad_number(spelt, where)
-        return read
+    text = strict_types.text_or_none(value)
+    if text is not None:
+        parsed = number(text)
+        if parsed is None:
+            raise bad_number(text, where)
+        return parsed
     return _array(value, (), where)[0]
 
 
 def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
-    """The finite numbers of an array of the given shape, row by row."""
+    """The entries of an array in row-major order, after a check that its shape is right and all entries are finite."""
     array = _floats(value)
     if array.shape != tuple(shape) or not np.isfinite(array).all():
         wanted = f"finite numbers of shape {tuple(shape)}" if shape else "a finite number"
@@ -269,9 +277,9 @@ def _array(value: Any, shape: Sequence[int], where: str) -> tuple[float, ...]:
 
 
 def _floats(value: Any) -> Array:
-    """The numbers of an array, as one of NumPy's own class; a NaN where there are none.
+    """Converts a value to a float64 array of class numpy.ndarray; one NaN if it contains no numbers.
 
-    NumPy's functions ask other classes how to wrap what they return, and crash where the class raises.
+    NumPy's functions call methods of array subclasses, and would pass on the errors that they raise.
     """
     try:
         return np.asarray(value, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Numbers, vectors and directions as builders take them: strict about what counts as a number."""
+"""Parses numbers, vectors, colours and directions from text, with strict rules for numbers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from robodyn.internals.errors import LoadError
 from robodyn.internals.messages import quoted
 
 MIN_NORM = 1e-6
-"""A shorter axis or quaternion gives no direction: six decimals are what exporters print."""
+"""Axes and quaternions with a smaller norm have no usable direction, because exporters print six decimals."""
 
 UNIT_TOLERANCE = 1e-3
-"""A norm further than this from one is reported: axes printed with three or four decimals are not."""
+"""A norm that differs from one by more than this is reported. Axes with three or four decimals are within it."""
 
-# float() alone would also take "1_0", digits of other scripts, "nan", "infinity" and blanks that are not XML's, and
-# str.split() such blanks. A text without these is plain, and not looked at again: most of a file is numbers.
+# float() also accepts "1_0", digits of other scripts, "nan", "infinity" and blanks that XML does not have. str.split()
+# accepts such blanks as well. Text without such characters is plain and needs no check by a regular expression, which
+# saves time because most of a file is numbers.
 _BLANK = r"[ \t\r\n]"
 _DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NUMBER = re.compile(f"{_BLANK}*{_DECIMAL}{_BLANK}*")
 _INFINITY = re.compile(f"{_BLANK}*[+-]?inf(?:inity)?{_BLANK}*", re.IGNORECASE | re.ASCII)
 _BLANKS = re.compile(f"{_BLANK}+")
-_WHOLE = re.compile("[0-9]{1,18}")  # what counts is less, and Python refuses texts of thousands of digits
+_WHOLE = re.compile("[0-9]{1,18}")  # larger numbers are not needed, and Python refuses texts of thousands of digits
 
 
 def number(text: str) -> float | None:
-    """The finite number that `text` spells in plain decimal ASCII, or None."""
+    """The finite number in `text` in plain decimal ASCII, or None."""
     try:
         value = float(text)
     except ValueError:
@@ -41,17 +42,17 @@ def number(text: str) -> float | None:
 
 
 def infinity(text: str) -> float | None:
-    """Plus or minus infinity where `text` spells it as a word, "inf" or "infinity" in any case, or None."""
+    """Plus or minus infinity if `text` is "inf" or "infinity" in any case, with or without sign, else None."""
     return float(text) if _INFINITY.fullmatch(text) else None
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text of up to 18 ASCII digits spells, or None."""
+    """The integer in a text of up to 18 ASCII digits, or None."""
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def numbers(text: str, count: int) -> tuple[float, ...] | None:
-    """The `count` finite numbers, separated by blanks, that `text` spells in plain decimal ASCII, or None."""
+    """The `count` finite numbers in `text`, in plain decimal ASCII and separated by blanks, or None."""
     plain = text.isascii() and text.isprintable() and "_" not in text
     parts = text.split(maxsplit=count) if plain else _BLANKS.split(text.strip(" \t\r\n"), maxsplit=count)
     if len(parts) == count and (plain or all(map(_NUMBER.fullmatch, parts))):
@@ -65,31 +66,34 @@ def numbers(text: str, count: int) -> tuple[float, ...] | None:
 
 
 def color(rgba: Iterable[float]) -> tuple[float, float, float, float]:
-    """Red, green, blue and opacity, each brought between 0 and 1."""
+    """Red, green, blue and opacity, each clipped to 0 to 1."""
     red, green, blue, opacity = (float(min(max(x, 0.0), 1.0)) for x in rgba)
     return red, green, blue, opacity
 
 
 def color_of(text: str) -> tuple[float, float, float, float] | None:
-    """The colour that three or four numbers spell, or None. Three have the opacity 1."""
+    """The colour in a text of three or four numbers, or None. Three numbers have the opacity 1."""
     rgba = numbers(text, 4) or numbers(f"{text} 1", 4)
     return None if rgba is None else color(rgba)
 
 
 def bad_number(text: str, where: str, count: int = 1) -> LoadError:
-    """The error for a text that does not spell `count` numbers."""
+    """The error for a text that is not `count` numbers."""
     wanted = "a finite number" if count == 1 else f"{count} finite numbers, separated by blanks,"
     return LoadError(f"{where}: {quoted(text)} is not {wanted} in plain decimals such as 1, -0.5 or 2e-3{hint(text)}")
 
 
 def hint(text: str) -> str:
-    """What to say about a text that xacro has left unexpanded, or nothing."""
+    """The end of an error message about a text with unexpanded xacro; "" for other texts."""
     return "; it looks like xacro: expand the file with xacro first, as robodyn.load_xacro does" if "$" in text else ""
 
 
 def unit_axis(xyz: Vector3, where: str) -> tuple[Vector3, float]:
-    """The direction of an axis as a unit vector, and the norm it was given with. An axis that is exactly unit is
-    returned as it is. Raises LoadError for a norm below `MIN_NORM`, which gives no direction."""
+    """The direction of an axis as a unit vector, and its original norm. A unit vector is returned unchanged.
+
+    Raises:
+        LoadError: a norm below `MIN_NORM`.
+    """
     norm = math.hypot(*xyz)
     if not MIN_NORM <= norm < math.inf:
         raise LoadError(f"{where}: the axis {xyz} has norm {norm:g}; give a vector with a direction, best of norm 1")
@@ -100,8 +104,11 @@ def unit_axis(xyz: Vector3, where: str) -> tuple[Vector3, float]:
 
 
 def rotation_from_quaternion(xyzw: tuple[float, ...], where: str) -> tuple[Rotation, float]:
-    """The rotation of a quaternion (x, y, z, w), and the norm it was given with. Raises LoadError for a norm below
-    `MIN_NORM`."""
+    """The rotation of a quaternion (x, y, z, w), and its original norm.
+
+    Raises:
+        LoadError: a norm below `MIN_NORM`.
+    """
     norm = math.hypot(*xyzw)
     if not MIN_NORM <= norm < math.inf:
         raise LoadError(f"{where}: the quaternion {xyzw} has norm {norm:g}; give one of norm 1")
@@ -110,5 +117,5 @@ def rotation_from_quaternion(xyzw: tuple[float, ...], where: str) -> tuple[Rotat
 
 
 def off_unit(norm: float) -> bool:
-    """Whether a norm is far enough from one to be worth a finding."""
+    """True if a norm differs enough from one to be reported."""
     return abs(norm - 1.0) > UNIT_TOLERANCE

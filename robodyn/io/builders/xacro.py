@@ -1,4 +1,4 @@
-"""xacro: URDF that is computed. It reads what it likes, so that nothing but an explicit call runs it."""
+"""Loads xacro, a macro language for URDF. Xacro can read any file, so only an explicit call runs it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from robodyn.io.builders.sources import is_xml_text, path_of, read_path
 from robodyn.io.builders.urdf import read_and_resolve
 
 _SHOWN = 300
-"""So many characters of what xacro says are shown."""
+"""Characters of xacro's error messages that are shown."""
 
 _ONE_AT_A_TIME = forks.lock()
-"""xacro keeps its state in its modules."""
+"""Allows one expansion at a time, because xacro stores its state in its modules."""
 
 _FORKING: list[Any] = []
-"""The lock above, while this process forks."""
+"""Contains the lock while this process forks."""
 
 
 def _before_fork() -> None:
@@ -49,12 +49,12 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A fork waits for a file that another thread expands: xacrodoc tries an import each time, and the child would wait
-    # for ever for Python's lock of an import that the other thread has begun.
+    # A fork waits until another thread's expansion has ended. xacrodoc imports modules in every expansion. A child that
+    # is forked during such an import would wait forever for Python's import lock.
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 _DEEPEST = 100
-"""Most files that include one another."""
+"""Deepest nesting of included files."""
 
 
 def load_xacro(
@@ -69,44 +69,44 @@ def load_xacro(
 ) -> Model:
     """Load a robot from xacro, without ROS. Needs the extra `xacro`.
 
-    A xacro file evaluates expressions, includes other files and can read the environment and YAML files: call this for
-    files that you trust. Of the URDF that comes out everything is checked as `load_urdf` does; its report's lines are
-    those of that text. Arguments that no file declares, and errors of XML in the files, are findings, too.
+    A xacro file evaluates expressions, includes other files, and can read the environment and YAML files. Load only
+    files that you trust. The resulting URDF is checked as in `load_urdf`, and line numbers in the report refer to it.
+    Arguments that no file declares, and XML errors in the files, are reported as findings.
 
     Args:
-        path: of the file.
+        path: path of the file.
         args: values of its `<xacro:arg>`, by name.
-        package_dirs: where `$(find package)` looks: folders that have packages in them, or the folders of packages by
-            name. After those: the folders above the file, ROS_PACKAGE_PATH, and ROS where it is installed.
-        base: as of `load_urdf`, and so are the others.
-        mimic: as of `load_urdf`.
-        strict: as of `load_urdf`.
-        gravity: as of `load_urdf`.
+        package_dirs: folders for `$(find package)`: folders that contain packages, or the folders of packages by name.
+            Further packages are searched in the folders above the file, ROS_PACKAGE_PATH, and ROS if it is installed.
+        base: as in `load_urdf`.
+        mimic: as in `load_urdf`.
+        strict: as in `load_urdf`.
+        gravity: as in `load_urdf`.
 
     Raises:
-        LoadError: the file cannot be expanded, only defines macros, or is no usable robot; says why, and in which files
-            and macros.
-        ArgumentError: an option that does not exist, or what is no path, name or folder.
+        LoadError: the file cannot be expanded, only defines macros, or is no usable robot; the message gives the reason
+            and names the files and macros.
+        ArgumentError: an unknown option, or an invalid path, name or folder.
         UnavailableError: xacrodoc is not installed.
     """
     text = strict_types.text_or_none(path)
     if (text is None and not strict_types.is_a(path, os.PathLike)) or (text is not None and is_xml_text(text)):
         shown = "XML text" if text is not None else strict_types.type_name(path)
         raise ArgumentError(f"path: got {shown}; wanted the path of a xacro file, which may include others beside it")
-    given = _args({} if args is None else args)
+    arguments = _args({} if args is None else args)
     name = path_of(path)
     if path_text(name) is None:
         raise LoadError(f"cannot expand the xacro {brief(name)}: no file can have such a name")
     file = Path(str(name)).absolute()
     with _ONE_AT_A_TIME:
-        expanded, findings = _expanded(file, given, package_dirs)
+        expanded, findings = _expanded(file, arguments, package_dirs)
     description, mimics = read_and_resolve(expanded, mimic=mimic, strict=strict)
     description = replace(description, report=Report((*findings, *description.report)))
     return assemble(description, mimics, one_of("base", base, BASES), gravity_vector(gravity))
 
 
 def _expanded(file: Path, given: _Arguments, package_dirs: Any) -> tuple[str, list[Finding]]:
-    """The URDF that a xacro file stands for, and what is to be said of its files and arguments."""
+    """The URDF from a xacro file, and findings about its files and arguments."""
     packages, sources, notes = _Packages(file, package_dirs), _Sources(file), Notes()
     with _reading(packages.find, sources.parse) as xacro:
         try:
@@ -114,9 +114,9 @@ def _expanded(file: Path, given: _Arguments, package_dirs: Any) -> tuple[str, li
             expanded: str = document.toxml()
         except MemoryError as error:
             raise UnavailableError(f"cannot expand {quoted(str(file))}: there is not enough memory") from error
-        except Exception as error:  # xacro's own, and whatever the expressions of the file raise
+        except Exception as error:  # errors of xacro, and any error that expressions in the file raise
             why = packages.lacking or " ".join(str(error).split()) or strict_types.type_name(error)
-            where = _place(xacro)
+            where = _position_in_files(xacro)
             raise LoadError(
                 f"cannot expand the xacro {_path(file)}: {shortened(printable(why), _SHOWN)}{where}"
             ) from None
@@ -136,8 +136,8 @@ def _path(path: object) -> str:
     return quoted(str(path), most=LONGEST_PATH)
 
 
-def _place(xacro: Any) -> str:
-    """Where xacro is, for a message: macros and files, the innermost first."""
+def _position_in_files(xacro: Any) -> str:
+    """Names the macros and files that xacro is processing, innermost first, for an error message."""
     macros = [
         f"macro {quoted(macro.body.getAttribute('name'))} of {_path(macro.history[-1][-1])}"
         for macro in reversed(xacro.macrostack or ())
@@ -149,14 +149,14 @@ def _place(xacro: Any) -> str:
 
 
 class _Arguments(dict[str, str]):
-    """Values of arguments. `used`: names of those that the files declare or ask for."""
+    """Values of arguments by name. `used`: names that the files declare or use."""
 
     def __init__(self, given: dict[str, str]) -> None:
         super().__init__(given)
         self._given, self.used = tuple(given), dict[str, None]()
 
     def __contains__(self, name: object) -> bool:
-        """As xacro asks where an argument is declared."""
+        """Called by xacro for each declared argument."""
         self.used[str(name)] = None
         return super().__contains__(name)
 
@@ -165,26 +165,25 @@ class _Arguments(dict[str, str]):
         return super().__getitem__(name)
 
     def unused(self) -> list[str]:
-        """Names that were given, and that no file declares or asks for."""
+        """Names of arguments that no file declares or uses."""
         return [name for name in self._given if name not in self.used]
 
 
 class _Sources:
-    """Parses the files of one robot, as xacro asks for them. `macros`: the names of those that they define; `findings`:
-    what is to be said of the files."""
+    """Parses the files of one robot for xacro. `macros`: names of the defined macros; `findings`: about the files."""
 
     def __init__(self, file: Path) -> None:
         self._file, self.macros = str(file), dict[str, None]()
         self.findings: list[Finding] = []
 
     def parse(self, text: Any, filename: str | None = None) -> Any:
-        """The document of a file, in place of `xacro.parse`: bounded, without document types, and in the encoding that
-        it declares."""
+        """Replaces `xacro.parse`: returns the document of a file. It limits the size, refuses document types, and uses
+        the declared encoding."""
         import xacro
 
         name = str(filename)
         if not os.path.lexists(name):
-            xacro.filestack.pop()  # as xacro does: the place is the file that names this one
+            xacro.filestack.pop()  # as xacro does: the error's place is the including file
             raise xacro.XacroException(f"there is no file {_path(name)}", exc=FileNotFoundError())
         if len(xacro.filestack) > _DEEPEST:
             raise LoadError(f"includes are nested more than {_DEEPEST} deep")
@@ -202,7 +201,7 @@ class _Sources:
 
 
 def _args(args: Any) -> _Arguments:
-    """Values as text, as they would come from a command line."""
+    """Converts values to text, as on a command line."""
     if not strict_types.is_a(args, Mapping):
         raise ArgumentError(f"args: got {brief(args)}; wanted a mapping from names to values")
     with foreign("args"):
@@ -218,7 +217,7 @@ def _args(args: Any) -> _Arguments:
 
 
 class _Packages:
-    """Where packages are, for one file. `lacking`: what is to be said of the one that was not found."""
+    """Finds packages for one file. `lacking`: the error message for a package that was not found."""
 
     def __init__(self, file: Path, package_dirs: Any) -> None:
         try:
@@ -242,7 +241,7 @@ class _Packages:
                 self._finder.look_in(self._folders)
 
     def find(self, package: str) -> str:
-        """The folder of a package: one that says so (package.xml), or of that name."""
+        """The folder of a package: one whose package.xml has this name, or a folder with this name."""
         try:
             return str(self._finder.get_path(package))
         except self._none:
@@ -262,13 +261,13 @@ def _folder(given: Any) -> str:
 
 @contextmanager
 def _reading(find: Callable[[str], str], parse: Callable[..., Any]) -> Iterator[Any]:
-    """xacro's module, which asks `find` for packages and `parse` for files meanwhile."""
+    """Context in which xacro's module calls `find` for packages and `parse` for files."""
     import xacro
     from xacro import substitution_args
 
-    before = substitution_args._eval_find, xacro.parse
+    originals = substitution_args._eval_find, xacro.parse
     substitution_args._eval_find, xacro.parse = find, parse
     try:
         yield xacro
     finally:
-        substitution_args._eval_find, xacro.parse = before
+        substitution_args._eval_find, xacro.parse = originals

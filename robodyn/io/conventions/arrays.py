@@ -1,4 +1,4 @@
-"""Arrays of NumPy, PyTorch or CuPy as users give them: of one library, one dtype and shapes that fit, or an error."""
+"""Reads arrays of NumPy, PyTorch or CuPy, and checks that they have one library, one dtype and matching shapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
 _TYPES = {"torch": "Tensor", "cupy": "ndarray", "jax": "Array", "numpy": "ndarray"}
-"""What arrays of libraries are instances of."""
+"""Array class of each library."""
 _NAMES = {"numpy": "NumPy", "torch": "PyTorch", "cupy": "CuPy"}
 _ALLOWED = "wanted arrays of NumPy, PyTorch or CuPy"
 
@@ -24,63 +24,66 @@ Axes = tuple[int | None, ...]
 
 
 def read(given: Mapping[str, tuple[Any, Axes]]) -> tuple[list[Any], Any, tuple[int, ...]]:
-    """Arguments by name, each with its trailing axes, as arrays of floating point; the functions of their library; and
-    the leading shape that they broadcast to.
+    """Reads named arguments, each with its trailing axes.
 
-    Lists, numbers and arrays of integers take the dtype of the others, float64 where there is none.
+    Lists, numbers and integer arrays take the dtype of the floating-point arrays, or float64 if there are none.
+
+    Returns:
+        The floating-point arrays, the module of their library, and the leading shape that they broadcast to.
 
     Raises:
-        ArgumentError: arrays of several libraries or of one that is not known, or no real numbers; shapes that differ
-            or do not broadcast. Names the argument.
+        ArgumentError: arrays of several libraries or of an unknown one, values that are not real numbers, wrong
+            trailing shapes, or leading shapes that do not broadcast. The message names the argument.
     """
     xp = library_of({name: value for name, (value, _) in given.items()})
-    own = [name for name, (value, _) in given.items() if _library(value) is not None]
+    named_arrays = [name for name, (value, _) in given.items() if _library(value) is not None]
     raw = {
-        name: value if xp is not np and name in own else as_numbers(name, value) for name, (value, _) in given.items()
+        name: value if xp is not np and name in named_arrays else as_numbers(name, value)
+        for name, (value, _) in given.items()
     }
-    _require_one_device(xp, {name: raw[name] for name in own})
-    dtype = _common(xp, [raw[name].dtype for name in own if kind_of(xp, raw[name]) == "f"])
-    found = {}
+    _require_one_device(xp, {name: raw[name] for name in named_arrays})
+    dtype = _common(xp, [raw[name].dtype for name in named_arrays if kind_of(xp, raw[name]) == "f"])
+    arrays = {}
     for name, array in raw.items():
         shape = _shape_of(name, array, given[name][1])
-        found[name] = _as(xp, name, array, shape, dtype, raw[own[0]] if own else None)
-    leading = broadcast_leading({name: (array, len(given[name][1])) for name, array in found.items()})
-    return list(found.values()), xp, tuple(leading)
+        arrays[name] = _converted(xp, name, array, shape, dtype, raw[named_arrays[0]] if named_arrays else None)
+    leading = broadcast_leading({name: (array, len(given[name][1])) for name, array in arrays.items()})
+    return list(arrays.values()), xp, tuple(leading)
 
 
 def _shape_of(name: str, array: Any, axes: Axes) -> tuple[int, ...]:
-    """The trailing shape that is wanted of an array, axes of any length as it has them."""
+    """The trailing shape that an array must have. Axes of any length keep the array's own length."""
     own = tuple(array.shape)
     if len(own) < len(axes):
         text = ", ".join("m" if n is None else str(n) for n in axes)
         raise ArgumentError(f"{name}: got shape {own}; wanted (..., {text})")
-    return tuple(there if n is None else n for n, there in zip(axes, own[len(own) - len(axes) :], strict=True))
+    return tuple(length if n is None else n for n, length in zip(axes, own[len(own) - len(axes) :], strict=True))
 
 
 def library_of(given: Mapping[str, Any]) -> Any:
-    """The functions of the library that arrays belong to: NumPy's where there are only lists and numbers.
+    """The module of the arrays' library; NumPy if there are only lists and numbers.
 
     Raises:
-        ArgumentError: several, or one that is not known.
+        ArgumentError: arrays of several libraries, or of an unknown one.
     """
-    places = {name: found for name, value in given.items() if (found := _library(value)) is not None}
-    for name, found in places.items():
-        if found not in _NAMES:
-            raise ArgumentError(f"{name}: got {brief(given[name])}, an array of {found}; {_ALLOWED}")
-        first, other = next(iter(places.items()))
-        if found != other:
+    libraries = {name: library for name, value in given.items() if (library := _library(value)) is not None}
+    for name, library in libraries.items():
+        if library not in _NAMES:
+            raise ArgumentError(f"{name}: got {brief(given[name])}, an array of {library}; {_ALLOWED}")
+        first, other = next(iter(libraries.items()))
+        if library != other:
             raise ArgumentError(
-                f"{name}: got an array of {_NAMES[found]}, where {first} is one of {_NAMES[other]}; {_ALLOWED}, all of "
-                "one of them"
+                f"{name}: got an array of {_NAMES[library]}, where {first} is one of {_NAMES[other]}; {_ALLOWED}, "
+                "all of one of them"
             )
-    return sys.modules[next(iter(places.values()), "numpy")]
+    return sys.modules[next(iter(libraries.values()), "numpy")]
 
 
 def as_numbers(name: str, value: Any, kinds: str = "fiu") -> Array:
-    """What NumPy makes of a list, a number or one of its own arrays. `kinds`: of its dtypes, those that are allowed.
+    """A NumPy array from a list, a number or a NumPy array. `kinds`: allowed values of `dtype.kind`.
 
     Raises:
-        ArgumentError: no real numbers.
+        ArgumentError: the values are not real numbers.
     """
     array = as_array(name, value, "wanted real numbers")
     if array.dtype.kind not in kinds:
@@ -89,14 +92,14 @@ def as_numbers(name: str, value: Any, kinds: str = "fiu") -> Array:
 
 
 def like(xp: Any, array: Array, other: Any) -> Any:
-    """A constant as an array like another one."""
+    """Converts a NumPy array to the library, dtype and device of another array."""
     if xp.__name__ == "torch":
         return xp.as_tensor(np.asarray(array), dtype=other.dtype, device=other.device)
     return xp.asarray(array, dtype=other.dtype)
 
 
 def _library(value: Any) -> str | None:
-    """The library that a value is an array of."""
+    """The library of an array; None for other values."""
     for name, kind in _TYPES.items():
         array = getattr(sys.modules.get(name), kind, None)
         if array is not None and strict_types.is_a(value, array):
@@ -105,7 +108,7 @@ def _library(value: Any) -> str | None:
 
 
 def kind_of(xp: Any, array: Any) -> str:
-    """The kind of an array's numbers, as NumPy's `dtype.kind` says it."""
+    """NumPy's `dtype.kind` of an array of any library: "f", "i", "b" or "c", for instance."""
     if xp.__name__ != "torch":
         return str(array.dtype.kind)
     if array.dtype.is_floating_point:
@@ -118,14 +121,14 @@ def _common(xp: Any, dtypes: list[Any]) -> Any:
         return xp.float64
     if xp.__name__ != "torch":
         return np.result_type(*dtypes)
-    found = dtypes[0]
-    for each in dtypes[1:]:
-        found = xp.promote_types(found, each)
-    return found
+    dtype = dtypes[0]
+    for other in dtypes[1:]:
+        dtype = xp.promote_types(dtype, other)
+    return dtype
 
 
-def _as(xp: Any, name: str, array: Any, shape: tuple[int, ...], dtype: Any, own: Any) -> Any:
-    """An array (..., *shape) of a library and a dtype; `own` is one where it is to live."""
+def _converted(xp: Any, name: str, array: Any, shape: tuple[int, ...], dtype: Any, own: Any) -> Any:
+    """Converts to an array (..., *shape) of a library and dtype, on the device of the array `own`."""
     if xp is np:
         return real_array(name, array, shape, dtype)
     wanted = wanted_shape(shape)
@@ -141,7 +144,7 @@ def _as(xp: Any, name: str, array: Any, shape: tuple[int, ...], dtype: Any, own:
 
 
 def _require_one_device(xp: Any, arrays: Mapping[str, Any]) -> None:
-    places = {name: str(array.device) for name, array in arrays.items()} if xp is not np else {}
-    if len(set(places.values())) > 1:
-        listed = ", ".join(f"{name} on {place}" for name, place in places.items())
+    devices = {name: str(array.device) for name, array in arrays.items()} if xp is not np else {}
+    if len(set(devices.values())) > 1:
+        listed = ", ".join(f"{name} on {device}" for name, device in devices.items())
         raise ArgumentError(f"got {listed}; wanted all arrays of a call on one device")

@@ -1,9 +1,9 @@
-"""States, forces and matrices of a robot between this library's convention and another one's.
+"""Converts states, forces and matrices of a robot between robodyn's convention and another library's.
 
-A velocity of theirs is a linear function of ours, T(q) qd. Everything follows from it: accelerations are
-T qdd + dT/dt qd, generalised forces T^-T tau, mass matrices T^-T H T^-1, Jacobians J T^-1. T is the identity but for
-floating bases, whose blocks turn velocities into world axes and move them to another point, for planar joints, and for
-the order of joints.
+The other library's velocity is a linear function of robodyn's, T(q) qd. All other conversions follow from it:
+accelerations are T qdd + dT/dt qd, generalised forces T^-T tau, mass matrices T^-T H T^-1, Jacobians J T^-1. T is a
+permutation of joints times a block-diagonal matrix. Its blocks are identities except for floating bases and planar
+joints: they rotate velocities to world axes and shift them to another point.
 """
 
 from __future__ import annotations
@@ -28,13 +28,19 @@ from robodyn.io.conventions.order import _names
 from robodyn.io.conventions.presets import CONVENTIONS, Convention
 
 _BACK = [1, 2, 3, 0]
-"""xyzw of wxyz; three times that is the way back."""
+"""Indices that turn a quaternion wxyz into xyzw."""
 _FORTH = [3, 0, 1, 2]
+"""Indices that turn a quaternion xyzw into wxyz."""
 
 
 @dataclass(frozen=True)
 class _Joint:
-    """A joint of theirs: our tree's body, and where its numbers stand, ours of the tree and theirs."""
+    """A joint of the other library.
+
+    `body`: its body in the model; `q`, `v`: its coordinates and velocities among those of all joints of the tree;
+    `their_q`, `their_v`: the same in the other library; `follows`: True if it mimics another joint; `circle`: True if
+    the other library stores its angle as cosine and sine; `com`: (3,) m, centre of mass of a floating base.
+    """
 
     body: int
     kind: str
@@ -48,18 +54,18 @@ class _Joint:
 
 
 def converter(model: Model, library: str, joint_names: Sequence[str] | None = None) -> Converter:
-    """The way between this library's states and another one's.
+    """Makes a converter between robodyn's convention and another library's.
 
     Args:
         model: the robot.
         library: "pinocchio", "mujoco", "drake", "pybullet", "newton", "isaaclab2" or "isaaclab3".
-        joint_names: the other library's joints in its order; None for the order that it gives a file of its own: depth
-            first, or breadth first in Isaac Lab; in Pinocchio depth first, siblings by name. Joints that
-            mimic others may be among them.
+        joint_names: the other library's joints in its order, with or without joints that mimic others. None for the
+            order in which the library loads the model's file: depth-first; breadth-first in Isaac Lab; in Pinocchio
+            depth-first with siblings sorted by name.
 
     Raises:
-        ArgumentError: no such library; names that are no joints of the robot, or joints that are missing; a floating
-            joint that does not stand in the world.
+        ArgumentError: an unknown library, an unknown or missing joint, or a floating joint whose parent is not the
+            world.
     """
     if not strict_types.is_a(model, Model):
         raise ArgumentError(f"model: got {strict_types.type_name(model)}; wanted a robodyn.Model")
@@ -67,10 +73,11 @@ def converter(model: Model, library: str, joint_names: Sequence[str] | None = No
 
 
 class Converter:
-    """Made by `converter`. Arguments q, qd and others are ours in every call; only the last one of `*_from` is theirs.
+    """Converts between robodyn's convention ("ours") and another library's ("theirs"). Made by `converter`.
 
-    Arrays may have leading axes, and be of NumPy, PyTorch or CuPy: results are of the same library. `nq` and `nv` are
-    the numbers of theirs, `joint_names` their joints in order.
+    All arguments are ours, except the last one of `*_from`, which is theirs. Arrays may have leading axes, and be of
+    NumPy, PyTorch or CuPy; results are of the same library. `nq` and `nv` are the sizes of their q and v, `joint_names`
+    their joints in order.
     """
 
     def __init__(self, model: Model, convention: Convention, joint_names: Sequence[str] | None) -> None:
@@ -95,252 +102,267 @@ class Converter:
     # Configurations.
 
     def q_to(self, q: Any) -> Any:
-        """Their q (..., their nq). Quaternions are scaled to unit length, here and in every other call.
+        """Converts our q (..., nq) to theirs (..., their nq). All methods scale quaternions to unit length.
 
         Raises:
-            ArgumentError: another shape, no real numbers, or a quaternion of zero length in NumPy's arrays (in others
-                its row becomes NaN). So in all calls; also where arguments are of several libraries, or do not
-                broadcast.
+            ArgumentError: a wrong shape, values that are not real numbers, arguments of several libraries, or arguments
+                that do not broadcast; a NumPy quaternion of zero length. In arrays of other libraries the row of such a
+                quaternion becomes NaN. The same holds for all other methods.
         """
         (q,), xp, _ = read({"q": (q, (self.model.nq,))})
         tree, c = self._q_of_tree(xp, q), self.convention
         parts = []
         for joint in self._joints:
-            own = tree[..., joint.q]
+            coordinates = tree[..., joint.q]
             if joint.kind == "floating":
-                at, turned = own[..., :3], own[..., 3:]
+                position, quaternion = coordinates[..., :3], coordinates[..., 3:]
                 if c.position_at == "com":
-                    at = at + _rotated(xp, turned, like(xp, joint.com, at), 1.0)
-                turned = turned[..., _FORTH] if c.scalar_first else turned
-                parts += [at, turned] if c.position_first else [turned, at]
+                    position = position + _rotated(xp, quaternion, like(xp, joint.com, position), 1.0)
+                quaternion = quaternion[..., _FORTH] if c.scalar_first else quaternion
+                parts += [position, quaternion] if c.position_first else [quaternion, position]
             elif joint.kind == "spherical":
-                parts.append(own[..., _FORTH] if c.scalar_first else own)
+                parts.append(coordinates[..., _FORTH] if c.scalar_first else coordinates)
             elif joint.circle:
-                parts += [own[..., :-1], xp.cos(own[..., -1:]), xp.sin(own[..., -1:])]
+                parts += [coordinates[..., :-1], xp.cos(coordinates[..., -1:]), xp.sin(coordinates[..., -1:])]
             else:
-                parts.append(own)
-        return _joined(xp, parts, q)
+                parts.append(coordinates)
+        return _concatenated(xp, parts, q)
 
     def q_from(self, q: Any) -> Any:
-        """Our q (..., nq) of theirs. Numbers of joints that mimic others are not looked at."""
+        """Converts their q (..., their nq) to ours (..., nq). Coordinates of joints that mimic others are ignored."""
         (q,), xp, _ = read({"q": (q, (self.nq,))})
-        c, found = self.convention, {}
+        c, ours = self.convention, {}
         for joint in self._joints:
-            own = q[..., joint.their_q]
+            coordinates = q[..., joint.their_q]
             if joint.kind == "floating":
                 split = 3 if c.position_first else 4
-                at, turned = own[..., :split], own[..., split:]
+                position, quaternion = coordinates[..., :split], coordinates[..., split:]
                 if not c.position_first:
-                    at, turned = turned, at
-                turned = _unit(xp, turned[..., _BACK] if c.scalar_first else turned)
+                    position, quaternion = quaternion, position
+                quaternion = _unit(xp, quaternion[..., _BACK] if c.scalar_first else quaternion)
                 if c.position_at == "com":
-                    at = at - _rotated(xp, turned, like(xp, joint.com, at), 1.0)
-                own = xp.concatenate((at, turned), -1)
+                    position = position - _rotated(xp, quaternion, like(xp, joint.com, position), 1.0)
+                coordinates = xp.concatenate((position, quaternion), -1)
             elif joint.kind == "spherical":
-                own = _unit(xp, own[..., _BACK] if c.scalar_first else own)
+                coordinates = _unit(xp, coordinates[..., _BACK] if c.scalar_first else coordinates)
             elif joint.circle:
-                angle = xp.arctan2(own[..., -1:], own[..., -2:-1])
-                own = xp.concatenate((own[..., :-2], angle), -1) if own.shape[-1] > 2 else angle
+                angle = xp.arctan2(coordinates[..., -1:], coordinates[..., -2:-1])
+                coordinates = xp.concatenate((coordinates[..., :-2], angle), -1) if coordinates.shape[-1] > 2 else angle
             if not joint.follows:
-                found[joint.body] = own
-        return _joined(xp, [found[i] for i in sorted(found)], q)
+                ours[joint.body] = coordinates
+        return _concatenated(xp, [ours[i] for i in sorted(ours)], q)
 
     # Velocities, accelerations and forces.
 
     def v_to(self, q: Any, v: Any) -> Any:
-        """Their velocity (..., their nv) of ours (..., nv)."""
+        """Converts our velocity (..., nv) to theirs (..., their nv)."""
         (q, v), xp = self._read(q, v=(v, self.model.nv))
-        return self._forth(xp, self._q_of_tree(xp, q), self._v_of_tree(xp, v))
+        return self._to_theirs(xp, self._q_of_tree(xp, q), self._v_of_tree(xp, v))
 
     def v_from(self, q: Any, v: Any) -> Any:
-        """Our velocity (..., nv) of theirs (..., their nv)."""
+        """Converts their velocity (..., their nv) to ours (..., nv)."""
         (q, v), xp = self._read(q, v=(v, self.nv))
-        return self._back(xp, self._q_of_tree(xp, q), v)
+        return self._to_ours(xp, self._q_of_tree(xp, q), v)
 
     def a_to(self, q: Any, v: Any, a: Any) -> Any:
-        """Their acceleration (..., their nv), the rate of their velocity, of ours (..., nv); v is ours."""
+        """Converts our acceleration (..., nv) to theirs (..., their nv), the time derivative of their velocity.
+
+        v is our velocity.
+        """
         (q, v, a), xp = self._read(q, v=(v, self.model.nv), a=(a, self.model.nv))
         tree = self._q_of_tree(xp, q)
-        return self._forth(xp, tree, self._v_of_tree(xp, a)) + self._drift(xp, tree, self._v_of_tree(xp, v))
+        return self._to_theirs(xp, tree, self._v_of_tree(xp, a)) + self._drift(xp, tree, self._v_of_tree(xp, v))
 
     def a_from(self, q: Any, v: Any, a: Any) -> Any:
-        """Our acceleration (..., nv) of theirs (..., their nv); v is ours."""
+        """Converts their acceleration (..., their nv) to ours (..., nv). v is our velocity."""
         (q, v, a), xp = self._read(q, v=(v, self.model.nv), a=(a, self.nv))
         tree = self._q_of_tree(xp, q)
-        return self._back(xp, tree, a - self._drift(xp, tree, self._v_of_tree(xp, v)))
+        return self._to_ours(xp, tree, a - self._drift(xp, tree, self._v_of_tree(xp, v)))
 
     def tau_to(self, q: Any, tau: Any) -> Any:
-        """Their generalised forces (..., their nv) of ours (..., nv); zero for joints that mimic others."""
+        """Converts our generalised forces (..., nv) to theirs (..., their nv). Joints that mimic others get zero."""
         (q, tau), xp = self._read(q, tau=(tau, self.model.nv))
         return (self._backwards(xp, q) @ tau[..., None])[..., 0]
 
     def tau_from(self, q: Any, tau: Any) -> Any:
-        """Our generalised forces (..., nv) of theirs (..., their nv)."""
+        """Converts their generalised forces (..., their nv) to ours (..., nv)."""
         (q, tau), xp = self._read(q, tau=(tau, self.nv))
         return (self._forwards(xp, q) @ tau[..., None])[..., 0]
 
     def to_matrix(self, q: Any) -> Any:
-        """T' (..., nv, their nv): row i is their velocity of the i-th unit vector of ours."""
+        """T' (..., nv, their nv): row i is the i-th unit vector of our velocities, converted to theirs."""
         (q,), xp = self._read(q)
         return self._forwards(xp, q)
 
     def from_matrix(self, q: Any) -> Any:
-        """T^-T (..., their nv, nv): row i is our velocity of the i-th unit vector of theirs."""
+        """T^-T (..., their nv, nv): row i is the i-th unit vector of their velocities, converted to ours."""
         (q,), xp = self._read(q)
         return self._backwards(xp, q)
 
     # Matrices.
 
     def mass_matrix_to(self, q: Any, H: Any) -> Any:
-        """Their mass matrix (..., nv, nv) of ours."""
-        (q, H), xp = self._whole("mass_matrix_to")._read(q, H=(H, self.nv, self.nv))
+        """Converts our mass matrix (..., nv, nv) to theirs."""
+        (q, H), xp = self._without_followers("mass_matrix_to")._read(q, H=(H, self.nv, self.nv))
         F = self._backwards(xp, q)
-        return F @ H @ _turned(F)
+        return F @ H @ _transposed(F)
 
     def mass_matrix_from(self, q: Any, H: Any) -> Any:
-        """Our mass matrix (..., nv, nv) of theirs."""
-        (q, H), xp = self._whole("mass_matrix_from")._read(q, H=(H, self.nv, self.nv))
+        """Converts their mass matrix (..., nv, nv) to ours."""
+        (q, H), xp = self._without_followers("mass_matrix_from")._read(q, H=(H, self.nv, self.nv))
         E = self._forwards(xp, q)
-        return E @ H @ _turned(E)
+        return E @ H @ _transposed(E)
 
     def jacobian_to(self, q: Any, J: Any) -> Any:
-        """The Jacobian (..., m, nv) by their velocities of one by ours. Its rows stay as they are."""
-        (q, J), xp = self._whole("jacobian_to")._read(q, J=(J, None, self.nv))
-        return J @ _turned(self._backwards(xp, q))
+        """Converts a Jacobian (..., m, nv) of our velocities to theirs: only its columns change."""
+        (q, J), xp = self._without_followers("jacobian_to")._read(q, J=(J, None, self.nv))
+        return J @ _transposed(self._backwards(xp, q))
 
     def jacobian_from(self, q: Any, J: Any) -> Any:
-        """The Jacobian (..., m, nv) by our velocities of one by theirs."""
-        (q, J), xp = self._whole("jacobian_from")._read(q, J=(J, None, self.nv))
-        return J @ _turned(self._forwards(xp, q))
+        """Converts a Jacobian (..., m, nv) of their velocities to ours."""
+        (q, J), xp = self._without_followers("jacobian_from")._read(q, J=(J, None, self.nv))
+        return J @ _transposed(self._forwards(xp, q))
 
     def gradient_to(self, q: Any, tau: Any, gradient: Any) -> Any:
-        """The derivative (..., nv, nv) of their generalised forces by motions along their velocities, of that of ours
-        by motions on our tangent space; tau (..., nv) are ours there."""
-        (q, tau, gradient), xp = self._whole("gradient_to")._read(
+        """Converts the derivative (..., nv, nv) of our generalised forces on our tangent space to theirs.
+
+        Theirs is the derivative of their forces with respect to motions along their velocities. tau (..., nv) are our
+        forces at q.
+        """
+        (q, tau, gradient), xp = self._without_followers("gradient_to")._read(
             q, tau=(tau, self.nv), gradient=(gradient, self.nv, self.nv)
         )
         F = self._backwards(xp, q)
-        return (F @ gradient + self._turning(xp, q, tau)) @ _turned(F)
+        return (F @ gradient + self._turning(xp, q, tau)) @ _transposed(F)
 
     def gradient_from(self, q: Any, tau: Any, gradient: Any) -> Any:
-        """The derivative of our forces on our tangent space, of that of theirs; q and tau are ours."""
-        (q, tau, gradient), xp = self._whole("gradient_from")._read(
+        """Converts the derivative (..., nv, nv) of their generalised forces to ours. q and tau (..., nv) are ours."""
+        (q, tau, gradient), xp = self._without_followers("gradient_from")._read(
             q, tau=(tau, self.nv), gradient=(gradient, self.nv, self.nv)
         )
         E = self._forwards(xp, q)
-        return E @ (gradient @ _turned(E) - self._turning(xp, q, tau))
+        return E @ (gradient @ _transposed(E) - self._turning(xp, q, tau))
 
     def _turning(self, xp: Any, q: Any, tau: Any) -> Any:
-        """The derivative of T^-T by our motions, times tau (..., their nv, nv): world axes turn with the base."""
+        """The derivative of T^-T on our tangent space times tau (..., their nv, nv).
+
+        It is nonzero where their velocity is in world axes, because T then depends on the base's rotation.
+        """
         tree, c = self._q_of_tree(xp, q), self.convention
-        found = _zeros(xp, (*tau.shape[:-1], self.nv, self.model.nv), tau)
+        derivative = _zeros(xp, (*tau.shape[:-1], self.nv, self.model.nv), tau)
         units = like(xp, np.eye(3), q)
         for joint in self._joints:
-            own = self.model.v_source[joint.v]
+            indices = self.model.v_source[joint.v]
             if joint.kind == "floating":
                 linear, angular = self._halves(joint)
-                turned, f, n = tree[..., joint.q][..., None, 3:], tau[..., own[:3].tolist()], tau[..., own[3:].tolist()]
+                quaternion, f, n = (
+                    tree[..., joint.q][..., None, 3:],
+                    tau[..., indices[:3].tolist()],
+                    tau[..., indices[3:].tolist()],
+                )
                 if c.velocity_at == "com":
                     n = n - _cross(xp, like(xp, joint.com, n), f)
                 for frame, at, force in ((c.linear, linear, f), (c.angular, angular, n)):
                     if frame == "world":
-                        change = _rotated(xp, turned, _cross(xp, units, force[..., None, :]), 1.0)
-                        found[..., at, int(own[3]) : int(own[5]) + 1] = _turned(change)
+                        derivatives = _rotated(xp, quaternion, _cross(xp, units, force[..., None, :]), 1.0)
+                        derivative[..., at, int(indices[3]) : int(indices[5]) + 1] = _transposed(derivatives)
             elif joint.kind == "planar" and c.planar == "world":
-                angle, (x, y) = tree[..., joint.q][..., 2], (tau[..., int(own[k])] for k in (0, 1))
+                angle, (x, y) = tree[..., joint.q][..., 2], (tau[..., int(indices[k])] for k in (0, 1))
                 start = joint.their_v.start
-                found[..., start, int(own[2])] = -xp.sin(angle) * x - xp.cos(angle) * y
-                found[..., start + 1, int(own[2])] = xp.cos(angle) * x - xp.sin(angle) * y
-        return found
+                derivative[..., start, int(indices[2])] = -xp.sin(angle) * x - xp.cos(angle) * y
+                derivative[..., start + 1, int(indices[2])] = xp.cos(angle) * x - xp.sin(angle) * y
+        return derivative
 
     # Wrenches on bodies.
 
     def wrench_to(self, q: Any, f_ext: Any, points: Any) -> Any:
-        """Their wrenches (..., n, 6) on bodies, in world axes, of ours.
+        """Converts our wrenches on bodies to theirs (..., n, 6), in world axes.
 
         Args:
-            q: (..., nq), not looked at.
+            q: (..., nq), ignored.
             f_ext: (..., n, 6) moment about the world's origin and force.
-            points: (..., n, 3) where theirs act, in the world: MuJoCo's `xipos`, for instance.
+            points: (..., n, 3) points of application of their wrenches, in the world: MuJoCo's `xipos`, for instance.
         """
         (f_ext, points), xp, _ = read({"f_ext": (f_ext, (6,)), "points": (points, (3,))})
         force = f_ext[..., 3:]
         moment = f_ext[..., :3] - _cross(xp, points, force)
-        return _joined(xp, [moment, force] if self.convention.moment_first else [force, moment], f_ext)
+        return _concatenated(xp, [moment, force] if self.convention.moment_first else [force, moment], f_ext)
 
     def wrench_from(self, q: Any, points: Any, wrench: Any) -> Any:
-        """Our f_ext (..., n, 6) of their wrenches, which act at points (..., n, 3) of the world."""
+        """Converts their wrenches (..., n, 6), applied at points (..., n, 3) in the world, to our f_ext (..., n, 6)."""
         (points, wrench), xp, _ = read({"points": (points, (3,)), "wrench": (wrench, (6,))})
         first, second = wrench[..., :3], wrench[..., 3:]
         moment, force = (first, second) if self.convention.moment_first else (second, first)
-        return _joined(xp, [moment + _cross(xp, points, force), force], wrench)
+        return _concatenated(xp, [moment + _cross(xp, points, force), force], wrench)
 
-    # What all of that is made of.
+    # Conversions of velocities, used by all methods above.
 
-    def _forth(self, xp: Any, tree: Any, v: Any) -> Any:
-        """Their velocity of ours of the tree."""
+    def _to_theirs(self, xp: Any, tree: Any, v: Any) -> Any:
+        """Converts velocities of all joints of our tree to theirs."""
         c, parts = self.convention, []
         for joint in self._joints:
-            own = v[..., joint.v]
+            velocity = v[..., joint.v]
             if joint.kind == "floating":
-                turned, linear, angular = tree[..., joint.q][..., 3:], own[..., :3], own[..., 3:]
+                quaternion, linear, angular = tree[..., joint.q][..., 3:], velocity[..., :3], velocity[..., 3:]
                 if c.velocity_at == "com":
                     linear = linear + _cross(xp, angular, like(xp, joint.com, angular))
-                linear = _rotated(xp, turned, linear, 1.0) if c.linear == "world" else linear
-                angular = _rotated(xp, turned, angular, 1.0) if c.angular == "world" else angular
+                linear = _rotated(xp, quaternion, linear, 1.0) if c.linear == "world" else linear
+                angular = _rotated(xp, quaternion, angular, 1.0) if c.angular == "world" else angular
                 parts += [linear, angular] if c.linear_first else [angular, linear]
             elif joint.kind == "planar" and c.planar == "world":
-                parts.append(_plane_turned(xp, tree[..., joint.q][..., 2], own, 1.0))
+                parts.append(_plane_turned(xp, tree[..., joint.q][..., 2], velocity, 1.0))
             else:
-                parts.append(own)
-        return _joined(xp, parts, v)
+                parts.append(velocity)
+        return _concatenated(xp, parts, v)
 
-    def _back(self, xp: Any, tree: Any, v: Any) -> Any:
-        """Our velocity of theirs."""
-        c, found = self.convention, {}
+    def _to_ours(self, xp: Any, tree: Any, v: Any) -> Any:
+        """Converts their velocity to ours."""
+        c, ours = self.convention, {}
         for joint in self._joints:
-            own = v[..., joint.their_v]
+            velocity = v[..., joint.their_v]
             if joint.kind == "floating":
-                turned = tree[..., joint.q][..., 3:]
-                linear, angular = (own[..., :3], own[..., 3:]) if c.linear_first else (own[..., 3:], own[..., :3])
-                linear = _rotated(xp, turned, linear, -1.0) if c.linear == "world" else linear
-                angular = _rotated(xp, turned, angular, -1.0) if c.angular == "world" else angular
+                quaternion = tree[..., joint.q][..., 3:]
+                linear, angular = (
+                    (velocity[..., :3], velocity[..., 3:]) if c.linear_first else (velocity[..., 3:], velocity[..., :3])
+                )
+                linear = _rotated(xp, quaternion, linear, -1.0) if c.linear == "world" else linear
+                angular = _rotated(xp, quaternion, angular, -1.0) if c.angular == "world" else angular
                 if c.velocity_at == "com":
                     linear = linear - _cross(xp, angular, like(xp, joint.com, angular))
-                own = xp.concatenate((linear, angular), -1)
+                velocity = xp.concatenate((linear, angular), -1)
             elif joint.kind == "planar" and c.planar == "world":
-                own = _plane_turned(xp, tree[..., joint.q][..., 2], own, -1.0)
+                velocity = _plane_turned(xp, tree[..., joint.q][..., 2], velocity, -1.0)
             if not joint.follows:
-                found[joint.body] = own
-        return _joined(xp, [found[i] for i in sorted(found)], v)
+                ours[joint.body] = velocity
+        return _concatenated(xp, [ours[i] for i in sorted(ours)], v)
 
     def _drift(self, xp: Any, tree: Any, v: Any) -> Any:
-        """dT/dt qd, of velocities of the tree: world axes do not turn with the base, whose own do."""
+        """dT/dt qd, from velocities of all joints of our tree: our axes rotate with the base, world axes do not."""
         c, parts = self.convention, []
         for joint in self._joints:
-            own = v[..., joint.v]
-            rest = 0.0 * own
+            velocity = v[..., joint.v]
+            drift = 0.0 * velocity
             if joint.kind == "floating" and c.linear == "world":
-                linear, angular = own[..., :3], own[..., 3:]
+                linear, angular = velocity[..., :3], velocity[..., 3:]
                 if c.velocity_at == "com":
                     linear = linear + _cross(xp, angular, like(xp, joint.com, angular))
-                turning = _rotated(xp, tree[..., joint.q][..., 3:], _cross(xp, angular, linear), 1.0)
-                rest = [turning, 0.0 * turning] if c.linear_first else [0.0 * turning, turning]
-                rest = xp.concatenate(tuple(rest), -1)
+                change = _rotated(xp, tree[..., joint.q][..., 3:], _cross(xp, angular, linear), 1.0)
+                drift = [change, 0.0 * change] if c.linear_first else [0.0 * change, change]
+                drift = xp.concatenate(tuple(drift), -1)
             elif joint.kind == "planar" and c.planar == "world":
-                x, y, rate = own[..., 0:1], own[..., 1:2], own[..., 2:3]
-                turning = xp.concatenate((-y * rate, x * rate, 0.0 * rate), -1)
-                rest = _plane_turned(xp, tree[..., joint.q][..., 2], turning, 1.0)
-            parts.append(rest)
-        return _joined(xp, parts, v)
+                x, y, rate = velocity[..., 0:1], velocity[..., 1:2], velocity[..., 2:3]
+                change = xp.concatenate((-y * rate, x * rate, 0.0 * rate), -1)
+                drift = _plane_turned(xp, tree[..., joint.q][..., 2], change, 1.0)
+            parts.append(drift)
+        return _concatenated(xp, parts, v)
 
     def _halves(self, joint: _Joint) -> tuple[slice, slice]:
-        """Where the linear and the angular part of a floating base's velocity stand in theirs."""
+        """Slices of a floating base's linear and angular velocity in theirs."""
         start = joint.their_v.start
         first, second = slice(start, start + 3), slice(start + 3, start + 6)
         return (first, second) if self.convention.linear_first else (second, first)
 
-    def _whole(self, name: str) -> Converter:
+    def _without_followers(self, name: str) -> Converter:
         if not self._square:
             followers = [
                 quoted(name) for name, each in zip(self.joint_names, self._joints, strict=True) if each.follows
@@ -352,26 +374,26 @@ class Converter:
         return self
 
     def _read(self, q: Any, **others: tuple[Any, ...]) -> tuple[list[Any], Any]:
-        """q and other arguments, each with its trailing axes, broadcast; and the functions of their library."""
-        axes = {"q": (self.model.nq,), **{name: tuple(given[1:]) for name, given in others.items()}}
-        values = {"q": q, **{name: given[0] for name, given in others.items()}}
+        """Reads q and other arguments, each with its trailing axes; returns broadcast arrays and their library."""
+        axes = {"q": (self.model.nq,), **{name: tuple(argument[1:]) for name, argument in others.items()}}
+        values = {"q": q, **{name: argument[0] for name, argument in others.items()}}
         arrays, xp, leading = read({name: (values[name], axes[name]) for name in values})
         return [
-            xp.broadcast_to(array, (*leading, *array.shape[len(array.shape) - len(own) :]))
-            for array, own in zip(arrays, axes.values(), strict=True)
+            xp.broadcast_to(array, (*leading, *array.shape[len(array.shape) - len(trailing) :]))
+            for array, trailing in zip(arrays, axes.values(), strict=True)
         ], xp
 
     def _forwards(self, xp: Any, q: Any) -> Any:
         """T' (..., nv, their nv)."""
         units = _units(xp, self.model.nv, q)
-        return self._forth(xp, self._q_of_tree(xp, q)[..., None, :], self._v_of_tree(xp, units))
+        return self._to_theirs(xp, self._q_of_tree(xp, q)[..., None, :], self._v_of_tree(xp, units))
 
     def _backwards(self, xp: Any, q: Any) -> Any:
         """T^-T (..., their nv, nv)."""
-        return self._back(xp, self._q_of_tree(xp, q)[..., None, :], _units(xp, self.nv, q))
+        return self._to_ours(xp, self._q_of_tree(xp, q)[..., None, :], _units(xp, self.nv, q))
 
     def _q_of_tree(self, xp: Any, q: Any) -> Any:
-        """Coordinates of all joints of the tree, followers with theirs, of free ones; quaternions of unit length."""
+        """Expands q to the coordinates of all joints of the tree, mimicking ones included, with unit quaternions."""
         model = self.model
         if model.has_mimic:
             q = q[..., model.q_source.tolist()] * like(xp, model.q_multiplier, q) + like(xp, model.q_offset, q)
@@ -383,7 +405,7 @@ class Converter:
         return xp.concatenate(tuple(parts), -1)
 
     def _v_of_tree(self, xp: Any, v: Any) -> Any:
-        """Velocities of all joints of the tree, of free ones."""
+        """Expands v to the velocities of all joints of the tree, mimicking ones included."""
         model = self.model
         return v[..., model.v_source.tolist()] * like(xp, model.v_multiplier, v) if model.has_mimic else v
 
@@ -393,15 +415,16 @@ def _zeros(xp: Any, shape: tuple[int, ...], other: Any) -> Any:
 
 
 def _units(xp: Any, n: int, q: Any) -> Any:
-    """Unit vectors (..., n, n) for each q (..., nq)."""
+    """Identity matrices (..., n, n), one for each q (..., nq)."""
     return xp.broadcast_to(like(xp, np.eye(n), q), (*q.shape[:-1], n, n))
 
 
 def _unit(xp: Any, quaternion: Any) -> Any:
-    """A quaternion scaled to unit length, as `robodyn.joints.unit_quaternion` does it.
+    """Scales a quaternion to unit length, as `robodyn.joints.unit_quaternion` does.
 
     Raises:
-        ArgumentError: NumPy's, of zero length. Elsewhere it becomes NaN: to look would be to wait for a device.
+        ArgumentError: a NumPy quaternion of zero length. Other libraries' become NaN, because a check would have to
+            wait for the device.
     """
     if xp is np and (nothing := (quaternion == 0.0).all(-1)).any():
         where = f" {rows_named(nothing, 0)}" if nothing.ndim else ""
@@ -410,7 +433,9 @@ def _unit(xp: Any, quaternion: Any) -> Any:
         )
     with np.errstate(all="ignore"):
         step = xp.sqrt(xp.abs(quaternion)).sum(-1)[..., None]
-        step = step.detach() if xp.__name__ == "torch" else step  # the direction does not depend on it
+        step = (
+            step.detach() if xp.__name__ == "torch" else step
+        )  # the result does not depend on `step`, so neither does its gradient
         scaled = quaternion / step / step
         return scaled / xp.sqrt((scaled * scaled).sum(-1))[..., None]
 
@@ -422,7 +447,7 @@ def _cross(xp: Any, a: Any, b: Any) -> Any:
 
 
 def _rotated(xp: Any, quaternion: Any, vector: Any, sign: float) -> Any:
-    """A vector turned by a unit quaternion xyzw, or back."""
+    """Rotates a vector by a unit quaternion xyzw (`sign` 1), or by its inverse (`sign` -1)."""
     axis = quaternion[..., :3]
     t = 2.0 * _cross(xp, axis, vector)
     return vector + sign * quaternion[..., 3:] * t + _cross(xp, axis, t)
@@ -433,13 +458,13 @@ def _plane_turned(xp: Any, angle: Any, v: Any, sign: float) -> Any:
     return xp.stack((c * x - s * y, s * x + c * y, v[..., 2]), -1)
 
 
-def _turned(matrix: Any) -> Any:
+def _transposed(matrix: Any) -> Any:
     """The transpose."""
     return matrix.swapaxes(-1, -2)
 
 
-def _joined(xp: Any, parts: list[Any], like: Any) -> Any:
-    """Numbers side by side."""
+def _concatenated(xp: Any, parts: list[Any], like: Any) -> Any:
+    """Concatenates arrays along the last axis, after broadcasting their leading axes."""
     if not parts:
         return like[..., :0]
     shapes = {tuple(part.shape[:-1]) for part in parts}
@@ -475,12 +500,12 @@ def _joint(model: Model, convention: Convention, i: int, at_q: int, at_v: int) -
 
 
 def _named(model: Model, joint_names: Any) -> list[int]:
-    place = {name: i for i, name in enumerate(model.joint_names)}
+    positions = {name: i for i, name in enumerate(model.joint_names)}
     names = _names("joint_names", joint_names)
-    unknown = [quoted(name) for name in names if name not in place]
-    given = set(names)
-    missing = [quoted(n) for n, i in place.items() if model.mimics[i] < 0 and n not in given]
+    unknown = [quoted(name) for name in names if name not in positions]
+    chosen = set(names)
+    missing = [quoted(n) for n, i in positions.items() if model.mimics[i] < 0 and n not in chosen]
     if unknown or missing:
-        told = ((unknown, f"{model.name!r} has no joint"), (missing, "it lacks"))
-        raise ArgumentError(f"joint_names: {'; '.join(f'{text} {listed(each)}' for each, text in told if each)}")
-    return [place[name] for name in names]
+        problems = ((unknown, f"{model.name!r} has no joint"), (missing, "it lacks"))
+        raise ArgumentError(f"joint_names: {'; '.join(f'{text} {listed(each)}' for each, text in problems if each)}")
+    return [positions[name] for name in names]

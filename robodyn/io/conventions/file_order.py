@@ -1,7 +1,7 @@
-"""The order that a library gives the joints of a file, and which of them it writes as a cosine and a sine.
+"""The order that a library gives the joints of a file, and the joints whose angle it stores as cosine and sine.
 
-Libraries walk over links, those that fixed joints hold included, which a model has merged: `Model.file_tree` remembers
-them.
+Libraries traverse all links of a file, including links on fixed joints. A model has merged those links into bodies, and
+`Model.file_tree` keeps them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from robodyn.io.conventions.presets import Convention
 
 
 def own_order(model: Model, convention: Convention) -> list[int]:
-    """Bodies whose joints are free, in the order that a library gives them.
+    """Bodies in a library's order, without those whose joint mimics another.
 
     Raises:
         ArgumentError: the order is not known.
@@ -52,8 +52,11 @@ def own_order(model: Model, convention: Convention) -> list[int]:
 
 
 def turns_in_a_circle(model: Model, i: int) -> bool:
-    """Whether Pinocchio writes the angle of a revolute joint as a cosine and a sine: URDF's continuous joints alone, so
-    not those that have no limits otherwise. Where no file says it, joints without limits."""
+    """True if Pinocchio stores the angle of a revolute joint as cosine and sine.
+
+    It does so for URDF's continuous joints, but not for other joints without limits. For models without a file this
+    function returns True for joints without limits.
+    """
     tree, q = model.file_tree, int(model.q_start[i])
     if KINDS[model.joint_kind[i]].name != "revolute":
         return False
@@ -63,60 +66,60 @@ def turns_in_a_circle(model: Model, i: int) -> bool:
 
 
 def _merged(model: Model) -> FileTree:
-    """The tree that a model shows by itself."""
+    """The tree of a model's bodies, without the links that it has merged."""
     parents = tuple(model.parent.tolist())
     return FileTree("urdf", tuple(model.joint_names), ("",) * len(parents), parents, tuple(range(len(parents))))
 
 
 def _fits(tree: FileTree, model: Model) -> bool:
-    """Whether a model still has the joints of its file, each on the body that the file puts it on."""
+    """True if a model still has the joints of its file, each with the same parent body."""
     if len(tree.joints) != model.n_bodies:
         return False
     bodies, children = _bodies(tree), _children(tree)
-    made = bodies.get(-1, [])
-    parent = {i: before for before, i in pairwise([-1, *made])}
-    carrying = {-1: made[-1] if made else -1}
-    waiting = [-1]
-    for joint in waiting:
+    root_bodies = bodies.get(-1, [])
+    parent = {i: before for before, i in pairwise([-1, *root_bodies])}
+    last_body = {-1: root_bodies[-1] if root_bodies else -1}
+    queue = [-1]
+    for joint in queue:
         for j in children.get(joint, ()):
-            chain = [carrying[joint], *bodies.get(j, ())]
+            chain = [last_body[joint], *bodies.get(j, ())]
             parent |= {i: before for before, i in pairwise(chain)}
-            carrying[j] = chain[-1]
-            waiting.append(j)
+            last_body[j] = chain[-1]
+            queue.append(j)
     return bool(model.parent.tolist() == [parent.get(i) for i in range(model.n_bodies)])
 
 
 def _bodies(tree: FileTree) -> dict[int, list[int]]:
-    """The bodies of each joint of the file that moves, and under -1 those of no joint of it."""
-    found: dict[int, list[int]] = {}
+    """The bodies of each moving joint of the file. The key -1 has the bodies without a joint of the file."""
+    bodies: dict[int, list[int]] = {}
     for i, j in enumerate(tree.joints):
-        found.setdefault(j, []).append(i)
-    return found
+        bodies.setdefault(j, []).append(i)
+    return bodies
 
 
 def _children(tree: FileTree) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for j, carrier in enumerate(tree.carriers):
-        found.setdefault(carrier, []).append(j)
-    return found
+        children.setdefault(carrier, []).append(j)
+    return children
 
 
-def _walked(
+def _traversed(
     tree: FileTree, take: Callable[[deque[int]], int], add: Callable[[deque[int], list[int]], None]
 ) -> list[int]:
-    """Bodies in the order in which joints of the file are taken from those that wait."""
+    """Bodies in the order of a tree traversal. `take` pops the next joint of the queue; `add` appends its children."""
     bodies, children = _bodies(tree), _children(tree)
-    order, waiting = list(bodies.get(-1, ())), deque[int]()
-    add(waiting, children.get(-1, []))
-    while waiting:
-        j = take(waiting)
+    order, queue = list(bodies.get(-1, ())), deque[int]()
+    add(queue, children.get(-1, []))
+    while queue:
+        j = take(queue)
         order += bodies.get(j, ())
-        add(waiting, children.get(j, []))
+        add(queue, children.get(j, []))
     return order
 
 
 def _names(tree: FileTree, model: Model) -> list[str]:
-    """The names of the file's joints, those of the model where it has them."""
+    """The names of the file's joints. Joints that the model has too get the model's names."""
     names = list(tree.names)
     for j, own in _bodies(tree).items():
         if j >= 0 and len(own) == 1:
@@ -125,14 +128,14 @@ def _names(tree: FileTree, model: Model) -> list[str]:
 
 
 def _depth_first(tree: FileTree, names: list[str] | None) -> list[int]:
-    """Bodies, each followed by those that it carries; siblings by these names, or in the order of the file."""
+    """Bodies in depth-first order. Siblings are sorted by `names`, or keep the order of the file if it is None."""
 
     def add(waiting: deque[int], own: list[int]) -> None:
         waiting.extend((own if names is None else sorted(own, key=lambda j: names[j]))[::-1])
 
-    return _walked(tree, deque[int].pop, add)
+    return _traversed(tree, deque[int].pop, add)
 
 
 def _breadth_first(tree: FileTree) -> list[int]:
-    """Bodies by the number of joints before them, those of one carrier together."""
-    return _walked(tree, deque[int].popleft, deque[int].extend)
+    """Bodies in breadth-first order: by the number of joints between them and the root."""
+    return _traversed(tree, deque[int].popleft, deque[int].extend)

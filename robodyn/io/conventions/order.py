@@ -1,4 +1,4 @@
-"""Numbers of joints in another order, by name."""
+"""Reorders arrays of joint values by joint names."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _MOST_NAMES = 1 << 20
 
 
 class JointOrder:
-    """The way between two orders of joints that have one number each, by their names.
+    """Maps values between two orders of joints by name. Each joint has one value.
 
     Args:
-        names_from: joints in the order that numbers come in.
-        names_to: joints in the order that is wanted.
-        strict: whether both must have the same joints. Otherwise joints that one of them lacks are left out, or get the
-            numbers of `fill`.
+        names_from: joints in the order of the input.
+        names_to: joints in the order of the output.
+        strict: True if both must have the same joints. Otherwise joints missing in the output are dropped, and joints
+            missing in the input get the values of `fill`.
 
     Raises:
-        ArgumentError: names that are no texts or occur twice, or joints that one side lacks.
+        ArgumentError: a name is no string or occurs twice, or one side lacks a joint.
     """
 
     def __init__(self, names_from: Sequence[str], names_to: Sequence[str], strict: bool = True) -> None:
@@ -40,64 +40,64 @@ class JointOrder:
         missing = [quoted(name) for name in self.names_to if name not in place]
         more = [quoted(name) for name in self.names_from if name not in wanted]
         if self.strict and (missing or more):
-            told = ((missing, "names_from lacks"), (more, "names_to lacks"))
+            problems = ((missing, "names_from lacks"), (more, "names_to lacks"))
             raise ArgumentError(
-                "; ".join(f"{text} {listed(names)}" for names, text in told if names)
+                "; ".join(f"{text} {listed(names)}" for names, text in problems if names)
                 + "; wanted the same joints on both sides, or strict=False"
             )
         self.missing: tuple[str, ...] = tuple(name for name in self.names_to if name not in place)
-        """Wanted joints that do not come."""
+        """Joints of `names_to` that `names_from` lacks."""
         self.index: Indices = read_only(np.array([place.get(name, -1) for name in self.names_to], dtype=np.intp))
-        """(len(names_to),) where each wanted number stands among those that come, -1 where it does not."""
+        """(len(names_to),) position of each output joint in the input, -1 if the input lacks it."""
 
     def __repr__(self) -> str:
         return f"<JointOrder of {len(self.names_from)} joints to {len(self.names_to)}>"
 
     def __call__(self, values: Any, fill: Any = 0.0) -> Any:
-        """Numbers (..., len(names_from)) in the wanted order (..., len(names_to)), arrays of any library.
+        """Reorders values (..., len(names_from)) to (..., len(names_to)).
 
         Args:
             values: arrays of NumPy, PyTorch or CuPy, or lists.
-            fill: (len(names_to),) or one number, of joints that do not come. Integers become float64 where they do not
-                hold it.
+            fill: (len(names_to),) or one number: values of joints that the input lacks. An array of integers becomes
+                float64 if its dtype cannot represent them.
 
         Raises:
-            ArgumentError: another number of joints, or no numbers.
+            ArgumentError: wrong number of joints, or values that are not numbers.
         """
-        return _taken(values, self.names_from, self.index, fill)
+        return _permuted(values, self.names_from, self.index, fill)
 
     def back(self, values: Any, fill: Any = 0.0) -> Any:
-        """Numbers (..., len(names_to)) in the order that they came in (..., len(names_from)).
+        """Reorders values (..., len(names_to)) to (..., len(names_from)): the inverse of a call.
 
         Raises:
-            ArgumentError: another number of joints.
+            ArgumentError: wrong number of joints.
         """
         place = {name: k for k, name in enumerate(self.names_to)}
         index = np.array([place.get(name, -1) for name in self.names_from], dtype=np.intp)
-        return _taken(values, self.names_to, index, fill)
+        return _permuted(values, self.names_to, index, fill)
 
 
-def _taken(values: Any, names: Sequence[str], index: Indices, fill: Any) -> Any:
+def _permuted(values: Any, names: Sequence[str], index: Indices, fill: Any) -> Any:
     xp = library_of({"values": values})
     array = as_numbers("values", values, "biuf") if xp is np else values
     if len(array.shape) < 1 or array.shape[-1] != len(names):
         raise ArgumentError(f"values: got shape {tuple(array.shape)}; wanted (..., {len(names)})")
     require_few_axes("values", len(array.shape) - 1)
-    lacking = np.flatnonzero(index < 0)
-    if not lacking.size:
+    missing = np.flatnonzero(index < 0)
+    if not missing.size:
         return array[..., index.tolist()]
-    numbers = _filling(fill, index.size)[lacking]
-    array = _with_room_for(xp, array, numbers)
+    numbers = _fill_values(fill, index.size)[missing]
+    array = _with_dtype_for(xp, array, numbers)
     if array.shape[-1]:
-        found = array[..., np.maximum(index, 0).tolist()]
-    else:  # nothing comes: all of it is filled
-        found = xp.broadcast_to(array.sum(-1)[..., None], (*array.shape[:-1], index.size)) + 0
-    found[..., lacking.tolist()] = like(xp, numbers, found)
-    return found
+        result = array[..., np.maximum(index, 0).tolist()]
+    else:  # no input joints: all values are filled
+        result = xp.broadcast_to(array.sum(-1)[..., None], (*array.shape[:-1], index.size)) + 0
+    result[..., missing.tolist()] = like(xp, numbers, result)
+    return result
 
 
-def _filling(fill: Any, n: int) -> Array:
-    """The numbers (n,) of joints that do not come."""
+def _fill_values(fill: Any, n: int) -> Array:
+    """The fill values (n,)."""
     wanted = f"wanted one number or {n}"
     xp = library_of({"fill": fill})
     array = as_numbers("fill", fill, "biuf") if xp is np else np.asarray(fill.tolist())
@@ -106,8 +106,8 @@ def _filling(fill: Any, n: int) -> Array:
     return np.broadcast_to(array, (n,))
 
 
-def _with_room_for(xp: Any, array: Any, numbers: Array) -> Any:
-    """The array in a dtype that holds the numbers, too: its own, or, where integers do not hold them, float64."""
+def _with_dtype_for(xp: Any, array: Any, numbers: Array) -> Any:
+    """The array in its own dtype, or in float64 if its integer dtype cannot represent the fill values."""
     if kind_of(xp, array) == "f":
         return array
     dtype = np.dtype(str(array.dtype).removeprefix("torch."))
@@ -122,8 +122,8 @@ def _names(name: str, given: Any) -> tuple[str, ...]:
     texts = None if members is None else [strict_types.text_or_none(each) for each in members]
     if texts is None or None in texts:
         raise ArgumentError(f"{name}: got {brief(given)}; wanted a sequence of names")
-    found = tuple(text for text in texts if text is not None)
-    if len(set(found)) < len(found):
-        twice = sorted(quoted(each) for each, times in Counter(found).items() if times > 1)
+    texts_of_names = tuple(text for text in texts if text is not None)
+    if len(set(texts_of_names)) < len(texts_of_names):
+        twice = sorted(quoted(each) for each, times in Counter(texts_of_names).items() if times > 1)
         raise ArgumentError(f"{name}: {listed(twice)} occurs twice; wanted each joint once")
-    return found
+    return texts_of_names

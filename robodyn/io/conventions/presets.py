@@ -1,4 +1,4 @@
-"""What other libraries mean by a configuration and a velocity, as data."""
+"""Conventions of other libraries for configurations and velocities, as data."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ Order = Literal["depth-first", "breadth-first", "alphabetical"]
 
 @dataclass(frozen=True)
 class Convention:
-    """How a library writes states.
+    """A library's convention for states. Accelerations are the time derivatives of its velocities.
 
-    Of a floating base: `position_first`: whether the position stands before the quaternion; `scalar_first`:
-    quaternions wxyz instead of xyzw, of ball joints, too; `linear_first`: whether velocities begin with the linear one;
-    `linear` and `angular`: in whose axes velocities are; `position_at`, `velocity_at`: the point of the base whose
-    position and velocity are meant, "origin" or centre of mass, "com". Accelerations are the rates of these numbers. Of
-    others: `planar`: in whose axes a planar joint's velocity is; `circle`: joints that turn without bounds, and planar
-    ones, have a cosine and a sine for an angle. `order`: of joints, where no names are given. `moment_first` of a
-    wrench. `source`: where this is written.
+    Attributes:
+        name: name of the library.
+        position_first: True if a floating base's position stands before its quaternion.
+        scalar_first: True for quaternions wxyz, False for xyzw. It includes ball joints.
+        linear_first: True if a floating base's linear velocity stands before the angular one.
+        linear, angular: axes of a floating base's linear and angular velocity.
+        order: order of joints, if no names are given.
+        source: documentation of the convention.
+        position_at, velocity_at: the point of a floating base whose position and velocity are used: "origin" of its
+            frame, or "com", the centre of mass.
+        planar: axes of a planar joint's velocity.
+        circle: True if unbounded revolute joints and planar joints have cosine and sine instead of an angle.
+        moment_first: True if a wrench's moment stands before its force.
     """
 
     name: str
@@ -75,4 +81,4 @@ CONVENTIONS: dict[str, Convention] = {
         ),
     )
 }  # fmt: skip
-"""By name."""
+"""All conventions by name."""

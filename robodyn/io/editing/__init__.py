@@ -1,1 +1,1 @@
-"""Models made of other models: frames, locked joints, parts, robots put together, files written."""
+"""Edits of models: adding frames, locking joints, extracting and combining robots, rerooting, and writing files."""

@@ -1,4 +1,4 @@
-"""Robots that are put together."""
+"""Combines two robots into one."""
 
 from __future__ import annotations
 
@@ -22,50 +22,58 @@ _NAMES = ("link_names", "joint_names", "body_names", "link_joints")
 
 
 def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) -> Model:
-    """One robot fixed to a link of another one; see `Model.attach`."""
+    """Fixes one robot to a link of another one; see `Model.attach`."""
     if not strict_types.is_a(other, type(model)):
         raise ArgumentError(f"other: got {brief(other)}; wanted a robodyn.Model")
-    before = strict_types.text_or_none(prefix)
-    if before is None:
+    prefix_text = strict_types.text_or_none(prefix)
+    if prefix_text is None:
         raise ArgumentError(f"prefix: got {brief(prefix)}; wanted a text")
-    at, placed = model.link_index(link), transform_of("pose", pose)
-    own, more = fields_of(model), fields_of(other)
-    fixed = more["link_joints"]
+    link_number, X_pose = model.link_index(link), transform_of("pose", pose)
+    base_fields, other_fields = fields_of(model), fields_of(other)
+    old_link_joints = other_fields["link_joints"]
     for name in _NAMES:
-        more[name] = tuple(f"{before}{each}" if each else "" for each in more[name])
+        other_fields[name] = tuple(f"{prefix_text}{each}" if each else "" for each in other_fields[name])
     for what in ("link_names", "joint_names"):
-        mine = set(own[what])
-        both = [quoted(each) for each in more[what] if each in mine]
+        taken_names = set(base_fields[what])
+        both = [quoted(each) for each in other_fields[what] if each in taken_names]
         if both:
             kind = what.split("_")[0]
             raise ArgumentError(f"prefix: both robots have a {kind} called {listed(both)}; wanted another prefix")
-    configured.join(own, more, model, other, before)
-    bodies, links = len(own["parent"]), len(own["link_names"])
-    both_fields = joined(own, more)
-    on = int(own["link_body"][at])
-    X = placed.after(transform_in(own["link_X"][at]))
+    configured.join(base_fields, other_fields, model, other, prefix_text)
+    bodies, links = len(base_fields["parent"]), len(base_fields["link_names"])
+    both_fields = joined(base_fields, other_fields)
+    on = int(base_fields["link_body"][link_number])
+    X = X_pose.after(transform_in(base_fields["link_X"][link_number]))
     for what, where, start in (("Xtree", "parent", bodies), ("link_X", "link_body", links)):
-        hung = start + np.flatnonzero(more[where] < 0)
-        both_fields[where][hung] = on
+        roots = start + np.flatnonzero(other_fields[where] < 0)
+        both_fields[where][roots] = on
         if X != IDENTITY:
-            for i in hung.tolist():
+            for i in roots.tolist():
                 both_fields[what][i] = row_of(transform_in(both_fields[what][i]).after(X))
-    _hang(both_fields, links, at, {*own["joint_names"], *own["link_joints"]}, set(more["joint_names"]))
-    both_fields["report"] = Report((*model.report, *more["report"]))
-    new = dict(zip(fixed, both_fields["link_joints"][links:], strict=True))
-    new |= {name: f"{before}{name}" for name in (*other.joint_names, *other.link_names)}
-    shapes, kept = carried.renamed(other.geometries, other.extensions, before, new)
+    _connect_roots(
+        both_fields,
+        links,
+        link_number,
+        {*base_fields["joint_names"], *base_fields["link_joints"]},
+        set(other_fields["joint_names"]),
+    )
+    both_fields["report"] = Report((*model.report, *other_fields["report"]))
+    new_names = dict(zip(old_link_joints, both_fields["link_joints"][links:], strict=True))
+    new_names |= {name: f"{prefix_text}{name}" for name in (*other.joint_names, *other.link_names)}
+    shapes, kept = carried.renamed(other.geometries, other.extensions, prefix_text, new_names)
     both_fields["geometries"] = (*model.geometries, *shapes)
     both_fields["extensions"] = (*model.extensions, *kept)
-    both_fields["constraints"] = constraint_edits.prefixed(other.constraints, before)
-    constraint_edits.move_world(both_fields, own["link_names"][at], placed)
+    both_fields["constraints"] = constraint_edits.prefixed(other.constraints, prefix_text)
+    constraint_edits.move_world(both_fields, base_fields["link_names"][link_number], X_pose)
     both_fields["constraints"] = (*model.constraints, *both_fields["constraints"])
     return finished(model, both_fields)
 
 
-def _hang(fields: Fields, first: int, at: int, mine: set[str], theirs: set[str]) -> None:
-    """Hang links from the first of the other robot's on, those that hang on none, on the link `at`; fixed joints step
-    aside where this robot has their name."""
+def _connect_roots(fields: Fields, first: int, at: int, mine: set[str], theirs: set[str]) -> None:
+    """Makes the root links of the attached robot children of the link `at`.
+
+    Its links begin at index `first`. Its fixed joints are renamed if this robot has a joint with the same name.
+    """
     names, taken, parents = list(fields["link_joints"]), mine | theirs, fields["link_parent"]
     for k in range(first, len(names)):
         if parents[k] < 0:

@@ -1,4 +1,4 @@
-"""Geometries and kept elements of models that are edited: those of links and joints that remain go along."""
+"""Geometries and kept elements of edited models: those of remaining links and joints are kept."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 LINKS = frozenset({"link", "body", "body1", "body2", "site", "objname", "refname"})
 """Attributes that name links."""
 _JOINTS = frozenset({"joint", "jointinparent"})
-"""Attributes that name joints that move."""
+"""Attributes that name moving joints."""
 _EITHER = "reference"
 """The attribute of `<gazebo>` that names a link or any joint."""
 _OWN = ""
-"""The key of the joint that an element stands in."""
+"""Key for the joint that contains an element."""
 _OF_MOVING_JOINTS = frozenset({"safety_controller", "calibration"})
-"""Elements of joints that mean nothing where a joint does not move."""
+"""Elements of joints that are meaningful for moving joints only."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a robot: its links, its joints that move, and all its joints."""
+    """The names of a robot's links, moving joints, and all joints."""
 
     links: frozenset[str]
     moving: frozenset[str]
@@ -39,12 +39,12 @@ class Names:
 
     @classmethod
     def of(cls, links: Iterable[str], moving: Iterable[str], joints: Iterable[str]) -> Names:
-        """The names of a robot; `joints` may be those that do not move alone."""
+        """The names of a robot. `joints` may contain only fixed joints."""
         movers = frozenset(moving)
         return cls(frozenset(links), movers, movers | frozenset(joints))
 
     def has(self, name: str, key: str) -> bool:
-        """Whether there is what an attribute names."""
+        """True if the link or joint that an attribute names exists. `key`: the attribute."""
         if key in LINKS:
             return name in self.links
         if key in (_EITHER, _OWN):
@@ -53,14 +53,19 @@ class Names:
 
 
 def remaining(extension: Extension, is_lost: Callable[[str, str], bool]) -> Extension | None:
-    """What is left of a kept element: without the joints and transmissions in it that are lost; None if it names other
-    things that are, if no joint is left, or if it is a transmission of joints of which one is lost.
+    """Removes lost joints, and transmissions of lost joints, from a kept element.
 
-    `is_lost`: of a name and the key of the attribute that names it.
+    Args:
+        extension: the kept element.
+        is_lost: called with a name and the attribute that names it; returns True if the link or joint is lost.
+
+    Returns:
+        The element without these parts. None if it refers to lost links or joints elsewhere, if it has lost all its
+        joints, or if it is a transmission with a lost joint.
     """
     top = element_of(extension)
-    own = {"link": "link", "joint": "joint" if top.tag in _OF_MOVING_JOINTS else _OWN}.get(extension.parent)
-    if own is not None and is_lost(extension.of, own):
+    owner_key = {"link": "link", "joint": "joint" if top.tag in _OF_MOVING_JOINTS else _OWN}.get(extension.parent)
+    if owner_key is not None and is_lost(extension.of, owner_key):
         return None
 
     def is_gone(element: Element) -> bool:
@@ -69,20 +74,20 @@ def remaining(extension: Extension, is_lost: Callable[[str, str], bool]) -> Exte
         return element.tag == "transmission" and any(is_gone(child) for child in element.children)
 
     joints = [child for child in top.children if child.tag == "joint"]
-    left = [child for child in top.children if not is_gone(child)]
-    if is_gone(top) or (joints and not any(child in left for child in joints)):
+    remaining_children = [child for child in top.children if not is_gone(child)]
+    if is_gone(top) or (joints and not any(child in remaining_children for child in joints)):
         return None
-    shorter = len(left) < len(top.children)
-    top.children = left
+    is_changed = len(remaining_children) < len(top.children)
+    top.children = remaining_children
     if any(is_lost(element.attributes[key], key) for element, key in _names(top)):
         return None
-    return replace(extension, text=written(top)) if shorter else extension
+    return replace(extension, text=written(top)) if is_changed else extension
 
 
 def keep(model: Model, fields: Fields) -> None:
-    """Leave out geometries of links that are gone, and kept elements of links and joints that are.
+    """Removes geometries of removed links, and kept elements of removed links and joints.
 
-    `model`: before the edit; what its elements name that it never had stays as it is.
+    `model`: the model before the edit. References to links or joints that it never had are kept.
     """
     links = set(fields["link_names"])
     fields["geometries"] = tuple(each for each in fields["geometries"] if each.link in links)
@@ -94,15 +99,15 @@ def keep(model: Model, fields: Fields) -> None:
         return
     kept, notes = [], Notes()
     for each in fields["extensions"]:
-        left = remaining(each, lambda name, key: before.has(name, key) and not after.has(name, key))
-        if left is None:
+        rest = remaining(each, lambda name, key: before.has(name, key) and not after.has(name, key))
+        if rest is None:
             message = "its link or joint is gone, or does not move any more; left out"
             notes.gather("extension-dropped", element_name(each), message)
             continue
-        if left is not each:
+        if rest is not each:
             message = "joints in it are gone, or do not move any more; these are left out"
             notes.gather("extension-dropped", element_name(each), message)
-        kept.append(left)
+        kept.append(rest)
     fields["extensions"] = tuple(kept)
     fields["report"] = Report((*fields["report"], *notes.findings()))
 
@@ -110,17 +115,17 @@ def keep(model: Model, fields: Fields) -> None:
 def renamed(
     geometries: Iterable[Geometry], extensions: Iterable[Extension], prefix: str, names: Mapping[str, str]
 ) -> tuple[tuple[Geometry, ...], tuple[Extension, ...]]:
-    """Both as parts of another robot, where links and joints have other names.
+    """Renames links and joints in geometries and kept elements, for a robot that becomes part of another one.
 
-    Names in kept elements stand in known attributes, and in URDF also in many other places, such as parameters of
-    plugins. There every attribute and every text that is the name of a link, a joint, a shape or a kept element is
-    changed, but for types, and for what spells a number, which it rather is.
+    Kept elements of MJCF have names in known attributes. Those of URDF have names in many other places, such as
+    parameters of plugins. There, every attribute and every text that equals the name of a link, a joint, a shape or a
+    kept element is renamed, except for types and numbers.
 
     Args:
-        geometries: those of the robot.
-        extensions: its kept elements.
-        prefix: what stands before the names of shapes and kept elements.
-        names: the new names of links and joints by the old ones.
+        geometries: geometries of the robot.
+        extensions: kept elements of the robot.
+        prefix: prefix for the names of shapes and kept elements.
+        names: new names of links and joints by their old names.
     """
     if not prefix and all(old == new for old, new in names.items() if old):
         return tuple(geometries), tuple(extensions)
@@ -132,8 +137,8 @@ def renamed(
     kept = []
     for each, top in zip(extensions, tops, strict=True):
         anywhere = each.format == "urdf"
-        waiting = [top]
-        for element in waiting:
+        queue = [top]
+        for element in queue:
             for key, value in element.attributes.items():
                 if key == "name" and element.tag == "actuator":
                     element.attributes[key] = f"{prefix}{value}"
@@ -143,33 +148,33 @@ def renamed(
                     element.attributes[key] = known.get(value, value)
             if anywhere and element.text in known and number(element.text) is None:
                 element.pieces = [known[element.text]]
-            waiting += element.children
+            queue += element.children
         kept.append(replace(each, of=known.get(each.of, each.of), text=written(top)))
     return tuple(shapes), tuple(kept)
 
 
 def _is_naming(element: Element, key: str, top: Element) -> bool:
-    """Whether an attribute of an element in `top` names a link or a joint, or, as its name, `top` itself or a joint."""
+    """True if an attribute of an element in `top` names a link, a joint or `top` itself, references and definitions."""
     if key == "name":
         return element is top or element.tag == "joint"
     return _is_reference(element, key, top)
 
 
 def _is_reference(element: Element, key: str, top: Element) -> bool:
-    """Whether an attribute of an element in `top` names a link or a joint, but for names of `<joint>` in it."""
+    """True if an attribute of an element in `top` refers to a link or a joint, except for the name of a `<joint>`."""
     return key in LINKS or key in _JOINTS or (key == _EITHER and element is top)
 
 
 def _names(top: Element) -> Iterator[tuple[Element, str]]:
-    """Attributes of an element, and of all in it, for which `_is_reference` holds."""
-    waiting = [top]
-    for element in waiting:
+    """Attributes of an element and its descendants for which `_is_reference` holds."""
+    queue = [top]
+    for element in queue:
         yield from ((element, key) for key in element.attributes if _is_reference(element, key, top))
-        waiting += element.children
+        queue += element.children
 
 
 def element_of(extension: Extension) -> Element:
-    """The element of a kept text."""
+    """Parses the text of a kept element."""
     parts: list[Element] = []
     top = parse_xml(extension.text.encode("utf-8", "replace"), None, frozenset(), parts.append, texts=True)
     top.children = parts
@@ -177,7 +182,7 @@ def element_of(extension: Extension) -> Element:
 
 
 def element_name(extension: Extension) -> str:
-    """A kept element as findings call it."""
+    """The name of a kept element in findings."""
     top = element_of(extension)
     name = next((top.attributes[key] for key in ("name", _EITHER) if key in top.attributes), extension.of)
     return f"{top.tag} {quoted(name)}" if name else top.tag

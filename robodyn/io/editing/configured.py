@@ -1,7 +1,7 @@
-"""Named configurations of models that are edited: their coordinates go with the joints.
+"""Named configurations of edited models.
 
-Until an edit is done they are a field `tree_configurations` (nq_tree, number of them): the coordinates of all joints of
-the tree, followers included.
+During an edit they are a field `tree_configurations` (nq_tree, number of configurations): the coordinates of all joints
+of the tree, including joints that mimic others. Edits select its rows with the joints.
 """
 
 from __future__ import annotations
@@ -27,65 +27,69 @@ if TYPE_CHECKING:
 
 
 _CLOSE = 1e-9
-"""Joints that are no further apart, in m or rad, stand at one place."""
+"""Largest difference in m or rad of two coordinates that count as equal."""
 
 
 def of_tree(model: Model, unit: bool = False) -> Array:
-    """(nq_tree, number of configurations) coordinates of all joints, a column for each.
+    """(nq_tree, number of configurations) coordinates of all joints, one column per configuration.
 
-    `unit`: whether quaternions are scaled to unit length.
+    `unit`: True to scale quaternions to unit length.
     """
     rows = model.configurations.rows.reshape(len(model.configurations), model.nq)
     return model.tree_coordinates(model.unit_coordinates(rows) if unit else rows).T
 
 
 def keep(fields: Fields) -> None:
-    """Make configurations of the coordinates of joints that follow none."""
+    """Converts `tree_configurations` back to configurations, without the coordinates of mimicking joints."""
     free = np.repeat(fields["mimics"] < 0, [KINDS[kind].nq for kind in fields["joint_kind"].tolist()])
     columns = fields.pop("tree_configurations")
     fields["configurations"] = Configurations(fields["configurations"], columns[free].T)
 
 
 def lock(fields: Fields, model: Model, held: Mapping[int, tuple[float, ...]]) -> None:
-    """Say which configurations have locked joints elsewhere than they are locked."""
+    """Reports configurations in which a locked joint has another coordinate. `held`: locked coordinates by body."""
     notes = Notes()
     for b, at in held.items():
         if model.mimics[b] >= 0:
             continue
         kind, q = KINDS[model.joint_kind[b]], int(model.q_start[b])
         for name, row in zip(fields["configurations"], fields["tree_configurations"][q : q + kind.nq].T, strict=True):
-            there = tuple(row.tolist())
-            if kind.quaternion is not None:  # of any length but 0
+            coordinates = tuple(row.tolist())
+            if kind.quaternion is not None:  # its length is not 0, but may differ from 1
                 k = kind.quaternion
-                there = (*there[:k], *unit_quaternion(there[k : k + 4]), *there[k + 4 :])
-            if not np.abs(np.array(kind.difference(there, tuple(at)))).max() <= _CLOSE:
+                coordinates = (*coordinates[:k], *unit_quaternion(coordinates[k : k + 4]), *coordinates[k + 4 :])
+            if not np.abs(np.array(kind.difference(coordinates, tuple(at)))).max() <= _CLOSE:
                 message = f"it has joint {quoted(model.joint_names[b])} elsewhere than where it is locked"
                 notes.gather("configuration-changed", _element(name), message)
     constraint_edits.note(fields, notes)
 
 
 def join(own: Fields, other: Fields, model: Model, attached: Model, prefix: str) -> None:
-    """Give the fields of two robots the same configurations. The other's get the prefix; a robot of which one says
-    nothing is at neutral in it."""
+    """Gives the fields of two robots the same configurations, before they are joined.
+
+    Names of the attached robot's configurations get the prefix. A robot that lacks a configuration is neutral in it.
+    """
     notes = Notes()
-    theirs = [f"{prefix}{name}" for name in other["configurations"]]
-    names = tuple(dict.fromkeys((*own["configurations"], *theirs)))
+    prefixed_names = [f"{prefix}{name}" for name in other["configurations"]]
+    names = tuple(dict.fromkeys((*own["configurations"], *prefixed_names)))
     if not names:
         return
-    for fields, robot, said in ((own, model, list(own["configurations"])), (other, attached, theirs)):
+    for fields, robot, own_names in ((own, model, list(own["configurations"])), (other, attached, prefixed_names)):
         neutral = robot.tree_coordinates(robot.neutral())
-        given = dict(zip(said, fields["tree_configurations"].T, strict=True))
-        fields["tree_configurations"] = np.array([given.get(name, neutral) for name in names]).reshape(len(names), -1).T
+        columns = dict(zip(own_names, fields["tree_configurations"].T, strict=True))
+        fields["tree_configurations"] = (
+            np.array([columns.get(name, neutral) for name in names]).reshape(len(names), -1).T
+        )
         fields["configurations"] = names
         for name in names if robot.nq else ():
-            if name not in given:
+            if name not in columns:
                 message = f"it says nothing of the joints of {quoted(robot.name)}, which are at neutral in it"
                 notes.gather("configuration-changed", _element(name), message)
     constraint_edits.note(other, notes)
 
 
 def turn(fields: Fields, model: Model, joints: Iterable[int]) -> None:
-    """Give joints of several coordinates, which are passed from the other side, those that they have there."""
+    """Converts the coordinates of reversed joints with several coordinates."""
     columns = fields["tree_configurations"] = np.array(fields["tree_configurations"])
     for b in joints:
         kind, q = KINDS[model.joint_kind[b]], int(model.q_start[b])
@@ -95,14 +99,17 @@ def turn(fields: Fields, model: Model, joints: Iterable[int]) -> None:
 
 
 def move_base(fields: Fields, model: Model, base: int, root: int) -> None:
-    """Let the joint of a floating base say where another link is, the root, that it carries now."""
+    """Sets the coordinates of a floating base such that they are the pose of the new root link.
+
+    `base`: body of the floating joint; `root`: the new root link.
+    """
     columns = of_tree(model, unit=True)
     for k, q in enumerate(columns.T.tolist()):
         X, b = transform_in(model.link_X[root]), int(model.link_body[root])
         while b >= 0:
             kind, start = KINDS[model.joint_kind[b]], int(model.q_start[b])
-            across = kind.transform(tuple(q[start : start + kind.nq]), float(model.pitch[b]))
-            X = X.after(transform_in([*map(float, across.E), *map(float, across.r)]))
+            joint_motion = kind.transform(tuple(q[start : start + kind.nq]), float(model.pitch[b]))
+            X = X.after(transform_in([*map(float, joint_motion.E), *map(float, joint_motion.r)]))
             if b == base:
                 break
             X, b = X.after(transform_in(model.Xtree[b])), int(model.parent[b])

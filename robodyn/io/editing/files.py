@@ -1,7 +1,7 @@
-"""Models in files of NumPy's .npz format: every field as it is, names and findings as JSON in bytes.
+"""Saves and loads models as files of NumPy's .npz format. Arrays are stored directly, all other fields as JSON.
 
-What a file says is checked before memory is taken for it (`robodyn.internals.archives`), and by the checks of a model
-after."""
+Sizes in a file are checked before memory is allocated (`robodyn.internals.archives`). The checks of `Model` follow.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMAT = "robodyn model"
 _VERSION = 1
 _SEVERITIES: dict[str, Severity] = {each: each for each in SEVERITIES.values()}
 _TEXTS = "texts"
-"""The array of bytes that holds what is no array."""
+"""Name of the byte array with the JSON text of all fields that are no arrays."""
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
@@ -38,10 +38,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     texts: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
     for each in dataclasses.fields(model):
         value = getattr(model, each.name)
-        if each.name == "source":  # where files lie on this machine is nobody else's business
+        if each.name == "source":  # paths on this machine are private
             continue
         if isinstance(value, Configurations):
-            if value:  # earlier versions read files without them
+            if value:  # earlier versions of robodyn read files without configurations
                 arrays[each.name], texts[each.name] = value.rows, list(value)
         elif isinstance(value, np.ndarray):
             arrays[each.name] = value.astype(value.dtype.newbyteorder("<"))
@@ -64,16 +64,16 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
 
 
 def load(kind: type[Model], path: str | os.PathLike[str]) -> Model:
-    """The model that a file holds; see `Model.load`."""
-    named = file_named("path", path)
+    """Loads a model from a file; see `Model.load`."""
+    checked_path = file_named("path", path)
     try:
-        with open_regular(named) as file:
+        with open_regular(checked_path) as file:
             return _read(kind, Archive(file))
     except ArgumentError as error:
-        raise LoadError(f"the file {quoted(str(named), most=LONGEST_PATH)}: {error}") from None
+        raise LoadError(f"the file {quoted(str(checked_path), most=LONGEST_PATH)}: {error}") from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise LoadError(f"cannot read the file {quoted(str(named), most=LONGEST_PATH)}: {reason}") from None
+        raise LoadError(f"cannot read the file {quoted(str(checked_path), most=LONGEST_PATH)}: {reason}") from None
 
 
 @damaged()
@@ -128,14 +128,14 @@ def _finding(given: dict[str, Any]) -> Finding:
 
 
 def _geometry(given: dict[str, Any]) -> Geometry:
-    """What it holds is checked as a field of the model."""
+    """Builds a geometry. `Model` checks its values."""
     rows = {name: tuple(value) for name, value in given.items() if type(value) is list and name != "attributes"}
     pose = Pose(tuple(given["pose"]["xyz"]), tuple(given["pose"]["rotation"]))
     return Geometry(**{**given, **rows, "pose": pose, "attributes": tuple(map(tuple, given["attributes"]))})
 
 
 def _file_tree(given: dict[str, Any]) -> FileTree:
-    """What it holds is checked as a field of the model."""
+    """Builds a file tree. `Model` checks its values."""
     columns = (tuple(given[name]) for name in ("names", "types", "carriers", "joints"))
     return FileTree(_text(given["format"]), *columns)
 

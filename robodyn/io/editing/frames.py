@@ -1,4 +1,4 @@
-"""Named frames on links: links without inertia, fixed to the same body."""
+"""Adds named frames: links without inertia that are fixed to the body of another link."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def with_frames(model: Model, frames: Any) -> Model:
-    """The model with more frames; see `Model.with_frames`."""
+    """Adds frames to a model; see `Model.with_frames`."""
     if not strict_types.is_a(frames, dict):
         raise ArgumentError(f"frames: got {brief(frames)}; wanted a dictionary of names to (link, pose)")
     fields = fields_of(model)
     numbers = {name: k for k, name in enumerate(fields["link_names"])}
     joints, taken = list(fields["link_joints"]), {*model.joint_names, *fields["link_joints"]}
     rows = {what: list(fields[what]) for what in ("link_body", "link_X", "link_parent", "link_inertia")}
-    for given, where in dict.items(frames):
-        name = name_of("frames", given)
-        if not strict_types.is_a(where, tuple, list) or len(parts := strict_types.members(where)) != 2:
-            raise ArgumentError(f"frames[{quoted(name)}]: got {brief(where)}; wanted (link, pose)")
+    for key, value in dict.items(frames):
+        name = name_of("frames", key)
+        if not strict_types.is_a(value, tuple, list) or len(parts := strict_types.members(value)) != 2:
+            raise ArgumentError(f"frames[{quoted(name)}]: got {brief(value)}; wanted (link, pose)")
         if name in numbers:
             raise ArgumentError(f"frames: {quoted(name)} is a link or a frame of {model.name!r} already")
         link = strict_types.text_or_none(parts[0])
-        at = numbers[link] if link in numbers else model.link_index(parts[0])
-        X = transform_of(f"frames[{quoted(name)}]", parts[1]).after(transform_in(rows["link_X"][at]))
+        parent_link = numbers[link] if link in numbers else model.link_index(parts[0])
+        X = transform_of(f"frames[{quoted(name)}]", parts[1]).after(transform_in(rows["link_X"][parent_link]))
         numbers[name] = len(joints)
         joints.append(unused(f"{name}_fixed", taken))
-        for what, row in (("link_X", row_of(X)), ("link_parent", at), ("link_inertia", np.zeros(10))):
+        for what, row in (("link_X", row_of(X)), ("link_parent", parent_link), ("link_inertia", np.zeros(10))):
             rows[what].append(row)
-        rows["link_body"].append(rows["link_body"][at])
+        rows["link_body"].append(rows["link_body"][parent_link])
     arrays: dict[str, Any] = {what: np.array(row, dtype=fields[what].dtype) for what, row in rows.items()}
     if not joints:  # a model without links
         return model

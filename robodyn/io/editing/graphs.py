@@ -1,4 +1,4 @@
-"""Models as graphs of networkx, so that paths, subtrees and drawings are asked of that."""
+"""Converts models to graphs of networkx, which can find paths and subtrees, and make drawings."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def graph(model: Model) -> Any:
             f"graph: networkx cannot be imported here ({error}): pip install 'robodyn[graph]'"
         ) from error
     robot = describe(model, Notes())
-    found = networkx.DiGraph(name=model.name)
+    result = networkx.DiGraph(name=model.name)
     for link, body in zip(robot.links, robot.bodies, strict=True):
         inertial = link.inertial
         mass, com, inertia = (0.0, (0.0,) * 3, (0.0,) * 6)
         if inertial is not None:
             mass, com, inertia = inertial.mass, inertial.pose.xyz, inertial.inertia
-        found.add_node(link.name, body=body, mass=mass, com=com, inertia=inertia)
+        result.add_node(link.name, body=body, mass=mass, com=com, inertia=inertia)
     for joint in robot.joints:
         fixed, limits = joint.type == "fixed", joint.limits
-        found.add_edge(
+        result.add_edge(
             joint.parent,
             joint.child,
             joint=joint.name,
@@ -51,7 +51,7 @@ def graph(model: Model) -> Any:
             friction=joint.friction,
             mimic=joint.mimic,
         )
-    return found
+    return result
 
 
 def _matrix(pose: Pose) -> Any:

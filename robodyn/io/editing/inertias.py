@@ -1,4 +1,4 @@
-"""Links with other inertias."""
+"""Changes inertias of links."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _SQUARE = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])
-"""Places of xx xy xz yy yz zz in a matrix."""
+"""Indices into xx xy xz yy yz zz that give the entries of the matrix."""
 _ROUNDING = 32 * np.finfo(np.float64).eps
 
 
 def about_centre(ten: Array) -> Inertial | None:
-    """Mass, centre of mass and inertia about it (axes unturned) of ten parameters; None where all of them are zero.
+    """The inertial of ten parameters: mass, centre of mass, and inertia about it in the link's axes. None if all are 0.
 
     Raises:
-        ArgumentError: there is no mass, and its first moment is not zero.
+        ArgumentError: the mass is zero and the first moment is not, or the numbers overflow.
     """
     if not ten.any():
         return None
@@ -38,30 +38,30 @@ def about_centre(ten: Array) -> Inertial | None:
         shift = m * (float(c @ c) * np.eye(3) - np.outer(c, c))
     if not np.isfinite(shift).all():
         raise ArgumentError(f"inertia: mass {m:g} kg at {c.tolist()} m overflows about its centre of mass")
-    left = about - shift[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]]
-    if np.abs(left).max() <= _ROUNDING * np.abs(about).max():  # a point mass: what is left is roundings alone
-        left = np.zeros(6)
-    (x, y, z), six = c.tolist(), left.tolist()
-    return Inertial(m, Pose((x, y, z)), (six[0], six[1], six[2], six[3], six[4], six[5]))
+    central = about - shift[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]]
+    if np.abs(central).max() <= _ROUNDING * np.abs(about).max():  # a point mass: only rounding errors remain
+        central = np.zeros(6)
+    (x, y, z), moments = c.tolist(), central.tolist()
+    return Inertial(m, Pose((x, y, z)), (moments[0], moments[1], moments[2], moments[3], moments[4], moments[5]))
 
 
 def with_inertia(model: Model, link: str | int, mass: Any, com: Any, inertia: Any) -> Model:
-    """The model with another inertia of a link; see `Model.with_inertia`."""
+    """Changes the inertia of a link; see `Model.with_inertia`."""
     k = model.link_index(link)
     fields = fields_of(model)
-    now = about_centre(fields["link_inertia"][k]) or Inertial(0.0, Pose(), (0.0,) * 6)
-    m = now.mass if mass is None else finite_number("mass", mass)
-    x, y, z = now.pose.xyz if com is None else _numbers("com", com, (3,))
-    six = now.inertia if inertia is None else _six(inertia)
+    current = about_centre(fields["link_inertia"][k]) or Inertial(0.0, Pose(), (0.0,) * 6)
+    m = current.mass if mass is None else finite_number("mass", mass)
+    x, y, z = current.pose.xyz if com is None else _numbers("com", com, (3,))
+    moments = current.inertia if inertia is None else _six(inertia)
     notes = Notes()
-    made = Link(model.link_names[k], Inertial(m, Pose((x, y, z)), six))
+    new_link = Link(model.link_names[k], Inertial(m, Pose((x, y, z)), moments))
     try:
-        check_inertials((made,), True, notes)
+        check_inertials((new_link,), True, notes)
     except LoadError as error:
         raise ArgumentError(str(error).replace(" (strict=False loads it as it is)", "")) from None
     rows = np.array(fields["link_inertia"])
     with np.errstate(over="ignore", invalid="ignore"):
-        rows[k] = of_links((made,))[0]
+        rows[k] = of_links((new_link,))[0]
     fields["link_inertia"] = rows
     fields["report"] = Report((*model.report, *notes.findings()))
     return finished(model, fields)
@@ -76,7 +76,7 @@ def _numbers(name: str, given: Any, shape: tuple[int, ...]) -> tuple[float, ...]
 
 
 def _six(given: Any) -> tuple[float, float, float, float, float, float]:
-    """xx, xy, xz, yy, yz, zz of an inertia that is given so or as a matrix."""
+    """xx, xy, xz, yy, yz, zz of an inertia, which is an array of these or a matrix (3, 3)."""
     array = real_array("inertia", given, (), np.float64, what="a matrix (3, 3), or xx, xy, xz, yy, yz, zz")
     if array.shape == (3, 3):
         require_finite("inertia", array, 2)

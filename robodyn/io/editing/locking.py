@@ -1,4 +1,4 @@
-"""Joints that are locked: what they carry is merged into the body before them."""
+"""Locks joints: the body of a locked joint is merged into its parent."""
 
 from __future__ import annotations
 
@@ -20,63 +20,70 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _ONE = ((), (1,))
-"""Shapes of arrays that are one number."""
+"""Shapes of arrays that contain one number."""
 
 
 def lock(model: Model, joints: Any) -> Model:
-    """The model with joints locked; see `Model.lock`."""
-    held = _with_followers(model, _held(model, joints))
+    """Locks joints of a model; see `Model.lock`."""
+    locked = _with_followers(model, _locked_joints(model, joints))
     fields = fields_of(model)
-    carrier, moved = _merged(model, held, fields)
-    bodies = [b for b in range(model.n_bodies) if b not in held]
+    kept_body, X_merged = _merged(model, locked, fields)
+    bodies = [b for b in range(model.n_bodies) if b not in locked]
     body = fields["link_body"]
     link_X = np.array(fields["link_X"])
-    for k in np.flatnonzero(np.isin(body, list(held))).tolist():
-        link_X[k] = row_of(transform_in(link_X[k]).after(moved[int(body[k])]))
+    for k in np.flatnonzero(np.isin(body, list(locked))).tolist():
+        link_X[k] = row_of(transform_in(link_X[k]).after(X_merged[int(body[k])]))
     fields["link_X"] = link_X
-    fields["link_body"] = np.array([carrier[b] if b >= 0 else -1 for b in body.tolist()], dtype=np.intp)
-    constraint_edits.lock(fields, {model.joint_names[b]: at[0] for b, at in held.items() if len(at) == 1})
-    configured.lock(fields, model, held)
-    fields["parent"] = np.array([carrier[p] if p >= 0 else -1 for p in model.parent.tolist()], dtype=np.intp)
+    fields["link_body"] = np.array([kept_body[b] if b >= 0 else -1 for b in body.tolist()], dtype=np.intp)
+    constraint_edits.lock(fields, {model.joint_names[b]: at[0] for b, at in locked.items() if len(at) == 1})
+    configured.lock(fields, model, locked)
+    fields["parent"] = np.array([kept_body[p] if p >= 0 else -1 for p in model.parent.tolist()], dtype=np.intp)
     return finished(model, taken(fields, bodies, range(len(body))))
 
 
 def _merged(model: Model, held: dict[int, tuple[float, ...]], fields: Fields) -> tuple[list[int], dict[int, Transform]]:
-    """The body, or the world, that each body becomes part of, and the transforms from its frame to those of bodies that
-    are merged. Joints on these get new places in `fields`."""
-    carrier: list[int] = []
-    moved: dict[int, Transform] = {}
+    """Merges bodies of locked joints into their parents, and moves child joints of merged bodies in `fields`.
+
+    Returns:
+        For each body the body that it becomes part of, -1 for the world; and for each merged body the transform from
+        that body's frame to its own.
+    """
+    kept_body: list[int] = []
+    X_merged: dict[int, Transform] = {}
     Xtree = np.array(fields["Xtree"])
     for b, p in enumerate(model.parent.tolist()):
-        if p in moved:
-            Xtree[b] = row_of(transform_in(Xtree[b]).after(moved[p]))
+        if p in X_merged:
+            Xtree[b] = row_of(transform_in(Xtree[b]).after(X_merged[p]))
         if b not in held:
-            carrier.append(b)
+            kept_body.append(b)
             continue
-        carrier.append(carrier[p] if p >= 0 else -1)
-        across = KINDS[model.joint_kind[b]].transform(held[b], float(model.pitch[b]))
-        turned = Transform(tuple(map(float, across.E)), (float(across.r[0]), float(across.r[1]), float(across.r[2])))
-        at = transform_in(Xtree[b])
-        moved[b] = at if turned == IDENTITY else turned.after(at)
+        kept_body.append(kept_body[p] if p >= 0 else -1)
+        joint_motion = KINDS[model.joint_kind[b]].transform(held[b], float(model.pitch[b]))
+        X_joint = Transform(
+            tuple(map(float, joint_motion.E)),
+            (float(joint_motion.r[0]), float(joint_motion.r[1]), float(joint_motion.r[2])),
+        )
+        X_tree = transform_in(Xtree[b])
+        X_merged[b] = X_tree if X_joint == IDENTITY else X_joint.after(X_tree)
     fields["Xtree"] = Xtree
-    return carrier, moved
+    return kept_body, X_merged
 
 
-def _held(model: Model, joints: Any) -> dict[int, tuple[float, ...]]:
-    """Bodies whose joints a user locks, and the coordinates they are locked at."""
+def _locked_joints(model: Model, joints: Any) -> dict[int, tuple[float, ...]]:
+    """Reads the user's locked joints: returns their coordinates by body."""
     if not strict_types.is_a(joints, dict):
         raise ArgumentError(f"joints: got {brief(joints)}; wanted a dictionary of joints to coordinates, or None")
-    held: dict[int, tuple[float, ...]] = {}
-    for joint, at in dict.items(joints):
+    locked: dict[int, tuple[float, ...]] = {}
+    for joint, value in dict.items(joints):
         b = model.joint_index(joint)
         name = quoted(model.joint_names[b])
         leader = int(model.mimics[b])
         if leader >= 0:
             raise ArgumentError(f"joints: {name} follows {quoted(model.joint_names[leader])}; lock that one")
-        if b in held:
+        if b in locked:
             raise ArgumentError(f"joints: {name} is given twice; wanted each joint once")
-        held[b] = _coordinates(f"joints[{name}]", at, b, model)
-    return held
+        locked[b] = _coordinates(f"joints[{name}]", value, b, model)
+    return locked
 
 
 def _coordinates(what: str, given: Any, b: int, model: Model) -> tuple[float, ...]:
@@ -95,18 +102,18 @@ def _coordinates(what: str, given: Any, b: int, model: Model) -> tuple[float, ..
     require_finite(what, q, 1)
     if kind.quaternion is None:
         return tuple(float(x) for x in q)
-    at = slice(kind.quaternion, kind.quaternion + 4)
-    if not q[at].any():
+    part = slice(kind.quaternion, kind.quaternion + 4)
+    if not q[part].any():
         raise ArgumentError(f"{what}: got a quaternion of zero length; wanted four numbers xyzw of any other length")
-    return (*q[: at.start].tolist(), *map(float, unit_quaternion(tuple(q[at]))))
+    return (*q[: part.start].tolist(), *map(float, unit_quaternion(tuple(q[part]))))
 
 
 def _with_followers(model: Model, held: dict[int, tuple[float, ...]]) -> dict[int, tuple[float, ...]]:
-    """Locked joints, and those that follow them, where these are put."""
-    found = dict(held)
+    """Adds joints that mimic locked joints, at the coordinates that follow from these."""
+    result = dict(held)
     for b in np.flatnonzero(model.mimics >= 0).tolist():
         leader, c = int(model.mimics[b]), int(model.q_start[b])
         if leader in held:
-            at = float(model.q_multiplier[c]) * held[leader][0] + float(model.q_offset[c])
-            found[b] = (finite_number(f"joints[{quoted(model.joint_names[leader])}]", at),)
-    return found
+            coordinate = float(model.q_multiplier[c]) * held[leader][0] + float(model.q_offset[c])
+            result[b] = (finite_number(f"joints[{quoted(model.joint_names[leader])}]", coordinate),)
+    return result

@@ -1,4 +1,4 @@
-"""Geometries as geoms of MJCF, with the meshes that they need."""
+"""Writes geometries as geoms of MJCF, with their mesh assets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _READ = (".stl", ".obj", ".msh")
-"""Files of meshes that MuJoCo reads."""
+"""Suffixes of mesh files that MuJoCo reads."""
 _LEAST_SIZE = 1e-9
-"""MuJoCo refuses sizes that are not above 1e-15; of a capsule without length a sphere is made."""
+"""Length in m below which a capsule is written as a sphere. MuJoCo refuses sizes up to 1e-15."""
 _SEEN, _UNSEEN = 2, 3
-"""Groups of geoms: MuJoCo's viewer shows those up to 2."""
+"""Groups of visible and hidden geoms. MuJoCo's viewer shows groups up to 2."""
 _STL_HEADER, _STL_FACE, _MOST_FACES = 84, 50, 200_000
 
 
 class MjcfGeometries:
-    """The geoms of links. `assets`: elements of the meshes that they name."""
+    """Writes the geoms of links. `assets`: elements of the meshes that they use."""
 
     def __init__(self, model: Model, files: MeshFiles, notes: Notes) -> None:
         self._files, self._notes = files, notes
@@ -51,22 +51,22 @@ class MjcfGeometries:
         self.assets: list[str] = []
 
     def has(self, link: str) -> bool:
-        """Whether a link has geometries."""
+        """True if a link has geometries."""
         return link in self._of
 
     def lines(self, link: str) -> Iterator[str]:
-        """The geoms of a link."""
+        """The elements of a link's geoms, one per line."""
         shapes = self._of.get(link, [])
-        seen = any(each.role == "visual" for each in shapes)
+        has_visual = any(each.role == "visual" for each in shapes)
         for each in shapes:
             if (shape := self._shape(each)) is None:
                 continue
-            named = f" name={text_value(numbered(each.name, self._names))}" if each.name else ""
+            name_attribute = f" name={text_value(numbered(each.name, self._names))}" if each.name else ""
             color = "" if each.color is None else f" rgba={values(each.color)}"
-            yield f"<geom{named} {shape}{placed(each.pose)}{color}{self._contact(each, seen)}/>"
+            yield f"<geom{name_attribute} {shape}{placed(each.pose)}{color}{self._contact(each, has_visual)}/>"
 
     def _contact(self, each: Geometry, seen: bool) -> str:
-        """What a geom collides with, and whether it is seen."""
+        """The attributes of a geom for contacts and visibility. `seen`: True if its link has visuals."""
         if each.format == "mjcf":
             return "".join(f" {key}={text_value(value)}" for key, value in each.attributes)
         if each.texture:
@@ -77,7 +77,7 @@ class MjcfGeometries:
         return f' group="{_UNSEEN}"' if seen and each.role == "collision" else ""
 
     def _shape(self, each: Geometry) -> str | None:
-        """Type and size, None for what is not written."""
+        """The attributes for type and size; None if the geometry is not written."""
         if each.kind == "mesh":
             name = self._mesh(each)
             return None if name is None else f'type="mesh" mesh={text_value(name)}'
@@ -93,7 +93,7 @@ class MjcfGeometries:
         return f'type="{kind}" size={values(size)}'
 
     def _mesh(self, each: Geometry) -> str | None:
-        """The name of the asset of a mesh; None where MuJoCo cannot have it, which is said."""
+        """The name of a mesh's asset; None, with a finding, if MuJoCo cannot read the mesh."""
         key = (each.mesh, each.folder, each.size)
         if key not in self._meshes:
             self._meshes[key] = self._asset(each)
@@ -104,7 +104,7 @@ class MjcfGeometries:
         return name
 
     def _asset(self, each: Geometry) -> tuple[str | None, str]:
-        """The name of a new asset, or why there can be none."""
+        """Adds a mesh asset; returns its name and "", or None and the reason why there is none."""
         path = self._files.mesh(each)
         reason = "is not found" if path is None else unreadable(path)
         if path is None or reason:
@@ -112,48 +112,54 @@ class MjcfGeometries:
         name = numbered(path.stem or "mesh", self._mesh_names)
         scale = "" if each.size == (1.0, 1.0, 1.0) else f" scale={values(each.size)}"
         file = text_value(os.path.normpath(path))
-        # Inertias are given, and volumes of open meshes, which MuJoCo would refuse, are not asked for.
+        # The file has explicit inertias. With inertia="shell" MuJoCo does not compute volumes, so it accepts open
+        # meshes.
         self.assets.append(f'<mesh name={text_value(name)} file={file}{scale} inertia="shell"/>')
         return name, ""
 
 
 def kept_lines(model: Model, robot: Described, sites: set[str], new: Mapping[str, str], notes: Notes) -> list[str]:
-    """Actuators, sensors and excluded contacts that were kept of the MJCF that was read.
+    """The lines of kept MJCF elements: actuators, sensors and excluded contacts.
 
-    `sites`: links that are sites in the new file, and no bodies; `new`: names of those that are called otherwise there.
+    `sites`: links that are written as sites; `new`: new names of renamed links.
     """
     moving = [joint.name for joint in robot.joints if joint.type != "fixed"]
     known = Names.of([link.name for link in robot.links], moving, ())
-    found: dict[str, list[str]] = {}
+    elements: dict[str, list[str]] = {}
     for extension in model.extensions:
-        left = remaining(extension, lambda *named: not known.has(*named)) if extension.format == "mjcf" else None
-        element = None if left is None else element_of(left)
-        if element is not None and _of_its_kind(element, sites):
+        rest = remaining(extension, lambda *named: not known.has(*named)) if extension.format == "mjcf" else None
+        element = None if rest is None else element_of(rest)
+        if element is not None and _refers_correctly(element, sites):
             for key in LINKS & element.attributes.keys():
                 element.attributes[key] = new.get(element.attributes[key], element.attributes[key])
-            found.setdefault(extension.parent, []).append(f"    {written(element)}")
+            elements.setdefault(extension.parent, []).append(f"    {written(element)}")
         else:
             message = "a kept element of another format, or of a joint or site that MJCF has otherwise"
             notes.gather("not-written", element_name(extension), message)
-    return [line for parent, lines in found.items() for line in (f"  <{parent}>", *lines, f"  </{parent}>")]
+    return [line for parent, lines in elements.items() for line in (f"  <{parent}>", *lines, f"  </{parent}>")]
 
 
-def _of_its_kind(element: Element, sites: set[str]) -> bool:
-    """Whether bodies and sites that an element names are that. Frames may be of either, and are named anew: `xbody` is
-    the frame of a body, as a site has one; `body` is that of its inertia, which a site does not have."""
-    named = element.attributes
+def _refers_correctly(element: Element, sites: set[str]) -> bool:
+    """True if the bodies and sites that an element names are written as such.
+
+    References to frames can be of bodies or sites, and are adapted. `xbody` is the frame of a body, and a site has the
+    same kind of frame. `body` is the frame of a body's inertia, which a site does not have.
+    """
+    attributes = element.attributes
     for kind, name in (("objtype", "objname"), ("reftype", "refname")):
-        if name in named and named[name] in sites:
-            if named.get(kind) == "body":
+        if name in attributes and attributes[name] in sites:
+            if attributes.get(kind) == "body":
                 return False
-            named[kind] = "site"
-        elif name in named and named.get(kind) == "site":
-            named[kind] = "xbody"
-    return all((named[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in named)
+            attributes[kind] = "site"
+        elif name in attributes and attributes.get(kind) == "site":
+            attributes[kind] = "xbody"
+    return all(
+        (attributes[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in attributes
+    )
 
 
 def unreadable(path: Path) -> str:
-    """Why MuJoCo does not read the file of a mesh, "" where it does."""
+    """The reason why MuJoCo does not read a mesh file, "" if it does."""
     if path.suffix.lower() not in _READ:
         return f"is none of the formats that MuJoCo reads: {', '.join(_READ)}"
     if path.suffix.lower() == ".stl":
@@ -164,15 +170,16 @@ def unreadable(path: Path) -> str:
         except OSError as error:
             return f"cannot be read: {error.strerror or error}"
         faces = int.from_bytes(header[-4:], "little")
-        whole = len(header) == _STL_HEADER and size == _STL_HEADER + _STL_FACE * faces
-        if not whole and header.lstrip().startswith(b"solid"):
+        is_binary = len(header) == _STL_HEADER and size == _STL_HEADER + _STL_FACE * faces
+        if not is_binary and header.lstrip().startswith(b"solid"):
             return "is an STL of text; MuJoCo reads binary ones"
-        if not whole or not 0 < faces <= _MOST_FACES:
+        if not is_binary or not 0 < faces <= _MOST_FACES:
             return f"is an STL that is cut off, or has none or more than {_MOST_FACES} faces, which MuJoCo refuses"
     return ""
 
 
 def placed(pose: Pose, always: bool = False) -> str:
-    """Where something stands in its body; nothing where it stands at its frame, unless `always`."""
-    found = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
-    return found if pose.rotation == IDENTITY else f"{found} quat={values(quaternion_of(pose.rotation))}"
+    """The attributes of a pose in a body. A zero position is omitted unless `always`, and so is an identity
+    rotation."""
+    attributes = f" pos={values(pose.xyz)}" if always or any(pose.xyz) else ""
+    return attributes if pose.rotation == IDENTITY else f"{attributes} quat={values(quaternion_of(pose.rotation))}"

@@ -1,4 +1,4 @@
-"""Named configurations of a model as keyframes of MJCF."""
+"""Writes named configurations of a model as keyframes of MJCF."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 def keyframes(model: Model, joints: Sequence[str]) -> Iterator[str]:
-    """The lines of an element <keyframe>; none where the model has no configurations.
+    """The lines of a <keyframe> element; none if the model has no configurations.
 
-    `joints`: those that are written, in MuJoCo's order, those that follow others among them.
+    `joints`: written joints in MuJoCo's order, including joints that mimic others.
     """
     if not model.configurations:
         return
-    places = []
+    indices = []
     for b in map(model.joint_index, joints):
         kind, q = KINDS[model.joint_kind[b]], int(model.q_start[b])
-        own = list(range(q, q + kind.nq))
-        if kind.quaternion is not None:  # MuJoCo's begin with w
+        coordinates = list(range(q, q + kind.nq))
+        if kind.quaternion is not None:  # MuJoCo's quaternions begin with w
             k = kind.quaternion
-            own[k : k + 4] = own[k + 3], *own[k : k + 3]
-        places += own
-    rows = of_tree(model)[np.array(places, dtype=np.intp)].T
+            coordinates[k : k + 4] = coordinates[k + 3], *coordinates[k : k + 3]
+        indices += coordinates
+    rows = of_tree(model)[np.array(indices, dtype=np.intp)].T
     yield "  <keyframe>"
-    for called, qpos in zip(model.configurations, rows.tolist(), strict=True):
-        yield f"    <key name={name('configuration', called)} qpos={values(qpos)}/>"
+    for key, qpos in zip(model.configurations, rows.tolist(), strict=True):
+        yield f"    <key name={name('configuration', key)} qpos={values(qpos)}/>"
     yield "  </keyframe>"

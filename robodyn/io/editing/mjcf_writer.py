@@ -1,4 +1,4 @@
-"""Models as MJCF."""
+"""Writes models as MJCF."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ if TYPE_CHECKING:
 
 _TYPES = {"revolute": "hinge", "continuous": "hinge", "prismatic": "slide", "spherical": "ball", "floating": "free"}
 _ONE = ("revolute", "continuous", "prismatic")
-"""Joints of which MuJoCo's bodies may have several."""
+"""Joint types of which a body of MuJoCo can have several."""
 _MOST_JOINTS = 6
-"""Degrees of freedom that a body of MuJoCo's may have."""
+"""Largest number of degrees of freedom of a body in MuJoCo."""
 _SMALLEST = 1e-15
-"""What MuJoCo wants masses and moments of inertia of moving bodies to exceed."""
+"""MuJoCo requires masses and moments of inertia of moving bodies to be larger than this."""
 _ROUNDING = 1e-12
-"""Moments that break MuJoCo's rules by less than this share of the largest are moved to where they do not."""
+"""Share of the largest moment of inertia up to which violations of MuJoCo's rules are corrected as rounding errors."""
 _DEEPEST = 496
-"""Bodies in bodies that MuJoCo's parser goes down to: 500 elements."""
+"""Deepest nesting of bodies. MuJoCo's parser allows 500 nested elements."""
 _INDENTED = 20
-"""Bodies deeper than this are not indented further: a chain would take the square of its length."""
+"""Deepest indentation. Without this limit the text of a chain would grow with the square of its length."""
 _APART = 0.1
-"""How far apart, m, two points of an axis are that make up a hinge."""
+"""Distance in m of the two points on an axis that represent a hinge."""
 _COMPILER = 'angle="radian" autolimits="false" inertiafromgeom="false" balanceinertia="false" fusestatic="false"'
 
 
 def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
-    """The robot as MJCF; see `Model.to_mjcf`."""
+    """Writes the robot as MJCF; see `Model.to_mjcf`."""
     notes = Notes()
     geoms = MjcfGeometries(model, MeshFiles(package_dirs), notes)
     robot = describe(model, notes)
-    held = _Held(model, robot, notes)
-    bodies = _Bodies(model, robot, held.sites, geoms, notes)
-    written = [*bodies.lines()]
+    equalities = _Equalities(model, robot, notes)
+    bodies = _Bodies(model, robot, equalities.sites, geoms, notes)
+    body_lines = [*bodies.lines()]
     lines = [
         f"<mujoco model={name('robot', model.name or 'robot')}>",
         f"  <compiler {_COMPILER}/>",
         f"  <option gravity={values(model.gravity.tolist())}/>",
         *(["  <asset>", *(f"    {asset}" for asset in geoms.assets), "  </asset>"] if geoms.assets else []),
-        *written,
+        *body_lines,
     ]
     followers = [joint for joint in robot.joints if joint.mimic is not None]
-    equalities = [*(line for joint in followers for line in _equality(joint, notes)), *held.equalities]
-    if equalities:
-        lines += ["  <equality>", *equalities, "  </equality>"]
+    equality_lines = [*(line for joint in followers for line in _equality(joint, notes)), *equalities.equalities]
+    if equality_lines:
+        lines += ["  <equality>", *equality_lines, "  </equality>"]
     lines += [*kept_lines(model, robot, bodies.frames, bodies.renamed, notes), *keyframes(model, bodies.joints)]
     note_unread(model, notes)
     return RobotText.of([*lines, "</mujoco>"], notes)
@@ -80,31 +80,35 @@ def _equality(joint: Joint, notes: Notes) -> Iterator[str]:
     yield f"    <joint {ends} polycoef={values([joint.mimic.offset, joint.mimic.multiplier, 0.0, 0.0, 0.0])}/>"
 
 
-class _Held:
-    """Constraints as equalities of MuJoCo's, between sites that stand where their frames do.
+class _Equalities:
+    """Writes constraints as equalities of MuJoCo between sites at the constraints' frames.
 
-    `sites`: elements of sites by links; the root link's are those of constraints to the world as well, or, where it
-    floats, those of "" are.
+    `sites`: elements of sites by link. Sites of constraints to the world belong to the root link, or to "" if the root
+    link floats.
     """
 
     def __init__(self, model: Model, robot: Described, notes: Notes) -> None:
         self.sites: dict[str, list[str]] = defaultdict(list)
         self.equalities: list[str] = []
-        self._notes, self._taken = notes, {link.name for link in robot.links}  # some are sites
+        self._notes, self._taken = notes, {link.name for link in robot.links}  # some links become sites
         self._world = robot.root if robot.floating is None else ""
         self._names: set[str] = set()
         for each in model.constraints:
-            at = element(each)
+            subject = element(each)
             if each.baumgarte is not None:
-                notes.gather("not-written", at, "how errors of the constraint decay")
+                notes.gather("not-written", subject, "how errors of the constraint decay")
             if anchored_by_calls([each]):
-                notes.gather("written-otherwise", at, "its place, which comes with every call, is the world's origin")
-            written = self._sum(model, each) if isinstance(each, Coupling | Lock) else self._frames(each)
-            if written:
-                notes.gather("written-otherwise", at, "an equality, which is soft")
-                self.equalities += written
+                notes.gather(
+                    "written-otherwise", subject, "its place, which comes with every call, is the world's origin"
+                )
+            equality = self._sum(model, each) if isinstance(each, Coupling | Lock) else self._frames(each)
+            if equality:
+                notes.gather("written-otherwise", subject, "an equality, which is soft")
+                self.equalities += equality
             else:
-                notes.gather("not-written", at, f"a constraint that is no equality of MuJoCo's ({type(each).__name__})")
+                notes.gather(
+                    "not-written", subject, f"a constraint that is no equality of MuJoCo's ({type(each).__name__})"
+                )
 
     def _frames(self, held: Any) -> list[str]:
         rows = held.rows
@@ -120,18 +124,18 @@ class _Held:
         return [self._equality("connect", held, place) for place in (ZERO3, (x, y, z))]
 
     def _equality(self, kind: str, held: Any, shift: Any) -> str:
-        """An equality between a site on either link, shifted along the axes of the constraint."""
-        called = unused(held.name, self._names)
+        """An equality between two sites, one on each link, shifted along the axes of the constraint."""
+        equality_name = unused(held.name, self._names)
         ends = []
         for end, link, place in (("site1", held.to, held.to_at), ("site2", held.link, held.at)):
-            site = name("constraint", unused(f"{called}/{end}", self._taken))
-            there = pose_of(Transform(IDENTITY.E, shift).after(frame(place)))
-            self.sites[self._world if link is None else link].append(f"<site name={site}{placed(there)}/>")
+            site = name("constraint", unused(f"{equality_name}/{end}", self._taken))
+            X_pose = pose_of(Transform(IDENTITY.E, shift).after(frame(place)))
+            self.sites[self._world if link is None else link].append(f"<site name={site}{placed(X_pose)}/>")
             ends.append(f"{end}={site}")
-        return f"    <{kind} name={name('constraint', called)} {' '.join(ends)}/>"
+        return f"    <{kind} name={name('constraint', equality_name)} {' '.join(ends)}/>"
 
     def _sum(self, model: Model, held: Coupling | Lock) -> list[str]:
-        """A joint that stands still, or follows another: MuJoCo's joints of equalities have one coordinate."""
+        """An equality that fixes a joint or couples two joints. MuJoCo supports joints with one coordinate only."""
         if isinstance(held, Lock):
             if KINDS[model.joint_kind[model.joint_index(held.joint)]].nq != 1:
                 return []
@@ -145,12 +149,12 @@ class _Held:
         numbers = [offset / pairs[0][1], slope, 0.0, 0.0, 0.0]
         if not np.isfinite(numbers).all():
             return []
-        called = name("constraint", unused(held.name, self._names))
-        return [f"    <joint name={called} {joints} polycoef={values(numbers)}/>"]
+        equality_name = name("constraint", unused(held.name, self._names))
+        return [f"    <joint name={equality_name} {joints} polycoef={values(numbers)}/>"]
 
 
 class _Bodies:
-    """The links of a robot as bodies in bodies, each with the joint that carries it."""
+    """Writes the links of a robot as nested bodies, each with the joint that moves it."""
 
     def __init__(
         self, model: Model, robot: Described, sites: dict[str, list[str]], geoms: MjcfGeometries, notes: Notes
@@ -163,12 +167,12 @@ class _Bodies:
         for joint in robot.joints:
             self._on[joint.parent].append(joint.child)
         self.renamed: dict[str, str] = {}
-        """Links whose bodies are called otherwise, once the lines are made."""
+        """New names of renamed links, filled while the lines are generated."""
         self.frames: set[str] = set()
-        """Links that are sites."""
+        """Links that are written as sites."""
         self.joints: list[str] = []
-        """In MuJoCo's order, once the lines are made."""
-        # Bodies come in the order of the model's links, so that what is read back has it.
+        """Joints in MuJoCo's order, filled while the lines are generated."""
+        # Bodies have the order of the model's links, so that a model read from the file has the same order.
         place = {link.name: k for k, link in enumerate(robot.links)}
         for children in self._on.values():
             children.sort(key=place.__getitem__)
@@ -176,21 +180,21 @@ class _Bodies:
             self._as_site(link)
 
     def lines(self) -> Iterator[str]:
-        """The world and all in it; without recursion, since chains are as deep as they are long."""
+        """The lines of the <worldbody>. It is not recursive, because chains can exceed Python's recursion limit."""
         root = self._robot.root
         yield "  <worldbody>"
         yield from (f"    {site}" for site in self._sites.get(root if self._is_world(root) else "", ()))
         if self._is_world(root):
             yield from (f"    {geom}" for geom in self._geoms.lines(root))
-            waiting = [(child, 2) for child in reversed(self._on[root])]
+            stack = [(child, 2) for child in reversed(self._on[root])]
             if self._links[root].inertial is not None:
                 self._notes.add("not-written", 'link "world"', "the mass of what is the world itself")
         else:
-            waiting = [(root, 2)]
+            stack = [(root, 2)]
             self._notes.add("written-otherwise", f"link {quoted(root)}", 'it stands in a root link that is "world"')
         closing: list[int] = []
-        while waiting:
-            link, depth = waiting.pop()
+        while stack:
+            link, depth = stack.pop()
             while closing and closing[-1] >= depth:
                 yield f"{_indent(closing.pop())}</body>"
             if depth - 1 > _DEEPEST:
@@ -200,7 +204,7 @@ class _Bodies:
             link = chain[-1].child if chain else link
             yield from self._body(self._links[link], chain, _indent(depth))
             closing.append(depth)
-            waiting += [(child, depth + 1) for child in reversed(self._on[link])]
+            stack += [(child, depth + 1) for child in reversed(self._on[link])]
         for depth in reversed(closing):
             yield f"{_indent(depth)}</body>"
         yield "  </worldbody>"
@@ -211,7 +215,7 @@ class _Bodies:
             )
 
     def _as_site(self, link: Link) -> None:
-        """Make a site of a link that is a mere frame: without inertia, fixed, with nothing on it."""
+        """Mark a link as a site if it is only a frame: fixed, without inertia, geometries, sites and child links."""
         joint = self._above.get(link.name)
         if link.inertial is not None or joint is None or joint.type != "fixed":
             return
@@ -224,35 +228,38 @@ class _Bodies:
         return link == self._robot.root == "world" and self._robot.floating is None
 
     def _named(self, link: str) -> str:
-        """The name of a link's body. MuJoCo calls the world so, and nothing else."""
-        free = link
-        while free == "world" or (free != link and free in self._links):
-            free = f"_{free}"
-        if free != link:
-            self.renamed[link] = free
+        """The name of a link's body. MuJoCo reserves the name "world"."""
+        new_name = link
+        while new_name == "world" or (new_name != link and new_name in self._links):
+            new_name = f"_{new_name}"
+        if new_name != link:
+            self.renamed[link] = new_name
             self._notes.add(
-                "written-otherwise", f"link {quoted(link)}", f"it is not MuJoCo's world, and called {quoted(free)}"
+                "written-otherwise", f"link {quoted(link)}", f"it is not MuJoCo's world, and called {quoted(new_name)}"
             )
-        return name("link", free)
+        return name("link", new_name)
 
     def _chain(self, link: str) -> list[Joint]:
-        """The joints of the body that begins with a link: those of links that are nothing but a frame between two
-        joints are with those of the next one, as MuJoCo wants moving bodies to have mass."""
+        """The joints of the body that begins with a link.
+
+        MuJoCo requires moving bodies to have mass. A link that is only a frame between two joints is therefore not
+        written as a body: its joint becomes one of the next body's joints.
+        """
         if link not in self._above:
             return []
         chain = [self._above[link]]
         while len(chain) < _MOST_JOINTS and self._is_passed(link):
-            after = self._above[self._on[link][0]]
-            if chain[-1].type not in _ONE or after.type not in _ONE:
+            next_joint = self._above[self._on[link][0]]
+            if chain[-1].type not in _ONE or next_joint.type not in _ONE:
                 break
             message = "a frame between two joints, which are joints of one body"
             self._notes.gather("written-otherwise", f"link {quoted(link)}", message)
-            link = after.child
-            chain.append(after)
+            link = next_joint.child
+            chain.append(next_joint)
         return chain
 
     def _is_passed(self, link: str) -> bool:
-        """Whether a link is nothing but a frame between two joints."""
+        """True if a link is only a frame between two joints."""
         return self._links[link].inertial is None and len(self._on[link]) == 1 and not self._is_used(link)
 
     def _is_used(self, link: str) -> bool:
@@ -261,8 +268,8 @@ class _Bodies:
     def _body(self, link: Link, chain: list[Joint], indent: str) -> Iterator[str]:
         joint = chain[-1] if chain else None
         steps = [pose_transform(each.origin) for each in chain]
-        there = chain[0].origin if len(chain) == 1 else pose_of(_through(steps))
-        yield f"{indent}<body name={self._named(link.name)}{placed(there)}>"
+        pose = chain[0].origin if len(chain) == 1 else pose_of(_composed(steps))
+        yield f"{indent}<body name={self._named(link.name)}{placed(pose)}>"
         if link.inertial is not None:
             yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
         yield from (f"{indent}  {part}" for part in (*self._sites.get(link.name, ()), *self._geoms.lines(link.name)))
@@ -274,12 +281,13 @@ class _Bodies:
         elif joint is not None and moving:
             for k, each in enumerate(chain):
                 self.joints.append(each.name)
-                yield from (f"{indent}  {line}" for line in self._joint(each, _through(steps[k + 1 :])))
+                yield from (f"{indent}  {line}" for line in self._joint(each, _composed(steps[k + 1 :])))
         if moving:
             self._require_mass(link)
 
     def _inertial(self, link: str, inertial: Inertial) -> str:
-        """Mass, centre of mass, principal moments and axes, which MuJoCo keeps as they are."""
+        """The attributes for mass, centre of mass, principal moments and principal axes. MuJoCo does not change
+        them."""
         square = _square(inertial)
         if square[np.triu_indices(3, 1)].any():
             moments, axes = np.linalg.eigh(square)
@@ -299,13 +307,13 @@ class _Bodies:
         return f"mass={values([inertial.mass])} diaginertia={values(moments.tolist())}{placed(pose, always=True)}"
 
     def _require_mass(self, link: Link) -> None:
-        """Note a moving body that MuJoCo refuses for want of mass, its own or that of what is fixed to it."""
-        waiting = [link.name]
-        for each in waiting:
+        """Report a moving body that MuJoCo refuses because it and the bodies fixed to it lack mass or inertia."""
+        queue = [link.name]
+        for each in queue:
             inertial = self._links[each].inertial
             if inertial is not None and min(inertial.mass, np.linalg.eigvalsh(_square(inertial)).min()) > _SMALLEST:
                 return
-            waiting += [child for child in self._on[each] if self._above[child].type == "fixed"]
+            queue += [child for child in self._on[each] if self._above[child].type == "fixed"]
         self._notes.gather(
             "refused-by-mujoco",
             f"link {quoted(link.name)}",
@@ -313,58 +321,60 @@ class _Bodies:
         )
 
     def _joint(self, joint: Joint, beyond: Transform) -> Iterator[str]:
-        """A joint whose child is the body (`beyond` is the identity), or a frame from which that leads to the body."""
-        at, attributes = f"joint {quoted(joint.name)}", self._attributes(joint)
+        """The elements of a joint. `beyond`: the transform from the joint's child frame to the body's frame."""
+        subject, attributes = f"joint {quoted(joint.name)}", self._attributes(joint)
         if joint.type == "planar":
             message = "two slides and a hinge; their velocities are seen from the parent"
-            self._notes.gather("not-written", at, f"a planar joint is written as {message}")
+            self._notes.gather("not-written", subject, f"a planar joint is written as {message}")
             E = turn_to_z(joint.axis)
-            for part, kind, along in (("x", "slide", E[0:3]), ("y", "slide", E[3:6]), ("theta", "hinge", joint.axis)):
-                called = name("joint", f"{joint.name}.{part}")
-                yield f'<joint name={called} type="{kind}" axis={values(along)}{attributes}/>'
+            for part, kind, axis in (("x", "slide", E[0:3]), ("y", "slide", E[3:6]), ("theta", "hinge", joint.axis)):
+                joint_name = name("joint", f"{joint.name}.{part}")
+                yield f'<joint name={joint_name} type="{kind}" axis={values(axis)}{attributes}/>'
             return
         if joint.type not in _TYPES:
-            raise UnavailableError(f"{at}: MuJoCo has no {joint.type} joints")
+            raise UnavailableError(f"{subject}: MuJoCo has no {joint.type} joints")
         if joint.type == "floating" and not self._in_the_world(joint):
-            raise UnavailableError(f"{at} floats against {quoted(joint.parent)}; MuJoCo's bodies float in the world")
-        axis = f" axis={values(rotate(beyond.E, joint.axis))}" if joint.type in _ONE else ""
+            raise UnavailableError(
+                f"{subject} floats against {quoted(joint.parent)}; MuJoCo's bodies float in the world"
+            )
+        axis_attribute = f" axis={values(rotate(beyond.E, joint.axis))}" if joint.type in _ONE else ""
         anchor = beyond.inverse().r
-        axis += f" pos={values(anchor)}" if any(anchor) else ""
-        yield f'<joint name={name("joint", joint.name)} type="{_TYPES[joint.type]}"{axis}{attributes}/>'
+        axis_attribute += f" pos={values(anchor)}" if any(anchor) else ""
+        yield f'<joint name={name("joint", joint.name)} type="{_TYPES[joint.type]}"{axis_attribute}{attributes}/>'
 
     def _in_the_world(self, joint: Joint) -> bool:
         return self._is_world(joint.parent) and joint.origin == Pose()
 
     def _attributes(self, joint: Joint) -> str:
-        """Damping, friction, armature and limits."""
-        at, limits, found = f"joint {quoted(joint.name)}", joint.limits, ""
+        """The attributes for damping, friction, armature and limits."""
+        subject, limits, attributes = f"joint {quoted(joint.name)}", joint.limits, ""
         for key, value in (("damping", joint.damping), ("frictionloss", joint.friction), ("armature", joint.armature)):
-            found += f" {key}={values([value])}" if value else ""
+            attributes += f" {key}={values([value])}" if value else ""
         if limits.velocity is not None:
-            self._notes.gather("not-written", at, "velocity limits, which MuJoCo does not have")
+            self._notes.gather("not-written", subject, "velocity limits, which MuJoCo does not have")
         one = joint.type in _ONE
         lower = -UNLIMITED if limits.lower is None else limits.lower
         upper = UNLIMITED if limits.upper is None else limits.upper
         if lower >= upper:
-            self._notes.gather("not-written", at, "position limits that leave no room, which MuJoCo refuses")
+            self._notes.gather("not-written", subject, "position limits that leave no room, which MuJoCo refuses")
         elif one and (limits.lower is not None or limits.upper is not None):
-            found += f' limited="true" range={values([lower, upper])}'
+            attributes += f' limited="true" range={values([lower, upper])}'
         if limits.effort is not None:
             if one and limits.effort > 0.0:
-                found += f' actuatorfrclimited="true" actuatorfrcrange={values([-limits.effort, limits.effort])}'
+                attributes += f' actuatorfrclimited="true" actuatorfrcrange={values([-limits.effort, limits.effort])}'
             else:
                 message = "effort limits that are not positive, or of a joint of several coordinates"
-                self._notes.gather("not-written", at, message)
-        return found
+                self._notes.gather("not-written", subject, message)
+        return attributes
 
 
-def _through(steps: Sequence[Transform]) -> Transform:
-    """The transform through frames one after another."""
+def _composed(steps: Sequence[Transform]) -> Transform:
+    """The composition of transforms in series."""
     return reduce(lambda first, second: second.after(first), steps, IDENTITY)
 
 
 def _square(inertial: Inertial) -> Array:
-    """Its moments and products of inertia as a matrix (3, 3)."""
+    """The inertia matrix (3, 3) about the centre of mass."""
     return np.array(inertial.inertia)[[0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(3, 3)
 
 

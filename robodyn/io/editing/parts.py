@@ -1,8 +1,9 @@
-"""What edits are made of: the fields of models, some of their bodies and links, two of them side by side.
+"""Building blocks of edits: the fields of models, selections of bodies and links, and combinations of two models.
 
-Fields are carried by what their entries stand for (`robodyn.core.model_fields.FIRST_AXES`), so that a field which is
-added to `Model` is carried by its row there. What follows from others (where coordinates start, whose they are,
-inertias of bodies) is worked out at the end, by `finished`."""
+`robodyn.core.model_fields.FIRST_AXES` says which fields have one entry per body, link, coordinate or velocity. Edits
+select entries by this table, so a new field of `Model` only needs a row there. `finished` computes derived fields at
+the end: starts and sources of coordinates, and inertias of bodies.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 Fields: TypeAlias = dict[str, Any]
-"""The fields of a model by name. Those of links are all there, every inertia is that of a link, and `configurations`
-has names alone (`robodyn.io.editing.configured`)."""
+"""The fields of a model by name. All fields of links are known, and the inertia of every body is the sum of those of
+its links. `configurations` has names only (`robodyn.io.editing.configured`)."""
 
 _AXES = {**FIRST_AXES, "tree_configurations": "nq_tree"}
 
 _ROUNDING = 1e-12
-"""What of a body's inertia its links leave over counts from this share of it on."""
+"""Share of a body's largest inertia entry up to which a difference to the sum of its links counts as rounding."""
 _NQ, _NV = (np.array([getattr(kind, what) for kind in KINDS]) for what in ("nq", "nv"))
 
 
 def fields_of(model: Model) -> Fields:
-    """The fields of a model, with those of links worked out where they are not known."""
+    """The fields of a model. Unknown fields of links are derived from bodies."""
     fields: Fields = {each.name: getattr(model, each.name) for each in dataclasses.fields(model)}
-    parents, carriers = _links_hung(model)
+    parents, carriers = _link_parents(model)
     fields["link_parent"] = parents
     names = fields["link_joints"]
     if names is None:
@@ -49,43 +50,43 @@ def fields_of(model: Model) -> Fields:
     fields["link_joints"] = tuple(names)
     fields["configurations"], fields["tree_configurations"] = tuple(model.configurations), configured.of_tree(model)
     with np.errstate(over="ignore", invalid="ignore"):
-        _give_inertias(model, fields, carriers)
+        _assign_remaining_inertias(model, fields, carriers)
     return fields
 
 
-def _links_hung(model: Model) -> tuple[Array, dict[int, int]]:
-    """The link that each link hangs on, and of each body (-1: the world) the link that its joint carries.
+def _link_parents(model: Model) -> tuple[Array, dict[int, int]]:
+    """The parent link of each link, and for each body (-1: the world) its first link, the child link of its joint.
 
-    Where it is not known, or cannot be so, links hang on the link that the body is named after, or its first one.
+    If the parent is unknown or impossible, it is the link with the name of the body, or the body's first link.
     """
-    body, given = model.link_body.tolist(), model.link_parent
-    above = [-1] * len(body) if given is None else given.tolist()
-    on: dict[int, list[int]] = {}
+    body, known_parents = model.link_body.tolist(), model.link_parent
+    above = [-1] * len(body) if known_parents is None else known_parents.tolist()
+    links_of: dict[int, list[int]] = {}
     for k, b in enumerate(body):
-        on.setdefault(b, []).append(k)
+        links_of.setdefault(b, []).append(k)
     numbers = {name: k for k, name in enumerate(model.link_names)}
     carriers = {}
-    for b, own in on.items():
-        first = [k for k in own if above[k] < 0 or body[above[k]] != b]
+    for b, links in links_of.items():
+        candidates = [k for k in links if above[k] < 0 or body[above[k]] != b]
         namesake = numbers.get(model.body_names[b]) if b >= 0 else None
-        carriers[b] = namesake if namesake in first else first[0]
+        carriers[b] = namesake if namesake in candidates else candidates[0]
     parents = np.full(len(body), -1, dtype=np.intp)
     parent = model.parent.tolist()
-    for b, own in on.items():
-        for k in own:
+    for b, links in links_of.items():
+        for k in links:
             if k != carriers[b]:
                 parents[k] = above[k] if above[k] >= 0 and body[above[k]] == b else carriers[b]
             elif b >= 0:
-                before = parent[b]
-                while before >= 0 and before not in on:
-                    before = parent[before]
-                known = above[k] >= 0 and body[above[k]] == before
-                parents[k] = above[k] if known else carriers.get(before, -1)
+                ancestor = parent[b]
+                while ancestor >= 0 and ancestor not in links_of:
+                    ancestor = parent[ancestor]
+                known = above[k] >= 0 and body[above[k]] == ancestor
+                parents[k] = above[k] if known else carriers.get(ancestor, -1)
     return parents, carriers
 
 
 def _joint_names(model: Model, parents: Array, carriers: Mapping[int, int]) -> list[str]:
-    """Names of the joints of links: those that move, and others made up for those that do not."""
+    """The name of each link's joint. Fixed joints get new names."""
     taken = set(model.joint_names)
     moving = {k: model.joint_names[b] for b, k in carriers.items() if b >= 0}
     roots = set(np.flatnonzero(parents < 0).tolist())
@@ -95,30 +96,30 @@ def _joint_names(model: Model, parents: Array, carriers: Mapping[int, int]) -> l
     return names
 
 
-def _give_inertias(model: Model, fields: Fields, carriers: dict[int, int]) -> None:
-    """Give what inertia a body has beyond that of its links to the link that its joint carries."""
+def _assign_remaining_inertias(model: Model, fields: Fields, carriers: dict[int, int]) -> None:
+    """Add the difference between the inertia of a body and the sum of its links to the body's first link."""
     known = model.link_inertia
-    given = np.zeros((len(model.link_names), 10)) if known is None else known
-    rest = model.inertia - of_bodies(given, model.link_body, model.link_X, model.n_bodies)
-    left = (np.abs(rest) > _ROUNDING * np.abs(model.inertia).max(axis=1, initial=0.0)[:, None]).any(axis=1)
-    owners = np.flatnonzero(left).tolist()
-    fields["link_inertia"] = given
+    links_inertia = np.zeros((len(model.link_names), 10)) if known is None else known
+    difference = model.inertia - of_bodies(links_inertia, model.link_body, model.link_X, model.n_bodies)
+    significant = (np.abs(difference) > _ROUNDING * np.abs(model.inertia).max(axis=1, initial=0.0)[:, None]).any(axis=1)
+    owners = np.flatnonzero(significant).tolist()
+    fields["link_inertia"] = links_inertia
     if not owners:
         return
-    bare = [b for b in owners if b not in carriers]
-    for b in bare:
-        carriers[b] = add_link(fields, model.body_names[b], b, transform_in(_HERE), model.joint_names[b])
-    more = np.array(fields["link_inertia"])
-    at = [carriers[b] for b in owners]
-    more[at] += in_frame(rest[owners], np.asarray(fields["link_X"])[at])
-    fields["link_inertia"] = more
+    without_link = [b for b in owners if b not in carriers]
+    for b in without_link:
+        carriers[b] = add_link(fields, model.body_names[b], b, transform_in(_IDENTITY_ROW), model.joint_names[b])
+    new_inertia = np.array(fields["link_inertia"])
+    first_links = [carriers[b] for b in owners]
+    new_inertia[first_links] += in_frame(difference[owners], np.asarray(fields["link_X"])[first_links])
+    fields["link_inertia"] = new_inertia
 
 
-_HERE = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+_IDENTITY_ROW = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def unused(name: str, taken: set[str]) -> str:
-    """`name`, after as many underscores as it takes to be none of the names `taken`, to which it is added."""
+    """Prepends underscores to a name until it is not in `taken`, then adds it to `taken`."""
     while name in taken:
         name = f"_{name}"
     taken.add(name)
@@ -126,7 +127,7 @@ def unused(name: str, taken: set[str]) -> str:
 
 
 def add_link(fields: Fields, name: str, body: int, X: Transform, joint: str, parent: int = -1) -> int:
-    """Add a link without inertia to the fields; its place."""
+    """Adds a link without inertia to the fields; returns its index."""
     fields["link_names"] = (*fields["link_names"], unused(name, set(fields["link_names"])))
     fields["link_joints"] = (*fields["link_joints"], joint)
     for what, row in (
@@ -140,65 +141,65 @@ def add_link(fields: Fields, name: str, body: int, X: Transform, joint: str, par
 
 
 def taken(fields: Fields, bodies: Sequence[int], links: Sequence[int]) -> Fields:
-    """The fields of some bodies and links, in this order; who stood on others stands on nobody (-1)."""
+    """The fields of some bodies and links, in this order. References to other bodies and links become -1."""
     b, k = np.array(bodies, dtype=np.intp), np.array(links, dtype=np.intp)
     kind = fields["joint_kind"]
     rows = {"n_bodies": b, "n_links": k, "nq_tree": _coordinates(kind, _NQ, b), "nv_tree": _coordinates(kind, _NV, b)}
     numbers = {}
     for size, chosen in (("n_bodies", b), ("n_links", k)):
         length = len(kind) if size == "n_bodies" else len(fields["link_names"])
-        number = np.full(length + 1, -1, dtype=np.intp)  # the last entry is what -1 stands for
+        number = np.full(length + 1, -1, dtype=np.intp)  # the last entry maps -1 to -1
         number[chosen] = np.arange(chosen.size)
         numbers[size] = number
-    found: Fields = {}
+    selected: Fields = {}
     for name, value in fields.items():
         if name not in _AXES:
-            found[name] = value
+            selected[name] = value
         elif isinstance(value, np.ndarray):
-            found[name] = value[rows[_AXES[name]]]
+            selected[name] = value[rows[_AXES[name]]]
         else:
-            found[name] = tuple(value[i] for i in rows[_AXES[name]].tolist())
+            selected[name] = tuple(value[i] for i in rows[_AXES[name]].tolist())
         if name in REFERENCES:
-            found[name] = numbers[REFERENCES[name]][found[name]]
-    return found
+            selected[name] = numbers[REFERENCES[name]][selected[name]]
+    return selected
 
 
 def _coordinates(kind: Array, sizes: Array, bodies: Array) -> Array:
-    """Places of the tree coordinates, or velocities, of bodies, in this order."""
-    each = sizes[kind]
-    start = np.cumsum(each) - each
-    wanted = each[bodies]
-    first = np.repeat(start[bodies] - (np.cumsum(wanted) - wanted), wanted)
-    places: Array = first + np.arange(wanted.sum())
-    return places
+    """Indices of the tree coordinates, or velocities, of bodies in this order."""
+    size = sizes[kind]
+    start = np.cumsum(size) - size
+    selected_size = size[bodies]
+    first = np.repeat(start[bodies] - (np.cumsum(selected_size) - selected_size), selected_size)
+    indices: Array = first + np.arange(selected_size.sum())
+    return indices
 
 
 def joined(first: Fields, second: Fields) -> Fields:
-    """The fields of two robots side by side in one world; what there is once is the first's."""
+    """The fields of two robots in one world. Fields that are not arrays over bodies or links are the first robot's."""
     sizes = {"n_bodies": len(first["joint_kind"]), "n_links": len(first["link_names"])}
-    found = dict(first)
+    fields = dict(first)
     for name in _AXES:
         a, b = first[name], second[name]
         if isinstance(a, np.ndarray):
-            moved = np.where(b < 0, b, b + sizes[REFERENCES[name]]) if name in REFERENCES else b
-            found[name] = np.concatenate([a, moved]).astype(a.dtype)
+            shifted = np.where(b < 0, b, b + sizes[REFERENCES[name]]) if name in REFERENCES else b
+            fields[name] = np.concatenate([a, shifted]).astype(a.dtype)
         else:
-            found[name] = (*a, *b)
-    return found
+            fields[name] = (*a, *b)
+    return fields
 
 
 def finished(model: Model, fields: Fields) -> Model:
-    """The model of fields, with what follows from others."""
+    """Builds a model from fields, after computing derived fields."""
     kind, mimics = fields["joint_kind"], fields["mimics"]
-    for letter, each in (("q", _NQ[kind]), ("v", _NV[kind])):
-        start = np.cumsum(each) - each
-        source = np.cumsum(np.repeat(mimics < 0, each)) - 1
+    for letter, size in (("q", _NQ[kind]), ("v", _NV[kind])):
+        start = np.cumsum(size) - size
+        source = np.cumsum(np.repeat(mimics < 0, size)) - 1
         followers = np.flatnonzero(mimics >= 0)
         source[start[followers]] = source[start[mimics[followers]]]
         fields[f"{letter}_start"], fields[f"{letter}_source"] = start.astype(np.intp), source.astype(np.intp)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is met by the checks of a model
-        placed = fields["link_inertia"], fields["link_body"], fields["link_X"]
-        fields["inertia"] = of_bodies(*placed, len(kind))
+    with np.errstate(over="ignore", invalid="ignore"):  # the checks of Model report overflow
+        links = fields["link_inertia"], fields["link_body"], fields["link_X"]
+        fields["inertia"] = of_bodies(*links, len(kind))
     constraint_edits.keep(fields)
     carried.keep(model, fields)
     configured.keep(fields)
@@ -206,7 +207,7 @@ def finished(model: Model, fields: Fields) -> Model:
 
 
 def hung_on(fields: Fields) -> list[int]:
-    """The link that each body's joint hangs on; a body without links hangs where the bodies on it do."""
+    """The parent link of each body's joint. A body without links has the same parent link as its child bodies."""
     parent, body = fields["parent"].tolist(), fields["link_body"].tolist()
     hung, carrier = [-1] * len(parent), {}
     for k, above in enumerate(fields["link_parent"].tolist()):
@@ -219,13 +220,13 @@ def hung_on(fields: Fields) -> list[int]:
         if p >= 0 and p not in carrier and hung[p] < 0:
             hung[p] = hung[b]
     for b, p in enumerate(parent):
-        if b not in carrier and hung[b] < 0:  # nothing with a link is beyond it
+        if b not in carrier and hung[b] < 0:  # no descendant has a link
             hung[b] = carrier.get(p, hung[p] if p >= 0 else -1)
     return hung
 
 
 def subtree(model: Model, link: str | int) -> Model:
-    """The part that hangs on a link; see `Model.subtree`."""
+    """The part of a robot from a link outward; see `Model.subtree`."""
     root = model.link_index(link)
     fields = fields_of(model)
     above: list[int] = fields["link_parent"].tolist()
@@ -251,26 +252,27 @@ def subtree(model: Model, link: str | int) -> Model:
         constraint_edits.drop_world(part, "it holds a link to the world, which is no part of this")
     else:
         constraint_edits.move_world(part, None, X)
-    if np.array_equal(fields["link_X"][root], _HERE):
+    if np.array_equal(fields["link_X"][root], _IDENTITY_ROW):
         return finished(model, part)
     part["Xtree"], part["link_X"] = np.array(part["Xtree"]), np.array(part["link_X"])
     for what, on in (("Xtree", fields["parent"][bodies]), ("link_X", fields["link_body"][np.flatnonzero(kept)])):
         for i in np.flatnonzero(on == stays).tolist():
             part[what][i] = row_of(transform_in(part[what][i]).after(X))
-    part["link_X"][place] = _HERE
+    part["link_X"][place] = _IDENTITY_ROW
     return finished(model, part)
 
 
 def parents_first(above: Sequence[int]) -> list[int]:
-    """Places such that what each stands on comes before it, otherwise in their order."""
-    on: list[list[int]] = [[] for _ in range(len(above) + 1)]
+    """Indices sorted such that parents come first, otherwise in ascending order. `above`: parent of each, -1 for
+    none."""
+    children: list[list[int]] = [[] for _ in range(len(above) + 1)]
     for k, p in enumerate(above):
-        on[p].append(k)  # the last list is that of -1
-    ready = list(on[-1])
+        children[p].append(k)  # on[-1] has the roots
+    ready = list(children[-1])
     order = []
     while ready:
         k = heapq.heappop(ready)
         order.append(k)
-        for each in on[k]:
+        for each in children[k]:
             heapq.heappush(ready, each)
     return order

@@ -1,4 +1,4 @@
-"""A model as links and joints again, fixed ones included: what writers write and graphs show."""
+"""Converts a model back to links and joints, including fixed joints, for writers and graphs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ _COEFFICIENTS = ("armature", "damping", "friction")
 
 @dataclass(frozen=True)
 class Described:
-    """Links in the model's order, those that had to be added behind them; moving joints in the model's order, then
-    fixed ones. `floating`: the joint that a floating base has, if the root link is what floats; else None. `bodies`:
-    of every link, -1 for the world."""
+    """The links and joints of a model.
+
+    `links`: in the model's order, then added links; `joints`: moving joints in the model's order, then fixed joints;
+    `root`: the root link; `floating`: body of the floating joint if the root link is a floating base, else None;
+    `bodies`: body of each link, -1 for the world.
+    """
 
     links: tuple[Link, ...]
     joints: tuple[Joint, ...]
@@ -39,11 +42,11 @@ class Described:
 
 
 def describe(model: Model, notes: Notes) -> Described:
-    """The links and joints of a model; what had to be changed for that is noted.
+    """The links and joints of a model. Necessary changes are reported in `notes`.
 
     Raises:
-        ArgumentError: names that occur twice, armature, damping or friction that differ among the coordinates of a
-            joint, or a link without mass whose centre of mass is not at its origin.
+        ArgumentError: duplicate names; armature, damping or friction that differ between the coordinates of a joint;
+            or a link without mass whose first moment is not zero.
     """
     for what in ("joint", "link"):
         twice = [name for name, n in Counter(getattr(model, f"{what}_names")).items() if n > 1]
@@ -53,12 +56,12 @@ def describe(model: Model, notes: Notes) -> Described:
     floating = _floating(model, fields)
     _complete(model, fields, floating, notes)
     above, body = fields["link_parent"].tolist(), fields["link_body"].tolist()
-    carried = {body[k]: k for k, p in enumerate(above) if p < 0 or body[p] != body[k]}
+    first_links = {body[k]: k for k, p in enumerate(above) if p < 0 or body[p] != body[k]}
     moving = [b for b in range(model.n_bodies) if b != floating]
     frames = [transform_in(row) for row in fields["link_X"]]
     names, joints = fields["link_names"], []
     for b in moving:
-        k = carried[b]
+        k = first_links[b]
         X = frames[k].after(transform_in(model.Xtree[b])).after(frames[above[k]].inverse())
         joints.append(_moving_joint(model, b, names[above[k]], names[k], pose_of(X), frames[k], notes))
     taken = set(model.joint_names)
@@ -76,32 +79,37 @@ def describe(model: Model, notes: Notes) -> Described:
 
 
 def rotation_in(X: Transform) -> tuple[float, ...]:
-    """The rotation of a pose, which turns coordinates of the posed frame into those of the other."""
+    """The rotation of a pose: it converts coordinates in the frame at the pose to coordinates in the reference
+    frame."""
     return tuple(entry + 0.0 for entry in transpose(X.E))
 
 
 def pose_of(X: Transform) -> Pose:
-    """The pose of the frame that a transform leads to."""
+    """The pose of a transform's target frame in its source frame."""
     x, y, z = X.r
     return Pose((x + 0.0, y + 0.0, z + 0.0), rotation_in(X))  # type: ignore[arg-type]
 
 
 def _floating(model: Model, fields: Fields) -> int | None:
-    """The joint of a floating base, as loading makes it: the world has nothing else, and it says nothing more."""
+    """The body of a floating base that loading with base="floating" would create, or None.
+
+    It is the only child of the world, at the origin, without coefficients and limits, and no link is fixed to the
+    world.
+    """
     children = np.flatnonzero(model.parent < 0)
     if children.size != 1 or (fields["link_body"] < 0).any():
         return None
     b = int(children[0])
     v = slice(int(model.v_start[b]), int(model.v_start[b]) + 6)
-    said = [getattr(model, f"tree_{what}")[v].any() for what in _COEFFICIENTS]
-    said += [np.isfinite(getattr(model, f"tree_{what}")[v]).any() for what in ("effort", "velocity")]
-    here = transform_in(model.Xtree[b]) == IDENTITY
-    return b if model.joint_kind[b] == CODE["floating"] and here and not any(said) else None
+    has_values = [getattr(model, f"tree_{what}")[v].any() for what in _COEFFICIENTS]
+    has_values += [np.isfinite(getattr(model, f"tree_{what}")[v]).any() for what in ("effort", "velocity")]
+    at_origin = transform_in(model.Xtree[b]) == IDENTITY
+    return b if model.joint_kind[b] == CODE["floating"] and at_origin and not any(has_values) else None
 
 
 def _complete(model: Model, fields: Fields, floating: int | None, notes: Notes) -> None:
-    """Add links until every body, and the world, has one in the frame that files want for it: at the joint."""
-    hung = hung_on(fields)
+    """Add links until every body, and the world, has a link whose frame is at the body's joint, as files require."""
+    parent_links = hung_on(fields)
     body = fields["link_body"].tolist()
     carriers = {body[k]: k for k, p in enumerate(fields["link_parent"].tolist()) if p < 0 or body[p] != body[k]}
     wanted = [*([-1] if floating is None else []), *range(model.n_bodies)]
@@ -122,17 +130,17 @@ def _complete(model: Model, fields: Fields, floating: int | None, notes: Notes) 
         carriers[b] = added
         parents[b] = added
     for b in range(model.n_bodies):
-        before = int(model.parent[b])
-        above = hung[b]
+        parent_body = int(model.parent[b])
+        above = parent_links[b]
         if b == floating:
             continue
-        # What hung on a link of a body before, because bodies between had none, hangs on the link that was added.
-        known = above >= 0 and fields["link_body"][above] == before
-        fields["link_parent"][carriers[b]] = above if known else carriers[before]
+        # If bodies in between had no links, the parent was a link of an earlier body. It is now the added link.
+        known = above >= 0 and fields["link_body"][above] == parent_body
+        fields["link_parent"][carriers[b]] = above if known else carriers[parent_body]
 
 
 def _fits(model: Model, b: int, X: Transform) -> bool:
-    """Whether the joint of a body can be written as one that carries the link with this frame."""
+    """True if a link with this frame can be the child link of the body's joint in a file."""
     if b < 0:
         return X == IDENTITY
     kind = KINDS[model.joint_kind[b]]
@@ -146,7 +154,7 @@ def _fits(model: Model, b: int, X: Transform) -> bool:
 
 
 def _axis(X: Transform) -> tuple[float, float, float]:
-    """The z axis of a body in the axes of a link; unit, and with no zeros that have a sign."""
+    """The z axis of a body in the axes of a link: a unit vector without negative zeros."""
     x, y, z = (entry + 0.0 for entry in X.E[2::3])
     return x, y, z
 
@@ -156,12 +164,12 @@ def _moving_joint(model: Model, b: int, parent: str, child: str, origin: Pose, f
     v = slice(int(model.v_start[b]), int(model.v_start[b]) + kind.nv)
     coefficients: dict[str, Any] = {}
     for what in _COEFFICIENTS:
-        given = getattr(model, f"tree_{what}")[v]
-        if (given != given[0]).any():
+        coefficient_values = getattr(model, f"tree_{what}")[v]
+        if (coefficient_values != coefficient_values[0]).any():
             raise ArgumentError(
                 f"joint {quoted(name)}: its {what} differs among its coordinates; files hold one number for a joint"
             )
-        coefficients[what] = float(given[0])
+        coefficients[what] = float(coefficient_values[0])
     limits = _limits(model, b, notes)
     type_ = kind.name
     if kind.name == "revolute" and limits.lower is None and limits.upper is None:
@@ -186,22 +194,25 @@ def _moving_joint(model: Model, b: int, parent: str, child: str, origin: Pose, f
 
 
 def _limits(model: Model, b: int, notes: Notes) -> Limits:
-    """The limits of a joint, None where there are none. Those of joints of several coordinates are the strictest."""
-    kind, at = KINDS[model.joint_kind[b]], f"joint {quoted(model.joint_names[b])}"
+    """The limits of a joint, None for no limit. Joints with several coordinates only have uniform effort and velocity
+    limits; others are reported."""
+    kind, subject = KINDS[model.joint_kind[b]], f"joint {quoted(model.joint_names[b])}"
     q, v = int(model.q_start[b]), int(model.v_start[b])
-    found: list[float | None] = []
+    limits: list[float | None] = []
     for what, start, n in (
         ("lower", q, kind.nq),
         ("upper", q, kind.nq),
         ("effort", v, kind.nv),
         ("velocity", v, kind.nv),
     ):
-        given = getattr(model, f"tree_{what}")[start : start + n]
-        if n > 1 and what in ("lower", "upper") and np.isfinite(given).any():
-            notes.gather("not-written", at, "position limits of a joint of several coordinates")
-        if n > 1 and (given != given[0]).any() and what in ("effort", "velocity"):
-            notes.gather("not-written", at, f"{what} limits that differ among its coordinates")
-        one = float(given[0])
-        keep = np.isfinite(one) and (n == 1 or (what in ("effort", "velocity") and bool((given == one).all())))
-        found.append(one if keep else None)
-    return Limits(*found)
+        tree_values = getattr(model, f"tree_{what}")[start : start + n]
+        if n > 1 and what in ("lower", "upper") and np.isfinite(tree_values).any():
+            notes.gather("not-written", subject, "position limits of a joint of several coordinates")
+        if n > 1 and (tree_values != tree_values[0]).any() and what in ("effort", "velocity"):
+            notes.gather("not-written", subject, f"{what} limits that differ among its coordinates")
+        first = float(tree_values[0])
+        keep = np.isfinite(first) and (
+            n == 1 or (what in ("effort", "velocity") and bool((tree_values == first).all()))
+        )
+        limits.append(first if keep else None)
+    return Limits(*limits)

@@ -1,4 +1,4 @@
-"""Models as URDF."""
+"""Writes models as URDF."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _COMMON = ("fixed", "continuous", "revolute", "prismatic", "planar", "floating")
-"""Joint types of URDF itself."""
+"""Joint types of standard URDF."""
 _LOOPS = {
     ROWS: ("fixed", None),
     **{tuple(row for row in ROWS if row != free): ("revolute", "xyz".index(free[1])) for free in ROWS[:3]},
     **{tuple(row for row in ROWS if row != free): ("prismatic", "xyz".index(free)) for free in ROWS[3:]},
 }
-"""Types of loop joints by the rows of a weld, and which axis of its frame is theirs."""
+"""Type of the loop joint, and index of its axis in the weld's frame, by the rows of a weld."""
 _GRAVITY = (0.0, 0.0, -9.81)
 
 
 def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotText:
-    """The robot as URDF; see `Model.to_urdf`."""
+    """Writes the robot as URDF; see `Model.to_urdf`."""
     notes = Notes()
-    files, there = MeshFiles(package_dirs), folder_of("folder", folder)
-    names = MeshNames(one_of("meshes", meshes, MESHES), there, files, notes)
+    files, target_folder = MeshFiles(package_dirs), folder_of("folder", folder)
+    names = MeshNames(one_of("meshes", meshes, MESHES), target_folder, files, notes)
     robot = describe(model, notes)
     shapes = UrdfGeometries(model, robot, names, notes)
     if robot.floating is not None:
@@ -87,15 +87,15 @@ def _link(link: Link, shapes: list[str]) -> Iterator[str]:
 
 
 def _origin(pose: Pose, indent: str) -> Iterator[str]:
-    turned = "" if pose.rotation == IDENTITY else f" rpy={values(rpy_of(pose.rotation))}"
-    if turned or any(pose.xyz):
-        yield f"{indent}<origin xyz={values(pose.xyz)}{turned}/>"
+    rpy = "" if pose.rotation == IDENTITY else f" rpy={values(rpy_of(pose.rotation))}"
+    if rpy or any(pose.xyz):
+        yield f"{indent}<origin xyz={values(pose.xyz)}{rpy}/>"
 
 
 def _joint(joint: Joint, kept: list[str], notes: Notes) -> Iterator[str]:
-    at = f"joint {quoted(joint.name)}"
+    subject = f"joint {quoted(joint.name)}"
     if joint.type not in _COMMON:
-        notes.gather("written-for-few", at, f"a {joint.type} joint, which other programs do not know of URDF")
+        notes.gather("written-for-few", subject, f"a {joint.type} joint, which other programs do not know of URDF")
     yield f'  <joint name={_name("joint", joint.name)} type="{joint.type}">'
     yield from _origin(joint.origin, "    ")
     yield f"    <parent link={_name('link', joint.parent)}/>"
@@ -103,11 +103,11 @@ def _joint(joint: Joint, kept: list[str], notes: Notes) -> Iterator[str]:
     if joint.type not in TYPES_WITHOUT_AXIS:
         pitch = f" pitch={values([joint.pitch])}" if joint.type == "helical" else ""
         yield f"    <axis xyz={values(joint.axis)}{pitch}/>"
-    yield from _limits(joint, at, notes)
+    yield from _limits(joint, subject, notes)
     if joint.damping or joint.friction or joint.armature:
         armature = f" armature={values([joint.armature])}" if joint.armature else ""
         if armature:
-            notes.gather("written-for-few", at, "armature, which other programs do not know of URDF")
+            notes.gather("written-for-few", subject, "armature, which other programs do not know of URDF")
         yield f"    <dynamics damping={values([joint.damping])} friction={values([joint.friction])}{armature}/>"
     if joint.mimic is not None:
         numbers = f"multiplier={values([joint.mimic.multiplier])} offset={values([joint.mimic.offset])}"
@@ -117,50 +117,50 @@ def _joint(joint: Joint, kept: list[str], notes: Notes) -> Iterator[str]:
 
 
 def _loops(model: Model, robot: Described, notes: Notes) -> Iterator[str]:
-    """Constraints that are loop joints, which are reported, as the others are."""
+    """The lines of constraints that are loop joints. All constraints are reported."""
     taken = {joint.name for joint in robot.joints}
     for each in model.constraints:
-        at = element(each)
-        found = _LOOPS.get(each.rows) if isinstance(each, Weld) else ("ball", None)
-        if found is None or not isinstance(each, Point | Weld):
-            notes.gather("not-written", at, f"a constraint that is no loop joint ({type(each).__name__})")
+        subject = element(each)
+        loop_type = _LOOPS.get(each.rows) if isinstance(each, Weld) else ("ball", None)
+        if loop_type is None or not isinstance(each, Point | Weld):
+            notes.gather("not-written", subject, f"a constraint that is no loop joint ({type(each).__name__})")
             continue
         if each.to is None and robot.floating is not None:
-            notes.gather("not-written", at, "a constraint to the world, which is no link of a robot that floats")
+            notes.gather("not-written", subject, "a constraint to the world, which is no link of a robot that floats")
             continue
-        kind, axis = found
-        called = unused(each.name, taken)
-        if called != each.name:
-            notes.gather("written-otherwise", at, f"its name is taken, and it is called {quoted(called)}")
+        kind, axis = loop_type
+        loop_name = unused(each.name, taken)
+        if loop_name != each.name:
+            notes.gather("written-otherwise", subject, f"its name is taken, and it is called {quoted(loop_name)}")
         if each.baumgarte is not None:
-            notes.gather("not-written", at, "how errors of the constraint decay")
+            notes.gather("not-written", subject, "how errors of the constraint decay")
         if anchored_by_calls([each]):
-            notes.gather("written-otherwise", at, "its place, which comes with every call, is the world's origin")
-        notes.gather("written-for-few", at, "a loop joint, which other programs do not know of URDF")
-        yield f'  <loop_joint name={_name("constraint", called)} type="{kind}">'
+            notes.gather("written-otherwise", subject, "its place, which comes with every call, is the world's origin")
+        notes.gather("written-for-few", subject, "a loop joint, which other programs do not know of URDF")
+        yield f'  <loop_joint name={_name("constraint", loop_name)} type="{kind}">'
         ends = (("link1", each.to or robot.root, each.to_at), ("link2", each.link, each.at))
         for tag, link, place in ends:
-            there = pose(frame(place))
-            turned = "" if there.rotation == IDENTITY else f" rpy={values(rpy_of(there.rotation))}"
-            yield f"    <{tag} link={_name('link', link)} xyz={values(there.xyz)}{turned}/>"
+            X_pose = pose(frame(place))
+            rpy = "" if X_pose.rotation == IDENTITY else f" rpy={values(rpy_of(X_pose.rotation))}"
+            yield f"    <{tag} link={_name('link', link)} xyz={values(X_pose.xyz)}{rpy}/>"
         if axis is not None:
             yield f"    <axis xyz={values([float(k == axis) for k in range(3)])}/>"
         yield "  </loop_joint>"
 
 
 def _limits(joint: Joint, at: str, notes: Notes) -> Iterator[str]:
-    """The limits of a joint. Readers want effort and velocity wherever there are limits, limits of revolute and
-    prismatic joints, and take 0 for one that is missing."""
+    """The limits of a joint. Readers of URDF need limits of all revolute and prismatic joints. They need effort and
+    velocity in every <limit>, and take 0 for missing values."""
     limits = joint.limits
     ends = (("lower", limits.lower, -UNLIMITED), ("upper", limits.upper, UNLIMITED))
     rates = (("effort", limits.effort, UNLIMITED), ("velocity", limits.velocity, UNLIMITED))
-    wanted = joint.type in ("revolute", "prismatic")
-    bounded = wanted or limits.lower is not None or limits.upper is not None
+    required = joint.type in ("revolute", "prismatic")
+    bounded = required or limits.lower is not None or limits.upper is not None
     if not bounded and limits.effort is None and limits.velocity is None:
         return
-    given = (*ends, *rates) if bounded else rates
-    missing = [what for what, value, _ in given if value is None]
+    limit_values = (*ends, *rates) if bounded else rates
+    missing = [what for what, value, _ in limit_values if value is None]
     if missing:
         notes.gather("written-otherwise", at, f"no limit of {', '.join(missing)}: the largest number stands for none")
-    parts = " ".join(f"{what}={values([none if value is None else value])}" for what, value, none in given)
+    parts = " ".join(f"{what}={values([none if value is None else value])}" for what, value, none in limit_values)
     yield f"    <limit {parts}/>"

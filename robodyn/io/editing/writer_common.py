@@ -1,4 +1,4 @@
-"""What writers have in common: texts with a report, numbers and names as XML has them, rotations as three angles."""
+"""Functions for all writers of robot files: text with a report, numbers and names in XML, conversions of rotations."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _LINES = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
 
 class RobotText(str):
-    """The text of a robot file, with a `report` on what is written otherwise, for robodyn alone, or not at all."""
+    """The text of a robot file. `report` lists what is written differently, not written, or readable by few
+    programs."""
 
     report: Report
 
     @classmethod
     def of(cls, lines: Iterable[str], notes: Notes) -> RobotText:
-        """The text of these lines, with these findings."""
+        """Joins lines, and attaches findings."""
         text = cls("\n".join([*lines, ""]))
         text.report = Report(notes.findings())
         return text
@@ -59,23 +60,23 @@ _UNREAD = frozenset(
         "mjcf-tendon",
     }
 )
-"""Codes of findings that name what a file has, and a model does not."""
+"""Codes of findings about elements of a file that a model cannot represent."""
 
 
 def note_unread(model: Model, notes: Notes) -> None:
-    """Say of everything that loading left out that it is not written either."""
+    """Report that elements which were omitted in loading are not written."""
     for each in model.report:
-        held = each.code == "mjcf-equality" and each.severity == "info"
-        if each.code in _UNREAD and not held:
+        is_constraint = each.code == "mjcf-equality" and each.severity == "info"
+        if each.code in _UNREAD and not is_constraint:
             for element in each.elements or (each.element,):
                 notes.gather("not-written", element, f"loading left it out: {each.message}")
 
 
 def folder_of(what: str, given: object) -> Path | None:
-    """The folder that a user gives as a path, absolute and without links; None for None.
+    """The absolute path of a user's folder, with symbolic links resolved; None for None.
 
     Raises:
-        ArgumentError: something else.
+        ArgumentError: no path.
     """
     if given is None:
         return None
@@ -89,7 +90,7 @@ def name(what: str, given: str) -> str:
     """A name as an attribute's value, in quotes.
 
     Raises:
-        ArgumentError: XML cannot hold it, or no reader takes it.
+        ArgumentError: the name is blank or contains characters that XML forbids.
     """
     if _NOT_XML.search(given) or not given.strip():
         raise ArgumentError(f"{what} {quoted(given)} has a name that XML cannot hold; wanted printable characters")
@@ -97,29 +98,30 @@ def name(what: str, given: str) -> str:
 
 
 def numbered(name: str, taken: dict[str, int]) -> str:
-    """`name`, or with a number behind it where it is among the names `taken`, to which it is added."""
-    found = name
-    while found in taken:
+    """Appends a number to a name that is in `taken`. The result is added to `taken`."""
+    result = name
+    while result in taken:
         taken[name] += 1
-        found = f"{name}_{taken[name]}"
-    taken[found] = 1
-    return found
+        result = f"{name}_{taken[name]}"
+    taken[result] = 1
+    return result
 
 
 def text_value(given: str) -> str:
-    """A text as an attribute's value, in quotes, without what XML cannot hold."""
+    """A text as an attribute's value, in quotes. Characters that XML forbids become "?"."""
     return quoteattr(_NOT_XML.sub("?", given), _LINES)
 
 
 def values(numbers: Iterable[float]) -> str:
-    """Numbers as an attribute's value, each to its last digit."""
+    """Numbers as an attribute's value, in quotes. Reading them back gives the same numbers."""
     return '"' + " ".join(repr(float(x) + 0.0) for x in numbers) + '"'
 
 
 def rpy_of(rotation: Rotation) -> tuple[float, float, float]:
-    """Roll, pitch and yaw of a rotation Rz(yaw) Ry(pitch) Rx(roll); at a pitch of a right angle too, to roundings.
+    """Roll, pitch and yaw of a rotation Rz(yaw) Ry(pitch) Rx(roll), accurate to rounding errors for all rotations.
 
-    The roll is that of Rz(yaw)' R, so that it makes up for a yaw that roundings have chosen.
+    At a pitch of pi/2 rounding errors determine the yaw. The roll is computed from Rz(yaw)' R, which compensates for
+    it.
     """
     R00, R01, R02, R10, R11, R12, R20, _, _ = rotation
     yaw = math.atan2(R10, R00)
@@ -130,7 +132,7 @@ def rpy_of(rotation: Rotation) -> tuple[float, float, float]:
 
 
 def quaternion_of(rotation: Rotation) -> tuple[float, float, float, float]:
-    """The unit quaternion wxyz of a rotation: the largest of its parts comes from the diagonal, the rest from it."""
+    """The unit quaternion wxyz of a rotation. It uses the row of the largest component, for accuracy."""
     R00, R01, R02, R10, R11, R12, R20, R21, R22 = rotation
     squares = (1.0 + R00 + R11 + R22, 1.0 + R00 - R11 - R22, 1.0 - R00 + R11 - R22, 1.0 - R00 - R11 + R22)
     k = max(range(4), key=squares.__getitem__)

@@ -1,17 +1,19 @@
-"""Steps of Levenberg and Marquardt on the configuration manifold, several in one program.
+"""Levenberg-Marquardt steps on the configuration manifold, several in one compiled program.
 
-With the weighted errors e and their Jacobian J (m rows), and M a diagonal of 1 and 0, 0 for joints at a limit that the
-gradient J'e pushes against:
+e are the weighted errors and J their Jacobian with m rows. M is a diagonal matrix: 0 for joints at a limit that the
+gradient J'e pushes against, 1 for all others.
 
     dq = M J' y        (J M J' + lambda) y = e - J M z        lambda = c |e|^2 / sqrt(1 + b |e|^2) + least
     q+ = limits(q (+) (dq + M z))
 
-or, where degrees of freedom are fewer than rows, dq = S (S J'J S + lambda)^-1 S J'e with S S = M, which is the same.
+If there are fewer degrees of freedom than rows, dq = S (S J'J S + lambda)^-1 S J'e with S S = M, which is equal.
+
 lambda goes to zero with the error (Sugihara, Solvability-unconcerned inverse kinematics by the Levenberg-Marquardt
-method, 2011), so that steps end as Newton's, and nothing has to be tried and taken back. What J'J leaves out is the
-error times the curvature: far away, where b |e|^2 is large, lambda grows no faster than that, and M is 1 + far |e|^2 of
-what only translates, which has no curvature: a base that floats goes any way in a few steps. z is the way to a posture:
-it moves what J leaves free, to first order. States that are done do not move any more.
+method, 2011). The last steps are therefore Newton steps, and no step is rejected. J'J omits the error times the
+curvature of the kinematics. Far from the target, where b |e|^2 is large, lambda grows no faster than this term. Degrees
+of freedom that only translate have no curvature: their entry of M is 1 + far |e|^2, so a floating base covers any
+distance in a few steps. z is the difference to a posture. To first order it moves only the null space of J. States that
+have converged do not move any more.
 """
 
 from __future__ import annotations
@@ -35,63 +37,67 @@ from robodyn.solve.inverse_kinematics.residuals import MEASURES, Goals, Rows, Sc
 from robodyn.solve.inverse_kinematics.tasks import AllTasks
 
 DAMPING = 0.02
-"""c: half of the arms of tests go furthest with it, the others with 0.1 and nearly as far with this."""
+"""c. It is the best value for half of the arms in the tests. 0.1 is best for the others, by a small margin."""
 _FAR = 10.0
-"""Errors this many times as large as the robot count as far."""
+"""Errors larger than this times the size of the robot count as far."""
 _NEAR = 1e-4
-"""Errors as large as the robot times this count as near, where what is out of reach is gone to."""
+"""Errors up to this times the size of the robot count as near, while approaching an unreachable target."""
 _ONWARD = 0.3
-"""Of the way to a posture that a step goes at most: with all of it tasks are left behind."""
+"""Largest share of the difference to a posture that a step covers. With 1 the errors of tasks grow again."""
 _SETTLED = 1e-3
-"""rad or m: a step to a posture that is no longer is the end of it."""
+"""Length of a step to the posture, in rad or m, below which the posture counts as reached."""
 _UNLIMITED = 1e30
-"""A bound beyond it is none: single precision has it, too."""
+"""Joint limits beyond this number are ignored. It is finite in single precision."""
 _NEVER = 1e-25
-"""Beside products of errors and what is beyond a bound it is nothing, and not zero."""
+"""Avoids a division by zero. It is negligible beside products of errors and violations of bounds."""
 SETTINGS = 9
-"""Numbers that come with every call: squares of the tolerances, how near a bound counts as at it, the least lambda of
-rows of size one, that of all degrees of freedom, c, b, far, and whether to go to the posture."""
+"""Length of the `settings` input: squares of both tolerances, the distance from a bound that counts as at it, the
+smallest lambda for rows of size one, the smallest lambda for degrees of freedom, c, b, far, and 1 to approach the
+posture or 0 to ignore it."""
 
 
 @lru_cache(maxsize=64)
 def _sliding(model: Model) -> Array:
-    """(nv,) whether a degree of freedom only translates, it and what follows it."""
-    found = np.zeros(model.nv, bool)
+    """(nv,) True if a degree of freedom only translates, as do all joints that mimic it."""
+    translates = np.zeros(model.nv, bool)
     for kind, _, v_index in model.free_joints:
-        found[v_index[:, kind.lengths]] = True
+        translates[v_index[:, kind.lengths]] = True
     for body in np.flatnonzero(model.mimics >= 0).tolist():
-        found[model.v_source[model.v_start[body]]] &= bool(KINDS[int(model.joint_kind[body])].lengths)
-    return found
+        translates[model.v_source[model.v_start[body]]] &= bool(KINDS[int(model.joint_kind[body])].lengths)
+    return translates
 
 
 @lru_cache(maxsize=64)
 def bounds(model: Model) -> tuple[Array, Array]:
-    """(nq,) lower and upper limits of coordinates that are one degree of freedom; infinite where there are none."""
+    """(nq,) lower and upper limits of coordinates with one degree of freedom; infinite for all others."""
     single = dof_of_coordinates(model) >= 0
     lower, upper = np.where(single, model.lower, -np.inf), np.where(single, model.upper, np.inf)
-    there = lower <= upper
-    lower = np.where(there & (np.abs(lower) < _UNLIMITED), lower, -np.inf)
-    return lower, np.where(there & (np.abs(upper) < _UNLIMITED), upper, np.inf)
+    valid = lower <= upper
+    lower = np.where(valid & (np.abs(lower) < _UNLIMITED), lower, -np.inf)
+    return lower, np.where(valid & (np.abs(upper) < _UNLIMITED), upper, np.inf)
 
 
 def searching(size: float) -> tuple[float, float, float]:
-    """c, b and far on the way to a target; `size` is how much a degree of freedom moves what is weighted, at most."""
+    """c, b and far for reachable targets. `size` is the largest change of a weighted error per rad or m of motion."""
     bend = 1.0 / (_FAR * size) ** 2
     return DAMPING, bend, bend
 
 
 def approaching(size: float) -> tuple[float, float, float]:
-    """The same towards what is out of reach: there lambda is the error times the curvature, whatever the error."""
+    """c, b and far for unreachable targets: lambda is then the error times the curvature at any error."""
     return 1.0 / _NEAR, 1.0 / (_NEAR * size) ** 2, 0.0
 
 
 @lru_cache(maxsize=256)
 def steps_task(asked: AllTasks, limits: bool, steps: int) -> ScalarTask:
-    """n steps: from `q`, `goals` (16 numbers of each aim), `settings`, and with a posture `q_des`, to `moved`, the
-    `measures` of what is left, the `cost` and how many steps were `used`."""
-    given = {"q": Sized(("nq",)), "goals": Sized((16 * len(asked.aims),)), "settings": Sized((SETTINGS,))}
+    """A task of `steps` Levenberg-Marquardt steps.
+
+    Inputs are `q`, `goals` (16 numbers of each aim), `settings`, and `q_des` if there is a posture. Outputs are the
+    configuration `moved`, the `measures` of the remaining errors, the `cost` and the number of steps `used`.
+    """
+    inputs = {"q": Sized(("nq",)), "goals": Sized((16 * len(asked.aims),)), "settings": Sized((SETTINGS,))}
     if asked.weights is not None:
-        given["q_des"] = Sized(("nq",))
+        inputs["q_des"] = Sized(("nq",))
 
     def text(model: Model, known: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         return _Steps(model, asked, limits, known, at).taken(steps)
@@ -102,12 +108,12 @@ def steps_task(asked: AllTasks, limits: bool, steps: int) -> ScalarTask:
         "cost": Sized(()),
         "used": Sized(()),
     }
-    which = blake2b(repr(asked).encode(), digest_size=16).hexdigest()
-    return ScalarTask(f"inverse_kinematics_{steps}_{'limited' if limits else 'free'}_{which}", given, outputs, text)
+    digest = blake2b(repr(asked).encode(), digest_size=16).hexdigest()
+    return ScalarTask(f"inverse_kinematics_{steps}_{'limited' if limits else 'free'}_{digest}", inputs, outputs, text)
 
 
 class _Steps:
-    """The text of `steps_task`."""
+    """The program of `steps_task`, on scalars."""
 
     def __init__(
         self, model: Model, asked: AllTasks, limits: bool, given: Mapping[str, Sequence[Any]], at: OfLink
@@ -122,21 +128,21 @@ class _Steps:
         self._posture: Any = unit(model, given["q_des"]) if asked.weights is not None else None
 
     def taken(self, steps: int) -> dict[str, Sequence[Any]]:
-        """All of them."""
+        """Takes all steps; returns the outputs of `steps_task`."""
         used: Any = 0.0
         for _ in range(steps):
             used = used + self._step()
         rows = self._rows(False)
         measures = flat_measures(rows)
-        rest = MEASURES * (len(self._asked.aims) + 1) - len(measures)
-        measured = [*measures, *([0.0] * rest)]
+        missing = MEASURES * (len(self._asked.aims) + 1) - len(measures)
+        measured = [*measures, *([0.0] * missing)]
         return {"moved": list(self._q), "measures": measured, "cost": [rows.cost()], "used": [used]}
 
     def _rows(self, slopes: bool) -> Rows:
         return Scene(self._model, self._asked.aims, self._goals, list(self._q), self._at).rows(slopes)
 
     def _step(self) -> Any:
-        """One step; returns 1, or 0 where there is nothing to do any more."""
+        """One step; returns 1, or 0 if the state has converged already."""
         rows = self._rows(True)
         free = self._free(rows)
         onward = None if self._posture is None else self._onward(free)
@@ -154,7 +160,7 @@ class _Steps:
         return going
 
     def _newton(self, rows: Rows, free: list[Any], onward: list[Any] | None) -> list[Any]:
-        """dq without the way to the posture."""
+        """dq without the motion to the posture."""
         J, n, m = rows.J, self._model.nv, len(rows.J)
         cost = rows.cost()
         damping = self._damping * cost / np.sqrt(1.0 + self._bend * cost)
@@ -168,7 +174,7 @@ class _Steps:
         if onward is not None:
             errors = [e - product(row, onward) for e, row in zip(errors, J, strict=True)]
         if m <= n:
-            # Each row its own least: a system whose rows have other weights is as definite as before.
+            # The smallest lambda scales with the row, so that weights do not change how well the system is conditioned.
             lower = [[product(freed[i], freed[k]) for k in range(i + 1)] for i in range(m)]
             for i, each in enumerate(rows.sizes):
                 lower[i][i] = lower[i][i] + (damping + self._floor * each**2)
@@ -185,19 +191,19 @@ class _Steps:
     # Limits and posture.
 
     def _limited(self, q: Any, limits: bool) -> Any:
-        """Coordinates within their bounds."""
+        """Clips coordinates to their limits."""
         if not limits:
             return q
-        found = scalars(list(q))
+        clipped = scalars(list(q))
         for k, (lower, upper) in enumerate(zip(*(each.tolist() for each in bounds(self._model)), strict=True)):
             if np.isfinite(lower):
-                found[k] = found[k] + relu(lower - found[k])
+                clipped[k] = clipped[k] + relu(lower - clipped[k])
             if np.isfinite(upper):
-                found[k] = found[k] - relu(found[k] - upper)
-        return found
+                clipped[k] = clipped[k] - relu(clipped[k] - upper)
+        return clipped
 
     def _free(self, rows: Rows) -> list[Any]:
-        """For each degree of freedom 1, or 0 where it is at a limit that the gradient pushes against."""
+        """For each degree of freedom 1, or 0 if it is at a limit that the gradient pushes against."""
         free: list[Any] = [1.0] * self._model.nv
         if not self._limits:
             return free
@@ -217,7 +223,7 @@ class _Steps:
         return free
 
     def _onward(self, free: list[Any]) -> list[Any]:
-        """M z: the way to the posture, of what is free."""
+        """M z: the motion to the posture, of degrees of freedom that no limit blocks."""
         assert self._asked.weights is not None
         q, posture = self._q, self._posture
         way = joint_by_joint(self._model, "v", lambda kind, at, _: kind.difference(tuple(q[at]), tuple(posture[at])))

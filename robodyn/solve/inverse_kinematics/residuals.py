@@ -1,13 +1,14 @@
 """Errors of tasks and their Jacobians, on scalars.
 
-Of a frame with the axes b_k and the origin p, and a target with the axes t_k and the origin r, in world coordinates:
+A link's frame has the axes b_k and the origin p. The target has the axes t_k and the origin r. In world coordinates:
 
     s = 1/2 sum of b_k x t_k  (sine of the angle times the axis)        c = 1/2 (sum of b_k . t_k - 1)  (its cosine)
     e_ang = s sqrt(2 / (1 + c))  (2 sin(angle / 2) times the axis)      e_lin = r - p
 
-e_ang has the direction of the shortest turn, grows up to half a turn, and is the rotation vector to second order, so
-that the geometric Jacobian is that of Newton's method. At half a turn exactly there is no shortest way: a push about an
-axis of the target decides. A direction has s = b x t and c = b . t, of which two rows across t count.
+e_ang has the direction of the shortest rotation and grows with the angle up to pi. It equals the rotation vector to
+second order, so the geometric Jacobian is that of Newton's method. At an angle of pi there is no shortest rotation: a
+small offset about an axis of the target selects one. A direction task has s = b x t and c = b . t, and uses the two
+components of the error that are perpendicular to t.
 """
 
 from __future__ import annotations
@@ -35,40 +36,40 @@ from robodyn.solve.inverse_kinematics.tasks import Aim
 
 _POSE, _JACOBIAN = forward_kinematics(True), jacobian("world")
 _LEAST = 1e-4
-"""1 + c below which the way round is decided by a push: angles beyond 179.2 degrees."""
+"""Value of 1 + c below which the offset selects the direction of rotation: angles beyond 179.2 degrees."""
 _CROOKED = 1e-4
-"""The square of how far a target's axes may be from orthonormal ones."""
+"""Largest squared deviation of a target's axes from orthonormal ones."""
 MEASURES = 3
-"""Numbers that say how far off an aim is: the distance squared, the sine of the angle squared, and its cosine."""
+"""Numbers that measure the error of an aim: squared distance, squared sine of the angle, and cosine of the angle."""
 
 
 def relu(x: Any) -> Any:
-    """x where it is positive, else 0."""
+    """x if it is positive, else 0."""
     return 0.5 * (x + np.abs(x))
 
 
 @dataclass
 class Rows:
-    """Errors with their weights, what degrees of freedom do to them (nv scalars each), and how far off aims are."""
+    """Weighted errors, their Jacobian `J` (nv scalars for each error), and unweighted measures of aims."""
 
     errors: list[Any] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
-    """How much an angle, at most, changes each of them."""
+    """Largest change of each weighted error per rad."""
     J: list[list[Any]] = field(default_factory=list)
     measures: list[tuple[Any, Any, Any]] = field(default_factory=list)
     held: list[tuple[Any, bool]] = field(default_factory=list)
-    """Errors of constraints, without weights, and whether each is an angle."""
+    """Unweighted errors of constraints, each with True if it is an angle."""
     turned: list[Any] = field(default_factory=list)
-    """Cosines of the angles by which constraints are off."""
+    """Cosines of the angular errors of constraints."""
 
     def add(self, weight: float, error: Any, row: list[Any], length: float = 1.0) -> None:
-        """One more; `length`: how far an angle moves what it is about, where it is a distance."""
+        """Adds a row. `length`: change of the error in m per rad if the error is a distance, else 1."""
         self.errors.append(weight * error)
         self.sizes.append(weight * length)
         self.J.append([value if is_zero(value) else weight * value for value in row])
 
     def constraint_measure(self) -> tuple[Any, Any, Any]:
-        """Sums of squares of errors of constraints that are lengths, and angles, and how far cosines are negative."""
+        """Sums of squares of the constraints' errors in m and in rad, and the sum of their negative cosines."""
         parts, lack = [0.0, 0.0], 0.0
         for phi, angle in self.held:
             parts[angle] = parts[angle] + phi * phi
@@ -77,7 +78,7 @@ class Rows:
         return parts[0], parts[1], lack
 
     def cost(self) -> Any:
-        """The sum of squares."""
+        """Weighted sum of squares."""
         total: Any = 0.0
         for error in self.errors:
             total = total + error * error
@@ -85,35 +86,36 @@ class Rows:
 
 
 class Goals:
-    """Targets (16 scalars of each aim), axes made orthonormal; NaN of what is no pose, a transposed one among them."""
+    """Target frames from 16 scalars for each aim, with orthonormal axes. A matrix that is no pose, or a transposed
+    pose, becomes NaN."""
 
     def __init__(self, aims: Sequence[Aim], poses: Sequence[Any]) -> None:
         self.frames = [self._frame(aim, poses[16 * k : 16 * k + 16]) for k, aim in enumerate(aims)]
 
     @staticmethod
     def _frame(aim: Aim, T: Sequence[Any]) -> Transform:
-        given = pose_from_world(T)
+        pose = pose_from_world(T)
         if not aim.turn:
-            return Transform(IDENTITY.E, given.r)
+            return Transform(IDENTITY.E, pose.r)
         crooked: Any = (T[15] - 1.0) * (T[15] - 1.0)
         for each in T[12:15]:
             crooked = crooked + each * each
         for i in range(3):
             for j in range(i + 1):
-                off = dot(given.E[3 * i : 3 * i + 3], given.E[3 * j : 3 * j + 3]) - float(i == j)
+                off = dot(pose.E[3 * i : 3 * i + 3], pose.E[3 * j : 3 * j + 3]) - float(i == j)
                 crooked = crooked + off * off
         straight = is_positive(_CROOKED - crooked)
-        return Transform(orthonormal(scale(straight / straight, given.E)), given.r)
+        return Transform(orthonormal(scale(straight / straight, pose.E)), pose.r)
 
 
 class Scene:
-    """Rows at a configuration.
+    """Evaluates the rows of all aims and constraints at a configuration.
 
     Args:
-        model, aims: what is asked of what.
-        goals: targets.
+        model, aims: the robot and its aims.
+        goals: targets of the aims.
         q: scalars, quaternions of unit length.
-        at: what gives an algorithm's results.
+        at: returns the outputs of an algorithm.
     """
 
     def __init__(self, model: Model, aims: Sequence[Aim], goals: Goals, q: Sequence[Any], at: OfLink) -> None:
@@ -143,7 +145,7 @@ class Scene:
         return self._known["pose", link]  # type: ignore[no-any-return]
 
     def _columns(self, link: int) -> Sequence[Any]:
-        """The Jacobian at the world's origin."""
+        """A link's geometric Jacobian with respect to the world's origin, (6, nv) flattened."""
         if link < 0:
             return [0.0] * (6 * self._model.nv)
         if ("jacobian", link) not in self._known:
@@ -153,19 +155,19 @@ class Scene:
     # Rows.
 
     def _framed(self, rows: Rows, aim: Aim, goal: Transform, slopes: bool) -> None:
-        seen = self._pose(aim.to)
-        target, own = goal.after(seen), Transform(IDENTITY.E, aim.point).after(self._pose(aim.link))  # type: ignore[arg-type]
-        apart = sub(target.r, own.r)
+        reference = self._pose(aim.to)
+        target, own = goal.after(reference), Transform(IDENTITY.E, aim.point).after(self._pose(aim.link))  # type: ignore[arg-type]
+        offset = sub(target.r, own.r)
         if aim.to >= 0:
-            apart = rotate(seen.E, apart)
+            offset = rotate(reference.E, offset)
         distance: Any = 0.0
-        for weight, part in zip(aim.move, apart, strict=True):
+        for weight, part in zip(aim.move, offset, strict=True):
             if weight:
                 distance = distance + part * part
         s, c = self._turn(aim, own, target) if aim.turn else ((0.0, 0.0, 0.0), 1.0)
         rows.measures.append((distance, dot(s, s), c))
         turns = self._turns(aim, target, s, c) if aim.turn else []
-        moves = [(weight, part) for weight, part in zip(aim.move, apart, strict=True) if weight]
+        moves = [(weight, part) for weight, part in zip(aim.move, offset, strict=True) if weight]
         n = self._model.nv
         J: list[list[Any]] = [[0.0] * n for _ in (*turns, *moves)]
         if slopes:
@@ -179,7 +181,7 @@ class Scene:
                     row[k] = dot(axis, ang)
                 if moves:
                     lin = add(column[3:], cross(ang, own.r))
-                    lin = rotate(seen.E, lin) if aim.to >= 0 else lin
+                    lin = rotate(reference.E, lin) if aim.to >= 0 else lin
                     wanted = [part for weight, part in zip(aim.move, lin, strict=True) if weight]
                     for row, part in zip(J[len(turns) :], wanted, strict=True):
                         row[k] = part
@@ -190,7 +192,7 @@ class Scene:
 
     @staticmethod
     def _turn(aim: Aim, own: Transform, target: Transform) -> tuple[Vec3, Any]:
-        """s and c."""
+        """s and c of the module's docstring."""
         if aim.axis is not None:
             b, t = (rotate_back(X.E, aim.axis) for X in (own, target))  # type: ignore[arg-type]
             return cross(b, t), dot(b, t)
@@ -203,50 +205,50 @@ class Scene:
 
     @staticmethod
     def _turns(aim: Aim, target: Transform, s: Vec3, c: Any) -> list[tuple[Vec3, Any]]:
-        """Axes of rows and their errors."""
-        across = None if aim.axis is None else _across(aim.axis)
-        axis: Any = target.E[:3] if across is None else rotate_back(target.E, across[0])
+        """Rotation axes of the rows, each with its error."""
+        basis = None if aim.axis is None else _perpendicular_basis(aim.axis)
+        axis: Any = target.E[:3] if basis is None else rotate_back(target.E, basis[0])
         lack = relu(_LEAST - (1.0 + c))
         pushed = add(s, scale(100.0 * lack, axis))
         e: Any = scale(np.sqrt(2.0 / (1.0 + c + lack)), pushed)
-        if across is None:
+        if basis is None:
             unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
             return list(zip(unit, e, strict=True))
-        axes = [rotate_back(target.E, each) for each in across]
+        axes = [rotate_back(target.E, each) for each in basis]
         return [(each, dot(each, e)) for each in axes]
 
     def _center(self, rows: Rows, aim: Aim, goal: Transform, slopes: bool) -> None:
-        apart = sub(goal.r, self._at(CENTER_OF_MASS)["com"])
+        offset = sub(goal.r, self._at(CENTER_OF_MASS)["com"])
         n, distance = self._model.nv, 0.0
         J = self._at(CENTER_OF_MASS_JACOBIAN)["J"] if slopes else [0.0] * (3 * n)
-        for k, (weight, part) in enumerate(zip(aim.move, apart, strict=True)):
+        for k, (weight, part) in enumerate(zip(aim.move, offset, strict=True)):
             if weight:
                 distance = distance + part * part
                 rows.add(weight, part, list(J[n * k : n * k + n]), reach(self._model))
         rows.measures.append((distance, 0.0, 1.0))
 
     def _constraints(self, rows: Rows, slopes: bool) -> None:
-        held = resolved_constraints(self._model)
-        terms = Terms(self._model, held, {"q": self._q}, self._at, False)
-        norms = (each.norm for each in held for _ in each.rows)
-        distances = are_distances(self._model, held)
+        constraints = resolved_constraints(self._model)
+        terms = Terms(self._model, constraints, {"q": self._q}, self._at, False)
+        norms = (each.norm for each in constraints for _ in each.rows)
+        distances = are_distances(self._model, constraints)
         for row, norm, distance in zip(terms.rows(), norms, distances, strict=True):
             J = row.J if slopes and row.J is not None else [0.0] * self._model.nv
             rows.add(1.0 / norm, -row.phi, J, reach(self._model) if distance else norm)
             rows.held.append((row.phi / norm, not distance))
-        for each in held:
+        for each in constraints:
             if each.kind is Weld:
                 a, b = terms.frames(each)
                 kept = [k for k, name in enumerate(("rx", "ry", "rz")) if name in each.rows]
                 if len(kept) > 1:
-                    # The sine of half a turn is zero, too; the cosine tells. A hinge has that of its axis.
+                    # The sine is zero for an angle of pi as well, so the cosine is checked. A hinge checks its axis.
                     which = [k for k in range(3) if k not in kept] or kept
                     total: Any = sum((dot(a.E[3 * k : 3 * k + 3], b.E[3 * k : 3 * k + 3]) for k in which), 0.0)
                     rows.turned.append(total if len(which) == 1 else 0.5 * (total - 1.0))
 
 
-def _across(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
-    """Two unit vectors across a unit vector and each other."""
+def _perpendicular_basis(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
+    """Two unit vectors that form an orthogonal basis with a given unit vector."""
     least = np.eye(3)[int(np.argmin(np.abs(axis)))]
     one = np.cross(axis, least)
     one /= np.linalg.norm(one)
@@ -254,7 +256,12 @@ def _across(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
 
 
 def beyond(rows: Rows, least: tuple[Any, Any]) -> Any:
-    """A number that is zero if and only if everything is within a distance and an angle, given as squares."""
+    """A number that is zero if and only if all errors are within tolerance.
+
+    Args:
+        rows: errors.
+        least: squared tolerance of distances, and squared sine of the tolerance of angles.
+    """
     total: Any = 0.0
     for distance, sine, c in rows.measures:
         for value, most in ((distance, least[0]), (sine, least[1])):
@@ -272,6 +279,6 @@ def beyond(rows: Rows, least: tuple[Any, Any]) -> Any:
 
 
 def flat_measures(rows: Rows) -> list[Any]:
-    """The measures of aims one after another, then that of all constraints."""
-    found = [value for each in rows.measures for value in each]
-    return [*found, *rows.constraint_measure()] if rows.held else found
+    """The measures of all aims in order, then those of all constraints together."""
+    flat = [value for each in rows.measures for value in each]
+    return [*flat, *rows.constraint_measure()] if rows.held else flat

@@ -1,4 +1,4 @@
-"""Starts and blocks of steps, until rows of targets are done."""
+"""Runs blocks of Levenberg-Marquardt steps from several seeds, until all targets have converged."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from robodyn.solve.inverse_kinematics.levenberg import approaching, searching
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
 
 _INSIDE = 0.81
-"""Of the square of a tolerance: rows stop there, so that rounding does not leave them outside."""
+"""Factor of the squared tolerances in the compiled program. The margin allows for rounding errors of results."""
 _CARE, _OTHERS, _GLANCE = 16, 12, 4
-"""How many times as many steps go to what is nearest; from how many other starts that is looked for, and how many
-times as many steps go to that."""
+"""Search for the nearest configuration of an unreachable target. `_CARE`: factor of the steps that refine the best
+configuration. `_OTHERS`: number of other seeds tried. `_GLANCE`: factor of the steps from each of them."""
 _VECTOR, _WIDE = 8, 512
-"""Entries that cost no more than one, and that are run side by side where few rows are left."""
+"""Largest batches that run several seeds of a target at once. `_VECTOR`, for the first seed, costs no more than a
+single entry. `_WIDE` is for all later seeds."""
 
 
 @dataclass
 class Found:
-    """What is known of rows (B, ...)."""
+    """The best result so far of each target (B, ...).
+
+    `q`: configurations; `measures`: errors, `MEASURES` numbers for each aim and for the constraints; `cost`: weighted
+    sum of squares; `done`: True if converged; `lost`: True if the target or q0 is not finite; `iterations`: steps
+    taken; `start`: index of the seed, -1 if there is none.
+    """
 
     q: Array
     measures: Array
@@ -38,22 +44,22 @@ class Found:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """All of them."""
+        """All fields, in order."""
         return self.q, self.measures, self.cost, self.done, self.lost, self.iterations, self.start
 
 
 class Search:
-    """Starts and blocks of steps, until rows are done.
+    """Runs blocks of steps from several seeds, until all targets have converged.
 
     Args:
-        engine, library, model: what runs, on which arrays.
-        task: a block of steps, `robodyn.solve.inverse_kinematics.levenberg.steps_task`.
-        steps: how many it takes.
-        settings: tolerances, how near a bound counts as at it, and two least lambdas.
-        size: of the robot, `robodyn.solve.inverse_kinematics.levenberg.searching`.
+        engine, library, model: the engine that runs the steps, the array library, and the robot.
+        task: a block of steps, from `robodyn.solve.inverse_kinematics.levenberg.steps_task`.
+        steps: number of steps in a block.
+        settings: two tolerances, the distance from a bound that counts as at it, and two smallest lambdas.
+        size: size of the robot, as in `robodyn.solve.inverse_kinematics.levenberg.searching`.
         posture: (nq,) or None.
-        again: (seeds - 1, nq) configurations to start from after the first.
-        blocks: how many to run from each, twice as many from the first.
+        again: (seeds - 1, nq) initial configurations after the first.
+        blocks: number of blocks from each seed, twice as many from the first.
     """
 
     def __init__(
@@ -83,9 +89,9 @@ class Search:
         self._q_des = None if posture is None else library.like_numpy(posture[None].astype(self._dtype))
 
     def run(self, goals: Array, first: Array) -> Found:
-        """What becomes of rows (B, ...)."""
+        """Solves for a batch of targets (B, ...)."""
         xp, rows = self._xp, len(goals)
-        found = Found(
+        results = Found(
             first.copy(),
             xp.full((rows, MEASURES * (self._n + 1)), np.nan, self._dtype),
             xp.full(rows, np.inf, self._dtype),
@@ -94,21 +100,21 @@ class Search:
             xp.zeros(rows, np.int64),
             xp.full(rows, -1, np.int64),
         )
-        every = xp.asarray(np.arange(rows))
-        left = self._from_starts(found, every, goals, first, range(1 + len(self._again)), care=False)
-        # The nearest, where there is none: what came nearest on the way to somewhere else need not be near it.
+        all_rows = xp.asarray(np.arange(rows))
+        unsolved = self._from_starts(results, all_rows, goals, first, range(1 + len(self._again)), care=False)
+        # No seed has converged: search for the nearest configuration. The best so far is often a poor start for that.
         others = range(1, 1 + min(_OTHERS, len(self._again)))
-        left = self._from_starts(found, left, goals, first, others, care=True)
-        if len(left):
-            self._one(found, left, goals, found.q[left], _CARE * self._blocks, None, care=True)
-        return found
+        unsolved = self._from_starts(results, unsolved, goals, first, others, care=True)
+        if len(unsolved):
+            self._one(results, unsolved, goals, results.q[unsolved], _CARE * self._blocks, None, care=True)
+        return results
 
     def _from_starts(self, found: Found, left: Array, goals: Array, first: Array, numbers: range, care: bool) -> Array:
-        """Some starts, of rows that are left; returns which rows are left then."""
+        """Tries a range of seeds on unsolved targets; returns the targets that are still unsolved."""
         xp, started = self._xp, numbers.start
         while len(left) and started < numbers.stop:
-            beside = _VECTOR if started == 0 else _WIDE
-            together = min(max(1, beside // len(left)), numbers.stop - started)
+            most_entries = _VECTOR if started == 0 else _WIDE
+            together = min(max(1, most_entries // len(left)), numbers.stop - started)
             if together == 1:
                 begin = first[left] if started == 0 else xp.repeat(self._again[started - 1][None], len(left), 0)
                 blocks = (_GLANCE if care else 2 if started == 0 else 1) * self._blocks
@@ -120,7 +126,10 @@ class Search:
         return left
 
     def _block(self, q: Array, goals: Array, settings: Array, pulls: Any) -> tuple[dict[str, Array], Array]:
-        """Some steps, and which entries are where they should be: those that `pulls` to the posture at rest, too."""
+        """Runs one block of steps; returns its outputs and which entries have converged.
+
+        Entries with `pulls` approach the posture. They have converged once they no longer move.
+        """
         xp, rows = self._xp, len(q)
         inputs = {"q": q, "goals": goals, "settings": xp.broadcast_to(settings, (rows, settings.shape[1]))}
         if self._q_des is not None:
@@ -132,12 +141,12 @@ class Search:
         out["used"] = xp.where(xp.isfinite(out["used"]), out["used"], 0.0)
         good = self._within(out["measures"])
         if pulls is not False:
-            rests = out["used"] < self._steps
-            good = good & (rests if pulls is True else rests | ~pulls)
+            at_rest = out["used"] < self._steps
+            good = good & (at_rest if pulls is True else at_rest | ~pulls)
         return out, good
 
     def _within(self, measures: Array) -> Array:
-        """Which entries are within the tolerance."""
+        """True for entries within the tolerance."""
         distance, angle = self._least
         good = (measures[:, -MEASURES] <= distance) & (measures[:, -2] <= angle) & (measures[:, -1] <= 0.0)
         for k in range(0, MEASURES * self._n, MEASURES):
@@ -145,18 +154,18 @@ class Search:
         return good  # type: ignore[no-any-return]
 
     def _pulls(self, block: int, blocks: int) -> bool:
-        """Whether one of n blocks goes to the posture, too: the last quarter only cares for tasks."""
+        """True if a block also approaches the posture. The last quarter of all blocks only serves the tasks."""
         return self._q_des is not None and block < blocks - -(-blocks // 4)
 
     def _one(
         self, found: Found, rows: Array, goals: Array, begin: Array, blocks: int, start: int | None, care: bool
     ) -> None:
-        """One start of each row; what is done makes room."""
-        q, at = begin, goals[rows]
+        """Runs one seed of each target. Targets that have converged leave the batch."""
+        q, targets = begin, goals[rows]
         for k in range(blocks):
             pulls = not care and self._pulls(k, blocks)
             settings = self._careful if care else self._pulled if pulls else self._released
-            out, good = self._block(q, at, settings, pulls)
+            out, good = self._block(q, targets, settings, pulls)
             finite = self._xp.isfinite(out["cost"])
             if k == 0 and start == 0 and not finite.all():
                 found.lost[rows[~finite]] = True
@@ -168,14 +177,14 @@ class Search:
             if not stays.any():
                 return
             if not stays.all():
-                rows, q, at = rows[stays], out["moved"][stays], at[stays]
+                rows, q, targets = rows[stays], out["moved"][stays], targets[stays]
             else:
                 q = out["moved"]
 
     def _several(
         self, found: Found, rows: Array, goals: Array, first: Array, started: int, together: int, care: bool
     ) -> None:
-        """Several starts of each row side by side; the first one that is successful counts."""
+        """Runs several seeds of each target in one batch. The first successful seed of a target is kept."""
         xp, n, blocks = self._xp, len(rows), self._blocks * (_GLANCE if care else 1)
         begin = xp.repeat(self._again[max(0, started - 1) : started - 1 + together][None], n, 0)
         if started == 0:
@@ -186,7 +195,7 @@ class Search:
             settings, pulls = self._careful if care else self._released, not care and self._pulls(k, blocks)
             if pulls:
                 settings = self._pulled
-            elif started == 0 and self._pulls(k, 2 * blocks):  # the first start has more time
+            elif started == 0 and self._pulls(k, 2 * blocks):  # the first seed has twice as many blocks
                 settings, pulls = xp.repeat(self._released, n * together, 0), xp.zeros(n * together, bool)
                 settings[::together], pulls[::together] = self._pulled, True
             more, reached = self._block(q, at, settings, pulls)
@@ -194,9 +203,9 @@ class Search:
                 out, good = more, reached
                 if started == 0:
                     found.lost[rows[~xp.isfinite(out["cost"][::together])]] = True
-            else:  # what is done stays as it is, as it does where it makes room
+            else:  # converged entries do not change: `_one` removes them from its batch
                 more["used"][good] = 0.0
-                out = {name: _chosen(xp, good, out[name], array) for name, array in more.items()}
+                out = {name: _select_rows(xp, good, out[name], array) for name, array in more.items()}
                 good = good | reached
             used += more["used"].astype(np.int64).reshape(n, together)
             if good[::together].all():
@@ -231,13 +240,13 @@ class Search:
         self._keep(found, rows[better], kept, successful[better], started + chosen[better])
 
     def _keep(self, found: Found, rows: Array, out: dict[str, Array], good: Array, start: Any) -> None:
-        """Note what is better than what was known."""
+        """Stores results that are better than those so far."""
         found.q[rows], found.measures[rows], found.cost[rows] = out["moved"], out["measures"], out["cost"]
         found.done[rows] = good
         if start is not None:
             found.start[rows] = start
 
 
-def _chosen(xp: Any, which: Array, one: Array, other: Array) -> Array:
-    """Rows of one array where `which`, else of the other."""
+def _select_rows(xp: Any, which: Array, one: Array, other: Array) -> Array:
+    """Rows of `one` where `which` is True, else of `other`."""
     return cast(Array, xp.where(which.reshape(-1, *(1,) * (one.ndim - 1)), one, other))

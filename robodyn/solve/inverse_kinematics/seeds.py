@@ -1,4 +1,4 @@
-"""Configurations to start from again."""
+"""Initial configurations of inverse kinematics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from robodyn.solve.inverse_kinematics.levenberg import bounds
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _WIDE = 1e6
-"""m or rad: limits that are farther apart have no middle worth starting from."""
+"""Limits beyond this, in m or rad, are too wide for their middle to be a useful start."""
 _FIRST = 20
-"""Of the sequence, which is left out: its beginning is alike in all bases."""
+"""Number of points skipped at the beginning of Halton's sequence, where coordinates of all bases are correlated."""
 
 
 def starts(model: Model, count: int, rng: Any) -> Array:
-    """(count, nq) configurations within limits. Without `rng` from Halton's sequence for robots of up to twelve
-    coordinates without attitudes, where it is even, and else drawn with a seed of its own."""
+    """(count, nq) initial configurations within limits.
+
+    Without `rng`, robots of up to twelve coordinates and without quaternions get points of Halton's sequence, which are
+    evenly distributed. Other robots get random points with a fixed seed.
+    """
     return _even(model, count) if rng is None else _within(model, model.random_configuration(rng, count))
 
 
@@ -28,14 +31,14 @@ def starts(model: Model, count: int, rng: Any) -> Array:
 def _even(model: Model, count: int) -> Array:
     if model.nq <= len(_PRIMES) and not model.quaternion_starts.size:
         lower, width = model.drawn_from
-        found = lower + width * _halton(count, model.nq)
+        configurations = lower + width * _halton(count, model.nq)
     else:
-        found = model.random_configuration(0, count)
-    return _within(model, found)
+        configurations = model.random_configuration(0, count)
+    return _within(model, configurations)
 
 
 def _within(model: Model, found: Array) -> Array:
-    """Configurations that were drawn, within limits, and of very wide ones near where targets may be expected."""
+    """Clips sampled configurations to the limits. Coordinates with very wide limits are moved near their middle."""
     lower, width = model.drawn_from
     wide = np.maximum(np.abs(lower), np.abs(lower + width)) >= _WIDE
     share = (found[:, wide] - lower[wide]) / width[wide]
@@ -44,7 +47,7 @@ def _within(model: Model, found: Array) -> Array:
 
 
 def middle(model: Model) -> Array:
-    """(nq,) the neutral configuration, limited coordinates in the middle of their range unless that is very wide."""
+    """(nq,) the neutral configuration, with limited coordinates at the middle of their range unless it is very wide."""
     lower, upper = bounds(model)
     both = np.isfinite(lower) & np.isfinite(upper) & (np.maximum(np.abs(lower), np.abs(upper)) < _WIDE)
     neutral = np.clip(model.neutral(), lower, upper)
@@ -52,12 +55,12 @@ def middle(model: Model) -> Array:
 
 
 def _halton(count: int, size: int) -> Array:
-    """(count, size) numbers in [0, 1): Halton's sequence (1960), digits of k reversed behind the point."""
-    found = np.zeros((count, size))
+    """(count, size) numbers in [0, 1): Halton's sequence (1960), the digits of k mirrored at the radix point."""
+    points = np.zeros((count, size))
     for column, base in enumerate(_PRIMES[:size]):
-        left, digit = np.arange(_FIRST, _FIRST + count), 1.0
-        while left.any():
+        remaining, digit = np.arange(_FIRST, _FIRST + count), 1.0
+        while remaining.any():
             digit /= base
-            found[:, column] += digit * (left % base)
-            left //= base
-    return found
+            points[:, column] += digit * (remaining % base)
+            remaining //= base
+    return points

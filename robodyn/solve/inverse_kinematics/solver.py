@@ -1,4 +1,4 @@
-"""Inverse kinematics: configurations for poses, of many targets and many starts at once."""
+"""Inverse kinematics: configurations that reach target poses, for many targets and many seeds at once."""
 
 from __future__ import annotations
 
@@ -27,28 +27,32 @@ from robodyn.solve.inverse_kinematics.tasks import AllTasks, PostureTask, Task, 
 
 ENGINES = ("auto", "reference", "cpu", "gpu")
 TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
-"""m and rad, by dtype."""
+"""Default tolerances in m and rad, by dtype."""
 _SLACK = {"float64": 1e-10, "float32": 1e-6}
+"""Distance in m or rad from a joint limit below which the joint counts as at the limit, by dtype."""
 _LEAST = {"float64": 1e-10, "float32": 2e-6}
+"""Smallest damping lambda for rows of size one, by dtype."""
 _ROUNDING = {"float64": 1e-5, "float32": 0.05}
-"""Of the least lambda: what products of the heaviest rows need, so that rounding leaves their sum definite."""
+"""Factor of the smallest lambda of degrees of freedom, relative to the square of the heaviest row. It keeps J'J +
+lambda positive definite despite rounding."""
 _FARTHEST = 1e15
-"""m: tolerances whose squares do not overflow in any precision."""
+"""Upper bound in m of a tolerance. Its square does not overflow in any precision."""
 _STEPS, _LARGE, _SMALL = 4, 60_000, 6_000
-"""Steps of a program: four of small robots; one where rows times degrees of freedom, or the rows alone, are many."""
+"""Steps in one compiled program. Small problems get `_STEPS`; those over `_SMALL` get two, those over `_LARGE` one. The
+size of a problem is estimated as the multiplications of one step's linear system."""
 _CHUNK = 8192
-"""Rows that are looked at together: their arrays stay in the cache."""
+"""Targets that are solved together. Their arrays stay in the cache."""
 _MOST_SEEDS, _MOST_ITERATIONS = 100_000, 100_000
 
 
 @dataclass(frozen=True, eq=False)
 class IKReport:
-    """What became of every target; arrays with the leading axes of targets.
+    """Result of each target, in arrays with the leading axes of the targets.
 
-    `converged`: whether everything asked for is within the tolerance; `residual` (..., n, 2): how far each task with a
-    target is off, m and rad; `constraint_residual` (..., 2): how far all constraints of the model together are off;
-    `iterations`: steps taken, of all starts up to the one that was successful; `start`: its number, 0 for q0, or where
-    none was, that of the one that came nearest, -1 where the target or q0 is not finite.
+    `converged`: True if all tasks and constraints are within the tolerance; `residual` (..., n, 2): error of each task
+    with a target, m and rad; `constraint_residual` (..., 2): error of all constraints of the model together, m and rad;
+    `iterations`: steps taken, summed over all seeds up to the successful one; `start`: index of the successful seed, 0
+    for q0. If none succeeds, `start` is the seed with the smallest cost. It is -1 if the target or q0 is not finite.
     """
 
     converged: Array
@@ -70,24 +74,25 @@ class IKReport:
 
 
 class InverseKinematics:
-    """Finds configurations in which a robot does what tasks ask for.
+    """Finds configurations that fulfil tasks.
 
-    Steps of Levenberg and Marquardt from several starts, within joint limits, compiled for the robot and its tasks:
-    thousands of targets run side by side, on the CPU engine or the GPU engine. Constraints of the model hold as well.
+    Takes Levenberg-Marquardt steps from several seeds, within joint limits. The steps are compiled for the robot and
+    its tasks. Thousands of targets run in parallel on the CPU engine or the GPU engine. Constraints of the model are
+    satisfied as well.
 
     Args:
         model: the robot.
         tasks: a list of `PoseTask`, `PositionTask`, `DirectionTask`, `RelativePoseTask`, `CoMTask` and `PostureTask`,
             or one of them; a link's name or index is a pose task.
-        posture: (nq,) a configuration to be near to as far as tasks leave freedom: as `PostureTask(posture)`.
-        limits: whether position limits of joints hold, those of joints of one degree of freedom, and of joints that
-            mimic them. A lower limit above the upper one is none, nor is one of a joint that mimics another that leaves
-            nothing of the other's range.
-        engine, dtype, threads: as of `Dynamics`; "scan" has no part in this.
+        posture: (nq,) a preferred configuration in the null space of the tasks, same as `PostureTask(posture)`.
+        limits: True to respect position limits of joints with one degree of freedom and of joints that mimic them. A
+            lower limit above the upper one is ignored. A limit of a mimicking joint is ignored if it leaves nothing of
+            the range of the joint that it mimics.
+        engine, dtype, threads: as in `Dynamics`. "scan" is not available.
 
     Raises:
-        ArgumentError: a task that is none, a link that the model has not, nothing to do, or a constraint to the world
-            whose place comes with calls.
+        ArgumentError: an entry that is no task, a link that the model lacks, no task with a target in a model without
+            constraints, or a constraint whose target pose in the world is an input of each call.
     """
 
     def __init__(
@@ -101,21 +106,21 @@ class InverseKinematics:
         dtype: str = "float64",
         threads: int | None = None,
     ) -> None:
-        given = task_list(tasks)
-        self._listed = len(given)
+        all_tasks = task_list(tasks)
+        self._listed = len(all_tasks)
         if posture is not None:
-            given = (*given, PostureTask(posture))
+            all_tasks = (*all_tasks, PostureTask(posture))
         chosen: Any = one_of("engine", engine, ENGINES)
         self._dyn = Dynamics(model, engine=chosen, dtype=dtype, threads=threads, check=False)
-        self.model, self.tasks, self.limits = model, given, flag("limits", limits)
-        self._asked = asked_for(model, given)
+        self.model, self.tasks, self.limits = model, all_tasks, flag("limits", limits)
+        self._asked = asked_for(model, all_tasks)
         if not self._asked.aims and not model.constraints:
             raise ArgumentError(f"tasks: got {brief(tasks)}; wanted at least one task with a target")
         if anchored_by_calls(model.constraints):
             raise ArgumentError(
                 "constraints: one to the world has no place; wanted to_at=, or a PoseTask or PositionTask instead"
             )
-        self._postures = [np.array(each.q) for each in given if isinstance(each, PostureTask)]
+        self._postures = [np.array(each.q) for each in all_tasks if isinstance(each, PostureTask)]
         self.dtype = self._dyn.dtype
         self._size, self._lightest = _sizes(model, self._asked)
         rows = 6 * len(self._asked.aims) + model.n_rows
@@ -128,7 +133,7 @@ class InverseKinematics:
 
     @property
     def n_targets(self) -> int:
-        """Number of tasks that have a target: all but a posture."""
+        """Number of tasks with a target. A `PostureTask` has none."""
         return len(self._asked.aims)
 
     def solve(
@@ -141,40 +146,43 @@ class InverseKinematics:
         tolerance: tuple[float, float] | None = None,
         iterations: int = 16,
     ) -> tuple[Array, IKReport]:
-        """Configurations (..., nq), and a report.
+        """Solves for configurations (..., nq); returns them and a report.
 
         Args:
-            targets: (..., n_tasks, 4, 4) poses in world coordinates (of a `RelativePoseTask` in those of the other
-                link), in the order of tasks; a `PostureTask` has none, or one that is not looked at. One task may have
-                (4, 4).
-            q0: (..., nq) where to start; None: the posture, or the middle of the limits.
-            seeds: how many starts there are, q0 among them; the first one that converges counts.
-            rng: a generator or a seed for the other starts; None: Halton's sequence. They are the same for all targets.
+            targets: (..., n_tasks, 4, 4) poses in the order of tasks, in world coordinates. The target of a
+                `RelativePoseTask` is in the frame of its other link. A `PostureTask` has no target, or one that is
+                ignored. A single task may have the shape (4, 4).
+            q0: (..., nq) initial configuration; None: the posture, or the middle of the limits.
+            seeds: number of initial configurations, q0 included. The first one that converges is returned.
+            rng: a generator or a seed for the other initial configurations; None: Halton's sequence. They are the same
+                for all targets.
             tolerance: the largest errors of a task, m and rad; None: (1e-6, 1e-6), in float32 (1e-4, 1e-4).
-            iterations: steps from each start; twice as many from the first.
+            iterations: steps from each initial configuration; twice as many from the first.
 
-        Where nothing converges the answer is the one that came nearest, by the weighted sum of squares. Limits hold
-        always. A row in which the target or q0 is not finite (or its square is not), a quaternion of q0 has no length,
-        or a target is no pose (a rotation above 0 0 0 1, by more than 1e-2) is NaN, and has not converged. Results do
-        not depend on which other targets are asked for.
+        If no seed converges, the result is the configuration with the smallest weighted sum of squares. All results
+        respect the limits. A row is NaN and has not converged if its target or q0 (or a square of either) is not
+        finite, if a quaternion of q0 has zero length, or if a target differs by more than 1e-2 from a pose (a rotation
+        matrix and a position above 0 0 0 1). Results do not depend on the other targets of the call.
 
         Raises:
-            ArgumentError: shapes, numbers of seeds or iterations, or a tolerance that is none.
+            ArgumentError: wrong shapes, or invalid numbers of seeds or iterations, or an invalid tolerance.
         """
         engine, library = self._dyn._engine_for({"targets": targets, "q0": q0})
         goals, first, leading = self._read(library, targets, q0)
         settings = self._settings(tolerance)
         seeds = count("seeds", seeds, 1, _MOST_SEEDS)
         iterations = count("iterations", iterations, 1, _MOST_ITERATIONS)
-        again = starts(self.model, seeds - 1, rng).astype(self.dtype)
+        other_starts = starts(self.model, seeds - 1, rng).astype(self.dtype)
         task = steps_task(self._asked, self.limits, self._steps)
         posture, blocks = self._postures[0] if self._postures else None, -(-iterations // self._steps)
-        search = Search(engine, library, self.model, task, self._steps, settings, self._size, posture, again, blocks)
-        found = [search.run(goals[rows], first[rows]) for rows in _chunks(len(goals))]
-        return self._answer(library, found, leading, settings)
+        search = Search(
+            engine, library, self.model, task, self._steps, settings, self._size, posture, other_starts, blocks
+        )
+        results = [search.run(goals[rows], first[rows]) for rows in _chunks(len(goals))]
+        return self._answer(library, results, leading, settings)
 
     def _read(self, library: Library, targets: Any, q0: Any) -> tuple[Array, Array, tuple[int, ...]]:
-        """Goals (B, 16 n), first configurations (B, nq) and leading axes."""
+        """Flattened targets (B, 16 n), initial configurations (B, nq) and the leading axes."""
         n, xp = self.n_targets, library.xp
         array = real_array("targets", targets, (4, 4), self.dtype, what="poses", read=library.array)
         if array.ndim == 2 and n == 1:
@@ -203,10 +211,10 @@ class InverseKinematics:
         return goals, xp.broadcast_to(first, (*leading, self.model.nq)).reshape(batch, self.model.nq), leading
 
     def _settings(self, tolerance: Any) -> Array:
-        """Those of `steps_task` that calls and dtypes choose, the tolerances themselves instead of their squares."""
+        """The settings of `steps_task` that depend on the call and the dtype, with tolerances that are not squared."""
         name = self.dtype.name
-        given = TOLERANCES[name] if tolerance is None else tolerance
-        pair = strict_types.members(given) if strict_types.is_a(given, tuple, list) else ()
+        wanted = TOLERANCES[name] if tolerance is None else tolerance
+        pair = strict_types.members(wanted) if strict_types.is_a(wanted, tuple, list) else ()
         if len(pair) != 2:
             raise ArgumentError(f"tolerance: got {brief(tolerance)}; wanted two numbers, m and rad")
         distance, angle = (finite_number("tolerance", each) for each in pair)
@@ -221,32 +229,32 @@ class InverseKinematics:
     def _answer(
         self, library: Library, found: Sequence[Found], leading: tuple[int, ...], settings: Array
     ) -> tuple[Array, IKReport]:
-        """Results of all rows with their leading axes."""
+        """Joins the results of all chunks and restores the leading axes."""
         xp, n, nq = library.xp, self.n_targets, self.model.nq
-        every = Found(*(xp.concatenate(parts) for parts in zip(*(each.arrays for each in found), strict=True)))
-        q = every.q
+        results = Found(*(xp.concatenate(parts) for parts in zip(*(each.arrays for each in found), strict=True)))
+        q = results.q
         if self.limits:
             q = xp.clip(q, *(library.constant(each) for each in _rounded_inwards(bounds(self.model), self.dtype)))
-        measures = every.measures.reshape(len(q), n + 1, MEASURES)
-        off = xp.sqrt(measures[..., 0])
-        turned = xp.arctan2(xp.sqrt(measures[..., 1]), measures[..., 2])
-        residual = xp.stack((off[:, :n], turned[:, :n]), -1)
-        held = xp.sqrt(measures[:, n, :2])
-        if every.lost.any():
-            residual[every.lost] = np.nan
-            q = xp.where(every.lost[:, None], np.nan, q)
+        measures = results.measures.reshape(len(q), n + 1, MEASURES)
+        distance = xp.sqrt(measures[..., 0])
+        angle = xp.arctan2(xp.sqrt(measures[..., 1]), measures[..., 2])
+        residual = xp.stack((distance[:, :n], angle[:, :n]), -1)
+        constraint_residual = xp.sqrt(measures[:, n, :2])
+        if results.lost.any():
+            residual[results.lost] = np.nan
+            q = xp.where(results.lost[:, None], np.nan, q)
         report = IKReport(
-            every.done.reshape(leading),
+            results.done.reshape(leading),
             residual.reshape(*leading, n, 2),
-            held.reshape(*leading, 2),
-            every.iterations.reshape(leading),
-            every.start.reshape(leading),
+            constraint_residual.reshape(*leading, 2),
+            results.iterations.reshape(leading),
+            results.start.reshape(leading),
         )
         return q.reshape(*leading, nq), report
 
 
 def _sizes(model: Model, asked: AllTasks) -> tuple[float, float]:
-    """How much an angle, or a metre, changes weighted errors: of the heaviest row, and of the lightest one."""
+    """Largest and smallest change of a weighted error per rad or m of joint motion, over all rows of the Jacobian."""
     sizes = [1.0, reach(model)] if model.constraints else []
     for aim in asked.aims:
         sizes += [aim.turn, *(weight * reach(model, aim.point) for weight in aim.move)]
@@ -259,7 +267,7 @@ def _chunks(rows: int) -> Iterator[slice]:
 
 
 def _rounded_inwards(limits: tuple[Array, Array], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Bounds in a precision, none of them outside of what they were."""
+    """Rounds joint limits to a dtype, each towards the inside of its range."""
     lower, upper = (each.astype(dtype) for each in limits)
     low = np.where(lower < limits[0], np.nextafter(lower, dtype.type(np.inf)), lower)
     high = np.where(upper > limits[1], np.nextafter(upper, dtype.type(-np.inf)), upper)
@@ -267,5 +275,5 @@ def _rounded_inwards(limits: tuple[Array, Array], dtype: np.dtype[Any]) -> tuple
 
 
 def _host(array: Array) -> Any:
-    """An array of a device as a NumPy array."""
+    """Copies an array from a device to the host, as a NumPy array."""
     return array.get() if hasattr(array, "get") else array

@@ -1,4 +1,4 @@
-"""What inverse kinematics is asked for: tasks as users make them, and the same with links found in a model."""
+"""Tasks of inverse kinematics: the classes that users make, and `Aim`, a task whose links are looked up in a model."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from robodyn.internals.records import dataclass
 
 Numbers = tuple[float, ...]
 _HEAVIEST = 1e12
-"""Of weights: their squares, and those times the errors', are numbers in single precision, too."""
+"""Largest weight. Its square, times the square of an error, does not overflow in single precision."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something that a configuration shall do. `weight`: how much its errors count beside those of other tasks."""
+    """A goal for a configuration. `weight` scales its errors relative to those of other tasks."""
 
     targeted: ClassVar[bool] = True
-    """Whether there is a target pose for it."""
+    """True if the task has a target pose."""
 
 
 @dataclass(frozen=True, init=False)
 class PoseTask(Task):
-    """A link's frame stands where the target stands.
+    """A link's frame coincides with the target frame.
 
     Args:
         link: name or index of the link, or frame.
-        weight: of its errors, in m and rad: a number, or two for (rotation, position). 0 leaves either free.
-        point: (3,) m in the link's axes: this point, instead of the link's origin, comes to the target's origin.
+        weight: weight of the errors, which are in rad and m: one number, or two for (rotation, position). 0 leaves the
+            rotation or the position free.
+        point: (3,) m in the link's axes: the point of the link that moves to the target's origin, instead of the link's
+            own origin.
     """
 
     link: str | int
@@ -48,10 +50,10 @@ class PoseTask(Task):
 
 @dataclass(frozen=True, init=False)
 class PositionTask(Task):
-    """A point of a link is where the target's origin is; the target's rotation is not looked at.
+    """A point of a link is at the target's origin. The target's rotation is ignored.
 
     Args:
-        link, point: as of `PoseTask`.
+        link, point: as in `PoseTask`.
         weight: a number, or (3,) along the world's axes. 0 leaves an axis free.
     """
 
@@ -66,10 +68,10 @@ class PositionTask(Task):
 
 @dataclass(frozen=True, init=False)
 class DirectionTask(Task):
-    """An axis of a link points where the same axis of the target points; its position and the turn about it are free.
+    """An axis of a link is parallel to the same axis of the target. Position and rotation about the axis are free.
 
     Args:
-        link: as of `PoseTask`.
+        link: as in `PoseTask`.
         axis: (3,) in the link's axes, of any length but zero.
         weight: a number greater than 0.
     """
@@ -90,10 +92,10 @@ class DirectionTask(Task):
 
 @dataclass(frozen=True, init=False)
 class RelativePoseTask(Task):
-    """A link's frame, seen from another link, stands where the target says: the target is in the other's axes.
+    """A link's pose relative to another link is the target pose, which is in the other link's frame.
 
     Args:
-        link, weight, point: as of `PoseTask`.
+        link, weight, point: as in `PoseTask`.
         to: name or index of the other link.
     """
 
@@ -109,7 +111,7 @@ class RelativePoseTask(Task):
 
 @dataclass(frozen=True, init=False)
 class CoMTask(Task):
-    """The centre of mass is where the target's origin is; the target's rotation is not looked at.
+    """The centre of mass is at the target's origin. The target's rotation is ignored.
 
     Args:
         weight: a number, or (3,) along the world's axes: (1, 1, 0) leaves the height free.
@@ -123,11 +125,12 @@ class CoMTask(Task):
 
 @dataclass(frozen=True, init=False)
 class PostureTask(Task):
-    """A configuration to be near to, as far as all other tasks leave freedom: it has no part in whether they are done.
+    """A preferred configuration, approached in the null space of all other tasks. Convergence does not depend on it.
 
     Args:
         q: (nq,), the configuration.
-        weight: a number from 0 to 1, or one for each degree of freedom (nv,): how much of the way to go in a step.
+        weight: a number from 0 to 1, or one for each degree of freedom (nv,): the share of the remaining difference
+            that a step covers.
     """
 
     q: Numbers
@@ -136,14 +139,14 @@ class PostureTask(Task):
     targeted: ClassVar[bool] = False
 
     def __init__(self, q: Any, weight: Any = 1.0) -> None:
-        given = real_array("PostureTask.q", q, (), np.float64)
-        if given.ndim != 1:
-            raise ArgumentError(f"PostureTask.q: got shape {given.shape}; wanted one configuration (nq,)")
-        require_finite("PostureTask.q", given, 1)
+        configuration = real_array("PostureTask.q", q, (), np.float64)
+        if configuration.ndim != 1:
+            raise ArgumentError(f"PostureTask.q: got shape {configuration.shape}; wanted one configuration (nq,)")
+        require_finite("PostureTask.q", configuration, 1)
         weights = np.atleast_1d(real_array("PostureTask.weight", weight, (), np.float64))
         if weights.ndim != 1 or not ((weights >= 0.0) & (weights <= 1.0)).all():
             raise ArgumentError(f"PostureTask.weight: got {brief(weight)}; wanted numbers from 0 to 1")
-        _set(self, q=tuple(given.tolist()), weight=tuple(weights.tolist()))
+        _set(self, q=tuple(configuration.tolist()), weight=tuple(weights.tolist()))
 
 
 KINDS = (PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, PostureTask)
@@ -152,10 +155,11 @@ KINDS = (PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, Postu
 
 @dataclass(frozen=True)
 class Aim:
-    """A task with a target as its text sees it.
+    """A task with a target, in the form that the generated code needs.
 
-    `link`: its index, -1 for the centre of mass; `to`: index of the link that the target is seen from, -1: the world;
-    `turn`: weight of the rotation; `move`: weights along the axes of the world, or of `to`; `axis`: of a direction.
+    `link`: index of the link, -1 for the centre of mass; `to`: index of the link whose frame the target is in, -1 for
+    the world; `turn`: weight of the rotation; `move`: weights along the axes of the world, or of `to`; `axis`: axis of
+    a `DirectionTask`, in the link's axes.
     """
 
     link: int
@@ -168,34 +172,35 @@ class Aim:
 
 @dataclass(frozen=True)
 class AllTasks:
-    """All that is asked for: `aims` in the order of their tasks; `weights` (nv,) of the way to a posture, or None."""
+    """All tasks of a problem: `aims` in the order of the tasks; posture `weights` (nv,), or None without a posture."""
 
     aims: tuple[Aim, ...]
     weights: Numbers | None = None
 
 
 def task_list(tasks: Any) -> tuple[Task, ...]:
-    """Tasks as users give them: one or several, bare links being pose tasks.
+    """Reads one task or several. A link's name or index becomes a `PoseTask`.
 
     Raises:
-        ArgumentError: something else; names its place.
+        ArgumentError: an entry is neither a task nor a link; the message names its position.
     """
-    given = strict_types.members(tasks) if strict_types.is_a(tasks, list, tuple) else (tasks,)
-    found = []
-    for k, each in enumerate(given):
+    entries = strict_types.members(tasks) if strict_types.is_a(tasks, list, tuple) else (tasks,)
+    result = []
+    for k, each in enumerate(entries):
         if not strict_types.is_a(each, *KINDS):
             if strict_types.text_or_none(each) is None and integer(each) is None:
                 raise ArgumentError(f"tasks[{k}]: got {brief(each)}; wanted a task such as PoseTask, or a link")
             each = PoseTask(each)
-        found.append(each)
-    return tuple(found)
+        result.append(each)
+    return tuple(result)
 
 
 def asked_for(model: Model, tasks: Sequence[Task]) -> AllTasks:
-    """Tasks about a model.
+    """Looks up the links of tasks in a model.
 
     Raises:
-        ArgumentError: a link that it has not, nothing to do, or several postures; names the task's place.
+        ArgumentError: a link that the model lacks, a task that the model cannot do, or several postures. The message
+            names the task's position.
     """
     aims, weights = [], None
     for k, each in enumerate(tasks):
@@ -249,7 +254,7 @@ def _set(task: Task, **fields: Any) -> None:
 
 
 def _named(kind: str, field: str, link: Any) -> str | int:
-    """A name or an index, which the model looks up."""
+    """Checks that a link is a name or an index. The model looks it up later."""
     name = strict_types.text_or_none(link)
     if name is not None:
         return name
@@ -268,18 +273,18 @@ def _vector(kind: str, field: str, value: Any) -> Numbers:
 
 
 def _weights(kind: str, value: Any, count: int) -> Any:
-    """`count` finite numbers from 0, not all of them 0; one stands for all."""
+    """`count` finite numbers, none negative and not all 0. One number is repeated `count` times."""
     name = f"{kind}.weight"
-    given = strict_types.members(value) if strict_types.is_a(value, list, tuple) else None
+    numbers = strict_types.members(value) if strict_types.is_a(value, list, tuple) else None
     several = "" if count == 1 else f", or {count} of them"
-    if given is None and strict_types.is_a(value, np.ndarray):
+    if numbers is None and strict_types.is_a(value, np.ndarray):
         array = as_array(name, value, f"wanted a number from 0{several}")
-        given = tuple(array.tolist()) if array.ndim == 1 else None
-    if given is not None and len(given) != count:
+        numbers = tuple(array.tolist()) if array.ndim == 1 else None
+    if numbers is not None and len(numbers) != count:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted a number from 0{several}")
-    found = tuple(finite_number(name, each) for each in (given if given is not None else (value,) * count))
-    if min(found) < 0.0 or max(found) == 0.0:
+    weights = tuple(finite_number(name, each) for each in (numbers if numbers is not None else (value,) * count))
+    if min(weights) < 0.0 or max(weights) == 0.0:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers from 0, of which one is greater")
-    if max(found) > _HEAVIEST or min(each for each in found if each) < 1.0 / _HEAVIEST:
+    if max(weights) > _HEAVIEST or min(each for each in weights if each) < 1.0 / _HEAVIEST:
         raise ArgumentError(f"{name}: got {brief(value)}; wanted 0, or numbers from {1 / _HEAVIEST:g} to {_HEAVIEST:g}")
-    return found
+    return weights
