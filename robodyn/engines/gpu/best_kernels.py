@@ -1,7 +1,8 @@
-"""The kernels to choose where nothing was measured: those that were the best on one GPU, where all were measured.
+"""The default kernels for GPUs without measurements: the best ones on an NVIDIA H200.
 
-One for all batches, so that a row has the same bits in each: the one that is at most the fewest times slower than the
-fastest at any of them. `python -m tests.bench gpu --fit` measures all on another GPU.
+Each entry holds for all batch sizes, so that a state's result has the same bits in any batch. It is the kernel whose
+worst slowdown over all batch sizes, relative to the fastest kernel at that size, is smallest. The command
+`python -m tests.bench gpu --fit` measures all kernels on another GPU.
 """
 
 from __future__ import annotations
@@ -24,4 +25,4 @@ BEST: dict[tuple[str, int, int], dict[str, str]] = {
     ("idsva_q_qd_qdd", 32, 11): {"float32": "warp", "float64": "warp"},
     ("forward_gradient_q_qd_tau", 32, 11): {"float32": "unrolled, split", "float64": "unrolled, split"},
 }
-"""By task, bodies and levels of the robot, and dtype."""
+"""The best kernel by task, number of bodies and of tree levels of the robot, and dtype."""

@@ -1,4 +1,4 @@
-"""Calls of queries as CUDA graphs."""
+"""Records calls of queries as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Captured:
-    """A call of a query on arrays that stay where they are.
+    """A recorded call of a query on fixed arrays.
 
-    `results`: the arrays that every call fills; one array, or a tuple of them, or a sparse matrix.
+    `results`: the arrays that every call fills: one array, a tuple of arrays, or a sparse matrix.
     """
 
     def __init__(self, query: str, graph: Graph, results: Any, used: tuple[Any, ...]) -> None:
         self.query, self.results = query, results
-        self._graph, self._used = graph, used  # code and memory, without which the graph must not run
+        self._graph, self._used = graph, used  # keeps code and memory of the graph alive
 
     def __repr__(self) -> str:
         return f"<Captured {self.query}>"
 
     def __call__(self) -> Any:
-        """Run the query on what the arrays hold by now, in the order of the current stream; nothing waits."""
+        """Run the query on the arrays' current values, in the order of the current stream. Returns without waiting."""
         self._graph.launch()
         return self.results
 
@@ -49,23 +49,23 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
         )
     if not dyn.model.n_bodies:
         raise ArgumentError(f"capture: got {query} of {dyn.model.name!r}, in which nothing moves; there is no kernel")
-    # Once: while a graph is recorded, no other library may be asked to wait for a stream.
-    given = tuple(_taken(dyn, value) for value in arrays)
+    # Arguments are converted before the recording: during it, no other library may be asked to wait for a stream.
+    arguments = tuple(_taken(dyn, value) for value in arrays)
     named = {name: _taken(dyn, value) for name, value in others.items()}
     method, wrapped = getattr(dyn, query), dyn._gpu.device.wrapped
-    results = method(*given, out=out, **named)  # compiles, and makes room for the results
+    results = method(*arguments, out=out, **named)  # compiles, and allocates the results
     _require_size(results, query)
-    if hasattr(results, "indptr"):  # sparse: its pattern stays
-        target, work = results, partial(dyn._refill, results, *given, **named)
+    if hasattr(results, "indptr"):  # sparse: the pattern is constant
+        target, work = results, partial(dyn._refill, results, *arguments, **named)
     else:
         target = tuple(map(wrapped, results)) if isinstance(results, tuple) else wrapped(results)
-        work = partial(method, *given, out=target, **named)
+        work = partial(method, *arguments, out=target, **named)
     graph = dyn._gpu.device.record(work)
-    return Captured(query, graph, results, (dyn, given, named, target))
+    return Captured(query, graph, results, (dyn, arguments, named, target))
 
 
 def _taken(dyn: Dynamics, value: Any) -> Any:
-    """An argument as kernels read it, or as it is where it is no array on a GPU."""
+    """An argument as an array for kernels. Arguments that are not arrays on a GPU are returned unchanged."""
     if not on_device(value):
         return value
     array = dyn._gpu.library.array("capture", value, "wanted arrays on the GPU")

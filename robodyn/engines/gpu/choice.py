@@ -1,7 +1,7 @@
-"""Which kernel answers a query: what was measured on this GPU, or on another one, or else a rule.
+"""Chooses the kernel of a query: from measurements of this GPU, from those of another GPU, or by a rule.
 
-A query takes the fastest kernel of the rows of the table that are about its own task, or one like it, and its dtype,
-and nearest to its robot and batch.
+The table of measurements has rows for tasks, dtypes, robots and batch sizes. A query takes the fastest kernel among the
+rows with its task (or a similar one) and its dtype that are nearest to its robot and batch size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """A kind of kernel: one of `KERNELS`, and into how many it is taken apart, one of `FUSIONS`."""
+    """A kind of kernel, one of `KERNELS`, and how a task is divided into such kernels, one of `FUSIONS`."""
 
     kernel: str
     fusion: str = "complete"
@@ -37,7 +37,7 @@ class Variant:
 
 
 ALWAYS = Variant("thread")
-"""Takes any robot and any task: what is left where another kernel does not compile."""
+"""This variant takes any robot and any task. It replaces kernels that do not compile."""
 ALL = tuple(
     Variant(kernel, fusion)
     for fusion in reversed(FUSIONS)
@@ -52,7 +52,7 @@ SECTION = Section(
     by_depth=False,
     beginnings=True,  # a task with more arguments, such as external forces, is like the one without
 )
-"""What was measured of kernels, by the name of the GPU."""
+"""The section of the tuning store with measurements of kernels, by GPU name."""
 BUILT_IN = Table(
     SECTION,
     (
@@ -61,30 +61,31 @@ BUILT_IN = Table(
         for dtype, kernel in by_dtype.items()
     ),
 )
-"""Where nothing was measured: another GPU takes other times, but seldom another kernel. The same for all batches."""
+"""The table for GPUs without measurements: times differ between GPUs, but the fastest kernel seldom does. One choice
+for all batch sizes."""
 _SHORT = 9_500
-"""Operations of the longest straight-line code that was the best there."""
+"""Operations of the longest straight-line code that was the fastest on the GPU of the built-in table (an H200)."""
 
 
 def variants(model: Model, task: Task) -> list[Variant]:
-    """All that can answer a task on a model."""
+    """All variants that can run a task on a model."""
     fusions = FUSIONS if isinstance(task, Chain) else ("complete",)
-    found = [Variant("unrolled")] if unrollable(model, task) else []
-    found += [Variant("unrolled", "split")] if divisible(model, task) else []
+    result = [Variant("unrolled")] if unrollable(model, task) else []
+    result += [Variant("unrolled", "split")] if divisible(model, task) else []
     if not task.in_stages():
-        return found
-    return found + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "unrolled" for fusion in fusions]
+        return result
+    return result + [Variant(kernel, fusion) for kernel in KERNELS if kernel != "unrolled" for fusion in fusions]
 
 
 def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
-    """Those that options leave.
+    """The variants that the options allow.
 
     Raises:
-        UnavailableError: none.
+        UnavailableError: no variant is allowed.
     """
     every = variants(model, task)
     ways, fusions = Counter(each.kernel for each in every), {each.fusion for each in every}
-    found = [
+    result = [
         each
         for each in every
         if options.kernel in ("auto", each.kernel)
@@ -94,12 +95,12 @@ def allowed(model: Model, task: Task, options: GpuOptions) -> list[Variant]:
             or (options.kernel == each.kernel and ways[each.kernel] == 1)
         )
     ]
-    if not found:
+    if not result:
         others = "" if not task.in_stages() else "; kernels that take it: 'thread', 'warp', 'block'"
         raise UnavailableError(
             f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code{others}"
         )
-    return found
+    return result
 
 
 class Chooser:
@@ -112,13 +113,13 @@ class Chooser:
     def choose(
         self, task: Task, batch: int, base: tuple[str, ...] = (), link: int | None = None
     ) -> tuple[Variant, str]:
-        """The kernel for a batch, and why; `base` and `link` as in `unrolled_kernel`."""
+        """The kernel for a batch, and the reason as text. `base` and `link` are those of `unrolled_kernel`."""
         left = allowed(self.model, task, self.options)
         if len(left) == 1:
             return left[0], "the only one that options leave"
         by_name = {str(each): each for each in left}
         row = self._nearest(task, batch, by_name)
-        # Robots of as many bodies may have more to do.
+        # A robot with as many bodies may have longer straight-line code.
         while row is not None and not row.seconds and not self._short(by_name[row.choice], task, base, link):
             del by_name[row.choice]
             row = self._nearest(task, batch, by_name)
@@ -129,13 +130,13 @@ class Chooser:
         return self._ruled(task, left, base, link), "by rule: nothing like it was measured"
 
     def _nearest(self, task: Task, batch: int, among: Container[str]) -> Row | None:
-        """The fastest of the rows that are nearest to a call; `seconds` is 0 where it is built in."""
+        """The fastest of the table's rows that are nearest to a call. `seconds` is 0 for rows of the built-in table."""
         tree = self.model.n_bodies, self.model.tree.n_levels
         near = self.table.near(task.name, self.dtype.name, *tree, batch, among)
         return min(near, key=lambda row: row.seconds, default=None)
 
     def _short(self, variant: Variant, task: Task, base: tuple[str, ...], link: int | None) -> bool:
-        """Whether a kernel that was the best of a robot may be that of this one: straight-line code not too long."""
+        """Whether a variant's straight-line code for this robot is short enough. True for variants with loops."""
         if variant.kernel != "unrolled":
             return True
         if variant.fusion != "complete":
@@ -144,8 +145,11 @@ class Chooser:
         return program is not None and program.operations <= _SHORT
 
     def _ruled(self, task: Task, left: Sequence[Variant], base: tuple[str, ...], link: int | None) -> Variant:
-        """Straight-line code where its values fit in registers, or where it is taken apart; else a warp for each state
-        of what a warp can hold."""
+        """The choice by rule.
+
+        Straight-line code is chosen if its values fit in registers, or else if it can be split and its parts are short
+        enough. Other tasks get a warp for each state, or a block if the robot has more than 32 bodies.
+        """
         usual = [each for each in left if each.fusion == "complete"] or list(left)
         by_name = {each.kernel: each for each in usual}
         program = self._program(task, base, link) if "unrolled" in by_name else None
@@ -158,7 +162,7 @@ class Chooser:
         return by_name.get(several) or usual[-1]
 
     def _program(self, task: Task, base: tuple[str, ...], link: int | None) -> Program | None:
-        """The straight-line code, or None where it is too large."""
+        """The straight-line program, or None if it is too large."""
         try:
             return traced(self.model, task, base, link)
         except UnavailableError:

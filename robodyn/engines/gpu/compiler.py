@@ -1,7 +1,8 @@
-"""NVRTC: from a kernel's text to machine code of a GPU. No GPU, no driver, no nvcc and no headers are needed.
+"""Compiles kernels with NVRTC, from CUDA C++ to GPU machine code. No GPU, driver, nvcc or headers are needed.
 
-NVRTC is reached through CuPy where CuPy is installed, so that code is for the CUDA version that CuPy runs; elsewhere in
-the wheel `nvidia-cuda-nvrtc`, or in the system's libraries. Machine code is kept in the same folder as the CPU's.
+If CuPy is installed, its binding of NVRTC is used, so that the CUDA versions of compiler and runtime agree. Otherwise
+NVRTC comes from the wheel `nvidia-cuda-nvrtc` or from the system's libraries. Machine code is cached in the same folder
+as that of the CPU engine.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.version import __version__
 
 OPTIONS = ("-std=c++17", "--fmad=true", "--ptxas-options=-v")
-"""Besides the processor: products flow into sums without a rounding between them; no other liberty is taken, so
-divisions, roots, sines and denormal numbers are IEEE's or as near as CUDA's library comes. The last makes the log say
-what `Report` holds."""
+"""Compiler options besides the architecture. `--fmad=true` fuses a product and a sum into one rounding. No other
+fast-math option is set: divisions, roots and denormal numbers follow IEEE 754, sines have the accuracy of CUDA's
+library. The last option makes the assembler log the numbers of `Report`."""
 _AFRESH, _CACHING = "--no-cache", (12, 9)
-"""From this version on NVRTC keeps machine code by itself where there is a driver, and has nothing to say of what it
-kept, unless it is told so."""
+"""Since this version NVRTC has a cache of its own if there is a driver. Code from that cache comes without the
+assembler's log, unless the option `_AFRESH` switches the cache off."""
 OLDEST = (12, 0)
-"""The first version of NVRTC that will do."""
+"""The oldest version of NVRTC that is supported."""
 INSTALL = 'pip install "robodyn[gpu]"'
 
 _LOG_LINES = 12
@@ -40,11 +41,11 @@ _ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")
 
 @dataclass(frozen=True)
 class Report:
-    """What the assembler says about a kernel.
+    """The assembler's report about a kernel.
 
-    `registers`: of 32 bits, for each thread; `stack_bytes`: local memory of a thread, that of functions which the
-    kernel calls included; `spill_bytes`: of that, written because registers ran out; `shared_bytes`: static shared
-    memory of a block.
+    `registers`: 32-bit registers of each thread; `stack_bytes`: local memory of a thread, including that of the
+    functions that the kernel calls; `spill_bytes`: bytes of local memory to which registers are spilled;
+    `shared_bytes`: static shared memory of a block.
     """
 
     registers: int
@@ -55,14 +56,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code for one architecture, and what the assembler says about it."""
+    """Machine code for one architecture, and the assembler's report about it."""
 
     code: bytes
     report: Report
 
 
 class Nvrtc(Protocol):
-    """What is needed of NVRTC."""
+    """The functions of NVRTC that the engine needs."""
 
     def version(self) -> tuple[int, int]:
         """Major and minor version."""
@@ -111,12 +112,12 @@ class LibraryNvrtc:
     def compile(self, text: str, name: str, options: Sequence[str]) -> tuple[bytes | None, str]:
         """Machine code, or None where the text does not compile, and the log."""
         library, program = self._library, ctypes.c_void_p()
-        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         result = library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
         if result:
             return None, f"nvrtcCreateProgram: error {result}"
         try:
-            result = library.nvrtcCompileProgram(program, len(options), given)
+            result = library.nvrtcCompileProgram(program, len(options), arguments)
             log = self._read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if result:
                 return None, log or f"nvrtcCompileProgram: error {result}"
@@ -133,7 +134,7 @@ class LibraryNvrtc:
 
 
 def _library_names() -> Iterator[str]:
-    """Where NVRTC may be: in wheels of NVIDIA's, the newest first, and where the system looks for libraries."""
+    """Paths and names under which to look for NVRTC: NVIDIA's wheels, the newest first, then the system's libraries."""
     windows = sys.platform == "win32"
     spec = importlib.util.find_spec("nvidia")
     roots = [] if spec is None else [Path(root) for root in spec.submodule_search_locations or ()]
@@ -154,10 +155,10 @@ def _found() -> Nvrtc | None:
             nvrtc.getVersion()
             return CupyNvrtc(nvrtc)
         except (ImportError, OSError, RuntimeError):
-            pass  # CuPy without CUDA's libraries beside it: the wheel may still be there
+            pass  # CuPy without CUDA libraries: the wheel may still be installed
     for name in _library_names():
         try:
-            # NVRTC opens this one by its bare name, which finds what is loaded already but looks into no wheel.
+            # NVRTC opens this library by its bare name, which does not search wheels. So it is loaded here before.
             for helper in Path(name).parent.glob("*nvrtc-builtins*[0-9]*") if Path(name).is_absolute() else ():
                 if ".alt." not in helper.name:
                     ctypes.CDLL(str(helper))
@@ -171,24 +172,24 @@ _FINDING = forks.lock()
 
 
 def nvrtc() -> Nvrtc:
-    """The compiler of this machine.
+    """The NVRTC of this machine.
 
     Raises:
-        UnavailableError: there is none, or it is too old.
+        UnavailableError: NVRTC is missing or too old.
     """
     with _FINDING:
-        found = _found()
-    if found is None:
+        compiler = _found()
+    if compiler is None:
         raise UnavailableError(f"engine 'gpu': NVRTC, NVIDIA's compiler, is not installed; {INSTALL}")
-    version = found.version()
+    version = compiler.version()
     if version < OLDEST:
         here, wanted = (".".join(map(str, each)) for each in (version, OLDEST))
         raise UnavailableError(f"engine 'gpu': NVRTC {here} is too old, wanted {wanted} or newer; {INSTALL}")
-    return found
+    return compiler
 
 
 def compile_reported(source: KernelSource, arch: str) -> Cubin:
-    """Machine code of a kernel for an architecture such as "sm_90", compiled now, and the assembler's report.
+    """Machine code of a kernel for an architecture such as "sm_90", without the cache, and the assembler's report.
 
     Raises:
         UnavailableError: NVRTC is missing or too old, does not know the architecture, or cannot compile the kernel.
@@ -238,10 +239,10 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def read_report(log: str, name: str) -> Report:
-    """What the assembler's log says about a kernel and the functions that it calls.
+    """Read the assembler's log about a kernel and the functions that it calls.
 
     Raises:
-        UnavailableError: it says nothing about a kernel of that name.
+        UnavailableError: the log does not mention a kernel of that name.
     """
     frames = [(int(stack), int(spill)) for stack, spill in _FRAME.findall(log)]
     used = [line for line in log.splitlines() if _USED.search(line)]

@@ -1,4 +1,4 @@
-"""What the GPU engine needs of a device: memory, streams, kernels and graphs. CUDA devices are reached through CuPy."""
+"""Devices of the GPU engine: memory, streams, kernels and graphs. CUDA devices are accessed through CuPy."""
 
 from __future__ import annotations
 
@@ -20,33 +20,37 @@ from robodyn.internals.errors import UnavailableError
 
 T = TypeVar("T")
 _MAJOR = 13
-"""Of CUDA: the one that the extra `gpu` installs for."""
+"""The major version of CUDA for which the extra `gpu` installs."""
 
 
 class LoadedKernel(Protocol):
-    """A kernel on a device; `handle`: what the driver knows it by."""
+    """A kernel on a device. `handle`: the driver's handle of the kernel (CUfunction)."""
 
     source: KernelSource
     blocks_per_processor: int
     handle: int
 
     def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
-        """Start it on the current stream, on a grid of n blocks, with the arrays that `KernelSource` lists:
-        inputs, outputs, constants, and the workspace or None; and its numbers."""
+        """Launch the kernel on the current stream with a grid of `blocks` blocks.
+
+        `arrays`: inputs, outputs, constants, and the workspace or None, in the order of `KernelSource`; `numbers`: the
+        values of `KernelSource.numbers`.
+        """
 
 
 class Graph(Protocol):
-    """Launches that were recorded once."""
+    """Recorded launches (a CUDA graph)."""
 
     def launch(self) -> None:
-        """Start them on the current stream."""
+        """Run the graph on the current stream."""
 
 
 class Device(Protocol):
-    """A device and the library of its arrays.
+    """A device and its array library.
 
-    `number`: the driver's; `xp`: functions named as NumPy's; `processors`: multiprocessors; `shared_bytes`: the most
-    dynamic shared memory that a block may ask for; `total_bytes`: its memory, free or not.
+    `number`: the driver's device index; `xp`: the array library, with NumPy's function names; `processors`: the number
+    of multiprocessors; `shared_bytes`: the most dynamic shared memory that a block may request; `total_bytes`: the
+    device's memory, free or not.
     """
 
     name: str
@@ -58,49 +62,49 @@ class Device(Protocol):
     xp: Any
 
     def selected(self) -> AbstractContextManager[Any]:
-        """Arrays are made, and kernels launched, on this device."""
+        """Inside `with`, this device is current: arrays are allocated and kernels launched on it."""
 
     def is_selected(self) -> bool:
-        """Whether they are."""
+        """Whether this device is the current one."""
 
     def wrapped(self, value: Any) -> Any:
-        """A foreign array on a device, as one of the library that shares its memory."""
+        """A foreign device array as an array of the library that shares its memory."""
 
     def constant(self, array: Array) -> Any:
-        """A copy of a NumPy array, which is there for every stream when this returns."""
+        """A copy of a NumPy array on the device. Every stream may read it when this function returns."""
 
     def place(self, array: Any) -> str:
-        """Which device an array is on."""
+        """The name of the device that an array is on."""
 
     def is_here(self, array: Any) -> bool:
         """Whether an array is on this device."""
 
     def address(self, array: Any, dtype: np.dtype[Any]) -> int:
-        """Where an array of the library begins, if it is on this device, of that dtype and contiguous; else 0."""
+        """The address of an array's memory, or 0 if the array is elsewhere, of another dtype or not contiguous."""
 
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
 
     def load_all(self, sources: Sequence[KernelSource]) -> list[LoadedKernel]:
-        """The same for several kernels, compiled side by side."""
+        """Load several kernels, compiled in parallel."""
 
     def pinned(self, size: int) -> Array:
-        """Host memory (size,), bytes, that transfers need not copy first."""
+        """An array of `size` bytes of pinned host memory."""
 
     def stream(self) -> AbstractContextManager[Any]:
-        """A new stream, which waits for no other; current inside `with`."""
+        """A new non-blocking stream; current inside `with`."""
 
     def foreign_stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """A stream of another library, an object that has `__cuda_stream__`; current inside `with`."""
+        """A stream of another library, an object with `__cuda_stream__`; current inside `with`."""
 
     def driver(self, name: str) -> int:
-        """The address of a function of the driver, such as cuLaunchKernel, which takes a kernel by its handle."""
+        """The address of a driver function, such as cuLaunchKernel, which takes a kernel by its handle."""
 
     def upload(self, host: Array, array: Any) -> None:
-        """Copy pinned bytes to the device, in the order of the current stream."""
+        """Copy pinned memory to the device, in the order of the current stream."""
 
     def download(self, array: Any, host: Array) -> None:
-        """Copy bytes to pinned memory, in the order of the current stream."""
+        """Copy a device array to pinned memory, in the order of the current stream."""
 
     def wait(self, stream: Any) -> None:
         """Wait until all work of a stream is done."""
@@ -109,23 +113,23 @@ class Device(Protocol):
         """Wait until all work of the current stream is done."""
 
     def free_bytes(self) -> int:
-        """Memory that can be had."""
+        """Bytes of device memory that can be allocated."""
 
     def sparse(self, entries: Any, columns: Any, starts: Any, shape: tuple[int, int]) -> Any:
-        """A sparse matrix of the library in compressed rows, from arrays that are its own from then on."""
+        """A sparse matrix of the library in compressed-row format. It takes over the three arrays."""
 
     def record(self, work: Callable[[], None]) -> Graph:
-        """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
+        """Record the launches of `work` as a graph, without running them. Memory allocated by `work` belongs to it."""
 
     def is_recording(self) -> bool:
-        """Whether the current stream records: nothing that is started there runs yet."""
+        """Whether the current stream is being captured: its launches are recorded and do not run."""
 
 
 class CudaDevice:
     """The current CUDA device.
 
     Raises:
-        UnavailableError: CuPy, the driver or a device is missing; says what to install.
+        UnavailableError: CuPy, the driver or a device is missing. The message says what to install.
     """
 
     def __init__(self) -> None:
@@ -141,18 +145,18 @@ class CudaDevice:
         self.total_bytes = int(self._device.mem_info[1])
 
     def selected(self) -> AbstractContextManager[Any]:
-        """Arrays are made, and kernels launched, on this device."""
+        """Inside `with`, this device is current: arrays are allocated and kernels launched on it."""
         return self._device  # type: ignore[no-any-return]
 
     def is_selected(self) -> bool:
-        """Whether they are."""
+        """Whether this device is the current one."""
         return bool(self._cupy.cuda.runtime.getDevice() == self.number)
 
     def wrapped(self, value: Any) -> Any:
-        """A foreign array on a device, as a CuPy array that shares its memory."""
+        """A foreign device array as a CuPy array that shares its memory."""
         if isinstance(value, self.xp.ndarray):
             return value
-        # DLPack orders the streams of the two libraries; the other interface has the host wait, or nobody.
+        # DLPack orders the streams of the two libraries. The other interface makes the host wait, or orders nothing.
         if hasattr(value, "__dlpack__"):
             try:
                 return self.xp.from_dlpack(value)
@@ -162,20 +166,20 @@ class CudaDevice:
         return self.xp.asarray(value)
 
     def constant(self, array: Array) -> Any:
-        """A copy of a NumPy array, which is there for every stream when this returns."""
+        """A copy of a NumPy array on the device. Every stream may read it when this function returns."""
 
         def placed() -> Any:
-            # CuPy's pool would hand it on, once it is let go, while kernels on other streams read it; CUDA waits for
-            # them.
+            # CuPy's pool could reuse freed memory while kernels on other streams still read it. Memory that comes
+            # from CUDA itself is freed only after such kernels.
             with self._cupy.cuda.using_allocator(None):
                 return self.xp.asarray(array)
 
-        found = with_room(self._cupy, placed)
+        result = with_room(self._cupy, placed)
         self.settle()
-        return found
+        return result
 
     def place(self, array: Any) -> str:
-        """Which device an array is on."""
+        """The name of the device that an array is on."""
         return f"GPU {array.device.id}"
 
     def is_here(self, array: Any) -> bool:
@@ -183,20 +187,20 @@ class CudaDevice:
         return bool(array.device.id == self._device.id)
 
     def address(self, array: Any, dtype: np.dtype[Any]) -> int:
-        """Where an array of the library begins, if it is on this device, of that dtype and contiguous; else 0."""
+        """The address of an array's memory, or 0 if the array is elsewhere, of another dtype or not contiguous."""
         memory = array.data
-        found = array.dtype == dtype and array.flags.c_contiguous and memory.device_id == self.number
-        return int(memory.ptr) if found else 0
+        fits = array.dtype == dtype and array.flags.c_contiguous and memory.device_id == self.number
+        return int(memory.ptr) if fits else 0
 
     def load(self, source: KernelSource) -> LoadedKernel:
         """Compile a kernel, or take it from the cache, and load it."""
         return self._loaded(source, compile_cubin(source, self.architecture))
 
     def load_all(self, sources: Sequence[KernelSource]) -> list[LoadedKernel]:
-        """The same for several kernels, compiled side by side."""
+        """Load several kernels, compiled in parallel."""
         if len(sources) < 2:
             return [self.load(source) for source in sources]
-        with ThreadPoolExecutor(len(sources)) as pool:  # NVRTC holds no lock, nor the interpreter's
+        with ThreadPoolExecutor(len(sources)) as pool:  # NVRTC releases the GIL and runs in parallel
             codes = list(pool.map(lambda source: compile_cubin(source, self.architecture), sources))
         return [self._loaded(source, code) for source, code in zip(sources, codes, strict=True)]
 
@@ -204,7 +208,7 @@ class CudaDevice:
         return with_room(self._cupy, lambda: _CudaKernel(self._cupy, source, code))
 
     def pinned(self, size: int) -> Array:
-        """Host memory (size,), bytes, that transfers need not copy first."""
+        """An array of `size` bytes of pinned host memory."""
         try:
             memory = self._cupy.cuda.alloc_pinned_memory(max(1, size))
         except RuntimeError as error:
@@ -213,24 +217,24 @@ class CudaDevice:
         return np.frombuffer(memory, np.uint8, size)
 
     def stream(self) -> AbstractContextManager[Any]:
-        """A new stream, which waits for no other; current inside `with`."""
+        """A new non-blocking stream; current inside `with`."""
         return self._cupy.cuda.Stream(non_blocking=True)  # type: ignore[no-any-return]
 
     def foreign_stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """A stream of another library, an object that has `__cuda_stream__`; current inside `with`."""
+        """A stream of another library, an object with `__cuda_stream__`; current inside `with`."""
         return self._cupy.cuda.Stream.from_external(stream)  # type: ignore[no-any-return]
 
     def driver(self, name: str) -> int:
-        """The address of a function of the driver, such as cuLaunchKernel, which takes a kernel by its handle."""
+        """The address of a driver function, such as cuLaunchKernel, which takes a kernel by its handle."""
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
     def upload(self, host: Array, array: Any) -> None:
-        """Copy pinned bytes to the device, in the order of the current stream."""
+        """Copy pinned memory to the device, in the order of the current stream."""
         array.data.copy_from_host_async(host.ctypes.data, host.nbytes)
 
     def download(self, array: Any, host: Array) -> None:
-        """Copy bytes to pinned memory, in the order of the current stream."""
+        """Copy a device array to pinned memory, in the order of the current stream."""
         array.data.copy_to_host_async(host.ctypes.data, host.nbytes)
 
     def wait(self, stream: Any) -> None:
@@ -242,7 +246,7 @@ class CudaDevice:
         self._cupy.cuda.get_current_stream().synchronize()
 
     def free_bytes(self) -> int:
-        """Memory that can be had: what the driver has left, and what CuPy keeps for later."""
+        """Bytes of device memory that can be allocated: free in the driver or unused in CuPy's pool."""
         free, _ = self._device.mem_info
         return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
 
@@ -250,7 +254,7 @@ class CudaDevice:
         """A `cupyx.scipy.sparse.csr_matrix`.
 
         Raises:
-            UnavailableError: cuSPARSE, which CuPy wants for one, is not there.
+            UnavailableError: cuSPARSE, which CuPy needs for sparse matrices, is missing.
         """
         try:
             from cupyx.scipy.sparse import csr_matrix
@@ -262,7 +266,7 @@ class CudaDevice:
             ) from error
 
     def record(self, work: Callable[[], None]) -> Graph:
-        """What `work` launches, as a graph; nothing runs yet. Memory that it takes belongs to the graph."""
+        """Record the launches of `work` as a graph, without running them. Memory allocated by `work` belongs to it."""
         return with_room(self._cupy, lambda: self._recorded(work))
 
     def _recorded(self, work: Callable[[], None]) -> Graph:
@@ -279,46 +283,47 @@ class CudaDevice:
                 return _CudaGraph(self, stream.end_capture(), pool)
 
     def is_recording(self) -> bool:
-        """Whether the current stream records: nothing that is started there runs yet."""
+        """Whether the current stream is being captured: its launches are recorded and do not run."""
         return bool(self._cupy.cuda.get_current_stream().is_capturing())
 
 
 def with_room(cupy: Any, work: Callable[[], T]) -> T:
-    """What `work` returns. Where there is no memory, CuPy gives back what its pool keeps for later, which nobody else
-    can have before, and `work` is tried again."""
+    """Call `work` and return its result. If memory runs out, CuPy's pool frees its unused blocks, which only CuPy could
+    use until then, and `work` is called again."""
     try:
         return work()
     except (MemoryError, RuntimeError, UnavailableError) as error:
         if not _says_no_memory(error):
             raise
-    # From here on the error is gone, and what it held on to.
+    # Outside of the except block the exception no longer keeps arrays of its traceback alive.
     cupy.get_default_memory_pool().free_all_blocks()
     return work()
 
 
 class _CudaGraph:
-    """A recorded graph and the pool of the memory that its kernels take.
+    """A recorded graph and the memory pool of its arrays.
 
-    A pool of CuPy's keeps its memory from the driver when it goes itself (measured with CuPy 14.2: each recording of a
-    gradient cost its matrices until the process ended), so it is emptied before.
+    A pool of CuPy does not return its memory to the driver when it is destroyed (seen with CuPy 14.2: each recording of
+    a gradient leaked its matrices until the process ended). So the pool is emptied first.
     """
 
     def __init__(self, device: CudaDevice, graph: Any, memory: Any) -> None:
         self._device, self._graph, self._memory = device, graph, memory
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():  # then CUDA may be gone, and takes everything back by itself
+        if not sys.is_finalizing():  # at exit CUDA may be unloaded, and it frees all memory itself
             self._graph = None
-            with self._device.selected():  # CuPy asks for the pool of the current device
+            with self._device.selected():  # `free_all_blocks` acts on the current device
                 self._memory.free_all_blocks()
 
     def launch(self) -> None:
         with self._device.selected():
-            with_room(self._device.xp, self._graph.launch)  # whose kernels may need memory of their own
+            with_room(self._device.xp, self._graph.launch)  # kernels may allocate local memory at launch
 
 
 def _abandon(stream: Any) -> None:
-    """End a capture whose work failed; that error is worth more than what CUDA says to a broken capture."""
+    """End the capture of work that raised. CUDA's error about the broken capture is ignored, so that the first error is
+    reported."""
     try:
         stream.end_capture()
     except RuntimeError:
@@ -326,18 +331,18 @@ def _abandon(stream: Any) -> None:
 
 
 _OUT_OF_MEMORY = 2
-"""CUDA's number for it, the driver's and the runtime's."""
+"""CUDA's error code, the same for driver and runtime."""
 
 
 def _says_no_memory(error: BaseException) -> bool:
-    """Whether an error, or what it was raised from, is that there is no memory."""
+    """Whether an error, or one of its causes, reports a lack of memory."""
     if isinstance(error, MemoryError) or getattr(error, "status", None) == _OUT_OF_MEMORY:
         return True
     return error.__cause__ is not None and _says_no_memory(error.__cause__)
 
 
 def _require_memory(error: RuntimeError) -> None:
-    """Raise MemoryError where an error of CUDA says that."""
+    """Raise MemoryError if an error of CUDA reports a lack of memory."""
     if _says_no_memory(error):
         raise MemoryError(str(error)) from error
 
@@ -346,42 +351,42 @@ class _CudaKernel:
     def __init__(self, cupy: Any, source: KernelSource, code: bytes) -> None:
         self.source, self._cupy = source, cupy
         try:
-            found = self._loaded(cupy, code)
+            blocks = self._loaded(cupy, code)
         except RuntimeError as error:
             raise UnavailableError(f"engine 'gpu': CUDA does not load {source.name} ({error})") from error
-        if found < 1:
+        if blocks < 1:
             raise UnavailableError(f"engine 'gpu': no block of {source.name} fits on a multiprocessor of this GPU")
-        self.blocks_per_processor = found
+        self.blocks_per_processor = blocks
 
     def _loaded(self, cupy: Any, code: bytes) -> int:
-        """Load the code; how many blocks a multiprocessor holds."""
+        """Load the code and return how many blocks are resident on a multiprocessor at a time."""
         source, driver, module = self.source, cupy.cuda.driver, cupy.cuda.Module()
         module.load(code)
         self._function = module.get_function(source.name)
         self.handle = int(self._function.ptr)
-        if source.shared_bytes:  # static memory comes on top, and only this allows for more than usual of the two
+        if source.shared_bytes:  # static and dynamic memory may exceed the default limit only with this
             most = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.funcSetAttribute(self.handle, most, source.shared_bytes)
         resident = driver.occupancyMaxActiveBlocksPerMultiprocessor
         return int(resident(self.handle, source.block_threads, source.shared_bytes))
 
     def launch(self, blocks: int, arrays: Sequence[Any], rows: int, numbers: Sequence[int] = ()) -> None:
-        given = [np.int64(0) if array is None else array for array in arrays]
+        arguments = [np.int64(0) if array is None else array for array in arrays]
         block, shared = (self.source.block_threads, 1, 1), self.source.shared_bytes
-        given += map(np.int64, (rows, *numbers))
-        call = partial(self._function, (blocks, 1, 1), block, tuple(given), shared_mem=shared)
+        arguments += map(np.int64, (rows, *numbers))
+        call = partial(self._function, (blocks, 1, 1), block, tuple(arguments), shared_mem=shared)
         try:
-            with_room(self._cupy, call)  # threads may have memory of their own
+            with_room(self._cupy, call)  # threads may need local memory
         except RuntimeError as error:
             _require_memory(error)
             raise
 
 
 def _cupy() -> Any:
-    """CuPy, where it can reach a device.
+    """The module CuPy, if it can access a device.
 
     Raises:
-        UnavailableError: it is not there, or cannot.
+        UnavailableError: CuPy is missing, or finds no device.
     """
     if importlib.util.find_spec("cupy") is None:
         raise UnavailableError(f"engine 'gpu': CuPy is not installed; {INSTALL} (wheel cupy-cuda{_MAJOR}x)")
@@ -404,18 +409,18 @@ def _cupy() -> Any:
 
 
 def selected(number: int) -> AbstractContextManager[Any]:
-    """Inside `with`, the device that engines are made for is the CUDA device of that number.
+    """Inside `with`, new engines use the CUDA device of that number.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: there is no CUDA device.
     """
     return _cupy().cuda.Device(number)  # type: ignore[no-any-return]
 
 
 def default_device() -> Device:
-    """The device that engines are made for.
+    """The current CUDA device, on which new engines run.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: there is no CUDA device.
     """
     return CudaDevice()

@@ -1,4 +1,4 @@
-"""The C++ that kernels are printed in."""
+"""The dialect of C++ in which kernels are printed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FUSED = """\
 #define MULSUB(x, y, z) ((x) * (y) - (z))
 #define NMULADD(x, y, z) ((z) - (x) * (y))
 """
-"""What statements call them: the compiler contracts a product and a sum."""
+"""Macros for fused multiply-adds: the compiler contracts a product and a sum into one instruction."""
 
 
 class CudaDialect(Dialect):
-    """C++ for GPUs: a sine and its cosine are one call, and whichever is not needed costs nothing."""
+    """C++ for GPUs. One call computes sine and cosine; the compiler removes an unused result."""
 
     def statements(self, operation: Operation, operands: Sequence[str], results: Sequence[str]) -> list[str]:
-        """Statements that define `results`, in the order of the operation's own, from `operands`."""
+        """Statements that compute `results` from `operands`. `results` are in the order of the operation's results."""
         if operation.kind == "sincos":
             sine, cosine = (name or f"other{operation.operands[0]}" for name in results)
             return [f"{self.scalar} {sine}, {cosine};", f"{sincos.NAME}({operands[0]}, &{sine}, &{cosine});"]

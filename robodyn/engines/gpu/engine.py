@@ -1,4 +1,4 @@
-"""The GPU engine: a query is one launch of a kernel made for its robot or its algorithm, on a batch of states."""
+"""The GPU engine: runs queries on batches of states by CUDA kernels, generated for a robot or for an algorithm."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
 
 _ROOM = 4
-"""Of free memory, this fraction for scratch memory and for what one kernel leaves to the next."""
+"""Scratch memory and intermediate arrays may each take 1 / _ROOM of the free device memory."""
 _SMALL, _PARTS = 64 << 20, 64
-"""Bytes, and the fraction of all memory, that are taken without asking how much is free: the driver takes long to say
-that (on an H200 calls that asked took 0.88 ms for gradients of 65,536 quadrupeds, their kernels 0.50)."""
+"""Intermediate arrays of up to _SMALL bytes, or 1 / _PARTS of the device memory, are allocated without a query of the
+free memory, because that query is slow. On an H200, gradients of 65,536 quadrupeds take 0.88 ms with the query; their
+kernels take 0.50 ms."""
 
 
 class DeviceArrays:
-    """The library of a device's arrays (`robodyn.internals.array_library.Library`)."""
+    """The array library of a device (`robodyn.internals.array_library.Library`)."""
 
     on_device = True
 
@@ -50,7 +51,7 @@ class DeviceArrays:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Array] = {}
 
     def array(self, name: str, value: Any, wanted: str) -> Array:
-        """An argument as an array on the device, in the memory where it is."""
+        """An argument as an array of the device library, without a copy. It must be on this device."""
         try:
             array: Array = self._device.wrapped(value)
         except Exception as error:  # a foreign object may raise anything
@@ -67,7 +68,7 @@ class DeviceArrays:
         return array
 
     def output(self, name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-        """An array on the device, in the memory of `given`."""
+        """A user's output array `given` as an array of the device library, without a copy."""
         wanted = f"wanted a {np.dtype(dtype)} array of shape {shape} on the GPU"
         try:
             writable = not given.__cuda_array_interface__["data"][1]
@@ -82,43 +83,46 @@ class DeviceArrays:
 
     def like_numpy(self, array: Array) -> Array:
         """A copy of a NumPy array on the device."""
-        found: Array = self.xp.asarray(array)
-        return found
+        copy: Array = self.xp.asarray(array)
+        return copy
 
     def constant(self, array: Array) -> Array:
-        """The same, kept for all calls and streams: for small arrays that change seldom."""
+        """A copy of a NumPy array on the device, cached for all calls and streams. For small, seldom changed arrays."""
         key = array.dtype.str, array.shape, array.tobytes()
         if key not in self._constants:
             self._constants[key] = self._device.constant(array)
         return self._constants[key]
 
     def to_numpy(self, array: Array) -> Array:
-        """A copy as a NumPy array, once the device has it."""
-        found: Array = self.xp.asnumpy(array)
-        return found
+        """A copy as a NumPy array. Waits until the device has computed it."""
+        copy: Array = self.xp.asnumpy(array)
+        return copy
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel on the device, its constants, and the most blocks that its scratch memory leaves room for."""
+    """A kernel on the device, its constant arrays, and the most blocks for which its scratch memory fits."""
 
     kernel: LoadedKernel
     constants: tuple[Array, ...]
     blocks: int
 
     def __call__(self, arrays: Mapping[str, Array], rows: int, xp: Any, numbers: Sequence[int] = ()) -> None:
-        """Start it on rows of arrays, by name; `numbers` as the kernel lists them."""
+        """Launch the kernel on arrays of `rows` states. `numbers`: values of `KernelSource.numbers`, in that order."""
         source = self.kernel.source
         blocks = min(-(-rows // source.states_per_block), self.blocks)
         size = source.workspace(blocks)
         workspace = xp.empty(size, source.dtype) if size else None
-        given = [arrays[name] for name in (*source.inputs, *source.outputs)]
-        self.kernel.launch(blocks, [*given, *self.constants, workspace], rows, numbers)
+        arguments = [arrays[name] for name in (*source.inputs, *source.outputs)]
+        self.kernel.launch(blocks, [*arguments, *self.constants, workspace], rows, numbers)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What answers a task: launches one after another; `between`: shapes, for one state, of what only they share."""
+    """The launches of a task, in order.
+
+    `between`: shapes, for one state, of intermediate arrays that one launch writes and a later one reads.
+    """
 
     variant: Variant
     launches: tuple[Launch, ...]
@@ -126,13 +130,13 @@ class Plan:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of arrays that it reads, but for those that its own kernels have filled before."""
-        found: dict[str, None] = {}
+        """Names of the arrays that the plan reads, without those that its own earlier kernels write."""
+        names: dict[str, None] = {}
         filled: set[str] = set()
         for launch in self.launches:
-            found |= dict.fromkeys(name for name in launch.kernel.source.inputs if name not in filled)
+            names |= dict.fromkeys(name for name in launch.kernel.source.inputs if name not in filled)
             filled.update(launch.kernel.source.outputs)
-        return tuple(found)
+        return tuple(names)
 
 
 Start = tuple[Plan, Mapping[str, Array], int]
@@ -140,16 +144,16 @@ Start = tuple[Plan, Mapping[str, Array], int]
 
 
 class GpuEngine(Engine):
-    """Runs algorithms as kernels; see `robodyn.engines.protocol.Engine`.
+    """Runs algorithms as CUDA kernels; see `robodyn.engines.protocol.Engine`.
 
-    Arrays on the device are read and written there, in the order of the current stream, and nothing waits. NumPy
-    arrays go through pinned memory. Unlike other engines' arrays, inputs and outputs must not overlap.
+    Device arrays are read and written in place, in the order of the current stream; calls return without waiting.
+    NumPy arrays are copied through pinned memory. Inputs and outputs must not overlap, unlike those of other engines.
 
     Args:
         model: the robot.
         dtype: float64 or float32.
-        options: which kernels.
-        device: what to run on, None for the current CUDA device.
+        options: which kernels to use.
+        device: the device to run on, None for the current CUDA device.
 
     Raises:
         UnavailableError: no device.
@@ -174,37 +178,38 @@ class GpuEngine(Engine):
         self._programs: dict[tuple[StepGradient | ScalarTask, tuple[str, ...]], Plan | None] = {}
         self._watching = threading.local()
 
-    # What runs.
+    # Kernels.
 
     def variant(self, task: Task, batch: int, base: tuple[str, ...] = (), link: int | None = None) -> Variant:
-        """The kernel for a batch."""
+        """The kernel variant for a batch of that size."""
         key = task, base, link, batch.bit_length()
         if key not in self._choices:
             self._choices[key] = self.chooser.choose(task, batch, base, link)[0]
         return self._choices[key]
 
     def plan(self, task: Task, variant: Variant, base: tuple[str, ...] = (), link: int | None = None) -> Plan:
-        """The kernels of a variant on the device, compiled at the first call; where they do not compile and were not
-        asked for, those that always do.
+        """The kernels of a variant on the device, compiled at the first call.
+
+        If they do not compile and the option `kernel` is "auto", the variant `ALWAYS` replaces them.
 
         Warns:
-            RuntimeWarning: they do not.
+            RuntimeWarning: the kernels do not compile and are replaced.
 
         Raises:
-            UnavailableError: they do not, and were asked for.
+            UnavailableError: the kernels do not compile, and the option `kernel` names them.
         """
         key = task, variant, base, link
-        found = self._plans.get(key)
-        if found is None:
+        plan = self._plans.get(key)
+        if plan is None:
             try:
-                found = self._made(task, variant, base, link)
+                plan = self._made(task, variant, base, link)
             except UnavailableError as error:
                 if self.options.kernel != "auto" or variant == ALWAYS:
                     raise
                 warnings.warn(f"{error}; a loop over bodies answers instead", RuntimeWarning, stacklevel=2)
-                found = self._made(task, ALWAYS, base, link)
-            self._plans[key] = found
-        return found
+                plan = self._made(task, ALWAYS, base, link)
+            self._plans[key] = plan
+        return plan
 
     def _made(self, task: Task, variant: Variant, base: tuple[str, ...], link: int | None) -> Plan:
         sources = self.sources(task, variant, base, link)
@@ -217,7 +222,7 @@ class GpuEngine(Engine):
     def sources(
         self, task: Task, variant: Variant, base: tuple[str, ...] = (), link: int | None = None
     ) -> tuple[KernelSource, ...]:
-        """The texts of a variant's kernels, in the order of launches."""
+        """The source texts of a variant's kernels, in launch order."""
         if variant.kernel == "unrolled":
             return unrolled_kernels(self.model, task, self.dtype, base, link, fusion=variant.fusion)
         return rolled_kernels(
@@ -261,26 +266,26 @@ class GpuEngine(Engine):
         batch = next(iter(outputs.values())).shape[0]
         if batch == 0:
             return
-        if self.model.n_bodies == 0:  # nothing moves: there is nothing to compile
+        if self.model.n_bodies == 0:  # no moving bodies, so no kernel
             self._run_reference(algorithm, inputs, outputs, link)
             return
         base = tuple(name for name in ("V0", "dV0") if name in inputs)
         self._run_plan(self.plan(algorithm, self.variant(algorithm, batch, base, link), base, link), inputs, outputs)
 
     def _run_plan(self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """On arrays of the host, which go to the device and back by pieces, or on those of the device."""
+        """Run a plan on device arrays, or on host arrays, which are copied to the device and back in pieces."""
         batch = next(iter(outputs.values())).shape[0]
         if not batch:
             return
         with self.device.selected():
             if isinstance(inputs["q"], np.ndarray):
-                given = {name: inputs[name] for name in plan.inputs}
-                self._staging.run(lambda arrays, rows: self.start(plan, arrays, rows), given, outputs)
+                needed = {name: inputs[name] for name in plan.inputs}
+                self._staging.run(lambda arrays, rows: self.start(plan, arrays, rows), needed, outputs)
             else:
                 self._run_on_device(plan, inputs, outputs, batch)
 
     def _run_on_device(self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array], batch: int) -> None:
-        """By pieces of the batch where kernels leave more to one another than there is room for."""
+        """Run a plan on device arrays, in pieces of the batch if its intermediate arrays do not fit in memory."""
         rows = batch if self.at_once(plan, batch) else self._rows_with_room(plan, batch)
         try:
             self._run_pieces(plan, inputs, outputs, batch, rows)
@@ -293,7 +298,7 @@ class GpuEngine(Engine):
     def _run_pieces(
         self, plan: Plan, inputs: Mapping[str, Array], outputs: Mapping[str, Array], batch: int, rows: int
     ) -> None:
-        """By pieces of n rows."""
+        """Run a plan on pieces of `rows` states."""
         xp = self.device.xp
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
@@ -309,15 +314,15 @@ class GpuEngine(Engine):
                     target[...] = whole[name]
 
     def _rows_with_room(self, plan: Plan, batch: int) -> int:
-        """Rows for which there is room for what kernels leave to one another."""
+        """The number of states whose intermediate arrays fit in memory."""
         return max(1, min(batch, self.device.free_bytes() // (_ROOM * self._left_bytes(plan))))
 
     def at_once(self, plan: Plan, rows: int) -> bool:
-        """Whether what kernels leave to one another for n rows is so little that nobody asks how much is free."""
+        """Whether the intermediate arrays of `rows` states are so small that the free memory need not be queried."""
         return rows * self._left_bytes(plan) <= max(_SMALL, self.device.total_bytes // _PARTS)
 
     def _left_bytes(self, plan: Plan) -> int:
-        """What kernels leave to one another for one row."""
+        """Bytes of the intermediate arrays of one state."""
         return self.dtype.itemsize * sum(map(prod, plan.between.values()))
 
     def start(self, plan: Plan, arrays: Mapping[str, Array], rows: int) -> None:
@@ -333,20 +338,20 @@ class GpuEngine(Engine):
 
     @contextmanager
     def watched(self) -> Iterator[list[Start]]:
-        """Inside `with`, what this thread starts is listed."""
-        before, found = getattr(self._watching, "starts", None), list[Start]()
-        self._watching.starts = found
+        """Inside `with`, the arguments of this thread's calls of `start` are listed."""
+        before, starts = getattr(self._watching, "starts", None), list[Start]()
+        self._watching.starts = starts
         try:
-            yield found
+            yield starts
         finally:
             self._watching.starts = before
 
     def here(self) -> bool:
-        """Whether this is the process in which the engine was made, and its device the current one."""
+        """Whether this process made the engine and the engine's device is the current one."""
         return os.getpid() == self._process and self.device.is_selected()
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
-        """Follow a step from the first row of states to the last; see `protocol.TimeLoops`."""
+        """Integrate from the first state to the last; see `protocol.TimeLoops`."""
         require_own_process(self._process)
         base = tuple(name for name in BASE if name in given)
         launches = self._marching(step, base)
@@ -375,7 +380,7 @@ class GpuEngine(Engine):
     def _march_in_parts(
         self, step: Step, launches: Sequence[Launch], states: tuple[Array, Array], given: Mapping[str, Array]
     ) -> None:
-        """A launch for each part of each step, with the dynamics between them."""
+        """One launch for each part of each step, and a run of the dynamics between parts."""
         (q, qd), xp, batch = states, self.device.xp, states[0].shape[1]
         base = tuple(name for name in BASE if name in given)
         plan = self.plan(step.dynamics, self.variant(step.dynamics, batch), base)
@@ -391,21 +396,23 @@ class GpuEngine(Engine):
                     self._run_on_device(plan, at, {"qdd": arrays[part.asked]}, batch)
 
     def _marching(self, step: Step, base: tuple[str, ...]) -> tuple[Launch, ...]:
-        """The kernel of a step's march, or those of its parts where that would be too large; nothing where there are
-        none: then steps are made by their accelerations."""
+        """The kernel that integrates over many steps or, if that is too large, the kernels of the step's parts.
+
+        Empty if neither is possible; the caller then integrates with accelerations from the dynamics query.
+        """
         if (step, base) not in self._marches:
-            found: tuple[Launch, ...] = ()
+            launches: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
-                found = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
-            if self.model.n_bodies and not found and step.dynamics.in_stages():
-                found = self._launched(
+                launches = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
+            if self.model.n_bodies and not launches and step.dynamics.in_stages():
+                launches = self._launched(
                     lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )
-            self._marches[step, base] = found
+            self._marches[step, base] = launches
         return self._marches[step, base]
 
     def _launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
-        """Kernels on the device, or none where one of them is too large."""
+        """Kernels on the device, or an empty tuple if one of them is too large."""
         try:
             with self.device.selected():
                 return tuple(map(self._launch, self.device.load_all(sources())))
@@ -413,7 +420,7 @@ class GpuEngine(Engine):
             return ()
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill A and B of a step on the device; see `protocol.TimeLoops`."""
+        """Fill the Jacobians A and B of a step on the device; see `protocol.TimeLoops`."""
         require_own_process(self._process)
         base = tuple(name for name in BASE if name in inputs)
         plan = self._program(task, base)
@@ -426,17 +433,17 @@ class GpuEngine(Engine):
         return True
 
     def _program(self, task: StepGradient | ScalarTask, base: tuple[str, ...]) -> Plan | None:
-        """The one kernel of a task that is one program or nothing."""
+        """The single kernel of a straight-line task, or None if that kernel is not possible or not allowed."""
         if (task, base) not in self._programs:
-            found: tuple[Launch, ...] = ()
-            asked = self.options.kernel in ("auto", "unrolled")
-            if self.model.n_bodies and asked:
-                found = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
-            self._programs[task, base] = Plan(Variant("unrolled"), found, {}) if found else None
+            launches: tuple[Launch, ...] = ()
+            permitted = self.options.kernel in ("auto", "unrolled")
+            if self.model.n_bodies and permitted:
+                launches = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
+            self._programs[task, base] = Plan(Variant("unrolled"), launches, {}) if launches else None
         return self._programs[task, base]
 
     def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
-        """Fill `outputs` by one kernel; see `protocol.Engine`."""
+        """Fill `outputs` with one kernel; see `protocol.Engine`."""
         require_own_process(self._process)
         plan = self._program(task, tuple(name for name in BASE if name in inputs))
         if plan is not None:
@@ -447,15 +454,15 @@ class GpuEngine(Engine):
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None
     ) -> None:
         here = isinstance(inputs["q"], np.ndarray)
-        given = dict(inputs) if here else {name: self.library.to_numpy(array) for name, array in inputs.items()}
+        arguments = dict(inputs) if here else {name: self.library.to_numpy(array) for name, array in inputs.items()}
         results = {name: np.empty(array.shape, array.dtype) for name, array in outputs.items()}
-        given["q"] = self.model.unit_coordinates(given["q"])
-        ReferenceEngine(self.model, self.dtype).run(task, given, results, link=link)
+        arguments["q"] = self.model.unit_coordinates(arguments["q"])
+        ReferenceEngine(self.model, self.dtype).run(task, arguments, results, link=link)
         for name, array in outputs.items():
             array[...] = results[name] if here else self.library.like_numpy(results[name])
 
     def has_program(self, task: StraightLine, base: tuple[str, ...] = ()) -> bool:
-        """Whether there is a kernel."""
+        """Whether a kernel for the task exists."""
         try:
             self.plan(task, self.variant(task, 1, base), base)
         except UnavailableError:
@@ -463,7 +470,7 @@ class GpuEngine(Engine):
         return self.model.n_bodies > 0
 
     def prepare(self, algorithm: Task) -> None:
-        """Compile an algorithm now, for large batches."""
+        """Compile the kernels of an algorithm for large batches now."""
         if self.model.n_bodies:
             self.plan(algorithm, self.variant(algorithm, 1 << 16))
 
@@ -473,7 +480,7 @@ class GpuEngine(Engine):
         return GeneratedKernels(variant, self.sources(algorithm, variant), self.device.architecture)
 
     def explain(self, question: QuerySpec, batch: int) -> Explanation:
-        """Which kernel, and why."""
+        """Which kernel answers the query, and why."""
         if question.of_link:
             return super().explain(question, batch)
         task = question.plain_task(self.model)
@@ -484,15 +491,15 @@ class GpuEngine(Engine):
         return Explanation(question.name, batch, self.name, self.method_of(question), reason)
 
     def on_device(self) -> tuple[Engine, Library]:
-        """Itself."""
+        """This engine and its array library."""
         return self, self.library
 
 
 def require_own_process(process: int) -> None:
-    """Raise in another process than that in which an engine was made.
+    """Require that the current process is the one that made the engine.
 
     Raises:
-        UnavailableError: it is another.
+        UnavailableError: the current process is another one.
     """
     if os.getpid() != process:
         raise UnavailableError(

@@ -1,4 +1,4 @@
-"""Kernels from functions in restricted Python."""
+"""Translates functions in restricted Python (`robodyn.compile.loops`) to CUDA."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from robodyn.engines.gpu.source import SCALARS, KernelSource
 
 
 class Functions:
-    """Functions that the printed text of a kernel calls: each is there once for what is known of its parameters.
+    """The device functions that a kernel's printed text calls: one for each routine and set of known parameters.
 
     Args:
-        scalar: CUDA's name of what is a Scalar there.
-        kernel: what their names begin with.
+        scalar: CUDA's name of the type `Scalar`.
+        kernel: the prefix of the functions' names.
     """
 
     def __init__(self, scalar: str, kernel: str) -> None:
@@ -28,19 +28,19 @@ class Functions:
         self._names: dict[object, str] = {}
 
     def name(self, routine: Routine[..., None], read: Sequence[str], alone: Sequence[str] = (), **known: Any) -> str:
-        """What a function is called; the rest is as in `Module.export`."""
+        """The name of a function in the text. The other parameters are those of `Module.export`."""
         key = routine, *known.values()
         if key not in self._names:
             self._names[key] = self._module.export(routine, None, read, alone, **known)
         return self._names[key]
 
     def text(self) -> str:
-        """All of them."""
+        """The text of all functions."""
         return self._module.text()
 
 
 def several(count: int) -> tuple[object, ...]:
-    """How many a parameter `tuple[T, ...]` has."""
+    """A placeholder for a parameter of type `tuple[T, ...]` with `count` entries."""
     return (MISSING,) * count
 
 
@@ -57,18 +57,18 @@ def kernel_source(
     overlapping: Collection[str] = (),
     **known: Any,
 ) -> KernelSource:
-    """A kernel from a function.
+    """A kernel from a routine.
 
     Args:
-        routine: its parameters are the inputs, the outputs, arrays of constants, `workspace`, `rows`, and numbers.
-        dtype: of what is a Scalar there.
-        inputs, outputs: what others call these arrays; inputs and constants are only read.
-        threads: of a block.
-        name: of the kernel, "": like the function.
-        blocks: how many of them a multiprocessor must have registers for; 0: as many as there are.
-        shared_bytes: shared memory of a block beside what the function asks for by itself.
-        overlapping: parameters that are arrays whose memory may be that of others.
-        known: parameters that are known, and no arguments of the kernel; of those that are several, `several` of them.
+        routine: its parameters are the inputs, the outputs, arrays of constants, `workspace`, `rows`, and integers.
+        dtype: the type `Scalar`.
+        inputs, outputs: the array names in `KernelSource`. The kernel only reads inputs and constants.
+        threads: threads of a block.
+        name: the kernel's name; "" for the routine's name.
+        blocks: how many blocks a multiprocessor must have registers for (`__launch_bounds__`); 0 for no such bound.
+        shared_bytes: dynamic shared memory of a block, in addition to the routine's static arrays.
+        overlapping: array parameters whose memory may overlap that of others.
+        known: values of parameters that are compile-time constants; for a parameter `tuple[T, ...]`, `several(n)`.
     """
     scalar, source, parts = SCALARS[dtype.name], source_of(routine.function), dict[str, str]()
 

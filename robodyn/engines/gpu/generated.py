@@ -1,4 +1,4 @@
-"""Kernels for people to look at."""
+"""Generated kernels for inspection: source texts, assembler reports and occupancy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from robodyn.internals.cached import cached_property
 class GeneratedKernels:
     """The kernels of one query on one robot.
 
-    `mode`: which kind, as in `GpuOptions`; `sources`: texts and what each is called with, in the order of launches.
+    `mode`: the kind of kernel, in the terms of `GpuOptions`; `sources`: texts and arguments of the kernels, in launch
+    order; `architecture`: the GPU architecture, such as "sm_90".
     """
 
     def __init__(self, variant: Variant, sources: Sequence[KernelSource], architecture: str) -> None:
@@ -26,20 +27,20 @@ class GeneratedKernels:
 
     @cached_property
     def text(self) -> str:
-        """CUDA C++, one module after the other."""
+        """The CUDA C++ of all modules."""
         return "\n".join(source.text for source in self.sources)
 
     @cached_property
     def reports(self) -> tuple[Report, ...]:
-        """What the assembler says about each: registers, stack, spills."""
+        """The assembler's report about each kernel: registers, stack, spills."""
         return tuple(compile_reported(source, self.architecture).report for source in self.sources)
 
     @cached_property
     def resident_blocks(self) -> tuple[int, ...]:
-        """How many blocks of each a multiprocessor works on at a time; what limits that is registers or shared memory.
+        """How many blocks of each kernel are resident on a multiprocessor, limited by registers or shared memory.
 
         Raises:
-            UnavailableError: an architecture whose limits are not known here.
+            UnavailableError: the limits of the architecture are not known.
         """
         return tuple(
             resident_blocks(source, report, self.architecture)

@@ -1,9 +1,8 @@
-"""The text of a kernel that works state by state: its loops and barriers, arrays, and where those lie.
+"""Builds the CUDA text of a rolled kernel: loops, barriers, and references to arrays.
 
-A state has one thread ("thread"), the 32 of a warp ("warp") or those of a block ("block"). Texts are the same but for
-loops that threads share and barriers between them. Every part of the work that threads share ends with a barrier.
-
-Where arrays lie is `placement`'s.
+A state has one thread ("thread"), the 32 threads of a warp ("warp") or all threads of a block ("block"). The texts of
+these partitions differ only in shared loops, whose iterations are divided among a state's threads, and in the barriers
+after them. The module `placement` decides where arrays are stored.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ from robodyn.internals.records import dataclass
 PARTITIONS = ("thread", "warp", "block")
 _MOST_THREADS = 256
 _WARPS = ((850, 16), (1400, 12))
-"""Warps that a multiprocessor is to have registers for, by bytes of values in the largest step; 8 for larger ones,
-whose threads can have all registers that there are. Left to itself, the assembler for sm_90 was seen to write some
-values to memory for a few warps more; with these, next to none."""
+"""Warps for which a multiprocessor must have registers, by bytes of values in the largest step. Larger steps have 8
+warps, whose threads may use all 255 registers. With these bounds the assembler for sm_90 spills next to nothing;
+without bounds it spills some values in order to fit a few more warps."""
 _ADDRESSES = {"thread": 150, "warp": 0, "block": 0}
-"""Bytes beside those of values: arrays in the workspace, where a thread has all of its own, have longer addresses."""
+"""Bytes of registers for addresses. A thread that works alone has its scratch arrays in the workspace, which takes
+longer addresses."""
 _PRELUDE = """\
 {sincos}
 typedef {scalar} T;
@@ -41,8 +41,8 @@ typedef long long I;
 
 @dataclass(frozen=True)
 class Ref:
-    """An array of one state as code reaches it; `own`: a scratch array, which the kernel may change; `strided`: one in
-    the workspace that is interleaved with those of the warp's other threads."""
+    """An array of one state in the kernel's text. `own`: True for scratch arrays, which the kernel may change;
+    `strided`: True for arrays in the workspace that are interleaved with those of the warp's other threads."""
 
     name: str
     size: int
@@ -50,23 +50,23 @@ class Ref:
     strided: bool = False
 
     def at(self, index: str) -> str:
-        """The entry of that number."""
+        """The expression of an entry."""
         return f"{self.name}[(I)({index}) * {WARP}]" if self.strided else f"{self.name}[{index}]"
 
     def part(self, name: str, offset: str, size: int) -> tuple[str, Ref]:
-        """The statement that finds what begins at an offset of it, as an array of that name; and the array."""
+        """The part of the array from an offset on: the statement that defines it as `name`, and its reference."""
         stride = f" * {WARP}" if self.strided else ""
         return f"T* const {name} = {self.name} + (I)({offset}){stride};", replace(self, name=name, size=size)
 
 
 class KernelText:
-    """Collects the statements for one state, and what they refer to.
+    """Collects the statements for one state, and the arrays and integers that they use.
 
     Args:
-        partition: how many threads a state has.
-        dtype: of arrays and arithmetic.
-        threads: threads of a block, None for as many as seem good; `width` is how many can be of use to a state.
-        width: see there.
+        partition: the threads of a state: "thread", "warp" or "block".
+        dtype: the type of arrays and arithmetic.
+        threads: threads of a block, None for an automatic choice.
+        width: the most threads that a state can use.
         shared_bytes: shared memory that a block may have.
     """
 
@@ -78,16 +78,16 @@ class KernelText:
         self.dialect = CudaDialect(self.scalar)
         self.width = min(_MOST_THREADS, max(WARP, -(-width // WARP) * WARP))
         self.stage: int | None = None
-        """The stage whose scratch arrays are made; None for those that stay from stage to stage."""
+        """The stage to which new scratch arrays belong; None for arrays that are kept across stages."""
         self.lines: list[str] = []
         self.depth = 3 if partition == "thread" else 2
         self.constants: dict[str, Array] = {}
         self.integers: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
-        """Integers that the present section refers to, or what is outside of all: their places in the layout."""
+        """Integers that the current section uses, or that code outside of sections uses: their indices in `layout`."""
         self.scratch: dict[str, Scratch] = {}
         self.values_bytes = 0
-        """Of the values in the largest step."""
+        """Bytes of the values in the largest step."""
         self.rows: tuple[Row, ...] = ()
         self._tiles = Placement(0)
 
@@ -99,7 +99,7 @@ class KernelText:
 
     @contextmanager
     def block(self, head: str = "") -> Iterator[None]:
-        """Statements inside are a block after `head`."""
+        """Inside `with`, statements go into a block { ... } after `head`."""
         self.do(f"{head} {{".lstrip())
         self.depth += 1
         yield
@@ -108,7 +108,7 @@ class KernelText:
 
     @contextmanager
     def shared(self, index: str, first: str, last: str) -> Iterator[None]:
-        """A loop over first .. last - 1 whose turns the threads of the state share; without a barrier after it."""
+        """A loop over first .. last - 1, divided among the state's threads. No barrier follows it."""
         if self.partition == "thread":
             head = f"for (int {index} = {first}; {index} < {last}; {index}++)"
         else:
@@ -119,14 +119,16 @@ class KernelText:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """What one thread of the state does for all; without a barrier after it."""
+        """Statements that only one thread of the state executes. No barrier follows them."""
         with self.block("" if self.partition == "thread" else "if (me == 0)"):
             yield
 
     @contextmanager
     def section(self) -> Iterator[None]:
-        """Statements whose numbers are read where they begin, once for each state: as numbers of the whole loop over
-        states, compilers would keep all of them in registers."""
+        """A block of statements that loads its integers at its beginning, once for each state.
+
+        If integers were loaded before the loop over states, the compiler would keep all of them in registers.
+        """
         outside, self._numbers = self._numbers, {}
         with self.block():
             start = len(self.lines)
@@ -138,26 +140,26 @@ class KernelText:
         self._numbers = outside
 
     def sync(self) -> None:
-        """What threads of the state wrote before is there for all of them after."""
+        """A barrier: writes of the state's threads before it are visible to all of them after it."""
         if self.partition != "thread":
             self.do("__syncwarp();" if self.partition == "warp" else "__syncthreads();")
 
-    # What statements refer to.
+    # Constants, integers and arrays.
 
     def constant(self, name: str, values: Array) -> str:
-        """An array of the model's, of int64 or of the kernel's dtype."""
+        """The name of a constant array of the model, which becomes int64 or the kernel's dtype."""
         kind = np.int64 if np.asarray(values).dtype.kind in "iu" else self.dtype
         self.constants[name] = np.ascontiguousarray(values, kind)
         return f"c_{name}"
 
     def integer(self, name: str, value: int) -> str:
-        """A number of the model's."""
+        """The name of an integer of the model."""
         assert self.integers.setdefault(name, int(value)) == int(value)
         self._numbers[name] = list(self.integers).index(name)
         return f"n_{name}"
 
     def array(self, name: str, size: int) -> Ref:
-        """A scratch array of the present stage."""
+        """A scratch array of the current stage."""
         if size > MOST_SCALARS:
             raise UnavailableError(f"gpu: {size} scalars of {name} for one state; at most {MOST_SCALARS}")
         stays = self.stage is None
@@ -166,7 +168,7 @@ class KernelText:
         return Ref(full, size, own=True, strided=self.partition == "thread")
 
     def arguments(self, rows: Sequence[Row]) -> dict[str, Ref]:
-        """Inputs and results, in the order of the kernel's arguments: where each row is found."""
+        """Define inputs and results, in the order of the kernel's arguments. Returns references to their rows."""
         self.rows = tuple(rows)
         for row in rows:
             self.integer(f"size_{row.name}", row.size)
@@ -179,10 +181,10 @@ class KernelText:
             return replace(self.array(f"row_{row.name}", row.size), own=False)
         return Ref(f"u_{row.name}", row.size)
 
-    # The whole.
+    # The kernel.
 
     def finish(self, name: str) -> KernelSource:
-        """The kernel."""
+        """The source of the kernel."""
         place = self._tiles
         if self.partition == "thread":
             place.add_scratch(self.scratch, 0)

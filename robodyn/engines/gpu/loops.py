@@ -1,5 +1,4 @@
-"""What stands around the statements for one state: loops over states, in strides of the grid, and what they find and
-copy before and after."""
+"""Prints the loops over states of rolled kernels (grid-stride loops), with the pointers and copies of each state."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ def _argument(row: Row) -> str:
 
 
 def by_tiles(place: Placement, rows: Sequence[Row], lines: Sequence[str], functions: Functions) -> list[str]:
-    """Where each state has a thread: the states of a warp, whose rows go through tiles of shared memory; and what is
-    called for that."""
-    loads, stores, found = [], [], []
+    """The loop of kernels with one thread for each state. A warp takes 32 states, whose rows go through tiles in shared
+    memory. The device functions for the copies are added to `functions`."""
+    loads, stores, pointers = [], [], []
     for row in rows:
         argument, size = _argument(row), f"n_size_{row.name}"
         here, tile = f"{argument} + tile * {size}", f"near + n_at_{row.name}"
@@ -30,13 +29,13 @@ def by_tiles(place: Placement, rows: Sequence[Row], lines: Sequence[str], functi
         if row.name in place.drained:
             stores.append(f"{draining(functions)}({here}, k_row_{row.name}, near, {size}, count, lane);")
         elif row.name in place.near:
-            found.append(f"{constant}T* const u_{row.name} = {tile} + lane * ({size} | 1);")
+            pointers.append(f"{constant}T* const u_{row.name} = {tile} + lane * ({size} | 1);")
             if row.is_output:
                 stores.append(f"{storing(functions)}({here}, {tile}, {size}, count, lane);")
             else:
                 loads.append(f"{loading(functions)}({tile}, {here}, {size}, count, lane);")
         else:
-            found.append(f"{constant}T* const u_{row.name} = {argument} + (tile + lane) * {size};")
+            pointers.append(f"{constant}T* const u_{row.name} = {argument} + (tile + lane) * {size};")
     return [
         f"    const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP};",
         f"    const I first = ((I)blockIdx.x * {place.threads // WARP} + warp) * {WARP};",
@@ -48,7 +47,7 @@ def by_tiles(place: Placement, rows: Sequence[Row], lines: Sequence[str], functi
         *(f"        {line}" for line in loads),
         "        __syncwarp();",
         "        if (lane < count) {",
-        *(f"            {line}" for line in found),
+        *(f"            {line}" for line in pointers),
         *lines,
         "        }",
         "        __syncwarp();",
@@ -58,9 +57,9 @@ def by_tiles(place: Placement, rows: Sequence[Row], lines: Sequence[str], functi
 
 
 def by_states(partition: str, place: Placement, rows: Sequence[Row], lines: Sequence[str]) -> list[str]:
-    """Where each state has a warp or a block: state after state, whose rows some or all lie in shared memory.
+    """The loop of kernels with a warp or a block for each state. Some or all rows of a state are in shared memory.
 
-    `lines` wait at a barrier before they read an input.
+    `lines`: the statements for one state. They must begin with a barrier before they read an input.
     """
     if partition == "warp":
         warps = place.threads // WARP
@@ -90,7 +89,7 @@ def by_states(partition: str, place: Placement, rows: Sequence[Row], lines: Sequ
             after.append(f"{each} {argument}[row * {size} + k] = u_{row.name}[k];")
         else:
             before.append(f"{each} u_{row.name}[k] = {argument}[row * {size} + k];")
-    if after:  # before the next state's statements change what is copied
+    if after:  # the next state's statements must not change rows before they are copied
         after.append("__syncwarp();" if partition == "warp" else "__syncthreads();")
     return [
         *(f"    {line}" for line in opening),

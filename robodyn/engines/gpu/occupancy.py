@@ -1,7 +1,6 @@
-"""How many blocks of a kernel a multiprocessor holds at a time: what the driver says of a device that is there, for one
-that is not.
+"""Occupancy: how many blocks of a kernel are resident on a multiprocessor, computed without a device.
 
-Limits are those of the CUDA C++ Programming Guide (compute capabilities) and of NVIDIA's occupancy calculator.
+The limits are from the CUDA C++ Programming Guide (compute capabilities) and from NVIDIA's occupancy calculator.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 _QUARTERS = 4
-"""Parts of a multiprocessor, each with registers and warps of its own."""
+"""Partitions of a multiprocessor, each with its own registers and warps."""
 _REGISTERS = 65536 // _QUARTERS
 _REGISTER_UNIT, _SHARED_UNIT = 256, 128
-"""Registers of a warp, and bytes of a block, are given out in multiples of these."""
+"""Allocation units: registers of a warp, and bytes of shared memory of a block."""
 _RESERVED_BYTES = 1 << 10
-"""Shared memory of each block that the system takes."""
+"""Bytes of each block's shared memory that CUDA reserves."""
 
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What blocks share: the most threads and blocks at a time, and bytes of shared memory."""
+    """The limits of a multiprocessor: resident threads, resident blocks, and bytes of shared memory."""
 
     threads: int
     blocks: int
@@ -38,10 +37,10 @@ MULTIPROCESSORS = {
 
 
 def resident_blocks(source: KernelSource, report: Report, arch: str) -> int:
-    """Blocks of a kernel that a multiprocessor works on at a time; 0 if it cannot hold one.
+    """The number of blocks of a kernel that are resident on a multiprocessor; 0 if not even one fits.
 
     Raises:
-        UnavailableError: an architecture that is not in `MULTIPROCESSORS`.
+        UnavailableError: the architecture is not in `MULTIPROCESSORS`.
     """
     if arch not in MULTIPROCESSORS:
         known = ", ".join(MULTIPROCESSORS)

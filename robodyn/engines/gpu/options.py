@@ -1,4 +1,4 @@
-"""How the GPU engine runs a query."""
+"""Options of the GPU engine."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class GpuOptions:
     """Options of the GPU engine.
 
     Args:
-        kernel: "unrolled" (straight-line code, a thread for each state), "thread", "warp" or "block" (loops over
-            bodies; that many threads for each state), or "auto": by robot, query, dtype and batch, from measurements of
-            this GPU where there are some.
-        fusion: how many kernels a gradient of forward dynamics, or another query of several stages, is: "complete"
-            for one, "fused" for one up to each solve or product, "split" for one of each stage (Plancher et al.,
-            section IV-B), or "auto". Unrolled kernels are complete or split.
-        block_threads: threads of a block of "thread", "warp" and "block" kernels, a multiple of 32; None for as many as
-            seem good.
+        kernel: "unrolled" (straight-line code, one thread for each state); "thread", "warp" or "block" (loops over
+            bodies, with one thread, one warp or one block for each state); or "auto". "auto" chooses by robot, query,
+            dtype and batch, from measurements of this GPU if there are any.
+        fusion: how a query of several stages, such as the gradient of forward dynamics, is divided into kernels:
+            "complete" for a single kernel, "fused" for a kernel that ends after each solve or product, "split" for a
+            kernel for each stage (Plancher et al., section IV-B), or "auto". Unrolled kernels are complete or split.
+        block_threads: threads of a block in "thread", "warp" and "block" kernels, a multiple of 32; None for an
+            automatic choice.
 
     Raises:
-        ArgumentError: another word or number, or an unrolled kernel in parts.
+        ArgumentError: an unknown word, an invalid number, or fusion "fused" for unrolled kernels.
     """
 
     kernel: str = "auto"
@@ -63,10 +63,10 @@ class GpuOptions:
 
 
 def gpu_options(given: Any) -> GpuOptions:
-    """Options as given, or the defaults for None.
+    """The options `given`, or the defaults for None.
 
     Raises:
-        ArgumentError: something else.
+        ArgumentError: `given` is neither `GpuOptions` nor None.
     """
     if given is None:
         return GpuOptions()

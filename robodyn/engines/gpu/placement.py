@@ -1,8 +1,10 @@
-"""Where the arrays of one state of a rolled kernel lie: shared memory, the global workspace, or rows of the arguments.
+"""Places the arrays of a rolled kernel in shared memory, in the global workspace, or leaves rows in the arguments.
 
-Scratch arrays of a warp's or a block's state lie in shared memory where they fit, the smallest first, else in the
-workspace; after them come rows that are worth it. A thread's own scratch arrays lie in the workspace, interleaved with
-those of its warp, so that a warp's access is to neighbouring scalars; shared memory is for the tiles of rows.
+If a warp or a block works on a state, its scratch arrays are in shared memory, the smallest first, as far as they fit.
+The others are in the workspace. Rows that are accessed repeatedly take the shared memory that is left.
+
+If a thread works on a state, its scratch arrays are in the workspace, interleaved with those of its warp, so that the
+warp's accesses are coalesced. Shared memory then holds the tiles of rows.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from robodyn.internals.records import dataclass
 
 MOST_SCALARS = (1 << 31) - 1
 THREADS = 128
-"""Threads of a block whose states have a thread each; those that have a warp get as many if shared memory allows it."""
+"""Threads of a block with one thread for each state. Blocks with a warp for each state have as many, if the shared
+memory of that many states suffices."""
 _WARP_BLOCKS = (THREADS, 64, 32)
 _ROWS_BYTES = 12 << 10
-"""Shared memory of a warp up to which rows are brought there: a multiprocessor has room for 18 warps with so much."""
+"""The most shared memory of a warp, in bytes, with rows in it. A multiprocessor of an H200 (228 KiB) has room for 18
+such warps."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A scratch array; `stage`: the stage of a chain that has it, None where it stays from stage to stage."""
+    """A scratch array. `stage`: the stage of a chain that uses it; None if it is kept across stages."""
 
     size: int
     stage: int | None
@@ -33,8 +37,8 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Row:
-    """An input or a result of each state; `revisited`: its entries are read or written more than once each, or in no
-    order that neighbouring threads share."""
+    """An input or a result of each state. `revisited`: True if entries are accessed more than once, or in an order that
+    neighbouring threads do not share."""
 
     name: str
     size: int
@@ -44,10 +48,11 @@ class Row:
 
 @dataclass
 class Placement:
-    """Offsets in shared memory (`near`) and in the workspace (`far`) by name, and how much of them a state takes; of a
-    warp's states where each has a thread, in shared memory.
+    """Offsets of arrays in shared memory (`near`) and in the workspace (`far`), by name.
 
-    `threads`: of a block; `drained`: rows that leave through a tile at the beginning of shared memory.
+    `threads`: threads of a block; `held`: scalars of shared memory for a state, or for a warp if each state has one
+    thread; `left`: scalars of the workspace for a state; `drained`: rows that are copied to memory by `tiles.drain`,
+    through a tile at the beginning of shared memory.
     """
 
     threads: int
@@ -58,7 +63,7 @@ class Placement:
     drained: frozenset[str] = frozenset()
 
     def add_scratch(self, scratch: Mapping[str, Scratch], room: int) -> None:
-        """Arrays of different stages overlap; those that stay come first."""
+        """Place scratch arrays. Arrays of different stages share memory, after arrays that are kept across stages."""
         ends = {True: 0, False: 0}
         most = dict(ends)
         for stage in sorted({each.stage for each in scratch.values()}, key=lambda each: -1 if each is None else each):
@@ -74,7 +79,7 @@ class Placement:
         self.held, self.left = self.held + most[True], most[False]
 
     def add_rows(self, sizes: Sequence[tuple[str, int]], room: int) -> list[str]:
-        """Bring rows of n scalars into shared memory, in that order; the names of those that do not fit."""
+        """Place rows, given as (name, scalars), in shared memory in that order. Returns the names that do not fit."""
         out = []
         for name, size in sizes:
             if self.held + size <= room:
@@ -86,23 +91,23 @@ class Placement:
 
 
 def tiled(rows: Sequence[Row], threads: int | None, room: int) -> Placement:
-    """Rows of states that have a thread each; `room`: scalars that a block may have in shared memory.
+    """Place the rows of states with one thread each. `room`: scalars of shared memory of a block.
 
-    Results have the first claim to a tile, and short rows before long ones: what is read with the scalar that was
-    asked for waits in a cache, while stores go out one by one. Results that have none are left in the workspace and
-    drained through a narrower tile.
+    Results get tiles before inputs, and short rows before long ones: a load brings neighbouring scalars into the cache
+    for later loads, while each store goes to memory alone. Results without a tile are kept in the workspace and copied
+    from there through a narrower tile.
     """
     count = threads or THREADS
     room = room * WARP // count
     ranked = sorted((row for row in rows if row.size), key=lambda row: (not row.is_output, row.size))
     tiles = [(row.name, WARP * padded(row.size)) for row in ranked]
-    found = Placement(count)
-    long = set(found.add_rows(tiles, room)) & {row.name for row in rows if row.is_output}
+    placement = Placement(count)
+    long = set(placement.add_rows(tiles, room)) & {row.name for row in rows if row.is_output}
     if long and room >= BAND:
-        found = Placement(count, held=BAND)
-        outside = found.add_rows(tiles, room)
-        found.drained = frozenset(row.name for row in rows if row.is_output and row.name in outside)
-    return found
+        placement = Placement(count, held=BAND)
+        outside = placement.add_rows(tiles, room)
+        placement.drained = frozenset(row.name for row in rows if row.is_output and row.name in outside)
+    return placement
 
 
 def cooperative(
@@ -114,22 +119,22 @@ def cooperative(
     shared_bytes: int,
     itemsize: int,
 ) -> Placement:
-    """Arrays of states that have a warp or a block each.
+    """Place the arrays of states with a warp or a block each.
 
-    `width`: threads that can be of use to a state; `shared_bytes`: shared memory that a block may have.
+    `width`: the most threads that a state can use; `shared_bytes`: shared memory that a block may have.
     """
     room = shared_bytes // itemsize
     if partition == "block":
-        found = Placement(threads or width)
-        found.add_scratch(scratch, room)
-        worthy = _ROWS_BYTES // itemsize * max(1, found.threads // WARP)
+        placement = Placement(threads or width)
+        placement.add_scratch(scratch, room)
+        worthy = _ROWS_BYTES // itemsize * max(1, placement.threads // WARP)
     else:
         for count in (threads,) if threads else _WARP_BLOCKS:
-            found, own = Placement(count), room * WARP // count
-            found.add_scratch(scratch, own)
-            if not found.left:
+            placement, own = Placement(count), room * WARP // count
+            placement.add_scratch(scratch, own)
+            if not placement.left:
                 break
         room, worthy = own, _ROWS_BYTES // itemsize
     revisited = sorted((row.size, row.name) for row in rows if row.revisited)
-    found.add_rows([(name, size) for size, name in revisited], min(room, worthy))
-    return found
+    placement.add_rows([(name, size) for size, name in revisited], min(room, worthy))
+    return placement

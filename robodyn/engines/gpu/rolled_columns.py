@@ -1,7 +1,7 @@
-"""Steps of an `Ancestors` sweep one column at a time.
+"""Splits steps of an `Ancestors` sweep into columns.
 
-A joint with six degrees of freedom has six columns, of which a thread that carried all of them up the tree would have
-no registers left. No column needs another: each is carried alone.
+A joint with six degrees of freedom has six columns. A thread that carried all six up the tree would run out of
+registers. Columns are independent of each other, so each is carried up on its own.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from robodyn.core.model import Model
 
 
 def kinds_above(model: Model) -> dict[int, tuple[int, ...]]:
-    """Joint kinds that are met between a body and the root, itself included, by the kind of the body."""
+    """For each joint kind of a body: the joint kinds on the paths from such bodies to the root, their own included."""
     path = [0] * model.n_bodies
-    found: dict[int, int] = {}
+    masks: dict[int, int] = {}
     kinds = model.joint_kind.tolist()
     for i, parent in enumerate(model.parent.tolist()):
         path[i] = (path[parent] if parent >= 0 else 0) | 1 << kinds[i]
-        found[kinds[i]] = found.get(kinds[i], 0) | path[i]
-    return {kind: tuple(code for code in range(len(KINDS)) if mask >> code & 1) for kind, mask in found.items()}
+        masks[kinds[i]] = masks.get(kinds[i], 0) | path[i]
+    return {kind: tuple(code for code in range(len(KINDS)) if mask >> code & 1) for kind, mask in masks.items()}
 
 
 def of_column(step: Step, column: int, carried: Collection[tuple[str, int]]) -> Step:
-    """What a step does for one column of the blocks, and for scalars that are carried for it."""
+    """The part of a step that computes one column of the blocks and the scalars `carried` for it."""
 
     def belongs(k: int) -> bool:
         target = step.targets[k]
@@ -37,23 +37,23 @@ def of_column(step: Step, column: int, carried: Collection[tuple[str, int]]) -> 
 
 
 def carried_for(visits: Sequence[Step], column: int) -> set[tuple[str, int]]:
-    """Scalars that have to be carried for a column: what its entries are made of, and what that is made of."""
-    found: set[tuple[str, int]] = set()
+    """The scalars, as (field, index), that must be carried for a column: all that its entries depend on."""
+    scalars: set[tuple[str, int]] = set()
     while True:
         needed = {
             (source.array.removeprefix("field "), source.index)
             for visit in visits
-            for step in (of_column(visit, column, found),)
+            for step in (of_column(visit, column, scalars),)
             for source, node in zip(step.sources, step.program.inputs[0].scalars, strict=True)
             if source.subject == "carry" and node != -1
         }
-        if needed <= found:
-            return found
-        found |= needed
+        if needed <= scalars:
+            return scalars
+        scalars |= needed
 
 
 def _part(step: Step, kept: Sequence[int]) -> Step:
-    """A step that leaves some of its results."""
+    """The step with only the results `kept`, without operations that only the other results need."""
     program, (port,) = step.program, step.program.outputs
     scalars = tuple(port.scalars[k] for k in kept)
     wanted: set[int] = set()

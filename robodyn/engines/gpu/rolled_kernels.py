@@ -1,10 +1,10 @@
-"""Rolled kernels: loops over bodies around steps traced once per joint kind, for any tree and any task.
+"""Rolled kernels: loops over bodies, with code that is traced once per joint kind, for any tree and any task.
 
-A state is worked on by a thread, a warp or a block (`kernel_text`). Texts depend on the algorithm, the joint kinds and
-a few traits of the robot; its numbers and its shape are constants that the kernel is given.
+A thread, a warp or a block works on a state (`kernel_text`). A kernel's text depends on the algorithm, the joint kinds
+and a few traits of the robot. The robot's parameters and its tree are arrays of constants, passed to the kernel.
 
-A chain is one kernel whose stages follow one another on the same scratch memory, or several ("completely fused",
-"fused" and "split" in Plancher et al., Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA, section IV-B).
+A chain of stages is one kernel, whose stages share scratch memory, or several kernels ("completely fused", "fused" and
+"split" in Plancher et al., Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA, section IV-B).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from robodyn.internals.errors import UnavailableError
 
 _Part = tuple[Stage | Solve | Products, ...]
 _IN_PLACE = PairOutput | BodyOutput | LinkColumnOutput | Solution
-"""Outputs that a stage leaves by changing them in place."""
+"""Kinds of outputs that a stage computes by updates in place."""
 
 
 def rolled_kernel(
@@ -50,17 +50,17 @@ def rolled_kernel(
 
     Args:
         model: the robot.
-        task: what to run.
-        dtype: of arrays and arithmetic.
-        partition: how many threads work on a state: "thread" for one, "warp" for 32, "block" for all of a block.
+        task: the task to run.
+        dtype: the type of arrays and arithmetic.
+        partition: the threads that work on a state: "thread" for one, "warp" for 32, "block" for all of a block.
         base: which of V0 and dV0 are inputs.
-        link: the number of the query's link, where it is about one.
-        block_threads: threads of a block, None for as many as seem good.
-        shared_bytes: shared memory that a block may take.
-        name: the kernel's.
+        link: the index of the query's link, if the query is about one.
+        block_threads: threads of a block, None for an automatic choice.
+        shared_bytes: shared memory that a block may have.
+        name: the kernel's name.
 
     Raises:
-        UnavailableError: a tree too large for it.
+        UnavailableError: the tree is too large.
     """
     chosen = {"partition": partition, "base": base, "link": link, "block_threads": block_threads}
     return rolled_kernels(model, task, dtype, shared_bytes=shared_bytes, name=name, **chosen)[0]  # type: ignore[arg-type]
@@ -79,16 +79,18 @@ def rolled_kernels(
     shared_bytes: int = SHARED_BYTES,
     name: str = "kernel",
 ) -> tuple[KernelSource, ...]:
-    """The kernels of a task in the order of their launches: each reads the task's inputs, and what those before it
-    left in arrays by the chain's names.
+    """The kernels of a task in launch order. Each reads the task's inputs and the results of earlier kernels, in arrays
+    with the chain's names.
 
     Args:
-        fusion: "complete" for one kernel, "fused" for one up to each solve or product, "split" for one of each stage.
+        fusion: "complete" for one kernel, "fused" for a kernel that ends after each solve or product, "split" for a
+            kernel for each stage.
 
-    All others are those of `rolled_kernel`.
+    The other parameters are those of `rolled_kernel`.
 
     Raises:
-        UnavailableError: a tree too large for it, parts of a task at every unit vector, or a derivative of a program.
+        UnavailableError: the tree is too large, the task runs at every unit vector and would be divided into several
+            kernels, or the task is a derivative of a straight-line program.
     """
     one_of("fusion", fusion, FUSIONS)
     one_of("partition", partition, PARTITIONS)
@@ -112,24 +114,25 @@ def rolled_kernels(
 
 
 def _parts(stages: _Part, fusion: str) -> list[_Part]:
-    """Stages by kernel."""
+    """The stages of each kernel."""
     if fusion == "split":
         return [(stage,) for stage in stages]
-    found: list[_Part] = []
+    parts: list[_Part] = []
     open_part: _Part = ()
     for number, stage in enumerate(stages):
         open_part = (*open_part, stage)
         ends = not stage.sweeps and fusion == "fused"
         if number == len(stages) - 1 or (ends and stages[number + 1].sweeps):
-            found.append(open_part)
+            parts.append(open_part)
             open_part = ()
-    return found
+    return parts
 
 
 class _PartWriter:
     """Writes the kernel of some stages of a chain.
 
-    `vector`: the input that is every unit vector in turn, for which results lie behind one another.
+    `vector`: the input that takes each unit vector in turn, or None. The results for all unit vectors are stored one
+    after another.
     """
 
     def __init__(
@@ -143,11 +146,11 @@ class _PartWriter:
     ) -> None:
         self.text, self.model, self.base, self.link, self.vector = text, model, base, link, vector
         self.shapes = {name: output_shape(model, each) for stage in stages for name, each in stage.outputs.items()}
-        """Of everything that stages leave."""
+        """Shapes of all results of stages, by name."""
         self.arrays: dict[str, Ref] = {}
 
     def kernel(self, part: _Part, outputs: Sequence[str], name: str) -> KernelSource:
-        """The kernel that leaves `outputs`."""
+        """The kernel that computes `outputs`."""
         made = [left for stage in part for left in stage.outputs]
         inputs = [each for each in self._inputs(part, made) if each != self.vector]
         read = {each for stage in part for each in stage.inputs}
@@ -174,8 +177,8 @@ class _PartWriter:
             for each in outputs:
                 size = self._size(each)
                 start = f"unit * {text.integer(f'one_{each}', size)}"
-                found, self.arrays[each] = self.arrays[each].part(f"v_{each}", start, size)
-                text.do(found)
+                statement, self.arrays[each] = self.arrays[each].part(f"v_{each}", start, size)
+                text.do(statement)
             with text.shared("k", "0", nv):
                 text.do(f"{ones.at('k')} = k == unit ? T(1) : T(0);")
             text.sync()
@@ -193,7 +196,7 @@ class _PartWriter:
                 write[type(stage)](stage)
 
     def _inputs(self, part: _Part, made: Sequence[str]) -> list[str]:
-        """What comes from outside: inputs of tasks in their order, then what other kernels left."""
+        """The arrays that the kernel reads: inputs of the task, in the order of `INPUTS`, and results of kernels."""
         base = self.base if any(stage.sweeps for stage in part) else ()
         wanted = dict.fromkeys([*(name for stage in part for name in stage.inputs), *base])
         outside = [name for name in wanted if name not in made]
@@ -201,7 +204,7 @@ class _PartWriter:
         return sorted(outside, key=lambda name: order.index(name) if name in order else len(order))
 
     def _size(self, name: str) -> int:
-        """Scalars of one state of an array."""
+        """Scalars of an array for one state."""
         model = self.model
         if name in self.shapes:
             return math.prod(self.shapes[name])
@@ -211,11 +214,11 @@ class _PartWriter:
 
     def _algorithm(self, stage: Stage) -> None:
         algorithm = stage.algorithm
-        given = {name: self.arrays[stage.reads.get(name, name)] for name in algorithm.inputs}
-        given.update({name: self.arrays[name] for name in self.base})
+        inputs = {name: self.arrays[stage.reads.get(name, name)] for name in algorithm.inputs}
+        inputs.update({name: self.arrays[name] for name in self.base})
         results = {
             name: self.arrays[stage.names.get(name, name)]
             for name in algorithm.outputs
             if stage.names.get(name, name) in self.arrays
         }
-        SweepWriter(self.text, self.model, algorithm, self.base, self.link, given, results).write()
+        SweepWriter(self.text, self.model, algorithm, self.base, self.link, inputs, results).write()

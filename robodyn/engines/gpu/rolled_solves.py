@@ -1,7 +1,8 @@
-"""Solves with mass matrices and products of matrices in rolled kernels, over what is not zero in every state.
+"""Solves with mass matrices and products of matrices in rolled kernels, restricted to structural nonzeros.
 
-H = L' D L from the last row to the first (RBDA section 6.5). The rows V = D L take the place of H's lower triangle; the
-threads of a state share the entries that a row changes, and afterwards the columns to be solved for.
+H = L' D L is factorised from the last row to the first (RBDA section 6.5). The rows V = D L overwrite the lower
+triangle of H. The entries that a row changes are divided among the threads of a state; so are the columns of the
+right-hand sides.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from robodyn.engines.gpu.kernel_text import KernelText, Ref
 class MatrixWriter:
     """Writes solves and products of one model into a kernel.
 
-    `arrays`: what stages so far left, and inputs, by name.
+    `arrays`: the kernel's inputs and the results of earlier stages, by name.
     """
 
     def __init__(self, text: KernelText, model: Model, arrays: dict[str, Ref]) -> None:
@@ -26,7 +27,7 @@ class MatrixWriter:
         self._factors: dict[str, tuple[Ref, Ref]] = {}
 
     def solve(self, solve: Solve) -> None:
-        """Every solution of a solve, at the place of its name among the arrays."""
+        """Write every solution of a solve to the array of its name."""
         if solve.matrix not in self._factors:
             self._factors[solve.matrix] = self._factor(solve.matrix)
         for name, solution in solve.outputs.items():
@@ -34,7 +35,7 @@ class MatrixWriter:
         self.text.sync()
 
     def _factor(self, matrix: str) -> tuple[Ref, Ref]:
-        """V and 1 / D, which later stages use again."""
+        """Factorise a matrix. Returns V and 1 / D, which later stages reuse."""
         text, model, V = self.text, self.model, self.arrays[matrix]
         nv = text.integer("nv", model.nv)
         stage, text.stage = text.stage, None
@@ -65,8 +66,8 @@ class MatrixWriter:
         return self.text.constant("lower_starts", starts), self.text.constant("lower_index", index)
 
     def _solution(self, solution: Solution, X: Ref, V: Ref, D: Ref) -> None:
-        """One solution in place: a thread has whole columns, from the right-hand side to the result."""
-        assert not solution.known  # chains that have such columns are for engines that ask for them
+        """One solution, computed in place. Each thread solves for whole columns."""
+        assert not solution.known  # only chains for other engines have such columns
         text, model = self.text, self.model
         nv, columns = text.integer("nv", model.nv), X.size // max(1, model.nv)
         count = text.integer(f"columns_{columns}", columns)
@@ -84,7 +85,7 @@ class MatrixWriter:
                 terms = [] if plus is None else [plus.at(f"k * {count} + c")]
                 terms += [] if minus is None else [f"-{minus.at(f'k * {count} + c')}"]
                 text.do(f"{entry('k')} = {' '.join(terms) or 'k == c ? T(1) : T(0)'};")
-            # Columns of the unit matrix are zero below their own row.
+            # Columns of the identity matrix are zero below their own row.
             last = f"{nv} - 1" if solution.arrays else "c"
             with text.block(f"for (int k = {last}; k >= 0; k--)"):
                 text.do(f"const T y = {entry('k')} * {D.at('k')};")
@@ -99,7 +100,7 @@ class MatrixWriter:
                 text.do(f"{entry('k')} = y * {D.at('k')};")
 
     def multiply(self, stage: Products) -> None:
-        """Every product of a stage, at the place of its name among the arrays."""
+        """Write every product of a stage to the array of its name."""
         for name, product in stage.outputs.items():
             self._product(product, self.arrays[name])
         self.text.sync()

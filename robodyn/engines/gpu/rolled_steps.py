@@ -1,4 +1,4 @@
-"""Steps of rolled kernels as statements: loads from where sources lie, operations, stores to where targets lie."""
+"""Prints a step of a rolled kernel as statements: loads of its sources, operations, and stores of its targets."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ from robodyn.engines.gpu.source import WARP
 from robodyn.internals.arguments import Array
 
 _WHOLE = 1 << 30
-"""Operations in a part of a step: steps are in one piece."""
+"""The most operations in a part of a step. So large that steps are never divided."""
 _LARGEST_PITCH = 1 << 16
 _CROWDED_BYTES = 600
-"""Of values in a step from which registers are saved: a thread has 1020 bytes of them, for addresses too."""
+"""Steps with more bytes of values than this are printed so as to save registers. A thread has 1020 bytes of registers,
+also for addresses."""
 _RESULT = re.compile(r"r(\d+) = (.*);")
 
 
 def _columns(rows: Array, width: int) -> Array:
-    """A table by columns, so that threads with neighbouring bodies read neighbouring numbers. Its pitch is a number of
-    the text, and the same for robots of about one size."""
+    """A table in column-major order, so that threads with neighbouring bodies read neighbouring numbers. Its pitch is a
+    constant of the kernel's text. Pitches are rounded up, so that robots of similar size share the text."""
     rows = np.asarray(rows).reshape(-1, width)
     pitch = WARP
     while pitch < len(rows):
@@ -63,15 +64,15 @@ def _columns(rows: Array, width: int) -> Array:
 
 
 class AlgorithmCode:
-    """What the steps of one algorithm on one model refer to.
+    """The arrays and constants that the steps of one algorithm on one model use.
 
     Args:
-        text: the kernel.
+        text: the kernel's text.
         model: the robot.
-        algorithm: what to run.
+        algorithm: the algorithm to run.
         base: which of V0 and dV0 are inputs.
-        link: the query's link, where it is about one.
-        given: the algorithm's inputs and where they lie.
+        link: the index of the query's link, if the query is about one.
+        given: references to the algorithm's inputs, by name.
     """
 
     def __init__(
@@ -89,16 +90,16 @@ class AlgorithmCode:
         self.plan = RolledPlan(model, algorithm, base, link, self.traits.mimic)
         self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
         self.given = dict(given)
-        """Inputs; where joints mimic others, those of all joints in their place."""
+        """References to inputs. With mimicking joints, these are arrays with entries for all joints."""
         self.results: dict[str, Ref] = {}
-        """Outputs that steps add to."""
+        """References to outputs that steps add to."""
         self._fields: dict[str, Ref] = {}
         self._tables: dict[str, tuple[str, int]] = {}
-        """Arrays of constants by columns: their names in the kernel, and their pitches."""
+        """Tables of constants in column-major order: name in the kernel, and pitch."""
         self._seen_outside = {getattr(output, "field", "") for output in algorithm.outputs.values()}
         sweeps, outputs = algorithm.sweeps, algorithm.outputs.values()
         self.world_fields = {name for sweep in sweeps if isinstance(sweep, World) for name in sweep.reads}
-        """Fields whose totals at the world somebody sees."""
+        """Fields whose sums at the world are read."""
         self.world_fields |= {output.field for output in outputs if isinstance(output, WorldOutput)}
         self.world_fields |= {name for sweep in sweeps for name in getattr(sweep, "carries", ())}
 
@@ -110,7 +111,7 @@ class AlgorithmCode:
         return self._fields[name]
 
     def _width(self, name: str) -> int:
-        """Scalars of a field that steps use together: of a body, a link, a velocity, or a body and a lane."""
+        """Scalars of one row of a field: of a body, of a link, of a velocity, or of a body and a lane."""
         each = self.algorithm.fields[name]
         if name in self.lane_fields:
             return lane_size(each)
@@ -119,23 +120,26 @@ class AlgorithmCode:
         return self.tracer.stored(name) if each.copies is None else per_velocity(each)
 
     def pitch(self, name: str) -> int:
-        """Scalars from one to the next: odd where threads share a state, who then find the same entry of neighbours in
-        different banks of shared memory. Fields that are results are as results are."""
+        """The stride of a field's rows, in scalars.
+
+        If several threads share a state, the stride is odd, so that they access the same entry of neighbouring rows in
+        different banks of shared memory. Fields that are outputs have no padding.
+        """
         width = self._width(name)
         padded = self.text.partition != "thread" and width and name not in self._seen_outside
         return width | 1 if padded else width
 
     def is_constant(self, array: str) -> bool:
-        """Whether an array is the model's, with one number for all states."""
+        """Whether an array is a constant of the model, the same for all states."""
         return array not in self.given and array in (*CONSTANT_ROWS, "armature", "gravity")
 
     def model_array(self, name: str) -> str:
-        """An array of the model by its name there, or as steps call it."""
+        """The name, in the kernel, of an array of the model. `name`: its name in the model or in steps."""
         values: Any = getattr(self.model, {"armature": "tree_armature"}.get(name, name))
         return self.text.constant(name, values)
 
     def model_entry(self, name: str, row: str, index: int) -> str:
-        """An entry of an array of constants with a row for each body or link."""
+        """The expression of an entry of a constant array with a row for each body or link."""
         if name not in self._tables:
             table = _columns(getattr(self.model, {"X": "link_X"}.get(name, name)), CONSTANT_ROWS[name])
             self._tables[name] = self.text.constant(name, table), table.shape[1]
@@ -153,11 +157,11 @@ class StepWriter:
         self._numbers = 0
 
     def write(self) -> None:
-        """All of it.
+        """Write the step.
 
-        Loads come first and together, stores last, so that a thread waits for memory once. Where registers would not
-        do for that, loads come where they are needed and stores as soon as they can: after all loads of what they may
-        replace.
+        All loads come first and all stores last, so that a thread waits for memory once. If the registers do not
+        suffice for that, each load comes at its use, and each store as early as possible: after all loads from
+        locations that it may overwrite.
         """
         step, text = self.step, self.text
         values = self._values_bytes()
@@ -188,15 +192,18 @@ class StepWriter:
             self._store(f"r{k}", step.targets[k])
 
     def _values_bytes(self) -> int:
-        """Of all that a step reads and leaves, and of what waits in it for readers."""
+        """Bytes of the step's inputs, its results, and the most intermediate values alive at once."""
         program = self.step.program
         read = sum(node != -1 for node in program.inputs[0].scalars)
         values = read + len(self.step.targets) + values_alive(lower(program))
         return values * self.text.dtype.itemsize
 
     def _replaced(self) -> set[int]:
-        """Results whose places the step may still read: those of a field that it reads of the same body. A body is
-        never its own parent, while the body that a sweep started from may be the one that it is at."""
+        """Indices of results whose locations the step also reads, because it reads the same field of the same body.
+
+        A body and its parent are always different. The start body of a sweep ("first") and the current body ("self")
+        may be the same.
+        """
         read = {
             (source.array.removeprefix("field "), source.subject)
             for source, node in zip(self.step.sources, self.step.program.inputs[0].scalars, strict=True)
@@ -210,13 +217,13 @@ class StepWriter:
         }
 
     def _new(self, value: str, kind: str = "int") -> str:
-        """A name for a value."""
+        """Define a constant in the text and return its name."""
         self._numbers += 1
         self.text.do(f"const {kind} w{self._numbers} = {value};")
         return f"w{self._numbers}"
 
     def _start(self, table: str, subject: str) -> str:
-        """First coordinate ("q_start") or velocity ("v_start") of a body."""
+        """The index of a body's first coordinate (table "q_start") or velocity ("v_start")."""
         body = self.scope.body(subject)
         if self.code.traits.single:
             return body
@@ -225,7 +232,7 @@ class StepWriter:
         return self._starts[table, body]
 
     def _row(self, subject: str, array: str) -> str:
-        """Where a subject's row of an array begins."""
+        """The start of a subject's row in an array."""
         if (subject, array) not in self._rows:
             self._rows[subject, array] = self._find_row(subject, array)
         return self._rows[subject, array]
@@ -283,13 +290,17 @@ class StepWriter:
             self._store_block(value, target)
             return
         if target.subject == "world" and name in code.lane_fields:
-            # Lanes start from rest: the zero row that every lane finds at the world is all there is.
+            # Lanes start with zero values: every lane reads the same zero row at the world, which no step writes.
             return
         at = code.field(name).at(f"{self._row(target.subject, f'field {name}')} + {target.index}")
         self.text.do(f"{self._guard(target)}{at} {'+=' if target.add else '='} {value};")
 
     def _guard(self, target: Target) -> str:
-        """Nothing is handed to the world that nobody reads there: its children come in no order of their own."""
+        """The condition for adding to a parent.
+
+        Sums at the world are skipped if they are never read: the order of the world's children is not fixed, so adding
+        would be a race.
+        """
         if not target.add:
             return ""
         if self.scope.lane:
@@ -316,7 +327,7 @@ class StepWriter:
                 self.text.do(f"{guard}{code.results[name].at(f'{first} * {nv} + {b}')} {self._put(output)} {value};")
 
     def _store_row(self, value: str, target: Target, row: str) -> bool:
-        """An entry of outputs that have columns for the body or link that the sweep started from; whether any do."""
+        """Store an entry of outputs with columns for the sweep's start body or link. Returns whether there are any."""
         code = self.code
         outputs = {
             name: output
@@ -337,7 +348,8 @@ class StepWriter:
         return bool(outputs)
 
     def _put(self, output: Output) -> str:
-        """Entries of results are sums only where joints share a coordinate or blocks meet: others need not be read."""
+        """The assignment operator. Entries are sums only if joints share a coordinate or blocks overlap; others are
+        stored without a load."""
         blocks = output.blocks if isinstance(output, PairOutput) else ()
         above = [block for block in blocks if not block.transposed]
         meet = len(above) > 1 or len(blocks) - len(above) > 1 or sum(block.diagonal for block in blocks) > 1

@@ -1,4 +1,4 @@
-"""Sweeps of rolled kernels: loops over bodies, lanes, columns and links around steps traced once per joint kind."""
+"""Prints the sweeps of rolled kernels: loops over bodies, lanes, columns and links around steps for each joint kind."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from robodyn.engines.gpu.schedules import (
 
 
 def _used_fields(algorithm: Algorithm) -> set[str]:
-    """Fields that anything writes or reads: algorithms with many variants name more."""
+    """The fields that a sweep or an output uses. Algorithms with many variants declare more."""
     kinds = ("reads", "writes", "carries", "gives", "visits")
     used = {name for sweep in algorithm.sweeps for kind in kinds for name in getattr(sweep, kind, ())}
     return used | {getattr(output, "field", "") for output in algorithm.outputs.values()}
 
 
 class SweepWriter:
-    """Writes the sweeps of one algorithm into a kernel, and leaves its outputs.
+    """Writes the sweeps of one algorithm, and its outputs, into a kernel.
 
-    `results`: where an output goes, for those that are to lie somewhere; others stay scratch arrays. After `write`,
-    `outputs` says where each lies.
+    `results`: references to the arrays for outputs, by name. Outputs that are not listed remain in scratch arrays.
+    `outputs`: after `write`, the references to all outputs.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SweepWriter:
         self.outputs: dict[str, Ref] = {}
 
     def write(self) -> None:
-        """Zeros and couplings, sweep after sweep, then what is left to be done for outputs."""
+        """Zero arrays, expand inputs for mimicking joints, write the sweeps, and finish the outputs."""
         text = self.text
         self._place_outputs()
         with text.section():
@@ -95,7 +95,7 @@ class SweepWriter:
     # Before sweeps.
 
     def _place_outputs(self) -> None:
-        """Matrices that steps add to lie at their results from the beginning."""
+        """Choose the arrays of outputs. Steps add to matrices directly in their result arrays."""
         plan = self.code.plan
         for name, output in self.algorithm.outputs.items():
             size = plan.output_columns(name)
@@ -107,7 +107,7 @@ class SweepWriter:
                 self.code.results[name] = self.outputs[name]
 
     def _couple_inputs(self) -> None:
-        """Inputs of all joints where some mimic others."""
+        """Expand inputs to entries for all joints, if some joints mimic others."""
         model, code, text = self.model, self.code, self.text
         for name in ("q", *PER_VELOCITY):
             if name not in code.given:
@@ -130,7 +130,7 @@ class SweepWriter:
         for name in sorted(code.lane_fields):
             assert lanes is not None
             size = code.pitch(name)
-            # Row 0 is zero for every lane whose parent is the world.
+            # Row 0 is the zero row of lanes whose parent is the world.
             self._zero_some(code.field(name), f"zero_{name}", size * (lanes.n_slots if name in lanes.zeroed else 1))
         for name, ref in code.results.items():
             self._zero_some(ref, f"size_{name}", ref.size)
@@ -152,7 +152,7 @@ class SweepWriter:
         return self.text.integer("n_bodies", self.model.n_bodies)
 
     def _bodies(self, group: tuple[int, ...]) -> None:
-        """A loop over bodies, in rounds where they depend on one another, or over lanes."""
+        """A loop over bodies, in rounds if bodies depend on one another, or over lanes."""
         sweeps: list[Any] = [self.algorithm.sweeps[number] for number in group]
         text, scope = self.text, Scope(self_="i", parent="parent")
         backwards = isinstance(sweeps[0], Inward)
@@ -168,8 +168,8 @@ class SweepWriter:
                 self._body_step(group, scope)
             text.sync()
         else:
-            given = {name for sweep in sweeps for name in getattr(sweep, "gives", ())}
-            world = bool(given & self.code.world_fields)
+            totals = {name for sweep in sweeps for name in getattr(sweep, "gives", ())}
+            world = bool(totals & self.code.world_fields)
             rounds = inward_rounds(self.model.tree, world) if backwards else outward_rounds(self.model.tree)
             self._rounds(rounds, f"{'in' if backwards else 'out'}ward{int(world)}", group, scope)
 
@@ -190,7 +190,7 @@ class SweepWriter:
         self._switch("i", [*steps], lambda kind: StepWriter(code, steps[kind], scope).write())
 
     def _lanes(self, group: tuple[int, ...]) -> None:
-        """Every lane on its own, from body to body."""
+        """A loop over lanes, each of which visits its bodies in order."""
         text, number, lanes = self.text, group[0], self.code.plan.lanes
         assert lanes is not None
         table, starts = lane_rounds(lanes.pairs[number])
@@ -205,7 +205,7 @@ class SweepWriter:
         text.sync()
 
     def _switch(self, body: str, kinds: Sequence[int], write: Callable[[int], None]) -> None:
-        """Statements for each of the kinds that a body's joint may be of."""
+        """A switch over the joint kinds of a body, with statements for each kind."""
         text = self.text
         several = len(kinds) > 1
         with text.block(f"switch ((int){self.code.model_array('joint_kind')}[{body}])" if several else ""):
@@ -218,7 +218,7 @@ class SweepWriter:
     def _links(self, group: tuple[int, ...]) -> None:
         sweep: Any = self.algorithm.sweeps[group[0]]
         text, code = self.text, self.code
-        # The one link that a query is about is stored as if it were the only one.
+        # A query about one link stores it as if it were the only link.
         scope = Scope(self_="i", link="link", link_row="0" if sweep.of_link else "link")
         with self._from_links(sweep.of_link):
             text.do(f"const int i = (int){code.model_array('link_body')}[link];")
@@ -226,7 +226,7 @@ class SweepWriter:
         text.sync()
 
     def _from_links(self, one: bool) -> Any:
-        """A loop over links, or over the query's link alone."""
+        """A loop over all links, or over the query's link only (`one`)."""
         text = self.text
         if not one:
             return text.shared("link", "0", text.integer("n_links", len(self.model.link_names)))
@@ -235,13 +235,13 @@ class SweepWriter:
         return text.block(f"for (int link = {first}; link <= {link}; link++)")
 
     def _ancestors(self, group: tuple[int, ...]) -> None:
-        """From every body, from every link, or from the query's link, up to the root."""
+        """A loop over start bodies, links, or the query's link, with a walk from each of them to the root."""
         sweep: Any = self.algorithm.sweeps[group[0]]
         text, code = self.text, self.code
         if sweep.from_links:
             with self._from_links(sweep.of_link):
                 text.do(f"const int first = (int){code.model_array('link_body')}[link];")
-                # A link fixed to the world starts nowhere.
+                # A link that is fixed to the world has no ancestors.
                 text.do("if (first < 0) continue;")
                 self._climb(sweep, Scope(first="first", self_="here", link="link", link_row="link"))
         elif code.traits.mimic:
@@ -262,7 +262,7 @@ class SweepWriter:
         self._switch("first", kinds, lambda kind: self._climb_from(sweep, scope, KINDS[kind], above[kind]))
 
     def _climb_from(self, sweep: Ancestors, scope: Scope, first: JointKind, here: Sequence[int]) -> None:
-        """The columns of a joint of that kind one after another, past joints of the kinds `here`."""
+        """Walks to the root from a joint of kind `first`, one for each column, past joints of kinds `here`."""
         tracer = self.code.tracer
         start, visits = tracer.start(sweep, first), {code: tracer.visit(sweep, KINDS[code], first) for code in here}
         if first.nv == 1 or not self._by_columns(sweep):
@@ -274,7 +274,7 @@ class SweepWriter:
             self._climb_once(sweep, scope, of_column(start, column, carried), some)
 
     def _by_columns(self, sweep: Ancestors) -> bool:
-        """Whether results are matrices with a column for each degree of freedom that the sweep starts from."""
+        """Whether all results are matrices with a column for each degree of freedom of the start body."""
         outputs = [each for each in self.algorithm.outputs.values() if isinstance(each, PairOutput)]
         return set(sweep.writes) <= {blocks.field for output in outputs for blocks in output.blocks}
 
@@ -293,7 +293,7 @@ class SweepWriter:
     # After sweeps.
 
     def _finish(self, name: str) -> None:
-        """Sums, diagonals and copies of one output; nothing that another one reads."""
+        """Write the sums, diagonal or copy that complete one output. Outputs are independent of each other."""
         output, plan, text = self.algorithm.outputs[name], self.code.plan, self.text
         if name in plan.gathers:
             gather, ref = plan.gathers[name], self.outputs[name]
@@ -315,18 +315,18 @@ class SweepWriter:
             self._copy(name, self.code.field(output.field))
 
     def _add_to_diagonal(self, name: str, added: str) -> None:
-        """Numbers that are given, or the model's where it has some."""
-        text, given, own = self.text, self.given.get(added), getattr(self.model, added)
-        if given is None and not own.any():
+        """Add an input to the diagonal, or the model's values of that name if they are not all zero."""
+        text, ref, own = self.text, self.given.get(added), getattr(self.model, added)
+        if ref is None and not own.any():
             return
         nv = text.integer("nv", self.model.nv)
-        table = text.constant(f"own_{added}", own) if given is None else ""
+        table = text.constant(f"own_{added}", own) if ref is None else ""
         with text.shared("k", "0", nv):
-            entry = f"{table}[k]" if given is None else given.at("k")
+            entry = f"{table}[k]" if ref is None else ref.at("k")
             text.do(f"{self.outputs[name].at(f'k * ({nv} + 1)')} += {entry};")
 
     def _copy(self, name: str, field: Ref) -> None:
-        """An output that is a field, or the first part of one."""
+        """An output that is a field or the first part of one."""
         size = self.code.plan.output_columns(name)
         place = self.results.get(name)
         self.outputs[name] = Ref(field.name, size, own=True, strided=field.strided)

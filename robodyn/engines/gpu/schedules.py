@@ -1,4 +1,4 @@
-"""In which order the threads of one state take bodies, lanes and columns, so that no result depends on their timing."""
+"""The order in which the threads of one state process bodies, lanes and columns, so that results are deterministic."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class Rounds:
-    """Members of round r are `order[starts[r]:starts[r + 1]]`, int64."""
+    """Rounds of a loop, with a barrier after each. Round r has the members `order[starts[r]:starts[r + 1]]`, int64."""
 
     order: Array
     starts: Array
 
     @staticmethod
     def of(rounds: Iterable[Sequence[int]]) -> Rounds:
-        """Rounds given one by one."""
+        """The rounds with these members."""
         listed = [list(each) for each in rounds]
         order = np.array([i for each in listed for i in each], np.int64)
         return Rounds(order, np.cumsum([0, *map(len, listed)]).astype(np.int64))
@@ -31,15 +31,16 @@ class Rounds:
 
 
 def outward_rounds(tree: Tree) -> Rounds:
-    """Bodies level by level: those of a round depend on no other of it."""
+    """Bodies level by level of the tree. The bodies of a round do not depend on one another."""
     return Rounds(tree.level_order.astype(np.int64), tree.level_start.astype(np.int64))
 
 
 def inward_rounds(tree: Tree, world: bool) -> Rounds:
-    """Bodies after their children, no two children of one parent in a round: what they hand to it is added up without
-    a race, in one order. As few rounds as that takes.
+    """Bodies after their children, in as few rounds as possible, with no two children of one parent in the same round.
 
-    `world`: whether the world, too, counts as a parent.
+    So the children's contributions are added to the parent without a race and in a fixed order.
+
+    `world`: True if the world, too, counts as a parent.
     """
     n = len(tree)
     ready, time = [0] * n, [0] * n
@@ -57,9 +58,9 @@ def inward_rounds(tree: Tree, world: bool) -> Rounds:
 
 
 def lane_rounds(pairs: Array) -> tuple[Array, Array]:
-    """The table of a lane sweep sorted by lane, (m, 4), and where each lane begins.
+    """The table of a lane sweep sorted by lane, (m, 4), and the first row of each lane.
 
-    Within a lane the order stays: lanes know nothing of each other.
+    The order within a lane is kept. Lanes are independent of each other.
     """
     order = np.argsort(pairs[:, 1], kind="stable")
     lanes = int(pairs[:, 1].max(initial=-1)) + 1
@@ -68,9 +69,9 @@ def lane_rounds(pairs: Array) -> tuple[Array, Array]:
 
 
 def column_rounds(model: Model) -> Rounds:
-    """Bodies that `Ancestors` sweeps start from, those in one round that add to the same entries of a matrix.
+    """Start bodies of `Ancestors` sweeps, grouped so that bodies that add to the same matrix entries share a group.
 
-    Without mimicking joints that is each body alone; joints that share a coordinate share rows and columns.
+    Without mimicking joints each body is a group of its own. Joints that share a coordinate share rows and columns.
     """
     root = list(range(model.n_bodies))
 
@@ -86,21 +87,24 @@ def column_rounds(model: Model) -> Rounds:
             other = touched.setdefault((a, b), first)
             low, high = sorted((find(other), find(first)))
             root[high] = low
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for i in range(model.n_bodies):
-        found.setdefault(find(i), []).append(i)
-    return Rounds.of(found.values())
+        groups.setdefault(find(i), []).append(i)
+    return Rounds.of(groups.values())
 
 
 def _followed(model: Model, i: int) -> int:
-    """The body whose joint body i follows in the end, itself where it follows none."""
+    """The body at the end of body i's chain of mimicked joints; body i itself if its joint mimics none."""
     while model.mimics[i] >= 0:
         i = int(model.mimics[i])
     return i
 
 
 def summed(pairs: Array, weight: Array, size: int) -> tuple[Array, Array, Array]:
-    """Sums out[pairs[k, 1]] += weight[k] field[pairs[k, 0]] by result: starts (size + 1), places and weights."""
+    """The sums out[pairs[k, 1]] += weight[k] field[pairs[k, 0]], grouped by result.
+
+    Returns the starts of the groups (size + 1), the indices into the field, and the weights.
+    """
     order = np.argsort(pairs[:, 1], kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(pairs[:, 1], minlength=size))]).astype(np.int64)
     return starts, np.ascontiguousarray(pairs[order, 0], np.int64), np.ascontiguousarray(weight[order])

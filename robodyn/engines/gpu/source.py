@@ -1,4 +1,4 @@
-"""What a GPU kernel is before it is compiled: a text of CUDA C++ and what it must be called with."""
+"""The source of a GPU kernel: its CUDA C++ text and the arguments of its launches."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from robodyn.internals.records import dataclass
 
 WARP = 32
 SHARED_BYTES = 48 << 10
-"""Shared memory that every GPU gives a block without being asked. For more, a kernel is launched with so much of it."""
+"""Static shared memory that every GPU allows a block. More must be requested at launch, as dynamic shared memory."""
 SCALARS = {"float64": "double", "float32": "float"}
-"""CUDA's names of dtypes."""
+"""CUDA's names of the dtypes."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class KernelSource:
         extern "C" __global__ void NAME(const T* input, ..., T* output, ..., const K* constant, ...,
                                         T* workspace, long long rows)
 
-    Inputs and outputs are contiguous arrays (rows, ...) in C order. Blocks take states in strides of the grid, so any
-    number of blocks will do: their number bounds the workspace.
+    Inputs and outputs are contiguous arrays (rows, ...) in C order, one row for each state. Blocks process states in
+    grid-stride loops, so any number of blocks is correct. The number of blocks determines the size of the workspace.
 
-    `text`: the module, which includes nothing; `inputs`, `outputs`: names in the order of arguments; `constants`:
-    arrays of int64 or of the dtype, passed after the outputs; `threads_per_state`: 1, 32, the block's, or columns;
-    `block_threads`: threads in a block; `shared_bytes`: dynamic shared memory of a block; `workspace_scalars`: scratch
-    memory of each state that is worked on at a time, in scalars; a grid of g blocks works on
-    g * block_threads / threads_per_state of them; `numbers`: names of more arguments behind `rows`, all long long.
+    `text`: the module, without includes; `inputs`, `outputs`: array names in the order of arguments; `constants`:
+    arrays of int64 or of the dtype, passed after the outputs; `threads_per_state`: 1, 32, the block's threads, or the
+    number of columns that threads solve for; `block_threads`: threads in a block; `shared_bytes`: dynamic shared memory
+    of a block; `workspace_scalars`: scratch memory, in scalars, of each state in progress. A grid of g blocks has
+    g * block_threads / threads_per_state states in progress. `numbers`: names of the long long arguments after `rows`.
 
-    A kernel that marches has the number "steps" and for each input but q and qd a number NAME_moves: outputs q_next and
-    qd_next are (steps, rows, ...), and such inputs too where that number is 1.
+    A kernel that integrates over many steps has the number "steps", and a number NAME_moves for each input but q and
+    qd. Its outputs q_next and qd_next are arrays (steps, rows, ...). So is each input whose number NAME_moves is 1.
     """
 
     name: str
@@ -48,9 +48,9 @@ class KernelSource:
 
     @property
     def states_per_block(self) -> int:
-        """States that a block works on at a time."""
+        """States that a block processes at a time."""
         return max(1, self.block_threads // self.threads_per_state)
 
     def workspace(self, blocks: int) -> int:
-        """Scalars of scratch memory for a grid of n blocks."""
+        """Scalars of scratch memory for a grid of `blocks` blocks."""
         return blocks * self.states_per_block * self.workspace_scalars

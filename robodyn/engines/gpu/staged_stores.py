@@ -1,11 +1,12 @@
-"""Results with long rows on their way to memory: a few at a time, through a window of shared memory.
+"""Staged stores: results with long rows go to memory through a window in shared memory, in whole cache lines.
 
-A row of a gradient is longer than the shared memory that a thread can have. Written as they come, each scalar of a
-warp's 32 states goes to a sector of memory of its own, of which it fills an eighth: a quadruped's gradient took seven
-times as long as its bytes. So threads keep scalars in a window until it is full. Then the warp writes what makes up
-whole lines of memory, and only if there is none, a part of one: rows of all states that a GPU works on at a time are
-more than its cache holds, so a line that is written in two parts goes to memory twice, and parts of a sector are read
-from there before.
+A row of a gradient does not fit in a thread's share of shared memory. If each thread stored its scalars as they are
+computed, each scalar would go to a memory sector of its own and fill an eighth of it. A quadruped's gradient would then
+take seven times as long as its bytes need.
+
+So threads collect scalars in a window until it is full. Then the warp stores the complete cache lines, or an incomplete
+line if none is complete. The rows of all states in progress exceed the cache. A line that is stored in two parts
+therefore goes to memory twice, and a partly stored sector is first read from memory.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from robodyn.engines.gpu.source import WARP
 from robodyn.internals.records import dataclass
 
 LINE_BYTES = 128
-"""What a cache takes from memory and gives back, if all of it is there at once."""
+"""Bytes of a cache line."""
 MAX_SLOTS = 256
-"""Scalars of the largest window: where one waits is a byte of the code."""
+"""Scalars of the largest window for each lane: a slot's index is a byte in the kernel's code."""
 _MANY, _SECTOR_BYTES = 64, 32
-"""Neighbours that are written line by line, and what a line consists of: where a part of one is written, the rest of it
-is read before."""
+"""Runs of at least _MANY neighbouring scalars are stored line by line. A line consists of sectors of _SECTOR_BYTES; a
+store to a part of a sector makes the cache read the rest from memory."""
 _SHARE_OF_NUMBERS = 4
-"""Numbers that stay in the window take at most this fraction of it."""
+"""Constants that stay in the window take at most 1 / _SHARE_OF_NUMBERS of it."""
 
 
 def _waiting_place(k: Integer, a: Word, b: Word, c: Word, d: Word) -> Integer:
-    """Where scalar k of 32 waits: what byte k of the numbers says."""
+    """The slot of scalar k of 32: byte k of the four words."""
     word = a if k < 8 else b if k < 16 else c if k < 24 else d
     return Integer(shifted(word, k % 8 * 8) & 255)
 
@@ -59,8 +60,11 @@ def flush(
     size: Static[int],
     row: Static[int],
 ) -> None:
-    """A warp writes `width` neighbouring scalars of each of its rows, which are `size` long, from `window`, where `row`
-    scalars belong to each lane. As many lanes as the next power of two share a row."""
+    """A warp stores `width` neighbouring scalars of each of its rows from `window`.
+
+    `size`: scalars of a row; `row`: stride of the window's rows, one for each lane. The number of lanes that share a
+    row is the next power of two of `width`.
+    """
     lanes = 1 << (width - 1).bit_length()
     r, k = lane // lanes, lane % lanes
     source, to = window + r * row + _waiting_place(k, a, b, c, d), rows + r * size + k
@@ -82,11 +86,13 @@ def flush_lines(
     line: Static[int],
     words: Static[tuple[int, ...]],
 ) -> None:
-    """The same for many scalars of rows whose length is no multiple of a sector: lanes write lines of memory, which
-    begin elsewhere in each row. Scalars are read as they are, and each goes as many lanes on as its row begins behind a
-    line.
+    """A warp stores many neighbouring scalars of rows whose length is no multiple of a sector, line by line.
 
-    `start`: of the scalars in their rows; `line`: scalars of a line; `words`: the numbers for each 32 of them.
+    Lines begin at a different scalar of each row. Lanes load scalars from the window in their order, and each scalar
+    moves to another lane, by the distance of the row's start from the beginning of a line.
+
+    `start`: index of the first scalar in its row; `line`: scalars of a line; `words`: four words with the slots of each
+    32 scalars.
     """
     chunks = len(words) // 4
     places = [_waiting_place(lane, *words[4 * j : 4 * j + 4]) for j in range(chunks)]
@@ -103,14 +109,14 @@ def flush_lines(
 
 
 _Place = tuple[int, int]
-"""Which output, and which of its scalars."""
+"""The index of an output, and of one of its scalars."""
 _Line = tuple[int, int]
-"""Which output, and which of the lines that each of its rows is."""
+"""The index of an output, and of a line in each of its rows."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring scalars of an output: the first of them, and where each waits in the window."""
+    """Neighbouring scalars of an output: the index of the first, and the window's slot of each."""
 
     port: Port
     start: int
@@ -119,8 +125,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Batch:
-    """What leaves the window at once: when `node` is there, or at the beginning; `others` are scalars that no operation
-    makes."""
+    """Scalars that are stored together, after the operation of `node`, or at the beginning. `others`: those of them
+    that are inputs or constants, which no operation computes."""
 
     node: int
     runs: tuple[Run, ...]
@@ -128,19 +134,19 @@ class Batch:
 
 
 class _Slots:
-    """Places of a window: n of them, and more if that does not do.
+    """Allocates the slots of a window: `count` slots, and more if they do not suffice.
 
-    `banks`: shared memory gives so many scalars at once that a warp reads, if their places differ modulo this number.
+    `banks`: a warp loads so many scalars of shared memory at once, if their slots differ modulo this number.
     """
 
     def __init__(self, count: int, banks: int) -> None:
         self._free = [list(range(bank, count, banks))[::-1] for bank in range(banks)]
         self._count = count
         self.used = 0
-        """Places that were ever taken, and those before them."""
+        """One more than the highest slot that was ever taken."""
 
     def take(self, number: int) -> int:
-        """A place for scalar `number` of a row: neighbours are in different banks where that is possible."""
+        """Take a slot for scalar `number` of a row. Neighbouring scalars get different banks if possible."""
         free = self._free[number % len(self._free)] or max(self._free, key=len)
         if not free:
             free.append(self._count)
@@ -150,23 +156,25 @@ class _Slots:
         return place
 
     def give(self, place: int) -> None:
-        """A place that is free again."""
+        """Free a slot."""
         self._free[place % len(self._free)].append(place)
 
 
 class Window:
-    """Where each scalar of the results of a program waits, if there is room for `size` of them at once: `slots`. (One
-    that is a result in more places than that needs room for all of them.) Numbers that are results in several places
-    stay there: `numbers`, each with its place.
+    """Assigns window slots to a program's results, and decides when they are stored.
 
-    `operations`: the program's, in their order; `itemsize`: bytes of a scalar.
+    `slots`: the slot of each scalar of the results. The window has `size` slots, or more if one operation's value is a
+    result in more places. `numbers`: constants that are results in several places, with their slots. They stay in the
+    window.
+
+    `operations`: the program's operations in order; `itemsize`: bytes of a scalar.
     """
 
     def __init__(self, program: Program, operations: Sequence[Operation], size: int, itemsize: int) -> None:
         self.program = program
         self.slots: dict[_Place, int] = {}
         self.made = replace(program, outputs=tuple(self._only_made(port) for port in program.outputs))
-        """The program without the scalars that no operation makes."""
+        """The program without results that are inputs or constants."""
         ports = (program.outputs, self.made.outputs)
         self._ports = {id(port): k for each in ports for k, port in enumerate(each)}
         self._itemsize, self._length = itemsize, LINE_BYTES // itemsize
@@ -174,14 +182,14 @@ class Window:
         self.batches: list[Batch] = []
         self._waiting: dict[_Line, list[_Place]] = defaultdict(list)
         self._still: dict[_Line, list[_Place]] = defaultdict(list)
-        """Places of numbers that stay, by the lines that they leave with."""
+        """Results that are constants in `numbers`, by their lines."""
         self.numbers = self._shared_numbers(size)
         self._arrivals: dict[_Line, list[int]] = defaultdict(list)
-        """When each line's scalars come, the last first."""
+        """The times when each line's scalars are computed, the last first. A time is the index of an operation."""
         self._fill(operations, size)
 
     def _shared_numbers(self, size: int) -> list[tuple[float, int]]:
-        """Numbers that are results in several places, the most frequent ones, and where they stay."""
+        """Assign slots to the most frequent constants among the results. Returns the constants and their slots."""
         places: dict[str, list[_Place]] = defaultdict(list)
         for port_number, port in enumerate(self.program.outputs):
             for k in range(port.size):
@@ -189,17 +197,17 @@ class Window:
                 if number is not None:
                     places[repr(number)].append((port_number, k))
         several = sorted((each for each in places.items() if len(each[1]) > 1), key=lambda each: -len(each[1]))
-        found = []
+        numbers = []
         for text, held in several[: max(1, size // _SHARE_OF_NUMBERS)]:
             slot = self._free.take(held[0][1])
-            found.append((float(text), slot))
+            numbers.append((float(text), slot))
             for place in held:
                 self.slots[place] = slot
                 self._still[self._line(place)].append(place)
-        return found
+        return numbers
 
     def _fill(self, operations: Sequence[Operation], size: int) -> None:
-        """Let every scalar in when it is there, and lines out when they must go."""
+        """Assign a slot to each scalar at the time when it is computed, and store lines when the window is full."""
         made = {node: k for k, operation in enumerate(operations) for node in operation.results}
         arrivals = sorted(
             (time, not self._is_made(port.scalars[k]), (number, k))
@@ -210,7 +218,8 @@ class Window:
         for time, _, place in reversed(arrivals):
             self._arrivals[self._line(place)].append(time)
         most, node = size - len(self.numbers), BEGINNING
-        # An operation's results are stored at once; others come one by one, and are stored when they leave.
+        # An operation's value enters all its slots at once. Inputs and constants enter one by one, just before their
+        # store.
         for (time, *_), group in groupby(arrivals, key=lambda each: (each[0], each[1] and each[2])):
             places = [place for _, _, place in group]
             self._make_room(most - len(places), node, time)
@@ -225,15 +234,17 @@ class Window:
 
     @property
     def room(self) -> int:
-        """Scalars of the window that are used."""
+        """The number of slots in use, for each lane."""
         return self._free.used
 
     def _line(self, place: _Place) -> _Line:
         return place[0], place[1] // self._length
 
     def _make_room(self, most: int, node: int, time: int) -> None:
-        """Let lines go until no more than `most` scalars wait: whole ones, and if these do not do, those that keep the
-        most room for the longest time."""
+        """Store lines until the window holds at most `most` scalars.
+
+        Complete lines are stored first, then those that would take the most slots for the longest time.
+        """
 
         def kept(line: _Line) -> tuple[bool, int]:
             comes = self._arrivals[line]
@@ -253,11 +264,11 @@ class Window:
             self.batches.append(self._batch(gone, node))
 
     def _is_made(self, scalar: int | float) -> bool:
-        """Whether an operation makes it."""
+        """Whether an operation computes the scalar: it is neither an input nor a constant."""
         return isinstance(scalar, int) and self.program.nodes[scalar][0] > INPUT
 
     def _number(self, port: Port, k: int) -> float | None:
-        """The number that a scalar of an output is, if it is one."""
+        """The value of an output's scalar, if it is a constant; else None."""
         scalar = port.scalars[k]
         if not isinstance(scalar, int):
             return float(scalar)
@@ -286,24 +297,24 @@ class Window:
                 start = k
 
     def slot(self, port: Port, k: int) -> int:
-        """Where a scalar waits."""
+        """The slot of a scalar."""
         return self.slots[self._ports[id(port)], k]
 
     def statements(
         self, dialect: Dialect, functions: Functions, inputs: Mapping[int, str], rows: Mapping[int, str], row: int
     ) -> dict[int, list[str]]:
-        """What stands behind nodes, or at the beginning (`BEGINNING`).
+        """The statements to insert after nodes, or at the beginning (`BEGINNING`), by node.
 
         Args:
-            dialect: how numbers are spelt.
-            functions: what is called.
-            inputs: expressions for nodes that are inputs.
+            dialect: prints numbers.
+            functions: the device functions that the statements call are added here.
+            inputs: expressions of nodes that are inputs.
             rows: pointers to the first row of the warp, by the `id` of an output.
-            row: scalars of the window from one lane to the next.
+            row: stride of the window's rows, in scalars.
         """
-        found = {BEGINNING: [f"mine[{slot}] = {dialect.number(number)};" for number, slot in self.numbers]}
+        statements = {BEGINNING: [f"mine[{slot}] = {dialect.number(number)};" for number, slot in self.numbers]}
         for batch in self.batches:
-            lines = found.setdefault(batch.node, [])
+            lines = statements.setdefault(batch.node, [])
             for port, k in batch.others:
                 number = self._number(port, k)
                 value = inputs[int(port.scalars[k])] if number is None else dialect.number(number)
@@ -311,10 +322,10 @@ class Window:
             lines.append("__syncwarp();")
             lines += [line for run in batch.runs for line in self._flushes(functions, run, rows[id(run.port)], row)]
             lines.append("__syncwarp();")
-        return found
+        return statements
 
     def _flushes(self, functions: Functions, run: Run, rows: str, row: int) -> Iterator[str]:
-        """Statements that write a run."""
+        """The statements that store a run."""
         size, width = run.port.size, len(run.slots)
         known: dict[str, Any] = {"read": ("window",), "alone": ("rows",), "size": size, "row": row}
         if width >= _MANY and size * self._itemsize % _SECTOR_BYTES:
@@ -332,8 +343,10 @@ class Window:
 
 
 def _times(port: Port, at: Mapping[int, int]) -> list[int]:
-    """When each scalar of an output is there: what no operation makes comes with the next that one makes, or else with
-    the one before it."""
+    """The time when each scalar of an output enters the window.
+
+    Inputs and constants enter with the next computed scalar of the output or, if there is none, with the one before.
+    """
     made = [at.get(scalar) if isinstance(scalar, int) else None for scalar in port.scalars]
     times, following = [-1] * len(made), None
     for k in range(len(made) - 1, -1, -1):
@@ -346,5 +359,5 @@ def _times(port: Port, at: Mapping[int, int]) -> list[int]:
 
 
 def _packed(slots: Sequence[int]) -> list[int]:
-    """Four words that hold the places of 32 scalars at most, a byte each."""
+    """The slots of at most 32 scalars, as the bytes of four words."""
     return [int(word) for word in np.frombuffer(bytes(slots).ljust(WARP, b"\0"), "<i8")]

@@ -1,7 +1,8 @@
-"""NumPy arrays through pinned memory: one transfer each way, and of large batches pieces that overlap.
+"""Copies NumPy arrays to and from the device through pinned memory.
 
-A piece's inputs lie one behind another in one block of pinned memory, its outputs in another. While the device works
-on one piece, the next is put together.
+A batch is divided into pieces. The inputs of a piece are packed into one block of pinned memory, its outputs into
+another, so each piece needs one transfer in each direction. While the device works on one piece, the host packs the
+next.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from robodyn.engines.gpu.device import Device
 from robodyn.internals.arguments import Array
 
 PIECE_BYTES = 32 << 20
-"""Of a piece, in or out: transfers of that size run at full speed, and its parts are kept."""
+"""Bytes of a piece's inputs or outputs. Transfers of that size reach full bandwidth; buffers are reused."""
 _ALIGNED = 256
 _AT_ONCE = 2
 
 Work = Callable[[Mapping[str, Array], int], None]
-"""Starts kernels on device arrays by name, for n rows."""
+"""A function that launches kernels on device arrays, by name, for a number of states."""
 
 
 class Staging:
-    """Runs work on NumPy arrays. Several threads may."""
+    """Runs work on NumPy arrays. Safe for concurrent use by several threads."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -57,7 +58,7 @@ class Staging:
 
 
 class _Slot:
-    """Memory and a stream for one piece at a time."""
+    """Buffers and a stream for one piece at a time."""
 
     def __init__(self, device: Device) -> None:
         self._device, self._stream = device, device.stream()
@@ -65,20 +66,20 @@ class _Slot:
         self._under_way: tuple[Mapping[str, Array], slice] | None = None
 
     def start(self, work: Work, inputs: Mapping[str, Array], outputs: Mapping[str, Array], piece: slice) -> None:
-        """Copy a piece of the inputs to the device, start the work, have its results copied back."""
+        """Copy a piece of the inputs to the device, launch the work, and start the copy of its results."""
         rows = piece.stop - piece.start
-        with self._stream:  # memory too is of this stream: what others let go of, their kernels may still use
-            given = self._given.sized({name: (rows, *array.shape[1:]) for name, array in inputs.items()}, inputs)
-            left = self._left.sized({name: (rows, *array.shape[1:]) for name, array in outputs.items()}, outputs)
-            for name, array in given[0].items():
+        with self._stream:  # arrays are allocated here, too: other streams may still use their freed memory
+            ins = self._given.sized({name: (rows, *array.shape[1:]) for name, array in inputs.items()}, inputs)
+            outs = self._left.sized({name: (rows, *array.shape[1:]) for name, array in outputs.items()}, outputs)
+            for name, array in ins[0].items():
                 array[...] = inputs[name][piece]
             self._under_way = outputs, piece
             self._given.upload()
-            work({**given[1], **left[1]}, rows)
+            work({**ins[1], **outs[1]}, rows)
             self._left.download()
 
     def finish(self) -> None:
-        """Wait for the piece under way, and put its results where they belong."""
+        """Wait for the current piece and copy its results to the output arrays."""
         if self._under_way is None:
             return
         self._device.wait(self._stream)
@@ -88,14 +89,14 @@ class _Slot:
             outputs[name][piece] = array
 
     def drop(self) -> None:
-        """Wait for what is under way, if anything is: its memory is used again."""
+        """Wait for the current piece, if any, and discard it, so that its buffers can be reused."""
         if self._under_way is not None:
             self._device.wait(self._stream)
             self._under_way = None
 
 
 class _Pair:
-    """Pinned memory and as much on the device, which hold the same arrays one behind another."""
+    """A buffer of pinned memory and one on the device, with the same packed arrays."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -107,7 +108,7 @@ class _Pair:
     def sized(
         self, shapes: Mapping[str, tuple[int, ...]], like: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Arrays of these shapes, here and there."""
+        """Arrays of these shapes on the host and on the device."""
         places, self._size = {}, 0
         for name, shape in shapes.items():
             size = prod(shape) * like[name].dtype.itemsize
@@ -133,7 +134,7 @@ def _row_bytes(array: Array) -> int:
 
 
 def _pieces(batch: int, rows: int) -> Iterator[slice]:
-    """Slices of a batch, as few as that takes, about equal."""
+    """The fewest slices of a batch with at most `rows` states each, of about equal length."""
     count = -(-batch // rows)
     for number in range(count):
         yield slice(batch * number // count, batch * (number + 1) // count)

@@ -1,4 +1,4 @@
-"""Traced programs as functions of kernels."""
+"""Traced straight-line programs as device functions of kernels."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from robodyn.engines.gpu.source import SCALARS
 
 
 class Straight(Printed):
-    """A program as a function of arrays: its inputs, and its one output, which may be one of them. Behind them stands
-    how far the scalars of each array lie apart, or one number for all; nothing where they are neighbours.
+    """A program as a function of arrays: its inputs, and its one output, which may be one of the inputs.
+
+    After the arrays come their strides in scalars: one for each array, one for all, or none if scalars are contiguous.
 
     Args:
-        name: of the function.
-        program: what it computes.
-        dtype: of scalars.
-        value: whether the output is one scalar, and the function's result.
-        inline: whether it becomes a part of its callers.
-        reads: when inputs are read: "first", all of them; "once", each when it is needed first, as all at once may fill
-            the registers; "always", wherever it is needed.
+        name: the function's name.
+        program: the program to compute.
+        dtype: the type of scalars.
+        value: True if the output is one scalar and is returned.
+        inline: True to inline the function in its callers.
+        reads: when inputs are loaded. "first": all at the beginning; "once": each before its first use, which saves
+            registers; "always": at every use.
     """
 
     def __init__(
@@ -50,29 +51,29 @@ class Straight(Printed):
         self.needs = FUSED + (sincos.text(self.scalar) if turning else "")
 
     def _apart(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """How far scalars of arrays lie apart."""
-        given = list(arguments[len(self._ports) :]) or [1]
-        return dict(zip(self._ports, given if len(given) > 1 else given * len(self._ports), strict=True))
+        """The stride of each array's scalars, by name."""
+        strides = list(arguments[len(self._ports) :]) or [1]
+        return dict(zip(self._ports, strides if len(strides) > 1 else strides * len(self._ports), strict=True))
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it as Python."""
+        """Run the program in Python."""
         apart, dtype = self._apart(arguments), np.dtype("f4" if self.scalar == "float" else "f8")
-        given = {
+        inputs = {
             port.name: np.array(
                 [0.0 if node == -1 else at[k * apart[port.name]] for k, node in enumerate(port.scalars)], dtype
             )
             for port, at in zip(self.program.inputs, arguments, strict=False)
         }
         (port,) = self.program.outputs
-        found = self.program.evaluate(given)[port.name].ravel()
+        values = self.program.evaluate(inputs)[port.name].ravel()
         if self.result is not None:
-            return found[0]
-        for k, value in enumerate(found):
+            return values[0]
+        for k, value in enumerate(values):
             arguments[len(self._ports) - 1][k * apart["out"]] = value
         return None
 
     def definition(self, name: str, arguments: Sequence[Any]) -> str:
-        """The function of C."""
+        """The function's CUDA text."""
         apart = self._apart(arguments)
         count = len(arguments) - len(self._ports)
         names = [*self._ports, *(["apart"] if count == 1 else [f"{port}_apart" for port in self._ports[:count]])]

@@ -1,8 +1,8 @@
-"""Rows of neighbouring states through shared memory.
+"""Copies rows of neighbouring states through tiles in shared memory, with coalesced accesses.
 
-Rows lie one behind another, so threads that each read their own row would touch a sector of memory each. Instead the 32
-threads of a warp bring the rows of their 32 states into a tile side by side, each works on its own, and they write
-results back side by side.
+A state's row is contiguous in memory. Threads that read their own rows would each touch another memory sector. Instead
+the 32 threads of a warp together copy the rows of their 32 states into a tile. Each thread works on its own row of the
+tile. Then the warp together copies the results back.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from robodyn.engines.gpu.functions import Functions
 from robodyn.engines.gpu.source import WARP
 
 BAND = WARP * (WARP + 1)
-"""Scalars of the tile through which `drain` takes long rows."""
+"""Scalars of the tile through which `drain` copies long rows."""
 
 
 def padded(size: int) -> int:
-    """Scalars from one row of a tile to the next: odd, so that rows begin in different banks."""
+    """The stride of a tile's rows, in scalars: odd, so that rows begin in different banks of shared memory."""
     return size | 1
 
 
 @routine
 def load(tile: Array[Scalar], rows: Array[Scalar], size: Integer, count: Integer, lane: Integer) -> None:
-    """A warp copies `count` rows of `size` scalars to its tile. An even row is one scalar longer there: threads that
-    use the same entry of their rows then find it in different banks."""
+    """A warp copies `count` rows of `size` scalars to its tile. Rows of even size are padded by one scalar in the tile,
+    so that threads access the same entry of their rows in different banks."""
     for i in range(lane, size * count, WARP):
         tile[i if size % 2 else i + i // size] = rows[i]
 
 
 @routine
 def store(rows: Array[Scalar], tile: Array[Scalar], size: Integer, count: Integer, lane: Integer) -> None:
-    """And back."""
+    """A warp copies `count` rows of `size` scalars from its tile to memory."""
     for i in range(lane, size * count, WARP):
         rows[i] = tile[i if size % 2 else i + i // size]
 
@@ -40,7 +40,7 @@ def store(rows: Array[Scalar], tile: Array[Scalar], size: Integer, count: Intege
 def drain(
     rows: Array[Scalar], own: Array[Scalar], band: Array[Scalar], size: Integer, count: Integer, lane: Integer
 ) -> None:
-    """A warp writes rows that lie interleaved in the workspace: 32 columns at a time through `band`."""
+    """A warp copies interleaved rows from the workspace to memory, 32 columns at a time through the tile `band`."""
     for first in range(0, size, WARP):
         columns = min(size - first, WARP)
         for k in range(columns):

@@ -1,10 +1,9 @@
-"""Chains as several unrolled kernels: what is one program is one kernel, and solves for matrices are one with a thread
-for each column.
+"""Chains of stages as several unrolled kernels. A solve for matrices is a kernel with a thread for each column.
 
-The gradient of forward dynamics as one program has more values waiting than a thread has registers. Taken apart, it is
-three kernels: accelerations, and with them L and D of H = L' D L; the gradient of inverse dynamics; and solves, whose
-threads need L, D and one column of each matrix ("split" in Plancher et al., Accelerating Robot Dynamics Gradients on a
-CPU, GPU, and FPGA, section IV-B, where the threads of a block take columns).
+The gradient of forward dynamics as one program has more live values than a thread has registers. Divided, it is three
+kernels: accelerations, together with L and D of H = L' D L; the gradient of inverse dynamics; and the solves, whose
+threads need L, D and one column of each matrix. Plancher et al. (Accelerating Robot Dynamics Gradients on a CPU, GPU,
+and FPGA, section IV-B) call this "split"; there the threads of a block take columns.
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 _THREADS, _MOST_THREADS = 128, 256
-"""Threads in a block of solves, for as many states as they have columns for; and where one state has more columns."""
+"""Threads of a block of solves: about so many, and the most, for states with more columns than that."""
 
 _Stages = tuple[Stage | Solve | Products, ...]
 
 
 def factors_of(matrix: str) -> str:
-    """What the factors of a matrix are called that one kernel leaves to another."""
+    """The name of the array with the factors of a matrix, which one kernel passes to another."""
     return f"{matrix}_factors"
 
 
 def left(model: Model, task: Traceable) -> dict[str, Any]:
-    """Everything that kernels of a task leave to one another, and its outputs, by name."""
-    found: dict[str, Any] = {name: each for stage in task.in_stages() for name, each in stage.outputs.items()}
+    """The outputs of a task and all intermediate arrays that its kernels pass to one another, by name."""
+    arrays: dict[str, Any] = {name: each for stage in task.in_stages() for name, each in stage.outputs.items()}
     size = Sized((packed_size(model),))
-    return found | {factors_of(solve.matrix): size for solve in task.solves} | dict(task.outputs)
+    return arrays | {factors_of(solve.matrix): size for solve in task.solves} | dict(task.outputs)
 
 
 def divisible(model: Model, task: Traceable) -> bool:
-    """Whether a task can be several unrolled kernels: a guess from sizes, made without tracing."""
+    """Whether a task can be divided into several unrolled kernels. Estimated from sizes, without tracing."""
     stages, pieces = task.in_stages(), _pieces(model, task)
     if len(pieces) < 2 or task.unit_input is not None or any(isinstance(stage, Products) for stage in stages):
         return False
@@ -77,15 +76,15 @@ def unrolled_kernels(
     *,
     fusion: str = "complete",
 ) -> tuple[KernelSource, ...]:
-    """The kernels of a task in the order of their launches, as those of `rolled_kernels`.
+    """The kernels of a task in launch order. They share arrays like those of `rolled_kernels`.
 
     Args:
         fusion: "complete" for one kernel, "split" for several.
 
-    All others are those of `unrolled_kernel`.
+    The other parameters are those of `unrolled_kernel`.
 
     Raises:
-        ArgumentError: a constant of the model is beyond the precision.
+        ArgumentError: a constant of the model is out of the range of the dtype.
         UnavailableError: a program is too large.
     """
     if fusion == "complete" or not divisible(model, task):
@@ -99,7 +98,7 @@ def unrolled_kernels(
 
 
 def printable(model: Model, task: Traceable, base: tuple[str, ...], link: int | None) -> bool:
-    """Whether no program of several unrolled kernels is too large."""
+    """Whether a task can be divided into unrolled kernels none of which is too large."""
     try:
         return divisible(model, task) and bool(_parts(model, task, base, link))
     except UnavailableError:
@@ -107,20 +106,20 @@ def printable(model: Model, task: Traceable, base: tuple[str, ...], link: int | 
 
 
 def _parts(model: Model, task: Traceable, base: tuple[str, ...], link: int | None) -> list[Program | Solve]:
-    """Programs, and solves by columns."""
+    """The task's kernels: programs, and solves by columns."""
     pieces = _pieces(model, task)
-    found: list[Program | Solve] = []
+    parts: list[Program | Solve] = []
     for number, piece in enumerate(pieces):
         if (solve := _solve_of(model, piece)) is not None:
-            found.append(solve)
+            parts.append(solve)
         else:
             later = {name for each in pieces[number + 1 :] for name in _read(model, each)}
-            found.append(_program(model, task, piece, {*task.outputs, *later}, base, link))
-    return found
+            parts.append(_program(model, task, piece, {*task.outputs, *later}, base, link))
+    return parts
 
 
 def _columns(model: Model, stage: Stage | Solve | Products) -> int:
-    """Columns of every solution of a solve whose threads can have one each; 0 of other stages."""
+    """The number of columns of a solve with a thread for each column; 0 for other stages."""
     solutions = [each for each in stage.outputs.values() if isinstance(each, Solution)]
     if not model.nv or not solutions or any(each.known for each in solutions):
         return 0
@@ -130,29 +129,29 @@ def _columns(model: Model, stage: Stage | Solve | Products) -> int:
 
 
 def _solve_of(model: Model, piece: _Stages) -> Solve | None:
-    """The solve by columns that a piece is, if it is one."""
+    """The solve by columns, if a piece is one; else None."""
     first = piece[0]
     return first if isinstance(first, Solve) and _columns(model, first) else None
 
 
 def _pieces(model: Model, task: Traceable) -> list[_Stages]:
-    """Stages by kernel: a solve by columns is one, and what needs a solution before it begins another."""
-    found: list[_Stages] = []
+    """The stages of each kernel. A solve by columns is one kernel; sweeps after a solve begin another one."""
+    pieces: list[_Stages] = []
     pending: _Stages = ()
     for stage in task.in_stages():
         ends = stage.sweeps and any(each in task.solves for each in pending)
         if pending and (ends or _columns(model, stage)):
-            found.append(pending)
+            pieces.append(pending)
             pending = ()
         if _columns(model, stage):
-            found.append((stage,))
+            pieces.append((stage,))
         else:
             pending = (*pending, stage)
-    return [*found, pending] if pending else found
+    return [*pieces, pending] if pending else pieces
 
 
 def _read(model: Model, piece: _Stages) -> set[str]:
-    """What a piece reads, by the chain's names."""
+    """The arrays that a piece reads, by the chain's names."""
     if (solve := _solve_of(model, piece)) is not None:
         return {factors_of(solve.matrix), *(name for each in solve.outputs.values() for name in each.arrays)}
     return {name for stage in piece for name in stage.inputs}
@@ -161,7 +160,7 @@ def _read(model: Model, piece: _Stages) -> set[str]:
 def _program(
     model: Model, task: Traceable, piece: _Stages, wanted: set[str], base: tuple[str, ...], link: int | None
 ) -> Program:
-    """The program of stages; of what they leave, `wanted`."""
+    """The program of a piece's stages, with those results as outputs that are in `wanted`."""
     known = left(model, task)
     shapes = input_shapes(model, task) | {each: output_shape(model, output) for each, output in known.items()}
     made = {each: None for stage in piece for each in stage.outputs}
@@ -188,8 +187,8 @@ def _program(
     def sized(names: Sequence[str]) -> dict[str, Sized]:
         return {each: Sized(shapes[each]) for each in names}
 
-    given = base if any(stage.sweeps for stage in piece) else ()
-    program = trace(model, ScalarTask(task.name, sized(inputs), sized(outputs), text), base=given, link=link)
+    base_inputs = base if any(stage.sweeps for stage in piece) else ()
+    program = trace(model, ScalarTask(task.name, sized(inputs), sized(outputs), text), base=base_inputs, link=link)
     if program.operations > MAX_OPERATIONS:
         raise UnavailableError(f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code")
     return in_short_order(program)
@@ -200,13 +199,15 @@ def _program(
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of a kernel that solves for columns.
+    """Compile-time constants of a kernel that solves for columns.
 
-    `nv`: rows of matrices; `many`: columns of a state; `states`: of which a block has factors at once; `threads`: of a
-    block; `size`: scalars of a state's factors; `sides`: of solutions which of the given arrays is the right-hand side
-    and which is subtracted from it, -1 for none, and the identity where there is neither; `steps`: of a solve, each the
-    place of a factor, the row that changes, the row that is multiplied by the factor and subtracted from it, or -1
-    where the row itself is multiplied, and whether the factor is the first that is used of its four.
+    `nv`: rows of the matrices; `many`: columns of a state; `states`: states whose factors a block holds at a time;
+    `threads`: threads of a block; `size`: scalars of a state's factors. `sides`: for each solution, the indices of the
+    arrays `given` whose difference is the right-hand side, -1 for none; with neither, the right-hand side is the
+    identity.
+
+    `steps`: the steps (place, k, by, fresh) of a solve. Row k is reduced by row `by` times the factor at `place`, or
+    multiplied by that factor if `by` is -1. `fresh`: True if the factor is the first to be used of its group of four.
     """
 
     nv: int
@@ -228,8 +229,8 @@ def solve_columns(
     rows: Word,
     how: Static[Columns],
 ) -> None:
-    """H^-1 times matrices from the packed factors of H: a thread has a column of every solution. Neighbouring threads
-    have neighbouring columns, so that they read and write side by side, and the same factors."""
+    """H^-1 times matrices, from the packed factors of H. Each thread computes one column of every solution.
+    Neighbouring threads have neighbouring columns, so their accesses are coalesced and they read the same factors."""
     packs = shared(Scalar, how.states * how.size, ALIGNMENT)
     solutions, four = [local(Scalar, how.nv) for _ in how.sides], local(Scalar, PACK)
     for first in range(how.states * Word(block()), rows, how.states * Word(blocks())):
@@ -264,7 +265,7 @@ def solve_columns(
 
 
 def _steps(model: Model) -> tuple[tuple[int, int, int, bool], ...]:
-    """Those of a solve with L' D L, for `Columns`."""
+    """The steps of a solve with L' D L, as in `Columns.steps`."""
     lower = [row.tolist() for row in SymbolicFactor(model).lower]
     starts = [0, *accumulate(len(row) + 1 for row in lower)]
     below = [[(starts[k] + 1 + e, p) for e, p in enumerate(row)] for k, row in enumerate(lower)]
@@ -276,24 +277,24 @@ def _steps(model: Model) -> tuple[tuple[int, int, int, bool], ...]:
 
 
 def columns_of(model: Model, solve: Solve, dtype: np.dtype[Any]) -> tuple[tuple[str, ...], Columns]:
-    """The arrays that the kernel of a solve is given beside factors, and what is known of it."""
-    given = tuple(dict.fromkeys(each for one in solve.outputs.values() for each in one.arrays))
+    """The names of the arrays that a solve's kernel reads besides factors, and the kernel's constants."""
+    arrays = tuple(dict.fromkeys(each for one in solve.outputs.values() for each in one.arrays))
     many, steps, read_four = _columns(model, solve), _steps(model), SharedRead(SCALARS[dtype.name])
     states = max(1, _THREADS // many)
     threads = min(_MOST_THREADS, -(-states * many // WARP) * WARP)
-    sides = tuple((_place(given, each.plus), _place(given, each.minus)) for each in solve.outputs.values())
-    return given, Columns(model.nv, many, states, threads, packed_size(model), sides, steps, read_four)
+    sides = tuple((_place(arrays, each.plus), _place(arrays, each.minus)) for each in solve.outputs.values())
+    return arrays, Columns(model.nv, many, states, threads, packed_size(model), sides, steps, read_four)
 
 
 def _solve_kernel(model: Model, solve: Solve, dtype: np.dtype[Any], name: str) -> KernelSource:
     """The kernel of a solve."""
-    given, how = columns_of(model, solve, dtype)
-    inputs, outputs = (factors_of(solve.matrix), *given), tuple(solve.outputs)
-    known: dict[str, Any] = {"given": several(len(given)), "out": several(len(outputs)), "how": how}
+    arrays, how = columns_of(model, solve, dtype)
+    inputs, outputs = (factors_of(solve.matrix), *arrays), tuple(solve.outputs)
+    known: dict[str, Any] = {"given": several(len(arrays)), "out": several(len(outputs)), "how": how}
     source = kernel_source(solve_columns, dtype, inputs, outputs, threads=how.threads, name=name, **known)
     return replace(source, threads_per_state=how.many)
 
 
 def _place(names: Sequence[str], name: str | None) -> int:
-    """Where a name stands, or -1."""
+    """The index of a name, or -1 for None."""
     return -1 if name is None else names.index(name)

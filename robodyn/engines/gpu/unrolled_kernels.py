@@ -1,9 +1,9 @@
-"""Unrolled kernels: a traced program as straight-line CUDA C++, one thread for each state.
+"""Unrolled kernels: a traced program as straight-line CUDA C++, with one thread for each state.
 
-Rows go through tiles of shared memory (`tiles`). Inputs whose rows are too long for that are read directly, and results
-with long rows go through a window (`windows`).
+Rows are copied through tiles in shared memory (`tiles`). Inputs with too long rows are read directly, and results with
+too long rows go through a window (`staged_stores`).
 
-Warps work alone, in strides of the grid: no barrier is wider than a warp, and any number of blocks will do.
+Warps work independently, in grid-stride loops: barriers synchronise one warp only, and any number of blocks is correct.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 MAX_OPERATIONS = 32_000
-"""Operations of the longest program that is printed: NVRTC takes some twenty seconds for it."""
+"""Operations of the longest program that is printed. NVRTC takes about 20 s to compile it."""
 VALUES_IN_REGISTERS = {"float32": 270, "float64": 106}
-"""The most values alive at once with which the assembler for sm_90 was seen to write nothing to memory. (It has 255
-registers, but also an order of its own: the count is a guide.)"""
+"""The most values alive at once for which the assembler for sm_90 spills nothing. A thread has 255 registers, but the
+assembler reorders operations, so this count is only a guide."""
 PART_OPERATIONS = 8000
-"""Operations in one function. Its registers are its own, so shorter ones hand more on through memory; longer ones take
-NVRTC longer than twice their halves, and are beyond all registers anyway."""
+"""Operations in one function. Functions pass values to one another through memory, so shorter functions cause more
+traffic. Compile time grows faster than linearly with the length, and longer functions exceed the registers anyway."""
 _BLOCKS = (128, 64, 32)
-"""Threads in a block, as many as shared memory has tiles for."""
+"""Candidates for the threads of a block. The largest one whose tiles fit in shared memory is used."""
 _WINDOW_BYTES, _LEAST_WINDOW = 27 << 10, 32
-"""Of a window, for a warp: a multiprocessor of a Hopper GPU has room for eight, and registers for no more such warps.
-And the scalars for which a window has room: with fewer its runs would be short."""
+"""The bytes of a warp's window: a multiprocessor of a Hopper GPU has room for eight, and registers for no more such
+warps. And the fewest scalars of a window for each lane: with fewer, the runs of neighbouring scalars would be short."""
 _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
-"""Steps of bodies, and entries of results, beyond which a program is not even traced."""
+"""The most steps over bodies, and entries of results, for which tracing is tried."""
 
 _PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
@@ -59,8 +59,8 @@ _PRELUDE = f"""\
 
 @dataclass(frozen=True)
 class _Array:
-    """An input or output, and where its warp's tile begins in shared memory; None where it is used directly, or, if
-    `windowed`, through the window."""
+    """An input or output. `offset`: the start of its warp's tile in shared memory, None if it has no tile; `windowed`:
+    True if it goes through the window instead."""
 
     port: Port
     is_output: bool
@@ -69,23 +69,25 @@ class _Array:
 
     @property
     def row(self) -> str:
-        """The name of a thread's own row."""
+        """The name of the pointer to a thread's row."""
         return f"{self.port.name}_{'out' if self.is_output else 'in'}"
 
     def pointer(self, scalar: str, name: str) -> str:
-        """A declaration."""
+        """The declaration of a pointer."""
         return f"{'' if self.is_output else 'const '}{scalar}* {name}"
 
     def own_row(self, scalar: str, first: str = "first", lane: str = "lane") -> str:
-        """The statement that finds a thread's row, or, if it is windowed, the warp's first; `first` is the row of the
-        warp's first thread, and `lane` how many behind it is the thread's."""
+        """The statement that sets the pointer to a thread's row, or to the warp's first row if the array is windowed.
+
+        `first`: the row of the warp's first thread; `lane`: the thread's offset from it.
+        """
         size = self.port.size
         direct = f"{self.row}_rows + ({first}{'' if self.windowed else f' + {lane}'}) * {size}"
         place = direct if self.offset is None else f"tile + {self.offset} + {lane} * {padded(size)}"
         return f"{self.pointer(scalar, self.row)} = {place};"
 
     def copy(self, functions: Functions, first: str = "first") -> str:
-        """The statement that fills the tile, or empties it."""
+        """The statement that copies rows to the tile of an input, or from the tile of an output."""
         rows, tile = f"{self.row}_rows + ({first}) * {self.port.size}", f"tile + {self.offset}"
         name, (to, since) = (storing, (rows, tile)) if self.is_output else (loading, (tile, rows))
         return f"{name(functions)}({to}, {since}, {self.port.size}, count, lane);"
@@ -93,8 +95,8 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Block:
-    """What a block of threads has: scalars of shared memory for the tiles of each of its warps, and the bytes of that
-    which must be asked for at launch."""
+    """A block of threads. `tile`: scalars of shared memory for the tiles of each warp; `dynamic_bytes`: bytes of shared
+    memory that must be requested at launch, 0 if it is static."""
 
     scalar: str
     threads: int
@@ -103,11 +105,12 @@ class _Block:
 
     @property
     def warp(self) -> str:
-        """Which warp of its block a thread is of. Where there is one, the compiler sees that all go the same way."""
+        """The index of a thread's warp in its block. It is a constant for blocks of one warp, so that the compiler
+        knows that all threads branch alike."""
         return f"threadIdx.x / {WARP}" if self.threads > WARP else "0"
 
     def tiles(self) -> list[str]:
-        """The statements that find a warp's own."""
+        """The statements that set the pointer `tile` to the warp's part of shared memory."""
         if not self.tile:
             return []
         size = self.threads // WARP * self.tile
@@ -119,7 +122,7 @@ class _Block:
         return [array, f"{self.scalar}* tile = tiles + {self.warp} * {self.tile};"]
 
     def each_tile(self) -> list[str]:
-        """The beginning of a loop over the tiles of a warp."""
+        """The beginning of a warp's loop over its groups of 32 states."""
         first = f"{self.threads} * (long long)blockIdx.x + {self.warp} * {WARP}"
         return [
             *self.tiles(),
@@ -131,8 +134,8 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Every array in the order of arguments, the scalars of shared memory that a warp's tiles take together, and the
-    window, if results go through one: it is in front of the tiles."""
+    """The arrays in the order of arguments, the scalars of shared memory of a warp, and the window for results, or
+    None. The window precedes the tiles."""
 
     arrays: tuple[_Array, ...]
     tile: int
@@ -140,15 +143,15 @@ class _Layout:
 
     @property
     def row(self) -> int:
-        """Scalars of the window from one lane to the next."""
+        """The stride of the window's rows, one row for each lane, in scalars."""
         return 0 if self.window is None else padded(self.window.room)
 
 
 def _tiled(program: Program, room: int, beside: int) -> _Layout:
-    """Tiles, for which there is `room`, and for inputs only where all tiles together take no more than `beside`.
+    """Place tiles in shared memory of `room` scalars. Inputs get tiles only while all tiles fit in `beside` scalars.
 
-    Results have the first claim to shared memory, and short rows before long ones: each store of a scalar goes out
-    alone, while what is read with the scalar that was asked for waits in a cache.
+    Results get tiles before inputs, and short rows before long ones: a load brings neighbouring scalars into the cache
+    for later loads, while each store goes to memory alone.
     """
     ports = [*((port, False) for port in program.inputs), *((port, True) for port in program.outputs)]
     offsets: dict[tuple[str, bool], int] = {}
@@ -165,10 +168,10 @@ def _tiled(program: Program, room: int, beside: int) -> _Layout:
 
 
 def _layout(program: Program, room: int, itemsize: int, *, march: bool) -> _Layout:
-    """Tiles, or where there is no room for those of all results, a window; there is `room` for scalars.
+    """Tiles in shared memory of `room` scalars, or a window if the tiles of all results do not fit.
 
-    Inputs have tiles in half of the room: with more, fewer warps would share it, which hide less of what each waits
-    for.
+    Tiles of inputs take at most half of the room (except in `march`). With more, fewer warps would be resident to hide
+    memory latency.
     """
     tiled = _tiled(program, room, room if march else room // 2)
     fit = all(array.offset is not None for array in tiled.arrays if array.is_output and array.port.size)
@@ -187,7 +190,7 @@ def _layout(program: Program, room: int, itemsize: int, *, march: bool) -> _Layo
 
 
 def unrollable(model: Model, task: Traceable) -> bool:
-    """Whether tracing is worth a try: a guess from sizes, made without tracing."""
+    """Whether a task is likely small enough to be traced. Estimated from sizes, without tracing."""
     lanes = any(
         getattr(sweep, "lanes", False) or (isinstance(sweep, Ancestors) and not sweep.of_link) for sweep in task.sweeps
     )
@@ -203,10 +206,10 @@ def unrollable(model: Model, task: Traceable) -> bool:
 
 
 def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | None = None) -> Program:
-    """The program that a kernel is printed from, its operations in an order that needs few registers.
+    """The straight-line program of a task, with its operations in an order that needs few registers.
 
     Raises:
-        UnavailableError: it is too large.
+        UnavailableError: the program is too large.
     """
     if unrollable(model, task):
         program = trace(model, task, link=link, base=base)
@@ -216,8 +219,7 @@ def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | 
 
 
 def fits_registers(program: Program, dtype: np.dtype[Any]) -> bool:
-    """Whether a thread's registers will do for a program: code that spills is slow, for all threads' memory together
-    is more than any cache."""
+    """Whether a thread's registers suffice for a program. Spills are slow: those of all threads exceed every cache."""
     operations = lower(program)
     return len(operations) <= PART_OPERATIONS and values_alive(operations) <= VALUES_IN_REGISTERS[dtype.name]
 
@@ -235,16 +237,16 @@ def unrolled_kernel(
     """The kernel of a task on a model.
 
     Args:
-        model: its constants become numbers of the code.
-        task: what to compute.
-        dtype: of arrays and of arithmetic.
+        model: the robot. Its constants become literals of the code.
+        task: the task to compute.
+        dtype: the type of arrays and arithmetic.
         base: which of V0 and dV0 are inputs; the others are zero.
-        link: index of the link that the task is about, where it is about one.
-        name: of the function, a C identifier.
-        shared_bytes: shared memory that a block may have: with more, longer rows go through it.
+        link: the index of the task's link, if the task is about one.
+        name: the kernel's name, a C identifier.
+        shared_bytes: shared memory that a block may have. With more, longer rows get tiles.
 
     Raises:
-        ArgumentError: a constant of the model is beyond the precision.
+        ArgumentError: a constant of the model is out of the range of the dtype.
         UnavailableError: the program is too large.
     """
     program = traced(model, task, base, link)
@@ -260,10 +262,10 @@ def marching_kernel(
     base: Iterable[str] = (),
     shared_bytes: int = SHARED_BYTES,
 ) -> KernelSource:
-    """The kernel that makes many steps of an integrator; arguments are those of `unrolled_kernel`.
+    """The kernel that integrates over many steps. The parameters are those of `unrolled_kernel`.
 
     Raises:
-        ArgumentError: a constant of the model is beyond the precision.
+        ArgumentError: a constant of the model is out of the range of the dtype.
         UnavailableError: a step's program is too large.
     """
     return print_program(traced(model, step, base), dtype, name, shared_bytes=shared_bytes, march=True)
@@ -278,34 +280,34 @@ def print_program(
     part_operations: int = PART_OPERATIONS,
     march: bool = False,
 ) -> KernelSource:
-    """The kernel of a program, whose operations run in the order that it has.
+    """The kernel of a program. Operations are printed in the program's order.
 
     Args:
-        program: what to compute.
-        dtype: of arrays and of arithmetic.
-        name: of the function, a C identifier.
+        program: the program to compute.
+        dtype: the type of arrays and arithmetic.
+        name: the kernel's name, a C identifier.
         shared_bytes: shared memory that a block may have.
-        part_operations: a longer program becomes several functions of n operations.
-        march: whether the program is a step, which the kernel makes many times (`KernelSource`).
+        part_operations: a longer program is divided into functions of so many operations.
+        march: True if the program is an integration step that the kernel repeats (`KernelSource`).
 
     Raises:
-        ArgumentError: a constant is beyond the precision.
+        ArgumentError: a constant is out of the range of the dtype.
     """
     scalar, dialect = SCALARS[dtype.name], CudaDialect(SCALARS[dtype.name])
     called = Functions(scalar, name)
     room = shared_bytes // dtype.itemsize
     layout = _layout(program, room, dtype.itemsize, march=march)
     arrays, tile, window = layout.arrays, layout.tile, layout.window
-    # Windows have barriers among the operations: where warps may leave the loop one by one, the compiler keeps a second
-    # version of all that stands between them.
+    # Windows have barriers among the operations. With several warps in a block, which may leave the loop at different
+    # times, the compiler duplicates the code between barriers. So blocks with a window have one warp.
     threads = next(count for count in _BLOCKS if count // WARP * tile <= room) if window is None else WARP
     rows = {id(array.port): array.row for array in arrays}
     if window is None:
         body = Body(program, dialect, lambda port, k: f"{rows[id(port)]}[{k}]", part_operations)
     else:
         inputs = ((int(node), port, k) for port in program.inputs for k, node in enumerate(port.scalars))
-        given = {node: f"{rows[id(port)]}[{k}]" for node, port, k in inputs}
-        behind = window.statements(dialect, called, given, rows, layout.row)
+        sources = {node: f"{rows[id(port)]}[{k}]" for node, port, k in inputs}
+        behind = window.statements(dialect, called, sources, rows, layout.row)
 
         def place(port: Port, k: int) -> str:
             return f"{rows[id(port)]}[{k}]" if id(port) in rows else f"mine[{window.slot(port, k)}]"
@@ -332,7 +334,7 @@ def print_program(
 
 
 def _functions(body: Body, layout: _Layout, name: str) -> tuple[list[str], list[str]]:
-    """Functions for the parts of a program that is too long for one, and the statements of the kernel."""
+    """The functions of a program that is too long for one function, and the statements of the kernel."""
     parts, scalar, arrays = body.parts(), body.dialect.scalar, layout.arrays
     if len(parts) == 1:
         return [], parts[0]
@@ -352,12 +354,12 @@ def _braces(lines: Sequence[str]) -> str:
 
 
 def _kernel(name: str, block: _Block, functions: Functions, layout: _Layout, statements: Sequence[str]) -> str:
-    """The kernel's own function: it takes its states a tile at a time."""
+    """The kernel: a loop in which each warp takes 32 states at a time."""
     scalar, arrays = block.scalar, layout.arrays
     staged = [array for array in arrays if array.offset is not None]
     if layout.window is None:
         opening = ["if (lane < count) {", *(f"    {array.own_row(scalar)}" for array in arrays)]
-    else:  # all of a warp's threads write what each of them found, so those without a state repeat another's
+    else:  # all threads of a warp share the window's stores, so threads without a state recompute the last state
         opening = [
             "{",
             "    const int state = lane < count ? lane : count - 1;",
@@ -380,7 +382,7 @@ def _kernel(name: str, block: _Block, functions: Functions, layout: _Layout, sta
 
 
 def _global(name: str, block: _Block, arrays: Sequence[_Array], numbers: Sequence[str], lines: Sequence[str]) -> str:
-    """A kernel of these lines."""
+    """A kernel with these lines of text."""
     scalar = block.scalar
     parameters = [array.pointer(scalar, f"__restrict__ {array.row}_rows") for array in arrays]
     counts = [f"long long {each}" for each in ("rows", *numbers)]
@@ -388,10 +390,10 @@ def _global(name: str, block: _Block, arrays: Sequence[_Array], numbers: Sequenc
     return f'extern "C" __global__ void __launch_bounds__({block.threads}) {name}(\n    {head})\n{_braces(lines)}'
 
 
-# Many steps in one kernel.
+# Integration over many steps in one kernel.
 
 _CARRIED = {"q": "q_next", "qd": "qd_next"}
-"""What becomes of an input from one step to the next."""
+"""The output that becomes an input of the next step, by the input's name."""
 
 
 def _march_numbers(arrays: Sequence[_Array]) -> tuple[str, ...]:
@@ -402,18 +404,20 @@ def _march_numbers(arrays: Sequence[_Array]) -> tuple[str, ...]:
 def _marching(
     name: str, block: _Block, functions: Functions, arrays: Sequence[_Array], statements: Sequence[str]
 ) -> str:
-    """A kernel that takes each tile of states through all steps: the state stays in shared memory, or where its row is
-    too long for that, in the slab that the step before has written."""
+    """A kernel in which each warp integrates its 32 states over all steps.
+
+    States stay in shared memory. If their rows have no tile, each step reads the output rows of the step before.
+    """
     scalar = block.scalar
     by_name = {array.port.name: array for array in arrays}
     carried = [by_name[each] for each in _CARRIED]
-    given = [array for array in arrays if not array.is_output and array.port.name not in _CARRIED]
+    others = [array for array in arrays if not array.is_output and array.port.name not in _CARRIED]
     results = [by_name[each] for each in _CARRIED.values()]
     slabs = {
-        **{array.port.name: f"step * {array.port.name}_moves * rows + first" for array in given},
+        **{array.port.name: f"step * {array.port.name}_moves * rows + first" for array in others},
         **{array.port.name: "step * rows + first" for array in results},
     }
-    rows = [array.own_row(scalar, slabs[array.port.name]) for array in (*given, *results)]
+    rows = [array.own_row(scalar, slabs[array.port.name]) for array in (*others, *results)]
     for array, after in zip(carried, results, strict=True):
         size = array.port.size
         slab = f"{after.row}_rows + ((step - 1) * rows + first + lane) * {size}"
@@ -426,7 +430,7 @@ def _marching(
         "    for (long long step = 0; step < steps; step++) {",
         *(
             f"        if (step == 0 || {array.port.name}_moves) {array.copy(functions, slabs[array.port.name])}"
-            for array in given
+            for array in others
             if array.offset is not None
         ),
         "        __syncwarp();",

@@ -1,8 +1,8 @@
-"""Scans on trees: what runs along paths and gathers over subtrees, in parallel.
+"""Parallel scans on trees: prefix sums along paths from the root, and sums over subtrees.
 
-A recursion over a tree with an associative operator is a scan. Two layouts make it one on any tree: `VectorTree`, the
-parentheses of an Euler tour, for operators with an inverse, and `HeavyPaths`, for all. Both work for a reader's own
-trees and operators:
+A recursion over a tree with an associative operator is a scan. Two layouts turn a tree into sequences: `VectorTree`
+(the parentheses of an Euler tour), for operators with an inverse, and `HeavyPaths`, for all operators. Both work for
+your own trees and operators:
 
 >>> import numpy as np
 >>> from robodyn.engines.scan import VectorTree

@@ -1,10 +1,10 @@
-"""Which method is quickest: a small model of what each costs, fitted by measurements on a machine.
+"""Estimates which method is fastest, with a cost model that is fitted to measurements on a machine.
 
-Seconds are a sum of a few terms with coefficients that are not negative: a call as such, the rounds that scans take one
-after another, the work on all bodies of all states, and for methods that make a mass matrix its entries and its
-factorisation. Tree shape enters by the rounds, which follow from the lengths of heavy paths.
+The time of a method is a sum of terms with nonnegative coefficients: a constant for the call, the sequential rounds of
+scans, the work on all bodies of all states, and the entries and the factorisation of the mass matrix for methods that
+compute it. The tree's shape enters through the rounds, which depend on the lengths of heavy paths.
 
-Yang, Wu and Pan (2016) leave an automatic choice between their algorithms to the future.
+Yang, Wu and Pan (2016) leave an automatic choice between their algorithms to future work.
 """
 
 from __future__ import annotations
@@ -27,51 +27,52 @@ TERMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("aba_scan", "hybrid_abia", "hybrid_abia_fused"), ("call", "rounds", "bodies")),
     **dict.fromkeys(("crba", "jsiia"), ("call", "rounds", "bodies", "pairs", "factor")),
 }
-"""What each method's cost is made of. Those that are not here are never chosen: the constraint force algorithm loses
-digits on long chains."""
+"""The terms of each method's cost. The constraint force algorithm is missing, so it is never chosen automatically: it
+loses accuracy on long chains."""
 
 Coefficients = Mapping[str, Sequence[float]]
-"""Seconds per unit of each of a method's terms."""
+"""Seconds per unit of each term, by method."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Coefficients of all methods, and where they come from, in words."""
+    """Coefficients of all methods, and a text that describes their source."""
 
     coefficients: Coefficients
     source: str
 
 
 def terms(layout: Layout, method: str, batch: int) -> np.ndarray:
-    """How much of each of a method's terms a call of `batch` states takes."""
+    """The amount of each term of a method, for a call with `batch` states."""
     n, nv = layout.n, layout.model.nv
     pieces, branches = -(-batch // layout.states_at_once), branches_of(layout)
-    found = {
+    amounts = {
         "call": 1.0,
         "rounds": float(layout.rounds * pieces),
         "bodies": float(n * batch),
         "pairs": float((n * nv if method == "jsiia" else branches.pairs) * batch),
         "factor": min(nv**3 / 3.0, BRANCHES_FOR_DENSE * branches.squares) * batch,
     }
-    return np.array([found[name] for name in TERMS[method]])
+    return np.array([amounts[name] for name in TERMS[method]])
 
 
 def estimate(costs: Costs, layout: Layout, method: str, batch: int) -> float:
-    """Seconds that a method takes."""
+    """The estimated time of a method, in seconds."""
     return float(terms(layout, method, batch) @ np.asarray(costs.coefficients[method]))
 
 
 def choices_of(question: str, model: Model | None = None) -> tuple[str, ...]:
-    """Methods of a question that are chosen from, for a model where one is given; none where there is no choice."""
+    """The methods among which the automatic choice of a query selects; empty if the query has one method only. With
+    `model`, only methods that can handle that model."""
     methods = methods_of(question, model)
     return tuple(name for name in methods if name in TERMS) if len(methods_of(question)) > 1 else ()
 
 
 def estimates(costs: Costs, layout: Layout, query: str, batch: int) -> dict[str, float]:
-    """Seconds by method, of those that can answer a query on a model, the quickest first."""
+    """Estimated seconds by method, the fastest first, for methods that can answer the query on the layout's model."""
     possible = [name for name in choices_of(query, layout.model) if _has_room(layout, name, batch)]
-    found = {name: estimate(costs, layout, name, batch) for name in possible}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    seconds = {name: estimate(costs, layout, name, batch) for name in possible}
+    return dict(sorted(seconds.items(), key=lambda item: item[1]))
 
 
 def _has_room(layout: Layout, method: str, batch: int) -> bool:
@@ -93,23 +94,23 @@ BUILT_IN = Costs(
     },
     "built in: one core of a Zen 3 server processor",
 )
-"""Costs where nothing was measured."""
+"""Costs for machines without measurements."""
 
 
 _SECTION = "scans"
 
 
 def measured_costs() -> Costs | None:
-    """Costs that were measured on this machine and kept, or None."""
-    found = coefficients(_SECTION, TERMS)
-    return None if found is None else Costs(*found)
+    """The stored costs that were measured on this machine, or None."""
+    stored = coefficients(_SECTION, TERMS)
+    return None if stored is None else Costs(*stored)
 
 
 def keep(costs: Costs) -> bool:
-    """Keep measured costs for other processes; whether that worked."""
+    """Store measured costs for other processes. Returns False if that fails."""
     return keep_coefficients(_SECTION, costs.coefficients, costs.source)
 
 
 def current_costs() -> Costs:
-    """Those measured on this machine, or the built-in ones."""
+    """The costs measured on this machine, or the built-in ones."""
     return measured_costs() or BUILT_IN

@@ -1,8 +1,8 @@
-"""Elements of scans: spatial quantities of many bodies as one array, and operations on them piece by piece.
+"""Element arrays: spatial quantities of many bodies as one array, and operations on them in pieces.
 
-An element array has the shape (size, n, ...): the scalars of a quantity, then the bodies, then the batch. Spatial
-algebra runs on it as it stands, a scalar being an array (n, ...). Long arrays are worked on in pieces that stay in a
-core's cache: every operation on scalars is a pass over memory, and those passes are what time goes to.
+An element array has the shape (size, n, ...): the scalars of a quantity, the bodies, and the batch. Spatial algebra
+runs on it unchanged, with arrays (n, ...) as scalars. Long arrays are processed in pieces that fit in a core's cache,
+because each operation on scalars is a pass over memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEVICE: ContextVar[ScanDevice | None] = ContextVar("robodyn_scan_device", defau
 
 @contextmanager
 def scanning_on(device: ScanDevice) -> Iterator[None]:
-    """Steps and scans of a device's arrays run there as kernels, in this thread."""
+    """Inside `with`, steps and scans of a device's arrays run as kernels on that device, in this thread."""
     token = _DEVICE.set(device)
     try:
         yield
@@ -37,13 +37,13 @@ def scanning_on(device: ScanDevice) -> Iterator[None]:
 
 
 def device_of(array: Any) -> ScanDevice | None:
-    """The device that a call runs on, for an array that is there."""
+    """The device of the current call, if the array is on it; else None."""
     device = _DEVICE.get()
     return device if device is not None and isinstance(array, device.xp.ndarray) else None
 
 
 def library(array: Any) -> Any:
-    """The namespace of an array's library: NumPy, or that of a device."""
+    """The module of an array's library: NumPy, or the array library of a device."""
     device = device_of(array)
     if device is not None:
         return device.xp
@@ -55,16 +55,16 @@ def library(array: Any) -> Any:
 
 
 def taken(elements: Array, places: Any) -> Array:
-    """Elements (size, m, ...) at places (m,), indices or a slice."""
+    """The elements (size, m, ...) at `places`, which are indices (m,) or a slice."""
     device = device_of(elements)
     if device is None or isinstance(places, slice):
-        found: Array = elements[:, places]
-        return found
+        chosen: Array = elements[:, places]
+        return chosen
     return device.taken(elements, places)
 
 
 def put(elements: Array, places: Any, values: Array) -> None:
-    """Let elements at places, all of them different, be values (size, m, ...)."""
+    """Assign values (size, m, ...) to the elements at `places`, which are distinct indices (m,) or a slice."""
     device = device_of(elements)
     if device is None or isinstance(places, slice):
         elements[:, places] = values
@@ -73,13 +73,13 @@ def put(elements: Array, places: Any, values: Array) -> None:
 
 
 def stored(value: Any, out: Array) -> Array:
-    """Write a quantity, whose scalars may be numbers, into an element array."""
+    """Write a quantity into an element array. Its scalars are arrays or Python floats."""
     scalars, device = flatten(value), device_of(out)
     if device is None:
         for target, scalar in zip(out, scalars, strict=True):
             target[...] = scalar
         return out
-    # All numbers at once: each assignment is a launch.
+    # All floats are written at once, because each assignment launches a kernel.
     numbers = tuple(scalar if isinstance(scalar, float) else 0.0 for scalar in scalars)
     out[...] = device.numbers(numbers, out.dtype).reshape(-1, *(1,) * (out.ndim - 1))
     for k, scalar in enumerate(scalars):
@@ -89,7 +89,7 @@ def stored(value: Any, out: Array) -> Array:
 
 
 def mapped(step: Callable[..., Any], size: int, *arrays: Array, out: Array | None = None) -> Array:
-    """step(a, b, ...) of arrays (k, n, ...), piece by piece along n, as an array (size, n, ...).
+    """step(a, b, ...) of arrays (k, n, ...), computed in pieces along n, as an array (size, n, ...).
 
     `step` gets arrays (k, m, ...) with m <= n and returns a quantity of `size` scalars. Axes after the first broadcast.
     """

@@ -1,9 +1,9 @@
-"""Steps that run on every element alike: on NumPy arrays as they stand, or compiled.
+"""Steps that are applied to every element of an array: by NumPy, as machine code, or as a kernel on a GPU.
 
-A step is written over scalars, as in `robodyn.spatial`. NumPy runs it operation by operation, each a pass over memory
-that makes a new array. Traced once with symbols for scalars, the same text is a loop in machine code that reads each
-element once: ten to fifty times faster; on the device of a call it is a kernel. Where machine code does not run, and on
-other libraries' arrays, NumPy's way answers.
+A step is a function of scalars, as in `robodyn.core.spatial`. NumPy runs it operation by operation; each operation is a
+pass over memory and makes a new array. Traced once with symbols for scalars, the same function becomes a loop in
+machine code that reads each element once, ten to fifty times faster. On the device of a call it becomes a kernel. If
+machine code cannot run, and for arrays of other libraries, the step runs on arrays as with NumPy.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from robodyn.engines.scan.cuda.device import ScanDevice
 
 OPERATORS = ("compiled", "library")
-"""How steps run: as machine code, or as operations of the array library."""
+"""How steps run: as machine code, or by operations of the array library."""
 
 _COMPILED: ContextVar[bool] = ContextVar("robodyn_scan_compiled", default=True)
 
 
 @contextmanager
 def operators(how: str) -> Iterator[None]:
-    """Run steps in one of the `OPERATORS` ways, in this thread."""
+    """Inside `with`, steps run in the given one of the `OPERATORS` ways, in this thread."""
     token = _COMPILED.set(how == "compiled")
     try:
         yield
@@ -43,17 +43,18 @@ def operators(how: str) -> Iterator[None]:
 
 
 def kernels_for(array: Any) -> ScanDevice | None:
-    """The device whose kernels run steps of an array, in this thread; None where operations of a library do, or it is
-    NumPy's."""
+    """The device whose kernels run steps on an array, in this thread. None for NumPy arrays, and if library operations
+    are selected."""
     return device_of(array) if _COMPILED.get() else None
 
 
 class Elementwise:
-    """A step as a function of element arrays (size, n, ...) to an element array.
+    """A step as a function of element arrays (size, n, ...) that returns an element array.
 
     Args:
-        step: takes one quantity for each of `arguments` and returns one of `result`; it must not branch on values.
-        result, arguments: what the quantities look like.
+        step: a function of one quantity for each of `arguments`. It returns a quantity of type `result` and must not
+            branch on values.
+        result, arguments: the types of the quantities.
     """
 
     def __init__(self, step: Callable[..., Any], result: FieldType, *arguments: FieldType) -> None:
@@ -62,7 +63,7 @@ class Elementwise:
         self._functions: dict[np.dtype[Any], Callable[..., None] | None] = {}
 
     def __call__(self, *arrays: Array, out: Array | None = None) -> Array:
-        """The step on every element; trailing axes of `arrays` broadcast. `out` shares no memory with them."""
+        """Apply the step to every element. Axes after the first broadcast. `out` must not overlap with `arrays`."""
         device = kernels_for(arrays[0])
         if device is not None:
             return device.step(self, arrays, out)
@@ -90,20 +91,20 @@ class Elementwise:
 
 
 def _columns(array: Array, shape: tuple[int, ...]) -> Array:
-    """An array whose every scalar is one stretch of memory; itself where it is that already."""
+    """The array broadcast to `shape`, with each scalar's entries contiguous. Without a copy if it is so already."""
     if array.shape[1:] != shape:
         array = np.broadcast_to(array, (len(array), *shape))
     return array if array[:1].flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def _flat(array: Array) -> Array:
-    """(size, total), without a copy."""
+    """A view (size, total) of an array whose scalars are contiguous."""
     total = array[:1].size
     return np.lib.stride_tricks.as_strided(array, (len(array), total), (array.strides[0], array.itemsize))
 
 
 def _compiled(of: Elementwise, dtype: np.dtype[Any]) -> Callable[..., None] | None:
-    """`function(result, *arrays)` on arrays (size, total), or None where there is no compiler."""
+    """The step as a compiled function(result, *arrays) on arrays (size, total), or None without a compiler."""
     try:
         return _Kernel(of, dtype)
     except (UnavailableError, ImportError, OSError):
@@ -125,7 +126,7 @@ class _Kernel:
     def __call__(self, result: Array, *arrays: Array) -> None:
         """Fill `result` (size, total) from arrays (size, total)."""
         total = result.shape[1]
-        if total < self._width:  # the kernel runs on whole vectors
+        if total < self._width:  # the kernel needs at least one whole SIMD vector
             wide = [np.zeros((len(array), self._width), array.dtype) for array in (*arrays, result)]
             for padded, array in zip(wide, arrays, strict=False):
                 padded[:, :total] = array
@@ -141,17 +142,17 @@ class _Kernel:
 
 
 def traced(of: Elementwise) -> Program:
-    """A step with symbols for scalars: arrays in0, in1, ... and out, each with one axis."""
+    """The traced program of a step, with arrays in0, in1, ... and out, each with one axis."""
     from robodyn.compile.tracing.expression import Graph
     from robodyn.compile.tracing.program import Program
 
     graph = Graph()
-    given = {f"in{k}": ((field.size(0),), graph.inputs(field.size(0))) for k, field in enumerate(of.arguments)}
+    inputs = {f"in{k}": ((field.size(0),), graph.inputs(field.size(0))) for k, field in enumerate(of.arguments)}
     quantities = (
-        field.build(iter(scalars), 0) for field, (_, scalars) in zip(of.arguments, given.values(), strict=True)
+        field.build(iter(scalars), 0) for field, (_, scalars) in zip(of.arguments, inputs.values(), strict=True)
     )
     result = tuple(flatten(of.step(*quantities)))
-    return Program.of("step", graph, given, {"out": ((of.size,), result)})
+    return Program.of("step", graph, inputs, {"out": ((of.size,), result)})
 
 
 def _machine_code(of: Elementwise, dtype: np.dtype[Any]) -> bytes:

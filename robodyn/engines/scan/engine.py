@@ -1,4 +1,4 @@
-"""The scan engine: on NumPy arrays itself, and by another engine on those of a device."""
+"""The scan engine for NumPy arrays. It passes device arrays to the scan engine for GPUs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class ScanEngine(Scans):
-    """Answers questions about one model by scans on NumPy arrays."""
+    """Answers queries about one model by scans on NumPy arrays."""
 
     def __init__(self, model: Model, dtype: np.dtype[Any], options: ScanOptions | None = None) -> None:
         super().__init__(model, dtype, options)
         self._there: GpuScanEngine | None = None
 
     def on_device(self) -> tuple[Engine, Library]:
-        """The same on arrays on a GPU."""
+        """The scan engine for arrays on a GPU, and its array library."""
         there = self.there()
         return there, there.library
 
     def there(self) -> GpuScanEngine:
-        """The same engine for arrays on a GPU."""
+        """The scan engine for arrays on a GPU."""
         from robodyn.engines.scan.cuda.engine import GpuScanEngine
 
         if self._there is None:

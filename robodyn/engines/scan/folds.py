@@ -1,9 +1,11 @@
-"""Folds: a step that is taken from body to body along stretches of paths, all stretches side by side.
+"""Folds: recursions from body to body along stretches of paths, in parallel over all stretches.
 
-What a stretch has so far is its carry. On NumPy arrays the step runs on the k-th bodies of all stretches at once, for
-k = 0, 1, ...; on the device of a call a thread goes along each stretch, its carry in registers. What stretches need of
-each other comes from scans of what each is by itself: a path of one stretch needs none, and is gone along as a
-recursion would. Stretches, and the order of arrays, are those of `order.py`.
+A stretch is a run of consecutive bodies of a heavy path (`order.py`, which also defines the order of arrays). The state
+of the recursion is its carry. With NumPy, the step runs on the k-th bodies of all stretches at once, for k = 0, 1, ...
+On the device of a call, a thread runs along each stretch, with its carry in registers.
+
+The initial carries of stretches come from a scan along the path, over one element for each stretch. A path that is a
+single stretch needs no scan: its fold is the plain recursion.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from robodyn.internals.arguments import Array
 
 
 class Fold:
-    """A step along stretches.
+    """A recursion along stretches.
 
     Args:
-        step: gives the step for a kind of joint. That takes the carry, what is known of the body, and for each quantity
-            of its degrees of freedom a tuple; it gives the carry, what is found of the body, and a tuple of what is
-            found of each degree of freedom. It must not branch on values.
-        carry, bodies, dofs, found, found_dofs: what these look like.
-        inward: from the last body of each stretch to the first.
-        hung: to which of `bodies` that is added which paths hand to the bodies that they hang on, if to any.
+        step: returns the step for a joint kind. The step takes the carry, the body's quantities, and for each quantity
+            of degrees of freedom a tuple with an entry for each of the joint's. It returns the new carry, the body's
+            result, and a tuple with a result for each degree of freedom. It must not branch on values.
+        carry, bodies, dofs, found, found_dofs: the types of the carry, of the quantities of bodies and of degrees of
+            freedom, and of the results for bodies and for degrees of freedom.
+        inward: True to run from the last body of each stretch to the first.
+        hung: the index of the quantity in `bodies` to which the contributions of paths that hang on the body are added;
+            None without such contributions.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Fold:
         self._kinds: dict[int, Elementwise] = {}
 
     def of_kind(self, code: int) -> Elementwise:
-        """The step for a kind of joint, on element arrays: carry, bodies, degrees of freedom."""
+        """The step for a joint kind, on element arrays of the carry, of bodies and of degrees of freedom."""
         if code not in self._kinds:
             nv = KINDS[code].nv
             result = FieldType((self.carry.template, self.found.template, (self.found_dofs.template,) * nv))
@@ -73,16 +77,17 @@ class Fold:
         handed: Handed | None = None,
         into: Array | None = None,
     ) -> Array:
-        """What stretches have in the end (size, R, B).
+        """Run the fold and return the final carries (size, R, B) of the R stretches.
 
         Args:
             along: the stretches.
-            carry: what they have at first (size, .., B).
-            bodies, dofs: (size, n, B) and (size, nv, B); axes of length 1 serve all states.
-            found, found_dofs: take what is found of bodies and of degrees of freedom.
-            sources: (R,) which of `carry` each stretch has; None: its own, or the only one.
-            handed: what hangs on bodies, for folds that ask for it.
-            into: takes the result.
+            carry: the initial carries (size, .., B).
+            bodies, dofs: quantities (size, n, B) and (size, nv, B); a batch axis of length 1 broadcasts.
+            found, found_dofs: arrays for the results of bodies and of degrees of freedom.
+            sources: (R,) the index in `carry` of each stretch; None if `carry` has one entry for each stretch, or one
+                for all.
+            handed: the contributions of paths that hang on bodies, for folds with `hung`.
+            into: an array for the final carries.
         """
         device = kernels_for(bodies[0])
         if device is not None:
@@ -94,39 +99,40 @@ class Fold:
         size, middle = len(carry), len(carry) + self.found.size(0)
         for each in along.inward if self.inward else along.outward:
             for code, rows, here, there in each:
-                given = [taken(result, rows), *(taken(array, here) for array in bodies)]
-                made = self.of_kind(code)(*given, *(_per_dof(array, there) for array in dofs))
-                put(result, rows, made[:size])
+                arguments = [taken(result, rows), *(taken(array, here) for array in bodies)]
+                results = self.of_kind(code)(*arguments, *(_per_dof(array, there) for array in dofs))
+                put(result, rows, results[:size])
                 if found is not None:
-                    put(found, here, made[size:middle])
+                    put(found, here, results[size:middle])
                 if found_dofs is not None:
-                    self._put_dofs(found_dofs, there, made[middle:])
+                    self._put_dofs(found_dofs, there, results[middle:])
         if into is None:
             return result
         into[...] = result
         return into
 
     def _put_dofs(self, target: Array, dofs: Array, made: Array) -> None:
-        """Let what is found of degrees of freedom (nv, m) be `made` (nv x size, m, B)."""
+        """Assign results `made` (nv x size, m, B) to degrees of freedom `dofs` (nv, m)."""
         size = self.found_dofs.size(0)
         for k, which in enumerate(dofs):
             put(target, which, made[k * size : (k + 1) * size])
 
 
 def _per_dof(array: Array, dofs: Array) -> Array:
-    """Of (size, nv, B) what degrees of freedom (nv, m) have, one after another: (nv x size, m, B)."""
-    found = array[:, dofs].swapaxes(0, 1)
-    return found.reshape(-1, *found.shape[2:])
+    """The entries of an array (size, nv, B) for degrees of freedom `dofs` (k, m), as (k x size, m, B)."""
+    entries = array[:, dofs].swapaxes(0, 1)
+    return entries.reshape(-1, *entries.shape[2:])
 
 
 class Handed:
-    """What paths hand to the bodies that they hang on, inward: kernels look for it, elsewhere it is added to what
-    bodies have.
+    """Contributions that paths pass inward to the bodies that they hang on.
+
+    Kernels read the contributions of the paths and add them. NumPy adds them to the quantities of the bodies.
 
     Args:
-        state, order: of the call.
-        held: (size, n + 1, B) what bodies have.
-        carry: scalars that a fold inward has in the end, the last ones being what is handed.
+        state, order: the call's state and order.
+        held: (size, n + 1, B) the quantities of the bodies that receive contributions.
+        carry: scalars of the final carry of an inward fold. Its last `size` scalars are the contribution.
     """
 
     def __init__(self, state: State, order: Order, held: Array, carry: int) -> None:
@@ -136,15 +142,15 @@ class Handed:
 
     @property
     def of_paths(self) -> Array | None:
-        """(size, all paths, B), for kernels."""
+        """The contributions of all paths (size, paths, B), for kernels; else None."""
         return None if self._all is None else self._all[-len(self._held) :]
 
     def place(self, paths: Paths) -> Array | None:
-        """Where a fold along these may put what it has in the end."""
+        """The array into which a fold along these paths can write its final carries directly; None if there is none."""
         return None if self._all is None or paths.along.several else self._all[:, paths.which]
 
     def take(self, paths: Paths, found: Array) -> None:
-        """Take what a fold along these has in the end."""
+        """Pass on the final carries `found` of a fold along these paths."""
         if self._all is None or not paths.direct:
             total = taken(found[-len(self._held) :], paths.along.first)
             self._layout.heavy_paths.join(sums(len(self._held)), self._held, paths.level, total)
@@ -153,14 +159,16 @@ class Handed:
 
 
 def scanned(op: Semigroup, along: Stretches, elements: Array, *, backwards: bool) -> Array:
-    """Elements of stretches (size, R, B) scanned along paths."""
+    """The scan of the stretches' elements (size, R, B) along paths."""
     options = along.order.layout.options
     return along.segments.scan(op, elements, options.path_kernel, block=options.block, backwards=backwards)
 
 
 def entered(op: Semigroup, along: Stretches, alone: Array, start: Array) -> Array:
-    """What comes before stretches (size, R, B), outward: from what comes before paths, `start` (size, paths, B), and
-    from what stretches are by themselves, which is changed."""
+    """The prefixes before stretches (size, R, B), outward.
+
+    `start`: (size, paths, B), the prefixes before paths; `alone`: the elements of the stretches, which are overwritten.
+    """
     first, (open_, following) = along.first, along.open
     put(alone, first, op.compose(start, taken(alone, first)))
     before: Array = along.order.layout.xp.empty_like(alone)

@@ -1,4 +1,4 @@
-"""The methods of the scan engine: which there are for a question, and what runs them."""
+"""The methods of the scan engine, by query, and the functions that run them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from robodyn.engines.scan.states import State
 from robodyn.internals.arguments import Array
 
 Answer: TypeAlias = Callable[[State, str, Sequence[Array]], None]
-"""Fills results (B, ...) of one question, in order, by the method named."""
+"""A function that fills the results (B, ...) of a query, in order, by the named method."""
 
 _AS = dict.fromkeys(("bias_force", "gravity_force"), "inverse_dynamics")
-"""Questions that are others with some of their inputs zero, and have their methods."""
+"""Queries that are special cases of another query, with some inputs zero. They have the methods of that query."""
 _ONLY: Mapping[str, tuple[str, ...]] = {"mass_matrix": ("crba",)}
-"""Methods of questions that leave no choice."""
+"""The methods of queries with a single method."""
 
 
 def _inverse(state: State, method: str, results: Sequence[Array]) -> None:
@@ -47,11 +47,11 @@ ANSWERS: dict[str, Answer] = {
     "mass_matrix": _mass_matrix,
     "inverse_dynamics_gradient": _gradient,
 }
-"""What answers each question."""
+"""The function that answers each query."""
 
 
 def methods_of(question: str, model: Model | None = None) -> tuple[str, ...]:
-    """Names of the methods behind a question that the engine answers; of those for a model, where one is given."""
+    """Names of the scan engine's methods for a query. With `model`, only methods that can handle that model."""
     if question in _ONLY:
         return _ONLY[question]
     row = QUERIES[_AS.get(question, question)]

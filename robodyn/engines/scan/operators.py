@@ -1,4 +1,4 @@
-"""Operators that users give as functions, made to look like semigroups."""
+"""Users' operators: functions of arrays, wrapped with the interface of semigroups."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from robodyn.internals.messages import brief
 
 
 class Callables:
-    """A user's operator on values (m, ...), seen as elements (1, m, ...).
+    """A user's operator on values (m, ...), which are stored as elements (1, m, ...).
 
-    Functions get arrays that they cannot write to, and must return one of the same dtype: what they change, or what is
-    rounded on the way to another dtype, would change results without a word.
+    The functions get read-only arrays and must return an array of the same dtype. Otherwise changed arguments, or
+    conversions to another dtype, could silently falsify results.
     """
 
     def __init__(self, op: Callable[..., Any], inverse: Callable[..., Any] | None, identity: Any) -> None:
@@ -42,16 +42,16 @@ class Callables:
         return self._called("inverse", self.undo, a)
 
     def identities(self, like: Array, n: int) -> Array:
-        """n times the identity."""
-        found: Array = library(like).empty((1, n, *like.shape[2:]), like.dtype)
-        found[...] = self.one
-        return found
+        """n identity elements."""
+        elements: Array = library(like).empty((1, n, *like.shape[2:]), like.dtype)
+        elements[...] = self.one
+        return elements
 
     def fit(self, data: Array) -> None:
-        """Require an identity of the shape and dtype of values (n, ...).
+        """Convert the identity to the dtype of values (n, ...).
 
         Raises:
-            ArgumentError: it is not.
+            ArgumentError: the identity has another shape, or the dtype cannot represent it exactly.
         """
         wanted = f"wanted a number, or an array of shape {data.shape[1:]}, that {data.dtype} holds exactly"
         one = as_array("identity", self.one, wanted)
@@ -91,10 +91,10 @@ def _read_only(array: Array) -> Array:
 def operator_of(
     op: Any, inverse: Any = None, identity: Any = None, *, invertible: bool = True
 ) -> Semigroup | Callables:
-    """A user's operator as kernels want it.
+    """A user's operator with the interface that kernels use.
 
     Raises:
-        ArgumentError: no operator, or one whose inverse or identity is missing.
+        ArgumentError: `op` is no operator, or its inverse or identity is missing.
     """
     if isinstance(op, Semigroup):
         if invertible and op.undo is None:
@@ -109,7 +109,7 @@ def operator_of(
 
 
 def elements_of(work: Semigroup | Callables, data: Any, n: int) -> Array:
-    """Data of a user as elements (size, n, ...)."""
+    """A user's data as elements (size, n, ...)."""
     numbers = f"wanted numbers ({n}, ...)"
     array = data if hasattr(data, "__cuda_array_interface__") else as_array("data", data, numbers)
     if isinstance(work, Semigroup):
@@ -126,5 +126,5 @@ def elements_of(work: Semigroup | Callables, data: Any, n: int) -> Array:
 
 
 def values_of(work: Semigroup | Callables, elements: Array) -> Array:
-    """Elements as a user's data looks."""
+    """Elements in the shape of a user's data."""
     return elements if isinstance(work, Semigroup) else elements[0]

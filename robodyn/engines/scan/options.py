@@ -1,4 +1,4 @@
-"""How the scan engine scans."""
+"""Options of the scan engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robodyn.internals.records import dataclass
 
 LAYOUTS = ("heavy", "euler")
 BASES = ("unit", "balanced")
-"""What spans the constraint forces of joints, of those that are not a function."""
+"""Names of bases for the constraint forces of joints."""
 BLOCK_SOLVERS = ("odd_even", "odd_even_refined", "direct")
 
 Basis: TypeAlias = str | Callable[[str, Array], Array]
@@ -28,21 +28,21 @@ class ScanOptions:
 
     Args:
         layout: "heavy" (heavy paths) or "euler" (vector trees), for the algorithms that can use both.
-        kernel: one of `robodyn.engines.scan.KERNELS`, for NumPy arrays: on a GPU there is one. "native" and "mapped"
-            are for plain sums on vector trees; what they cannot scan is left to "blocked".
-        block: length of the blocks of "blocked".
-        operators: "compiled" (steps run as machine code where that runs here) or "library" (as operations of NumPy).
-        constraint_basis: of method "cfa", what the constraint forces of a joint are written in: "unit", the unit
-            vectors orthogonal to the joint's axis (an orthonormal basis of the complement of S); "balanced", the same
-            made such that every diagonal block of the system is the identity; or a function of the joint kind's name
-            and S (6, k), angular rows first, to a matrix W (6, 6 - k) of full rank with W'S = 0.
-        constraint_solver: of method "cfa", how its block tri-diagonal system is solved: "odd_even", by odd-even
-            elimination, "odd_even_refined", by that and one step of iterative refinement, or "direct", by a sequential
-            factorisation, on NumPy arrays alone.
+        kernel: one of `robodyn.engines.scan.KERNELS`, for NumPy arrays; a GPU has one kernel only. "native" and
+            "mapped" are for plain sums on vector trees; "blocked" replaces them in all other scans.
+        block: length of the blocks of the kernel "blocked".
+        operators: "compiled" (machine code, if this machine can run it) or "library" (NumPy operations).
+        constraint_basis: basis of a joint's constraint forces in method "cfa": "unit", an orthonormal basis of the
+            complement of S, with unit vectors where S has zero rows; "balanced", the same, transformed so that every
+            diagonal block of the system is the identity; or a function of the joint kind's name and S (6, k), angular
+            rows first, that returns a matrix W (6, 6 - k) of full rank with W'S = 0.
+        constraint_solver: solver of the block tri-diagonal system of method "cfa": "odd_even", odd-even elimination;
+            "odd_even_refined", the same and one step of iterative refinement; "direct", a sequential factorisation,
+            for NumPy arrays only.
 
     Raises:
-        ArgumentError: another word, or no length. A function is called, and what it returns is checked, when "cfa" is
-            first asked for.
+        ArgumentError: an unknown word or an invalid length. A function `constraint_basis` is called and its results
+            are checked at the first call of method "cfa".
     """
 
     layout: str = "heavy"
@@ -53,7 +53,7 @@ class ScanOptions:
     constraint_solver: str = "odd_even"
 
     def __post_init__(self) -> None:
-        found: dict[str, str | int] = {
+        checked: dict[str, str | int] = {
             "layout": one_of("layout", self.layout, LAYOUTS),
             "kernel": one_of("kernel", self.kernel, KERNELS),
             "block": count("block", self.block, 2, LONGEST_BLOCK),
@@ -61,8 +61,8 @@ class ScanOptions:
             "constraint_solver": one_of("constraint_solver", self.constraint_solver, BLOCK_SOLVERS),
         }
         if not callable(self.constraint_basis):
-            found["constraint_basis"] = one_of("constraint_basis", self.constraint_basis, BASES)
-        for name, value in found.items():
+            checked["constraint_basis"] = one_of("constraint_basis", self.constraint_basis, BASES)
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     def kernel_for(self, op: Any) -> str:
@@ -76,10 +76,10 @@ class ScanOptions:
 
 
 def scan_options(given: Any) -> ScanOptions:
-    """Options as given, or the defaults for None.
+    """The options `given`, or the defaults for None.
 
     Raises:
-        ArgumentError: something else.
+        ArgumentError: `given` is neither `ScanOptions` nor None.
     """
     if given is None:
         return ScanOptions()

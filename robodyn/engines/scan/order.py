@@ -1,7 +1,7 @@
-"""The order of arrays in which folds (`folds.py`) meet bodies, and stretches of paths: bodies that follow one another.
+"""The order of bodies in the arrays of folds (`folds.py`), and stretches: runs of consecutive bodies of a path.
 
-What is met at the same time lies side by side. A path is cut into stretches of about one length; a batch large enough
-to keep a device busy has longer ones.
+Bodies that a fold processes at the same time are adjacent in arrays. Paths are cut into stretches of about the same
+length. If the batch is large enough to keep a device busy, stretches are longer.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from robodyn.internals.cached import cached_property
 from robodyn.internals.records import dataclass
 
 SHORTEST = 16
-"""Bodies of a stretch, where a path has several."""
+"""The least length of stretches, in bodies, for paths with several of them."""
 DEVICE_STRETCH = 32
-"""Bodies of a stretch on a device, where a batch alone does not keep it busy; NumPy arrays have as many as
-`ScanOptions.block` says."""
+"""The length of stretches on a device, in bodies, for batches that do not keep it busy by themselves. For NumPy arrays
+the length is `ScanOptions.block`."""
 THREADS = 1 << 16
-"""Stretches x batch beyond which stretches become longer: more than a device runs at a time."""
+"""Stretches become longer if stretches x batch exceeds this number of threads. A device runs fewer at a time."""
 
 MOST_HANGING = 32
-"""Paths on one body that a thread goes through."""
+"""The most paths on one body whose contributions a thread adds one by one."""
 TOGETHER = 256
-"""Paths x batch of a level up to which it shares a launch with its neighbours, in one block of threads, which goes
-along those of one level after those of the other: starting a kernel takes longer than a step of few paths."""
+"""Levels with at most this number of paths x batch share a launch with neighbouring levels. One block of threads then
+processes level after level, because the launch of a kernel takes longer than a step of few paths."""
 
 Round: TypeAlias = tuple[tuple[int, Rows, Rows, Array], ...]
-"""By kind of joint: its code, stretches, their bodies, and those bodies' degrees of freedom (nv, m)."""
+"""A step of all stretches at once. For each joint kind: its code, the stretches, their bodies, and those bodies'
+degrees of freedom (nv, m)."""
 
 
 def order_of(state: State) -> Order:
-    """The order of a call's arrays, kept for later calls."""
+    """The order of a call's arrays, cached for later calls."""
     layout = state.layout
     length = max(SHORTEST, layout.options.block)
     if layout.device is not None:
@@ -55,13 +56,15 @@ def order_of(state: State) -> Order:
 
 
 class Order:
-    """The bodies of a layout in the order in which folds meet them: level by level of heavy paths, the first bodies of
-    all stretches of a level, then the second ones, and so on; joints likewise. Bodies are known by their places in it,
-    of which the last, -1, is the world's.
+    """The bodies of a layout in the order in which folds process them, and their degrees of freedom likewise.
+
+    The order goes through the levels of heavy paths. In each level come the first bodies of all stretches, then the
+    second ones, and so on. A body is identified by its index ("place") in this order. Index -1, the last entry of
+    arrays, is the world.
 
     Args:
         layout: the tree and its constants.
-        length: of stretches, about; those of a path are equally long but for one body.
+        length: approximate length of stretches, in bodies. Stretches of a path differ in length by one body at most.
     """
 
     def __init__(self, layout: Layout, length: int) -> None:
@@ -101,22 +104,25 @@ class Order:
         return Paths(there, Stretches(self, here.bodies, starts, ends, kept=True), slice(first, self.paths), direct)
 
     def launches(self, state: State, *, first_apart: bool = False) -> tuple[Paths, ...]:
-        """The levels outward as folds go along them: where kernels do, neighbours of few paths, none of which is cut,
-        are taken together, but for the first level with `first_apart`."""
+        """The launches of outward folds, each with the paths of one level or of several.
+
+        Kernels take neighbouring levels together if they have few paths and none of these is cut into stretches.
+        `first_apart`: True to keep the first level separate.
+        """
         if kernels_for(state.inputs["q"]) is None:
             return self.levels
         few = tuple(
             paths.direct and not paths.along.several and len(paths.along) * state.batch <= TOGETHER
             for paths in self.levels
         )
-        key = few, first_apart  # many batches share one
+        key = few, first_apart  # the same for many batch sizes
         if key not in self._launches:
             begins = [k for k in range(len(few)) if not (k and few[k] and few[k - 1]) or (first_apart and k == 1)]
             self._launches[key] = tuple(self._together(a, b) for a, b in pairwise([*begins, len(few)]))
         return self._launches[key]
 
     def _together(self, begin: int, end: int) -> Paths:
-        """Some levels that follow one another as if they were one."""
+        """Consecutive levels, merged for one launch."""
         parts, here = self.levels[begin:end], self._here[begin:end]
         if len(parts) == 1:
             return parts[0]
@@ -141,44 +147,44 @@ class Order:
 
     @cached_property
     def dof_places(self) -> Rows:
-        """(nv,) where degrees of freedom of the model are in this order."""
+        """(nv,) index in this order of each degree of freedom of the model."""
         place = np.empty_like(self._dofs)
         place[self._dofs] = np.arange(place.size)
         return self.layout.rows(place)
 
     @cached_property
     def dof_bodies(self) -> Rows:
-        """(nv,) where in this order the body of each degree of freedom of the model is."""
+        """(nv,) index in this order of the body of each degree of freedom of the model."""
         model = self.layout.model
         counts = np.diff(model.v_start, append=model.nv_tree)
         return self.layout.rows(np.repeat(self._place[:-1], counts))
 
     def of_bodies(self, array: Array) -> Array:
-        """(size, n, ...) of bodies in the model's order, in this one; not a copy where that is the same."""
+        """An array (size, n, ...) of bodies, from the model's order to this one. No copy if the orders are the same."""
         return taken(array, self._body_rows)
 
     def of_dofs(self, array: Array) -> Array:
-        """(nv, ...) of degrees of freedom in the model's order as (1, nv, ...) in this one."""
+        """An array (nv, ...) of degrees of freedom in the model's order, as (1, nv, ...) in this one."""
         return taken(array[None], self._dof_rows)
 
     def to_model(self, array: Array) -> Array:
-        """(1, nv, ...) in this order as (nv, ...) in the model's."""
+        """An array (1, nv, ...) of degrees of freedom in this order, as (nv, ...) in the model's."""
         if isinstance(self._dof_rows, slice):
-            found = array
+            in_model = array
         else:
-            found = self.layout.xp.empty_like(array)
-            put(found, self._dof_rows, array)
-        first: Array = found[0]
+            in_model = self.layout.xp.empty_like(array)
+            put(in_model, self._dof_rows, array)
+        first: Array = in_model[0]
         return first
 
     @cached_property
     def pitch(self) -> Array:
-        """(1, n, 1)."""
+        """Pitches of joints (1, n, 1)."""
         return self.of_bodies(self.layout.pitch)
 
     @cached_property
     def armature(self) -> Array:
-        """(1, nv, 1)."""
+        """Armatures (1, nv, 1)."""
         return self.of_dofs(self.layout.armature)
 
     @cached_property
@@ -186,30 +192,30 @@ class Order:
         return self.of_bodies(self.layout.inertia)
 
     def inertia(self, state: State) -> Array:
-        """(10, n, 1), or (10, n, B) where the call gives inertias."""
+        """Inertias (10, n, 1), or (10, n, B) if they are an input of the call."""
         return self.of_bodies(state.inertia) if state.given("inertia") else self._inertia
 
     def rates(self, state: State, name: str) -> Array:
-        """An input with a number for each degree of freedom (1, nv, B); zeros where the call gives none."""
+        """An input with a number for each degree of freedom (1, nv, B), or zeros (1, nv, 1) if the call has none."""
         if not state.given(name):
             return state.zeros(1, state.model.nv_tree, 1)
         return self.of_dofs(state.tree_input(name))
 
     @cached_property
     def codes(self) -> tuple[int, ...]:
-        """Kinds of joints that there are."""
+        """The codes of the model's joint kinds."""
         return tuple(np.unique(self.kinds).tolist())
 
     @cached_property
     def on_device(self) -> tuple[Array, Array]:
-        """Kinds of joints and their first degrees of freedom, as integers of 64 bits."""
+        """Joint kinds and first degrees of freedom of all bodies, as 64-bit integers."""
         placed = self.layout.placed
         return placed(self.kinds.astype(np.int64)), placed(self.first_dofs.astype(np.int64))
 
     @cached_property
     def hung(self) -> tuple[Array, Array]:
-        """Where each body starts in the list (n + 1,) of paths that hang on bodies, and that list; without those of
-        levels where too many hang on one."""
+        """The paths that hang on each body, in compressed form: starts (n + 1,) and paths. Without levels in which too
+        many paths hang on one body."""
         none = np.zeros(0, np.int64)
         junctions = np.concatenate([none, *(each for each, _ in self._hanging)])
         paths = np.concatenate([none, *(each for _, each in self._hanging)])
@@ -221,37 +227,37 @@ class Order:
 
     @cached_property
     def _joints(self) -> tuple[tuple[Joints, Array], ...]:
-        """By kind of joint: where they are, and their part of Xtree."""
-        layout, found = self.layout, []
+        """The joints of each kind, with their part of Xtree."""
+        layout, by_kind = self.layout, []
         for code in self.codes:
             places = np.flatnonzero(self.kinds == code)
             joints = layout.joints_of(code, self.bodies[places], places)
-            found.append((joints, taken(layout.Xtree, layout.rows(self.bodies[places]))))
-        return tuple(found)
+            by_kind.append((joints, taken(layout.Xtree, layout.rows(self.bodies[places]))))
+        return tuple(by_kind)
 
     def transforms(self, state: State) -> Array:
-        """X (12, n, B): from each parent's frame to the body's."""
+        """X (12, n, B) from the parent's frame to the body's."""
         return state.across(self._joints)
 
     @cached_property
     def root_of(self) -> Array:
-        """(n,) first body of the tree that each body is in."""
+        """(n,) first body of each body's tree."""
         return self.layout.placed(self._place[self.layout.first_bodies[self.bodies]])
 
 
 def _counts(paths: Segments, length: int) -> Indices:
-    """Stretches of each path."""
+    """The number of stretches of each path."""
     counts: Indices = np.maximum(1, (paths.lengths + length // 2) // length)
     return counts
 
 
 def has_several(layout: Layout, length: int) -> bool:
-    """Whether any path has several stretches of about this length."""
+    """Whether any path is cut into several stretches of about this length."""
     return any(int(_counts(level.segments, length).max(initial=1)) > 1 for level in layout.heavy_paths.here)
 
 
 def _cut(paths: Segments, length: int) -> tuple[Indices, Array]:
-    """Where stretches start, and which of them end paths."""
+    """The first body of each stretch, as an index into the level's bodies, and whether the stretch ends its path."""
     counts = _counts(paths, length)
     of_path = np.repeat(np.arange(counts.size), counts)
     within = np.arange(of_path.size) - (np.cumsum(counts) - counts)[of_path]
@@ -261,9 +267,12 @@ def _cut(paths: Segments, length: int) -> tuple[Indices, Array]:
 
 @dataclass(frozen=True)
 class Paths:
-    """A level of heavy paths, its bodies being places of an `Order` and its indices where arrays are; how it is cut
-    where values do not matter; which of all paths these are; and whether kernels may look for them at junctions: a
-    thread takes them one by one."""
+    """The heavy paths of a level, or of several merged levels.
+
+    `level`: the level, with bodies as indices of an `Order`; `along`: the stretches, as they are cut independently of
+    values; `which`: the range of these paths among all paths; `direct`: True if kernels add the paths' contributions to
+    a junction body one by one.
+    """
 
     level: Level
     along: Stretches
@@ -272,16 +281,16 @@ class Paths:
 
 
 class Stretches:
-    """Consecutive bodies of the paths of a level.
+    """The stretches of a level: runs of consecutive bodies of its paths.
 
     Args:
-        order: where bodies are.
-        bodies: (m,) those of all paths, one path after another.
-        starts: (R,) where stretches start among them, in order; the first at 0.
-        ends: (R,) whether a stretch ends a path.
-        kept: whether later calls go along them too.
+        order: the order of bodies.
+        bodies: (m,) the bodies of all paths, path after path.
+        starts: (R,) the index in `bodies` of each stretch's first body, increasing from 0.
+        ends: (R,) whether a stretch ends its path.
+        kept: True if later calls use the same stretches.
 
-    `turns`: where those of one level after the other begin among them, and the end; None where all are of one level.
+    `turns`: for merged levels, the first stretch of each level, and the number of stretches; None for a single level.
     """
 
     turns: Indices | None = None
@@ -298,7 +307,7 @@ class Stretches:
 
     @cached_property
     def several(self) -> bool:
-        """Whether any path has several of them."""
+        """Whether any path has several stretches."""
         return not bool(self.ends.all())
 
     @cached_property
@@ -307,44 +316,44 @@ class Stretches:
 
     @cached_property
     def stops(self) -> Indices:
-        """(R,) where the path of each ends among the bodies."""
+        """(R,) the end of each stretch's path, as an index in `bodies`."""
         starts = np.append(self.starts[self._heads][1:], self.bodies.size)
         return np.repeat(starts, np.diff(self._heads, append=len(self)))
 
     @cached_property
     def goes_on(self) -> Array:
-        """Of all but the last (R - 1, 1): 1 where another one follows on the path, else infinity; where arrays are."""
+        """(R - 1, 1) for all stretches but the last: 1 if another stretch follows on the path, else infinity."""
         return self._where(np.where(self.ends[:-1], np.inf, 1.0)[:, None].astype(self.order.layout.dtype))
 
     @cached_property
     def first(self) -> Rows:
-        """Those that start paths."""
+        """The stretches that start paths."""
         return self.order.layout.rows(self._heads, kept=self.kept)
 
     @cached_property
     def segments(self) -> Segments:
-        """The stretches of each path as a segment."""
+        """The stretches of each path, as a segment."""
         return Segments(np.diff(self._heads, append=len(self)), kept=self.kept)
 
     @cached_property
     def open(self) -> tuple[Rows, Rows]:
-        """Those that another one follows on its path, and their followers."""
-        found, layout = np.flatnonzero(~self.ends), self.order.layout
-        return layout.rows(found, kept=self.kept), layout.rows(found + 1, kept=self.kept)
+        """The stretches that are followed by another one on their path, and those followers."""
+        followed, layout = np.flatnonzero(~self.ends), self.order.layout
+        return layout.rows(followed, kept=self.kept), layout.rows(followed + 1, kept=self.kept)
 
     def moved(self, starts: Indices) -> Stretches:
-        """As many of the same paths, starting elsewhere."""
-        found = Stretches(self.order, self.bodies, starts, self.ends, kept=False)
+        """The same number of stretches on the same paths, with other starts."""
+        stretches = Stretches(self.order, self.bodies, starts, self.ends, kept=False)
         for name in ("several", "stops", "first", "segments", "open", "own", "_bodies"):
-            found.__dict__[name] = getattr(self, name)
-        return found
+            stretches.__dict__[name] = getattr(self, name)
+        return stretches
 
     def chosen(self, which: Indices) -> Stretches:
-        """Some of them, for a fold alone, which has the same carry for all at first."""
-        found = Stretches(self.order, self.bodies, self.starts[which], self.ends[which], kept=False)
-        found.lengths = self.lengths[which]
-        found.__dict__["_bodies"] = self._bodies
-        return found
+        """Some of the stretches, to be used only by a fold that has the same initial carry for all."""
+        stretches = Stretches(self.order, self.bodies, self.starts[which], self.ends[which], kept=False)
+        stretches.lengths = self.lengths[which]
+        stretches.__dict__["_bodies"] = self._bodies
+        return stretches
 
     @cached_property
     def _bodies(self) -> Array:
@@ -352,38 +361,38 @@ class Stretches:
 
     @cached_property
     def own(self) -> Array:
-        """(R,) numbers of stretches, where arrays are."""
+        """(R,) indices of the stretches."""
         return self._where(np.arange(len(self)))
 
     @cached_property
     def on_device(self) -> tuple[Array, Array, Array]:
-        """Bodies, starts and lengths where arrays are."""
+        """Bodies, starts and lengths, as arrays of the layout's library."""
         return self._bodies, self._where(self.starts), self._where(self.lengths)
 
     @cached_property
     def turns_on_device(self) -> Array:
-        """`turns` as integers of 64 bits where arrays are."""
+        """`turns` as 64-bit integers of the layout's library."""
         assert self.turns is not None
         return self._where(self.turns.astype(np.int64))
 
     @cached_property
     def inward(self) -> tuple[Round, ...]:
-        """Last bodies, then those before them, ..."""
+        """The rounds of an inward fold: the last bodies of all stretches, then those before them, and so on."""
         return tuple(self._round(self.lengths - 1 - k, k) for k in range(int(self.lengths.max(initial=0))))
 
     @cached_property
     def outward(self) -> tuple[Round, ...]:
-        """First bodies, then those behind them, ..."""
+        """The rounds of an outward fold: the first bodies of all stretches, then those after them, and so on."""
         return tuple(self._round(np.full(len(self), k), k) for k in range(int(self.lengths.max(initial=0))))
 
     def _round(self, within: Indices, k: int) -> Round:
         order, layout, rows = self.order, self.order.layout, np.flatnonzero(self.lengths > k)
         bodies = self.bodies[self.starts[rows] + within[rows]]
         kinds = order.kinds[bodies]
-        found = []
+        by_kind = []
         for code in np.unique(kinds).tolist():
             here = np.flatnonzero(kinds == code)
             dofs = order.first_dofs[bodies[here]] + np.arange(KINDS[code].nv)[:, None]
             of_kind = (layout.rows(each[here], kept=self.kept) for each in (rows, bodies))
-            found.append((code, *of_kind, self._where(dofs)))
-        return tuple(found)
+            by_kind.append((code, *of_kind, self._where(dofs)))
+        return tuple(by_kind)

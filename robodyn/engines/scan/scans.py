@@ -1,4 +1,4 @@
-"""The scan engine: algorithms as scans over paths and subtrees, for one huge tree or a batch of trees."""
+"""The common part of the scan engines: algorithms as scans over paths and subtrees, for one huge tree or a batch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 
 class Scans(Engine):
-    """Answers questions about one model by scans, on NumPy arrays (`ScanEngine`) or those of a device
-    (`GpuScanEngine`)."""
+    """Answers queries about one model by scans, on NumPy arrays (`ScanEngine`) or device arrays (`GpuScanEngine`)."""
 
     name = "scan"
 
@@ -49,7 +48,7 @@ class Scans(Engine):
         *,
         link: int | None = None,
     ) -> None:
-        """Nothing: scans are no sweeps.
+        """Refuse: the scan engine does not run algorithms that are lists of sweeps.
 
         Raises:
             UnavailableError: always.
@@ -68,14 +67,14 @@ class Scans(Engine):
         """Fill `outputs`; see `robodyn.engines.protocol.Engine`."""
         if question.name not in ANSWERS:
             self._refuse(question.name)
-        if not inputs["q"].size:  # no states, or no joints: results have no entries either
+        if not inputs["q"].size:  # no states or no joints: the results are empty
             return
         fill, batch = ANSWERS[question.name], len(inputs["q"])
         chosen = self.method(question.name, batch) if method == "auto" else method
-        rows = self.layout.states_at_once if batch > 1 else 1  # a device takes a while to say what it has left
+        rows = self.layout.states_at_once if batch > 1 else 1  # the query of a device's free memory is slow
         for start in range(0, batch, rows):
             piece = slice(start, start + rows)
-            # Values that are not finite stay in their rows, also as warnings.
+            # Non-finite values affect only their own rows. They cause no warnings.
             with np.errstate(all="ignore"), operators(self.layout.options.operators):
                 state = State(self.layout, {name: array[piece] for name, array in inputs.items()})
                 fill(state, chosen, [array[piece] for array in outputs.values()])
@@ -85,20 +84,20 @@ class Scans(Engine):
 
         Args:
             inputs: arrays (1, ...).
-            finished: takes the entries, (1, nnz), for a last check, and gives them back as (nnz,).
+            finished: checks the entries, (1, nnz), and returns them as (nnz,).
 
         Raises:
-            ArgumentError: more than memory holds.
+            ArgumentError: the matrix does not fit in memory.
         """
         require_sparse_memory(self.layout)
-        given = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
+        arguments = {**inputs, "q": self.model.unit_coordinates(inputs["q"])}
         with np.errstate(all="ignore"), operators(self.layout.options.operators):
-            H = sparse_mass_matrix(State(self.layout, given))
+            H = sparse_mass_matrix(State(self.layout, arguments))
         H.data = finished(H.data[None])
         return H
 
     def method(self, question: str, batch: int) -> str:
-        """The method that answers a question of a batch where none is asked for."""
+        """The method "auto" for a query and a batch size."""
         if not choices_of(question):
             return methods_of(question)[0]
         if (question, batch) not in self._chosen:
@@ -106,14 +105,14 @@ class Scans(Engine):
         return self._chosen[question, batch]
 
     def explain(self, question: QuerySpec, batch: int) -> Explanation:
-        """The method with the least estimate."""
+        """The method with the shortest estimated time, and the estimates."""
         options, name, costs = self.layout.options, question.name, current_costs()
         how = f"{options.layout} layout, {options.kernel} kernel, {options.operators} operators"
         method = self.method(name, batch)
         if not choices_of(name):
             return Explanation(name, batch, self.name, method, f"the only one; {how}")
-        found = estimates(costs, self.layout, name, batch)
-        return Explanation(name, batch, self.name, method, f"the least estimate ({costs.source}); {how}", found)
+        seconds = estimates(costs, self.layout, name, batch)
+        return Explanation(name, batch, self.name, method, f"the least estimate ({costs.source}); {how}", seconds)
 
     def _refuse(self, asked: str) -> NoReturn:
         raise UnavailableError(

@@ -1,14 +1,14 @@
-"""Associative operators, written once over scalars: what travels along a path of bodies as one element.
+"""The associative operators of rigid-body dynamics, written once over scalars.
 
-An element stands for a stretch of a path. `compose(a, b)` is the stretch a followed by b, b being nearer the leaves.
-Elements are arrays (size, n, ...), see `robodyn.engines.scan.elements`.
+An element summarises a stretch: some consecutive bodies of a path. `compose(a, b)` is the stretch a followed by b, with
+b nearer the leaves. Elements are arrays (size, n, ...), see `robodyn.engines.scan.elements`.
 
-| name | element | what it does |
+| name | element | meaning |
 |---|---|---|
 | `POSES` | (E, r) | transforms: thesis of Lynghus, section 5.2.4 |
 | `AFFINE_MOTIONS` | (X, b) | x -> X x + b on motions: first-order recurrences (Blelloch) |
 | `TWIST_PAIRS` | (g, xi1, xi2) | velocities and accelerations at once (Yang, Wu, Pan 2016, eq. 13 and 14) |
-| `AFFINE_FORCES` | (X, f) | f -> X' f + f, towards the root (eq. 16 without its joint torques, which are no state) |
+| `AFFINE_FORCES` | (X, f) | x -> X' x + f on forces, towards the root (eq. 16 without the joint torques, its outputs) |
 | `sums(k)` | k numbers | addition |
 """
 
@@ -30,15 +30,16 @@ from robodyn.internals.records import dataclass
 _MOST_SCALARS = 1 << 16
 
 Quantity: TypeAlias = Any
-"""An element as a tuple of spatial quantities."""
+"""An element, as a tuple of spatial quantities."""
 
 
 @dataclass(frozen=True)
 class Semigroup:
-    """An associative operator on tuples of scalars, with its identity and, where there is one, its inverse.
+    """An associative operator on tuples of scalars, with its identity and, if it has one, its inverse.
 
-    `identity` is also the shape of an element; `commutative` says that order does not matter, `plain` that the operator
-    is the sum of numbers, which array libraries scan themselves.
+    `identity`: the identity, whose nesting also defines the form of elements; `then`: the operator; `undo`: the inverse
+    or None; `commutative`: True for commutative operators; `plain`: True for the sum of numbers, for which array
+    libraries have cumulative sums.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Semigroup:
         object.__setattr__(self, "field", FieldType(self.identity))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What it is made of: machine code stays in its process."""
+        """The dataclass fields. Compiled machine code is not pickled."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
@@ -62,23 +63,23 @@ class Semigroup:
         return self.field.size(0)
 
     def compose(self, a: Array, b: Array, out: Array | None = None) -> Array:
-        """Stretches a followed by stretches b, one by one; an axis of length 1 in `a` serves all of `b`.
+        """Stretches a followed by stretches b, element by element. An axis of length 1 in `a` broadcasts.
 
-        `out`, where it is given, takes them; it shares no memory with a and b.
+        `out`: an array for the result; it must not share memory with a and b.
         """
         if self.plain:
             return library(b).add(a, b, out=out)  # type: ignore[no-any-return]
         return self.step(a, b, out=out)
 
     def inverse(self, a: Array) -> Array:
-        """Elements that compose with `a` to the identity."""
+        """The inverse elements of `a`."""
         if self.plain:
             return -a
         return self._undo(a)
 
     @cached_property
     def step(self) -> Elementwise:
-        """`compose`, also of plain sums, on arrays of scalars."""
+        """The operator as an `Elementwise` step, also for plain sums."""
         return Elementwise(self.then, self.field, self.field, self.field)
 
     @cached_property
@@ -87,7 +88,7 @@ class Semigroup:
         return Elementwise(self.undo, self.field, self.field)
 
     def identities(self, like: Array, n: int) -> Array:
-        """n identity elements, of the library, dtype and trailing axes of an element array."""
+        """n identity elements, with the library, dtype and trailing axes of the element array `like`."""
         return stored(self.identity, library(like).empty((self.size, n, *like.shape[2:]), like.dtype))
 
 
@@ -117,7 +118,7 @@ AFFINE_MOTIONS = Semigroup("affine motion", AffineMotion(IDENTITY, ZERO_MOTION),
 
 
 class TwistPair(NamedTuple):
-    """(g, xi1, xi2): a transform, an acceleration, a velocity."""
+    """(g, xi1, xi2): a transform, an acceleration and a velocity."""
 
     g: Transform
     xi1: Motion
@@ -125,7 +126,7 @@ class TwistPair(NamedTuple):
 
 
 def _then_twists(a: TwistPair, b: TwistPair) -> TwistPair:
-    """Eq. 13, whose left operand is the one nearer the leaves: b here."""
+    """Eq. 13. Its left operand, the one nearer the leaves, is b here."""
     moved = b.g.motion(a.xi2)
     return TwistPair(b.g.after(a.g), b.g.motion(a.xi1) + b.xi1 - b.xi2.cross(moved), moved + b.xi2)
 
@@ -164,7 +165,7 @@ def sums(size: int) -> Semigroup:
     """Sums of `size` numbers.
 
     Raises:
-        ArgumentError: not a number from 1 to 65536.
+        ArgumentError: `size` is not an integer from 1 to 65536.
     """
     return _sums(count("size", size, 1, _MOST_SCALARS))
 

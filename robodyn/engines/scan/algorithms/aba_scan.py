@@ -1,22 +1,27 @@
-"""Forward dynamics by scans of Riccati elements on heavy paths: the articulated-body algorithm without its recursion.
+"""Forward dynamics by scans of Riccati elements on heavy paths: the articulated-body algorithm in parallel along paths.
 
-Paths are cut into stretches of some bodies. Level by level from the outermost inward, a thread goes along each stretch
-and finds what it is to those around it (`stretches.py`); a suffix scan along the paths (`riccati.py`) tells what is
-behind each; and the articulated-body algorithm goes along each stretch from there. What the heads of paths then have
-goes to their junctions. Every joint's acceleration is an affine function of that of the body before it now (RBDA
-eq. 7.45 and 7.46), and so is that of a stretch's last body: a scan outward of stretches, and each goes along its bodies
-once more. A path of one stretch needs no scan: that is the recursion itself, and all paths of a level do it side by
-side.
+Paths are cut into stretches of some bodies. For each level, from the outermost inward: a fold computes the Riccati
+element of each stretch (`stretches.py`). A suffix scan along paths (`riccati.py`) computes the articulated inertia and
+bias force behind each stretch. From these, the articulated-body algorithm runs along each stretch. The results of path
+heads are added to their junction bodies.
 
-Two things keep digits. A stretch whose last body is light beside what lies behind it has a mobility that drowns what is
-composed with it: it takes in the first body of the next one. That follows from values. On a device the host waits for
-one number, once all is computed, where a path has several stretches. Should that say that some are weak, all is
-computed again, and for this model from then on the host waits for a number of each such level before its scan and after
-it, and for flags. And a step of Newton's method, a linear scan, takes out what composing has cost. Residuals
-|ID(qdd) - tau| / max |tau| of a chain of 61 random links in stretches of `SHORTEST` bodies, one to three of every
-three to five having so much of their inertia (the articulated-body recursion: 2e-15):
+Each joint's acceleration is then an affine function of the acceleration of the body before it (RBDA eq. 7.45 and 7.46),
+and so is the acceleration of a stretch's last body. An outward scan over stretches gives the acceleration before each
+stretch, and a fold computes those of its bodies. A path of one stretch needs no scan: it is the plain recursion, in
+parallel for all paths of a level.
 
-| share | float64 | not lengthened | no correction | neither | float32 | not lengthened | no correction |
+Two measures keep accuracy. First, a stretch is weak if its last body is light compared to the inertia behind it. The
+mobility of its end then swamps other terms in compositions. A weak stretch is extended by the first body of the next
+stretch. This depends on values. On a device, if a path has several stretches, the host reads one number after the
+computation. If that shows weak stretches, the computation is repeated. From then on, for this model, the host reads one
+number for each level with several stretches on a path before its scan, another one after it, and flags of stretches.
+Second, a step of Newton's method, which is a linear scan, removes rounding errors of the compositions.
+
+The table shows residuals |ID(qdd) - tau| / max |tau| of a chain of 61 random links in stretches of `SHORTEST` bodies.
+Of every three to five links, one to three have their inertia multiplied by the factor in the first column. The
+articulated-body recursion has a residual of 2e-15.
+
+| factor | float64 | not extended | no correction | neither | float32 | not extended | no correction |
 |---|---|---|---|---|---|---|---|
 | 1 | 1e-15 | 1e-15 | 2e-15 | 2e-15 | 1e-6 | 1e-6 | 1e-6 |
 | 1e-4 | 2e-15 | 2e-15 | 1e-14 | 1e-14 | 2e-6 | 1e-6 | 1e-6 |
@@ -25,7 +30,7 @@ three to five having so much of their inertia (the articulated-body recursion: 2
 | 1e-12 | 3e-15 | 3e-15 | 3e-15 | 1e-6 | 1e-6 | NaN | 2e-6 |
 | 0 | 4e-15 | 8e-11 | 3e-15 | 8e-6 | 1e-6 | 1e-6 | 2e-6 |
 
-What neither helps: inertias that grow outward along a path by 15 and more orders of magnitude from end to end.
+Neither measure helps if inertias grow outward along a path by 15 or more orders of magnitude from end to end.
 """
 
 from __future__ import annotations
@@ -69,33 +74,35 @@ from robodyn.internals.arguments import Array
 Flags: TypeAlias = NDArray[np.bool_]
 
 WEAK = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e2}
-"""How many times more inertia than that of its own bodies the end of a stretch may feel behind it. The correction
-squares the error, which is some roundings times this."""
+"""The largest inertia behind a stretch, relative to that of its own end, before the stretch counts as weak. The
+relative error of compositions is some rounding units times this number; the correction squares the error."""
 _LONGEST = 8
-"""Bodies that a stretch takes in for that. More than six only help where other bodies hang on them. Where a joint
-feels no inertia at all, a stretch takes in as many as it must."""
+"""The most bodies by which a weak stretch is extended. More than six help only if other bodies hang on them. If a joint
+has no inertia at all, there is no such limit."""
 
 _A_B, _C, _HELD, _J, _SOUND = slice(42), slice(42, 63), slice(63, 90), slice(69, 90), slice(90, 91)
-"""Of a growing stretch; eta and J are what bodies hold."""
+"""Slices of the scalars of `Growing`. `_HELD` is eta and J, in the order of the bodies' negative bias forces and
+inertias."""
 
 
 _IDLE = 1e30
-"""What is weaker than that has a joint that feels no inertia."""
+"""A weakness above this means that a joint has no inertia."""
 
 
 @cache
 def weakness(dtype: np.dtype[Any]) -> Elementwise:
-    """Of stretches that have C and `sound`, J being behind them: at most 1 where they need not be longer."""
+    """The step for the weakness of stretches, from C and `sound` of `Growing` and J behind them. At most 1 for
+    stretches that need no extension."""
 
     def step(C: Sym6, sound: Scalar, J: Sym6) -> Scalar:
-        # 1 - sound is 0, or else at least 1/2.
+        # 1 - sound is 0, or at least 1/2.
         return growth(C, J) * (1.0 / WEAK[dtype]) + (1.0 - sound) * (4.0 * _IDLE)
 
     return Elementwise(step, SCALAR, SYM6, SCALAR, SYM6)
 
 
 def forward(state: State, out: Array) -> None:
-    """Accelerations (B, nv)."""
+    """Fill accelerations (B, nv)."""
     layout = state.layout
     looks: list[Array] | None = None if layout.device is None or "weak" in layout.known else []
     _fill(state, out, looks)
@@ -105,12 +112,13 @@ def forward(state: State, out: Array) -> None:
 
 
 def _fill(state: State, out: Array, looks: list[Array] | None) -> None:
-    """With `looks` no stretch is lengthened, and whether one ought to be is found there."""
+    """Compute accelerations. With a list `looks`, no stretch is extended, and flags on the device that tell whether any
+    is weak are appended to the list."""
     order = order_of(state)
     bodies = _Bodies(state, order, looks)
     launches = order.launches(state)
     done = [_gather(bodies, each) for each in reversed(launches)]
-    a = state.empty(6, state.n + 1, state.batch)  # the world's comes last, where parent -1 points
+    a = state.empty(6, state.n + 1, state.batch)  # the last entry, index -1, is the world's
     stored(state.base_acceleration, a[:, -1:])
     qdd = state.empty(1, state.model.nv_tree, state.batch)
     for paths, (along, maps) in zip(launches, reversed(done), strict=True):
@@ -119,9 +127,11 @@ def _fill(state: State, out: Array, looks: list[Array] | None) -> None:
 
 
 class _Bodies:
-    """What is known of each body, in its frame and at its place in an order: X (12, n, B), c = v x S qd (6, n + 1, B),
-    and `held` (27, n + 1, B), negative bias force and inertia, to which those of its finished subtrees are added, the
-    last entry being the world's; and `gains` (7, nv, B) of joints that are done."""
+    """Quantities of bodies in their frames, in the order of `order`; the last of n + 1 entries is the world's.
+
+    `X` (12, n, B): transforms from parents; `c` (6, n + 1, B): v x S qd; `held` (27, n + 1, B): negative bias force and
+    inertia, to which the contributions of light subtrees are added; `gains` (7, nv, B): gains of joints.
+    """
 
     def __init__(self, state: State, order: Order, looks: list[Array] | None) -> None:
         self.state, self.order, self.looks = state, order, looks
@@ -136,17 +146,19 @@ class _Bodies:
 
     @property
     def members(self) -> Sequence[Array]:
-        """What folds inward take of bodies."""
+        """The quantities of bodies for inward folds."""
         return self.X, self.c, self.held, self.order.pitch
 
     def grown(self, along: Stretches) -> Array:
-        """Stretches by themselves (91, R, B)."""
+        """The elements of stretches, as `Growing` (91, R, B)."""
         fold, alone = growing(self.state.dtype), self.state.constant(ALONE)
         return fold(along, alone, self.members, self.loads, handed=self.handed)
 
     def settled(self, along: Stretches, behind: Array, into: Array | None = None) -> Array:
-        """A and b of stretches, and what those before them see of them (69, R, B), by the articulated-body algorithm
-        from what is behind them, which looks alike."""
+        """A, b, eta and J of stretches (69, R, B) by the articulated-body algorithm, from eta and J behind them.
+
+        `behind` has the same form as the result, with A and b of stretches without bodies.
+        """
         gains, handed = self.gains, self.handed
         return SETTLING(along, behind, self.members, self.loads, found_dofs=gains, handed=handed, into=into)
 
@@ -155,9 +167,9 @@ class _Bodies:
 
 
 class _Ends:
-    """A level's stretches while it is decided where they end.
+    """The stretches of a level, which are extended while they are weak.
 
-    `along`, and `found` (91, R, B): what they are by themselves.
+    `along`: the stretches; `found` (91, R, B): their elements.
     """
 
     def __init__(self, bodies: _Bodies, along: Stretches) -> None:
@@ -165,8 +177,10 @@ class _Ends:
         self.along, self.found = along, bodies.grown(along)
 
     def weak(self, J: Array) -> Flags | None:
-        """Stretches that what is behind them drowns in some row, or a joint of which feels no inertia, or None where
-        there is none; J (21, R, B) is that of the next stretch, or of all that are behind."""
+        """Flags of stretches that are weak in some row or have a joint without inertia; None if there are none.
+
+        `J` (21, R, B): the inertia of each stretch by itself, or with all that is behind it.
+        """
         look, step = self.along.order.layout.here, weakness(J.dtype)
         weak = step(self.found[_C, :-1], self.found[_SOUND, :-1], J[:, 1:])[0] > self._allowed()
         if self._bodies.looks is not None:
@@ -177,8 +191,11 @@ class _Ends:
         return np.append(look(weak.any(axis=1)), False)
 
     def _allowed(self) -> Array:
-        """How weak all stretches but the last may be (R - 1, 1): those that took in `_LONGEST` bodies may be drowned,
-        and none is too weak where there are no more on the path."""
+        """The largest allowed weakness of all stretches but the last (R - 1, 1).
+
+        It is larger for stretches that are extended by `_LONGEST` bodies already, and infinite if the path has no more
+        bodies.
+        """
         along, layout = self.along, self.along.order.layout
         if along is self._nominal:
             return along.goes_on
@@ -188,7 +205,7 @@ class _Ends:
         return layout.moved(allowed[:, None].astype(layout.dtype))
 
     def lengthen(self, weak: Flags) -> None:
-        """Let weak stretches have one more body."""
+        """Extend weak stretches by one body."""
         before, starts = self.along, self.along.starts.copy()
         starts[1:] += weak[:-1]
         along = before.moved(np.maximum.accumulate(np.minimum(starts, before.stops)))
@@ -198,43 +215,43 @@ class _Ends:
 
 
 def _gather(bodies: _Bodies, paths: Paths) -> tuple[Stretches, Array]:
-    """Go along a level's paths inward: their stretches, and how last bodies of these move with what is before their
-    first ones, A and b (42, R, B)."""
+    """Process the paths of a level inward. Returns their stretches, and A and b (42, R, B), the affine maps from the
+    acceleration before each stretch to that of its last body."""
     along, behind = paths.along, bodies.state.constant(SETTLED)
     if along.several:
         along, behind = _look_behind(bodies, along)
-    found = bodies.settled(along, behind, bodies.handed.place(paths))
-    bodies.handed.take(paths, found)
-    return along, found[_A_B]
+    results = bodies.settled(along, behind, bodies.handed.place(paths))
+    bodies.handed.take(paths, results)
+    return along, results[_A_B]
 
 
 def _look_behind(bodies: _Bodies, along: Stretches) -> tuple[Stretches, Array]:
-    """Where stretches end, and what is behind them (69, R, B)."""
+    """Extend weak stretches. Returns the stretches, and eta and J behind each (69, R, B) as for `_Bodies.settled`."""
     state, ends = bodies.state, _Ends(bodies, along)
-    found = _found_behind(bodies, ends)
+    suffixes = _found_behind(bodies, ends)
     along = ends.along
     open_, following = along.open
     behind = state.empty(CORRECTIONS.size, len(along), state.batch)
     behind[...] = state.constant(SETTLED)
-    put(behind[42:], open_, taken(found[_HELD], following))
-    # A step of Newton's method, from how far the recursion is off.
+    put(behind[42:], open_, taken(suffixes[_HELD], following))
+    # A step of Newton's method, from the difference between the recursion and the scan.
     errors = bodies.settled(along, behind)
-    errors[42:] -= found[_HELD]
+    errors[42:] -= suffixes[_HELD]
     change = scanned(CORRECTIONS, along, errors, backwards=True)[42:]
     put(behind[42:], open_, taken(behind[42:], open_) + taken(change, following))
     return along, behind
 
 
 def _found_behind(bodies: _Bodies, ends: _Ends) -> Array:
-    """Stretches with all that is behind them (90, R, B), none being weak."""
+    """The suffix scan of the stretches' elements (90, R, B), after extension of weak stretches."""
     op = riccati(bodies.state.dtype)
     while True:
         weak = ends.weak(ends.found[_J])
         if weak is None:
-            found = scanned(op, ends.along, ends.found[: op.size], backwards=True)
-            weak = ends.weak(found[_J])
+            suffixes = scanned(op, ends.along, ends.found[: op.size], backwards=True)
+            weak = ends.weak(suffixes[_J])
             if weak is None:
-                return found
+                return suffixes
         ends.lengthen(weak)
 
 
@@ -246,7 +263,7 @@ def _accelerate(bodies: _Bodies, level: Level, along: Stretches, maps: Array, a:
     state, before = bodies.state, a
     sources: Array | None = level.junctions
     if along.several:
-        # What heads move with is known: their maps are constants, and so are all prefixes.
+        # The accelerations of junctions are known, so prefixes are constant maps (A = 0).
         start = state.zeros(AFFINE.size, len(level.starts), state.batch)
         start[36:] = taken(a, level.junctions)
         before, sources = entered(AFFINE, along, maps, start)[36:], None

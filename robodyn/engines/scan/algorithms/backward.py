@@ -1,16 +1,15 @@
 """Operators of the hybrid articulated-body algorithm, written over scalars: eq. 16, 18, 19 and 20 of Yang, Wu and Pan
 (Parallel Dynamics Computation using Prefix Sum Operations, 2016).
 
-The paper multiplies matrices of 8 x 8 and 15 x 15 that are mostly zeros and ones. Their last row only carries the
-constant along, and the column of an output (a joint torque, c-hat, an acceleration) is zero: no later product reads
-what an output row has written. So an element holds the blocks that are neither, and any number of output rows, none
-included: what a joint of several degrees of freedom gives has as many rows, and an algorithm that works outputs out
-from the scanned states afterwards, body by body, carries none through the scan.
+The paper multiplies 8 x 8 and 15 x 15 matrices that consist mostly of zeros and ones. The last row only keeps the
+constant 1. The column of an output (a joint torque, c-hat, an acceleration) is zero, because no later product reads an
+output. So an element stores only the other blocks, and any number of output rows. A joint has one output row for each
+degree of freedom. An algorithm that computes outputs after the scan, body by body, needs no output rows.
 
-Eq. 20 stacks F_{i-1} on z-hat_i, so that tau-hat_i is an output of one half and an input of the other. Here both are
-of body i, and tau-hat = tau - S'F stands in the blocks: z-hat_i = Y z-hat + Pi (tau - S'F). There Y = X' - Pi S', hence
-the block from F to z-hat is -Pi S' = Y - X'. Products of such operators keep that form, as
-Y2 (Y1 - X1') + (Y2 - X2') X1' = Y2 Y1 - X2' X1': the block need not be stored.
+Eq. 20 stacks F_{i-1} on z-hat_i, so that tau-hat_i is an output of one half and an input of the other. Here both belong
+to body i, and tau-hat = tau - S'F is substituted: z-hat_i = Y z-hat + Pi (tau - S'F). Since Y = X' - Pi S', the block
+from F to z-hat is -Pi S' = Y - X'. Products of such operators keep this form, because
+Y2 (Y1 - X1') + (Y2 - X2') X1' = Y2 Y1 - X2' X1'. So this block is not stored.
 """
 
 from __future__ import annotations
@@ -61,12 +60,12 @@ class Affine(NamedTuple):
 
 
 def _following(outer: Affine, inner: Affine) -> Affine:
-    """`inner`, then `outer`: the product of their matrices. Outputs are those of `outer`."""
+    """The product of matrices: `inner` first, then `outer`. Outputs are those of `outer`."""
     return Affine(
         times6(outer.A, inner.A),
         add(applied6(outer.A, inner.b), outer.b),
         tuple(_row_times(row, inner.A) for row in outer.C),
-        tuple(dot(row, inner.b) + given for row, given in zip(outer.C, outer.d, strict=True)),
+        tuple(dot(row, inner.b) + offset for row, offset in zip(outer.C, outer.d, strict=True)),
     )
 
 
@@ -76,17 +75,18 @@ def _identity(rows: int) -> Affine:
 
 @cache
 def backward(rows: int = 0) -> Semigroup:
-    """`Affine` operators from the leaves to the root, as in eq. 16 and 18, with some output rows.
+    """`Affine` operators from the leaves to the root, as in eq. 16 and 18, with a number of output rows.
 
-    With outputs, the identity is one only where it comes first, nearer the leaves: what comes last puts its own, which
-    are zeros, in the place of those before.
+    With outputs, the identity is only an identity as the first factor (nearer the leaves). As the last factor it would
+    replace the outputs by its own, which are zeros.
     """
     return Semigroup(f"backward operator with {rows} outputs", _identity(rows), _following)
 
 
 @cache
 def forward(rows: int = 0) -> Semigroup:
-    """`Affine` operators from the root to the leaves, as in eq. 19, with some output rows; the identity as there."""
+    """`Affine` operators from the root to the leaves, as in eq. 19, with a number of output rows. The remark about the
+    identity at `backward` applies."""
     return Semigroup(
         f"forward operator with {rows} outputs", _identity(rows), lambda first, then: _following(then, first)
     )
@@ -95,7 +95,7 @@ def forward(rows: int = 0) -> Semigroup:
 class Fused(NamedTuple):
     """(X, Y, f, z, C, d), eq. 20: F -> X'F + f and z-hat -> Y z-hat + (Y - X')F + z, and outputs C (F, z-hat) + d.
 
-    Rows of C are pairs of rows, one for F and one for z-hat.
+    Each row of C is a pair of rows, one for F and one for z-hat.
     """
 
     X: Transform
@@ -107,7 +107,7 @@ class Fused(NamedTuple):
 
 
 def _fused_following(outer: Fused, inner: Fused) -> Fused:
-    """`inner`, then `outer`: the product of their matrices."""
+    """The product of matrices: `inner` first, then `outer`."""
     f, z = (*inner.f.ang, *inner.f.lin), (*inner.z.ang, *inner.z.lin)
     moved = outer.X.force_back(inner.f)
     pushed = applied6(outer.Y, add(f, z))
@@ -117,12 +117,12 @@ def _fused_following(outer: Fused, inner: Fused) -> Fused:
         moved + outer.f,
         Force(pushed[:3], pushed[3:]) - moved + outer.z,
         tuple(_fused_row(of_F, of_z, inner) for of_F, of_z in outer.C),
-        tuple(dot(of_F, f) + dot(of_z, z) + given for (of_F, of_z), given in zip(outer.C, outer.d, strict=True)),
+        tuple(dot(of_F, f) + dot(of_z, z) + offset for (of_F, of_z), offset in zip(outer.C, outer.d, strict=True)),
     )
 
 
 def _fused_row(of_F: Vector6, of_z: Vector6, inner: Fused) -> tuple[Vector6, Vector6]:
-    """A row times the matrix of `inner`: of F (of_F - of_z) X' + of_z Y, of z-hat of_z Y."""
+    """A row times the matrix of `inner`: (of_F - of_z) X' + of_z Y for F, and of_z Y for z-hat."""
     rest = inner.X.motion(Motion(tuple(of_F[:3]), tuple(of_F[3:])) - Motion(tuple(of_z[:3]), tuple(of_z[3:])))
     through = _row_times(of_z, inner.Y)
     return add((*rest.ang, *rest.lin), through), through
@@ -130,6 +130,6 @@ def _fused_row(of_F: Vector6, of_z: Vector6, inner: Fused) -> tuple[Vector6, Vec
 
 @cache
 def fused(rows: int = 0) -> Semigroup:
-    """`Fused` operators from the leaves to the root, with some output rows."""
+    """`Fused` operators from the leaves to the root, with a number of output rows."""
     identity = Fused(IDENTITY, IDENTITY6, ZERO_FORCE, ZERO_FORCE, ((_ZERO6, _ZERO6),) * rows, (0.0,) * rows)
     return Semigroup(f"fused backward operator with {rows} outputs", identity, _fused_following)

@@ -1,33 +1,34 @@
-"""The constraint force algorithm: forces across joints from a block tri-diagonal system, without any recursion.
+"""The constraint force algorithm: joint forces from a block tri-diagonal system, without a recursion.
 
 Fijany, Sharf and D'Eleuterio (1995), as in Yang, Wu and Pan, A Novel GPU-based Parallel Implementation Scheme (2016),
-eq. 9-17 and algorithm 1. After bias torques are taken off, a chain obeys V_i = X_i V_{i-1} + S_i qdd_i and
-F_i = J_i V_i + X_{i+1}' F_{i+1}, hence S qdd = T F with a block tri-diagonal T that holds the inverses of the bodies'
+eq. 9-17 and algorithm 1. After subtraction of bias torques, a chain obeys V_i = X_i V_{i-1} + S_i qdd_i and F_i = J_i
+V_i + X_{i+1}' F_{i+1}. Hence S qdd = T F, with a block tri-diagonal T that contains the inverses of the bodies'
 inertias J. Forces are F = S (S'S)^-1 tau + W Fc with W'S = 0, and W'T F = 0 is the system (eq. 15)
 
     A Fc = -B tau,    A = W'T W,    B = W'T S (S'S)^-1,
 
-whose solution gives qdd = C tau + B'Fc (eq. 17). B and C are only ever multiplied with vectors and are not formed.
+whose solution gives qdd = C tau + B'Fc (eq. 17). B and C are only multiplied with vectors and are not formed.
 
-Ours, beyond the papers:
+Extensions of the papers:
 
-- Joints of k degrees of freedom have 6 - k constraints; blocks are filled up with unit diagonals to the largest.
-- Armature r: of the torque tau, u = r qdd goes into the rotor and S'F = tau - u into the bodies. So -u is one more
-  constraint force, along S (S'S)^-1, and its row of T F, qdd = u / r, adds the compliance 1 / r to the diagonal of A.
-- Branching trees, of which the papers say nothing: heavy paths, from the outermost level in, every path a chain; the
-  systems of all paths of a level are solved at once. A finished light subtree is to its junction body a force that is
-  affine in that body's acceleration, X'F = J a - eta: six unit accelerations and the torques themselves are right-hand
-  sides of its path's system. J joins the inertia of the junction body, eta the forces on it; what a unit acceleration
-  does to a path is kept, and accelerations then follow level by level from the root out.
+- Joints with k degrees of freedom have 6 - k constraints. Blocks are padded to the largest size with unit diagonals.
+- Armature r: of the torque tau, u = r qdd accelerates the rotor and S'F = tau - u the bodies. So -u is one more
+  constraint force, along S (S'S)^-1. Its row of T F, qdd = u / r, adds the compliance 1 / r to the diagonal of A.
+- Branching trees: heavy paths, from the outermost level inward, each a chain. The systems of all paths of a level are
+  solved at once. A solved light subtree acts on its junction body with a force that is affine in that body's
+  acceleration, X'F = J a - eta. So the path's system has seven right-hand sides: six unit accelerations and the
+  torques. J is added to the inertia of the junction body, and eta to the forces on it. The response of the path to unit
+  accelerations is kept. Accelerations are then computed level by level from the root outward.
 
-Every body needs an inertia that can be inverted, light subtrees included: massless bodies (such as the middle of a
-universal joint), points and thin rods are refused. Nearly massless ones are not, and cost up to all digits: residuals
-of 206 random trees with bodies of 1e-9 of the others' mass are above 1e-7 in 13 cases, 0.1 at worst. Prismatic and
+Every body, including its light subtrees, needs an invertible inertia. Massless bodies (such as the middle of a
+universal joint), points and thin rods are refused. Nearly massless bodies are accepted but may cost all accuracy: of
+206 random trees with bodies of 1e-9 of the others' mass, 13 have residuals above 1e-7, at worst 0.1. Prismatic and
 spherical joints on links that are short for their mass are as bad. Every call checks its residual and warns.
 
-The condition of A grows with the length of paths. Residuals |ID(qdd) - tau| / max |tau| of chains with skewed joints,
-the largest of five states: 1e-10 at 10 bodies, 3e-8 at 40, 3e-7 at 100, 9e-6 at 1,000 by odd-even elimination; refined
-or by a factorisation 100 to 300 times less. The two bases do alike. Trees of branching 2 leave 1e-12 at 1,000.
+The condition number of A grows with the length of paths. Residuals |ID(qdd) - tau| / max |tau| of chains with skewed
+joints, the largest of five states, by odd-even elimination: 1e-10 for 10 bodies, 3e-8 for 40, 3e-7 for 100, 9e-6 for
+1,000. With refinement or by a factorisation they are 100 to 300 times smaller. Both bases have similar residuals. Trees
+of 1,000 bodies with branching 2 have 1e-12.
 """
 
 from __future__ import annotations
@@ -77,23 +78,25 @@ from robodyn.internals.errors import SingularError
 from robodyn.internals.records import dataclass
 
 _ROUNDINGS = 1000.0
-"""A pivot of an inertia that is no larger than that many roundings of the largest of its kind counts as zero."""
+"""A pivot of an inertia counts as zero if it is at most this number of rounding units of the largest diagonal entry of
+its kind (linear or angular)."""
 
-# Steps on one body: blocks of scalars, motions and forces.
+# Steps for one body: blocks of scalars, motions and forces.
 
 
 def _linear_first(each: Motion | Force) -> tuple[Scalar, ...]:
-    """Inertias are factorised mass first: what is left of the angular part is the inertia about the centre of mass."""
+    """The linear, then the angular scalars. Inertias are factorised in this order: after elimination of the linear
+    part, the angular part is the inertia about the centre of mass."""
     return (*each.lin, *each.ang)
 
 
 def _columns(forces: tuple[Force, ...]) -> Array:
-    """Forces as columns of a block."""
+    """Forces as the columns of a block."""
     return block((x for f in forces for x in _linear_first(f)), 6).T
 
 
 def _factors(J: ArticulatedInertia) -> tuple[Scalar, ...]:
-    """d, and what is below the diagonal of L, with J = L d L'."""
+    """d, and the entries below the diagonal of L, with J = L diag(d) L'."""
     whole = np.zeros((6, 6), object)
     whole[:3, :3], whole[3:, :3], whole[3:, 3:] = block(full(J.M), 3), block(J.H, 3), block(full(J.I), 3)
     L, d = factor(whole)
@@ -108,8 +111,8 @@ def _solved_inertia(factors: tuple[Scalar, ...], f: Force) -> Motion:
 
 
 def _seen(X: Transform, F: tuple[Force, ...]) -> tuple[ArticulatedInertia, Force]:
-    """J and eta of a path, as the body sees them that it hangs on: from what unit accelerations of that, and last the
-    torques, make of the force across the path's first joint."""
+    """J and eta of a path in the frame of its junction body, from the force F across the path's first joint under six
+    unit accelerations of the junction and, last, under the torques."""
     *units, own = (X.force_back(f) for f in F)
     pushed = [(*f.ang, *f.lin) for f in units]
     J = [[0.5 * (pushed[i][j] + pushed[j][i]) for j in range(6)] for i in range(6)]
@@ -119,7 +122,7 @@ def _seen(X: Transform, F: tuple[Force, ...]) -> tuple[ArticulatedInertia, Force
 
 
 def _answered(F: tuple[Force, ...], a: Motion) -> Force:
-    """The force across a joint, whose junction accelerates by a."""
+    """The force across a joint if its path's junction has the acceleration a."""
     *units, own = F
     for unit, rate in zip(units, (*a.ang, *a.lin), strict=True):
         own = own + unit.scaled(rate)
@@ -141,12 +144,12 @@ _solve_inertia = Elementwise(_solved_inertia, MOTION, _scalars(_FACTORS), FORCE)
 _seen_from_below = Elementwise(_seen, FieldType((ZERO_ARTICULATED, ZERO_FORCE)), TRANSFORM, _many(7))
 _answer = Elementwise(_answered, FORCE, _many(7), MOTION)
 _LINEAR, _ANGULAR = (0, 3, 5), (15, 18, 20)
-"""Where the diagonals of its M and I are among the scalars of an inertia."""
+"""Indices of the diagonals of M and of I among the scalars of an articulated inertia."""
 
 
 @cache
 def _seen_by(kind: JointKind) -> Elementwise:
-    """The diagonal of S'J S."""
+    """The step for the diagonal of S'J S of joints of a kind."""
 
     def step(J: ArticulatedInertia, pitch: tuple[Scalar]) -> tuple[Scalar, ...]:
         return tuple(s.dot(J.times(s)) for s in kind.subspace(pitch[0] if kind.pitched else 0.0))
@@ -156,11 +159,10 @@ def _seen_by(kind: JointKind) -> Elementwise:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Steps for bodies of k constraints, which are columns W of forces. With J = L d L', what is left of a column f is
-    L^-1 f, and two of those, one over d, make f'J^-1 f.
+    """Steps for bodies with k constraint forces, the columns of W. J = L diag(d) L' is the body's inertia.
 
-    `pushed`: X'W; `half`: L^-1 W; `gram`: W'J^-1 W from d and that; `coupling`: -W'J^-1 V from d, L^-1 W and L^-1 V;
-    `against`: -W'm of a motion.
+    `pushed`: X'W; `half`: L^-1 W; `gram`: W'J^-1 W from d and L^-1 W; `coupling`: -W'J^-1 V from d, L^-1 W and L^-1 V;
+    `against`: -W'm of a motion m.
     """
 
     pushed: Elementwise
@@ -200,7 +202,7 @@ def _steps(k: int) -> _Steps:
 
 @cache
 def _combined(k: int, count: int) -> Elementwise:
-    """W Fc: forces of n right-hand sides, from k columns and (k, count) numbers."""
+    """The step for forces W Fc of `count` right-hand sides, from k columns W and numbers Fc (k, count)."""
 
     def step(W: tuple[Force, ...], Fc: tuple[Scalar, ...]) -> tuple[Force, ...]:
         amounts = block(Fc, count)
@@ -217,7 +219,7 @@ def _sum(forces: Iterable[Force]) -> Force:
 
 
 def _halved(D: tuple[Scalar, ...], B: Array) -> Array:
-    """d^-1/2 L^-1 B of D = L d L'."""
+    """d^-1/2 L^-1 B with D = L diag(d) L'."""
     L, d = factor(block(D, len(B)))
     return forward_substituted(L, B) / _roots(d)
 
@@ -228,8 +230,8 @@ def _roots(d: Array) -> Array:
 
 @cache
 def _balanced(k: int, count: int) -> tuple[Elementwise, Elementwise, Elementwise]:
-    """What makes diagonal blocks the identity, of couplings (from two neighbours' blocks), of right-hand sides, and
-    back again of solutions."""
+    """Steps of the scaling that turns diagonal blocks into the identity: for couplings (from the diagonal blocks of two
+    neighbours), for right-hand sides, and back for solutions."""
 
     def coupling(D: tuple[Scalar, ...], D_next: tuple[Scalar, ...], U: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         return tuple(_halved(D_next, _halved(D, block(U, k)).T).T.ravel())
@@ -254,8 +256,8 @@ def _balanced(k: int, count: int) -> tuple[Elementwise, Elementwise, Elementwise
 
 @dataclass(frozen=True)
 class _Places:
-    """Of a level, where arrays are: `inner` and `before`, places of bodies that follow another one of their path, and
-    of those; `junction` (m,): the body that each one's path hangs on."""
+    """Indices of a level: `inner`, the bodies that follow another one on their path; `before`, their predecessors;
+    `junction` (m,), the junction body of each body's path."""
 
     inner: Array
     before: Array
@@ -266,20 +268,23 @@ _PLACES: WeakKeyDictionary[Layout, list[_Places]] = WeakKeyDictionary()
 
 
 def _places(layout: Layout) -> list[_Places]:
-    """Of all levels, kept as long as the layout is."""
+    """The `_Places` of all levels, cached as long as the layout exists."""
     if layout not in _PLACES:
-        found, placed = [], layout.placed
+        places, placed = [], layout.placed
         for level in HeavyPaths(layout.model.tree).levels:
             inner, junction = level.segments.position > 0, np.repeat(level.junctions, level.segments.lengths)
-            found.append(_Places(placed(np.flatnonzero(inner)), placed(np.flatnonzero(inner) - 1), placed(junction)))
-        _PLACES[layout] = found
+            places.append(_Places(placed(np.flatnonzero(inner)), placed(np.flatnonzero(inner) - 1), placed(junction)))
+        _PLACES[layout] = places
     return _PLACES[layout]
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """The paths of a level: factors (21, m, B) of the inertias of their bodies, light subtrees included, and transforms
-    (12, m, B); `hanging`: whether they hang on other paths, not on the world."""
+    """The paths of a level.
+
+    `factors` (21, m, B): factors of the bodies' inertias, including light subtrees; `X` (12, m, B): transforms;
+    `hanging`: True if the paths hang on other paths, False if they hang on the world.
+    """
 
     level: Level
     places: _Places
@@ -288,19 +293,19 @@ class _Paths:
     hanging: bool
 
     def net(self, F: Array) -> Array:
-        """F_i - X_{i+1}' F_{i+1} (6, m, B): what joint forces F leave for the bodies themselves."""
-        inner, before, found = self.places.inner, self.places.before, F.copy()
-        found[:, before] -= force_out(self.X[:, inner], F[:, inner])
-        return found
+        """F_i - X_{i+1}' F_{i+1} (6, m, B): the net joint force on each body."""
+        inner, before, net = self.places.inner, self.places.before, F.copy()
+        net[:, before] -= force_out(self.X[:, inner], F[:, inner])
+        return net
 
     def relative(self, V: Array) -> Array:
-        """V_i - X_i V_{i-1} (6, m, B) along paths, whose first bodies follow one at rest."""
-        inner, before, found = self.places.inner, self.places.before, V.copy()
-        found[:, inner] -= motion_in(self.X[:, inner], V[:, before])
-        return found
+        """V_i - X_i V_{i-1} (6, m, B) along paths, with V_{i-1} = 0 for first bodies."""
+        inner, before, motions = self.places.inner, self.places.before, V.copy()
+        motions[:, inner] -= motion_in(self.X[:, inner], V[:, before])
+        return motions
 
     def blocks(self, steps: _Steps, W: Array, back: Array, U: Array) -> Array:
-        """D of A (k k, m, B), without compliances, from W and X'W; U, zeros, is filled."""
+        """The diagonal blocks D of A (k k, m, B) without compliances, from W and X'W (`back`). Fills the zero U."""
         inner, before, d = self.places.inner, self.places.before, self.factors[:6]
         H = steps.half(self.factors, W)
         D = steps.gram(d, H)
@@ -311,14 +316,14 @@ class _Paths:
 
 
 def _solved(layout: Layout, D: Array, U: Array, R: Array, segments: Segments) -> Array:
-    """Fc (k count, m, B) of blocks D and U (k k, m, B) and right-hand sides (k, count, m, B)."""
+    """Fc (k count, m, B) from blocks D and U (k k, m, B) and right-hand sides R (k, count, m, B)."""
     k, count = R.shape[:2]
     blocks, columns = (k, k, *R.shape[2:]), (k * count, *R.shape[2:])
     solve = SOLVERS[layout.options.constraint_solver]
     if layout.options.constraint_basis != "balanced":
-        found: Array = solve(D.reshape(blocks), U.reshape(blocks), R, segments).reshape(columns)
-        return found
-    # W times the inverse of the Cholesky factor of D turns D into the identity; U and R follow.
+        forces: Array = solve(D.reshape(blocks), U.reshape(blocks), R, segments).reshape(columns)
+        return forces
+    # Scaling W by the inverse of the Cholesky factor of D turns D into the identity. U and R are scaled accordingly.
     coupling, right, back = _balanced(k, count)
     U[:, :-1] = coupling(D[:, :-1], D[:, 1:], U[:, :-1])
     R = right(D, R.reshape(columns)).reshape(R.shape)
@@ -328,9 +333,9 @@ def _solved(layout: Layout, D: Array, U: Array, R: Array, segments: Segments) ->
 
 
 class _ConstraintForces:
-    """Forward dynamics under torques (nv, B) that bias torques were taken off.
+    """Forward dynamics under torques (nv, B) minus bias torques.
 
-    `refused` (n,): bodies whose inertia has no inverse in any row.
+    `refused` (n,): True for bodies whose inertia is singular in all rows of the batch.
     """
 
     def __init__(self, state: State, tau: Array) -> None:
@@ -366,40 +371,41 @@ class _ConstraintForces:
         rates: Array = self.constraints.weights * state.joint_force(relative)
         if not state.model.tree_armature.any():
             return rates
-        # Beside a heavy rotor, differences of accelerations have few digits, and its share of the torque has many.
+        # With a heavy rotor, the difference of accelerations is inaccurate, and the rotor's share of the torque is
+        # accurate.
         armature, seen = state.layout.armature, self._seen_by_joints()
-        found: Array = state.xp.where(armature > seen, (self.tau - state.joint_force(across)) / armature, rates)
-        return found
+        mixed: Array = state.xp.where(armature > seen, (self.tau - state.joint_force(across)) / armature, rates)
+        return mixed
 
     def _seen_by_joints(self) -> Array:
-        """The diagonal of S'J S (nv, B) for the inertias of the bodies behind joints."""
-        found = self.state.empty(self.state.model.nv_tree, self.state.batch)
+        """The diagonal of S'J S (nv, B), with J the inertia of the body behind each joint."""
+        diagonal = self.state.empty(self.state.model.nv_tree, self.state.batch)
         for joints in self.state.layout.joints:
             seen = _seen_by(joints.kind)(self.J[:, joints.bodies], joints.pitch[None])
             for rows, values in zip(joints.v_rows, seen, strict=True):
-                found[rows] = values
-        return found
+                diagonal[rows] = values
+        return diagonal
 
     def _paths(self, level: Level, places: _Places, *, hanging: bool) -> _Paths:
         xp, J = self.state.xp, self.J[:, level.bodies]
         factors = _factored(J)
         singular = self._singular(factors[:6], J)
         self.refused[level.bodies] = singular.all(axis=1)
-        factors[:6] = xp.where(singular, np.nan, factors[:6])  # rows of inertias that are given have no answer then
+        factors[:6] = xp.where(singular, np.nan, factors[:6])  # if inertias are inputs, such rows become NaN
         return _Paths(level, places, factors, self.state.transforms[:, level.bodies], hanging)
 
     def _singular(self, d: Array, J: Array) -> Array:
-        """(m, B): whether a pivot is zero up to rounding; where values are not finite, they are not."""
+        """(m, B): whether a pivot is zero up to rounding errors. False for non-finite values."""
         limit = _ROUNDINGS * float(np.finfo(J.dtype).eps)
-        found: Any = False
+        singular: Any = False
         for pivots, diagonal in ((d[:3], _LINEAR), (d[3:], _ANGULAR)):
             largest = abs(self.state.xp.stack([J[k] for k in diagonal])).max(axis=0)
-            found = found | (pivots <= limit * largest).any(axis=0)
-        return found  # type: ignore[no-any-return]
+            singular = singular | (pivots <= limit * largest).any(axis=0)
+        return singular  # type: ignore[no-any-return]
 
     def _forces(self, paths: _Paths) -> Array:
-        """F (6 c, m, B), the force of each right-hand side: unit accelerations of the junction, where paths have one,
-        and last the torques."""
+        """Joint forces F (6 c, m, B) for c right-hand sides: unit accelerations of the junction, if there is one, and
+        last the torques."""
         state, level = self.state, paths.level
         W, active = self.constraints.W[:, level.bodies], self.active[:, level.bodies]
         k, m = len(W) // 6, active.shape[1]
@@ -420,17 +426,17 @@ class _ConstraintForces:
 def cfa(state: State, out: Array) -> None:
     """qdd (B, nv) by algorithm 1: bias torques by scans, then constraint forces.
 
-    On a device it takes one look at four numbers, once all is computed, for what it warns of and raises.
+    On a device, the host reads four numbers after the computation, to decide on the warning and the errors.
 
     Warns:
-        RuntimeWarning: inverse dynamics of the result misses the torques by more than 1e-6 of the largest of a row (in
-            single precision 2.5e-3).
+        RuntimeWarning: inverse dynamics of the result differs from the torques by more than 1e-6 (in single precision
+            2.5e-3) of the largest torque of a row.
 
     Raises:
-        SingularError: the inertia of a body cannot be inverted. Of inertias given for each row, rows where one cannot
-            are NaN, and it is raised where none can.
-        ArgumentError: `constraint_basis` gives no basis.
-        UnavailableError: `constraint_solver` is for NumPy arrays alone.
+        SingularError: the inertia of a body is singular. If inertias are inputs, rows with a singular inertia are NaN,
+            and the error is raised only if a body's inertia is singular in all rows.
+        ArgumentError: `constraint_basis` returns no valid basis.
+        UnavailableError: `constraint_solver` is for NumPy arrays only.
     """
     if not state.n:
         return
@@ -450,24 +456,27 @@ def cfa(state: State, out: Array) -> None:
 
 
 def _looked_at(state: State, refused: Array, missed: Array) -> list[float]:
-    """How many bodies (n,) are refused, and the first; how many rows of torques are missed (nv, B) by more than is
-    right, and by how much at most, relative to the largest of the row."""
+    """Four numbers: the count of refused bodies, the first of them, the count of rows whose residual is too large, and
+    the largest residual, relative to the largest torque of its row.
+
+    `refused` (n,): the refused bodies; `missed` (nv, B): the residual torques.
+    """
     xp, size = state.xp, abs(state.tree_input("tau")).max(axis=0)
     residual = abs(missed).max(axis=0) / xp.where(size > 0.0, size, float(np.finfo(state.dtype).tiny))
-    residual = xp.where(xp.isfinite(residual), residual, 0.0)  # not finite for other reasons, which the result shows
+    residual = xp.where(xp.isfinite(residual), residual, 0.0)  # non-finite results need no warning
     numbers = state.layout.numbers
-    found = (
+    counts = (
         refused.sum(),
         xp.where(refused, numbers, state.n).min(),
         (residual > float(np.finfo(state.dtype).eps) ** 0.375).sum(),
         residual.max(),
     )
-    seen: list[float] = state.layout.here(xp.stack([each.astype(np.float64) for each in found])).tolist()
+    seen: list[float] = state.layout.here(xp.stack([each.astype(np.float64) for each in counts])).tolist()
     return seen
 
 
 def _refuse(state: State, bodies: int, first: int) -> None:
-    """Raise where n bodies have, in all rows, an inertia that cannot be inverted."""
+    """Raise: `bodies` bodies, the first of them `first`, have a singular inertia in all rows."""
     name = state.model.body_names[first]
     more = f" (nor have {bodies - 1} more)" if bodies > 1 else ""
     raise SingularError(

@@ -1,4 +1,4 @@
-"""Forward dynamics by scans: the methods by their names."""
+"""Forward dynamics by scans: the table of methods."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ FORWARD: dict[str, Callable[[State, Array], None]] = {
     "hybrid_abia_fused": hybrid_abia_fused,
     "cfa": cfa,
 }
-"""Each fills accelerations (B, nv)."""
+"""Functions that fill accelerations (B, nv), by method."""

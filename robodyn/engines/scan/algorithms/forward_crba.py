@@ -1,9 +1,9 @@
-"""Forward dynamics by the mass matrix: H qdd = tau - bias, the bias by inverse dynamics (RBDA section 6.1).
+"""Forward dynamics by the mass matrix: H qdd = tau - bias, with the bias from inverse dynamics (RBDA section 6.1).
 
-H is factorised as a whole, by Cholesky's method, or along the branches (`robodyn.engines.scan.systems.branch_factor`),
-by whichever of the two is expected to take less time. On a GPU the array library solves with it as a whole, or kernels
-do along the branches (`robodyn.engines.scan.cuda.branches`), where that is far less work. Models with joints that mimic
-others have no branches to speak of: theirs is G' H G.
+H is factorised as a dense matrix (Cholesky) or with branch-induced sparsity
+(`robodyn.engines.scan.systems.branch_factor`), depending on the estimated times. On a GPU the array library solves the
+dense system, or kernels use the sparsity (`robodyn.engines.scan.cuda.branches`) if that is much less work. Models with
+mimicking joints have the dense matrix G' H G, without branch-induced sparsity.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from robodyn.internals.tuning import (
 )
 
 REMEDY = "method='aba_scan', or the 'cpu' engine, which make no matrix"
-"""What an error offers where a matrix has no room."""
+"""The advice in error messages if a matrix does not fit in memory."""
 _ON_GPU = f"fewer states, or {REMEDY}"
 
 
@@ -48,7 +48,7 @@ def forward_by_mass_matrix(state: State, out: Array) -> None:
     """qdd into out (B, nv).
 
     Raises:
-        ArgumentError: neither way has room in memory.
+        ArgumentError: the matrix does not fit in memory.
     """
     nv, branches = state.model.nv, branches_of(state.layout)
     if state.layout.device is not None:
@@ -81,24 +81,24 @@ def _forward_on_device(state: State, branches: Branches, out: Array) -> None:
 
 
 def require_dense_memory(state: State) -> None:
-    """Raise where a device has no room for mass matrices and their factors.
+    """Require that mass matrices and their factors fit in the device's memory.
 
     Raises:
-        ArgumentError: it has not; says how much there is.
+        ArgumentError: they do not fit. The message gives the free memory.
     """
     nv, layout = state.model.nv, state.layout
     require_memory("mass matrix", (state.batch, nv, nv), 2 * state.dtype.itemsize, _ON_GPU, layout.free_bytes)
 
 
 def few_operations(branches: Branches) -> bool:
-    """Whether a device factorises along the branches: where that is so much less work that launches for every level do
-    not matter."""
+    """Whether a device uses branch-induced sparsity: if that saves so much work that the launches for every level are
+    worthwhile."""
     n = float(len(branches))
     return n > ONE_BY_ONE and FEWER_OPERATIONS * branches.squares < n**3 / 3
 
 
 def along_branches(branches: Branches) -> bool:
-    """Whether to factorise along the branches, by the time that each way is expected to take."""
+    """Whether branch-induced sparsity is faster than the dense factorisation, from estimated times."""
     n = float(len(branches))
     if n <= ONE_BY_ONE:
         return False
@@ -111,7 +111,8 @@ def solved_by_library(state: State, H: Array) -> Array:
     """H^-1 (tau - bias) (B, nv) on a device.
 
     Raises:
-        UnavailableError: the array library has no solver here, or a call is recorded, which CuPy does not do with its.
+        UnavailableError: the array library has no solver here, or a call is being recorded, which CuPy's solver does
+            not support.
     """
     device = state.layout.device
     if device is not None and device.device.is_recording():
@@ -121,17 +122,17 @@ def solved_by_library(state: State, H: Array) -> Array:
         )
     b = net_force(state)[..., None]
     try:
-        found: Array = state.xp.linalg.solve(H, b)[..., 0]
+        solution: Array = state.xp.linalg.solve(H, b)[..., 0]
     except ImportError as error:
         raise UnavailableError(
             f"scan: CuPy solves no linear systems here ({error}); it wants cuBLAS and cuSOLVER, which the wheels "
             'cupy-cuda13x[ctk] bring. method="cfa" needs neither'
         ) from error
-    return found
+    return solution
 
 
 def solved(H: Array, b: Array, out: Array) -> None:
-    """H^-1 b into out (B, nv) for H (B, nv, nv), which is overwritten, and b (B, nv). NaN where H is singular."""
+    """H^-1 b into out (B, nv), for b (B, nv) and H (B, nv, nv), which is overwritten. NaN if H is singular."""
     batch, nv = b.shape
     if not nv:
         return
@@ -147,12 +148,12 @@ def solved(H: Array, b: Array, out: Array) -> None:
 
 
 def _solved_one(posv: Any, sysv: Any, H: Array, b: Array) -> Any:
-    """One solution: by Cholesky's method, or where rounding leaves H not positive definite, by Bunch and Kaufman's."""
+    """One solution, by Cholesky factorisation, or by Bunch-Kaufman if rounding errors make H indefinite."""
     if not np.isfinite(H).all():
         return np.nan
     diagonal = H.diagonal().copy()
-    _, x, info = posv(H.T, b, lower=0, overwrite_a=True)  # H = H', and its columns are what LAPACK calls rows
+    _, x, info = posv(H.T, b, lower=0, overwrite_a=True)  # H is symmetric, so rows and columns may be exchanged
     if info > 0:
-        np.fill_diagonal(H, diagonal)  # the other triangle is as it was
+        np.fill_diagonal(H, diagonal)  # the other triangle is unchanged
         _, _, x, info = sysv(H.T, b, lower=1, overwrite_a=True)
     return np.nan if info else x

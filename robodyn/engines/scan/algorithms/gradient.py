@@ -1,7 +1,7 @@
 """Gradient of inverse dynamics by scans: Singh, Russell, Wensing 2022 (formulas in `robodyn.algorithms.idsva`).
 
-Motions go outward (psi, psidd, psi + Sdot), composites (I, 2B, f, external forces) inward, and every entry is a product
-of motions of one degree of freedom and forces of another on its path.
+Motions (psi, psidd, psi + Sdot) are computed outward, composites (I, 2B, f, external forces) inward. Each entry is a
+product of a motion of one degree of freedom and a force of another, one of which is an ancestor of the other.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
 _F, _OUT = 22, 28
-"""Where f and external forces start among the scalars of a composite."""
+"""The first scalars of f and of external forces in a composite."""
 _D, _AROUND, _OWN = 24, 27, 45
-"""Where d, motions of parents and what bodies have start among the scalars of `Steered`."""
+"""The first scalars of `d`, `around` and `parts` in `Steered`."""
 
 
-# Steps on one body or one degree of freedom.
+# Steps for one body or one degree of freedom.
 
 
 def _parents(X: Transform, E: Mat3, v_p: Motion, a_p: Motion, v: Motion) -> tuple[Motion, ...]:
-    """v and a of the parent, about the body's origin, and vJ, all in the tree's axes."""
+    """v and a of the parent about the body's origin, and vJ, all in the tree's axes."""
     moved = X.motion(v_p)
     return tuple(turned(E, each) for each in (moved, X.motion(a_p), v - moved))
 
@@ -68,7 +68,7 @@ def _changes(E: Mat3, S: Motion, of_body: tuple[Motion, Motion, Motion]) -> Colu
 
 
 def _parts(E: Mat3, inertia: Inertia, v: Motion, a: Motion) -> Parts:
-    """Of a body, whose inertia is in the tree's axes already."""
+    """`Parts` of a body whose inertia is in the tree's axes already."""
     return parts(inertia, turned(E, v), turned(E, a))
 
 
@@ -84,8 +84,11 @@ _power = Elementwise(lambda m, f: (m.dot(f),), FieldType((0.0,)), MOTION, FORCE)
 
 @dataclass
 class _Held:
-    """What entries are made of, of degrees of freedom: motions (24, nv_tree, B) as `Columns` has them, what their
-    subtrees have in all (28 or 34, ..), with external forces last where there are some, and points (3, ..)."""
+    """The inputs of entries, by degree of freedom.
+
+    `motions` (24, nv_tree, B): `Columns`; `composite` (28 or 34, nv_tree, B): sums of `Parts` over subtrees, followed
+    by external forces if the call has any; `points` (3, nv_tree, B): the bodies' origins.
+    """
 
     motions: Array
     composite: Array
@@ -111,7 +114,7 @@ def inverse_dynamics_gradient(state: State, outputs: Mapping[str, Array]) -> Non
         _pairs(state, upper, held).fill(full, upper=True)
         if name == "tau_q":
             _within_bodies(state, held, full)
-        _pairs(state, lower, held).fill(full, lower=True)  # this is what holds on the diagonal
+        _pairs(state, lower, held).fill(full, lower=True)  # overwrites the diagonal
         if state.model.has_mimic:
             coupled_into(state.layout, full, out)
 
@@ -123,36 +126,37 @@ def _pairs(state: State, terms: list[tuple[Array, Array]], held: _Held) -> Pairs
 
 
 def _along_stretches(state: State) -> _Held:
-    """By motions of stretches outward and what they have in all inward."""
+    """`_Held` by folds: motions outward, composites inward."""
     order, pushed = order_of(state), state.given("f_ext")
     base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
     rates = order.rates(state, "qd"), order.rates(state, "qdd")
     steering, field = (STEERING_PUSHED, PUSHED) if pushed else (STEERING, PARTS)
-    found = Outward(state, order, TWIST_PAIRS, base, from_first=True).found(TWISTING, steering, rates)
-    bodies = found[_D:_AROUND], found[_OWN:]
+    steered = Outward(state, order, TWIST_PAIRS, base, from_first=True).found(TWISTING, steering, rates)
+    bodies = steered[_D:_AROUND], steered[_OWN:]
     total = state.empty(field.size(0), state.n, state.batch)
     alone, fold = (gathering(field), bodies), (totalling(field), bodies)
     inward(state, order, composite_of(field), alone, fold, bodies[1], found=total)
-    at = taken(found[:_OWN], order.dof_bodies)
+    at = taken(steered[:_OWN], order.dof_bodies)
     columns = _of_dofs(at[:9], subspace(state.layout), at[_AROUND:])
     return _Held(columns, taken(total, order.dof_bodies), at[9:12])
 
 
 def _body_by_body(state: State) -> _Held:
-    """By scans of all bodies."""
+    """`_Held` by scans over all bodies."""
     body, motions = branches_of(state.layout).body, METHODS["rnea"](state)
     at = placement(state, motions.X)
     return _Held(_of_columns(state, at, motions), _composites(state, at, motions)[:, body], at.p[:, body])
 
 
 def _of_columns(state: State, at: Placement, motions: Motions) -> Array:
-    """`Columns` of every degree of freedom (24, nv_tree, B), about its body's origin."""
+    """`Columns` of every degree of freedom (24, nv_tree, B), about the origin of its body."""
     parent, body = state.layout.parent, branches_of(state.layout).body
 
     def of_parent(moving: Array, base: Motion) -> Array:
         start = stored(base, state.empty(6, 1, state.batch))
-        found: Array = state.xp.concatenate((moving, start), axis=1)[:, parent]  # of -1, the last one, the world's
-        return found
+        # Parent -1 selects the last entry, the world's.
+        of_parents: Array = state.xp.concatenate((moving, start), axis=1)[:, parent]
+        return of_parents
 
     v_p, a_p = of_parent(motions.v, state.base_velocity or ZERO_MOTION), of_parent(motions.a, state.base_acceleration)
     of_body = _of_parents(motions.X, at.E, v_p, a_p, motions.v)
@@ -160,7 +164,7 @@ def _of_columns(state: State, at: Placement, motions: Motions) -> Array:
 
 
 def _composites(state: State, at: Placement, motions: Motions) -> Array:
-    """I, 2B, f and, where there are some, external forces of subtrees (28 or 34, n, B)."""
+    """I, 2B, f and, if the call has any, external forces of subtrees (28 or 34, n, B)."""
     own = _of_bodies(at.E, inertias(state, at), motions.v, motions.a)
     if not state.given("f_ext"):
         return composites(state, at, PARTS, own)
@@ -169,8 +173,10 @@ def _composites(state: State, at: Placement, motions: Motions) -> Array:
 
 
 def _within_bodies(state: State, held: _Held, out: Array) -> None:
-    """Take S_a . (S_k x* (f - F)) from the entries of a before k of one joint: strict ancestors alone turn the force on
-    a body."""
+    """Subtract S_a . (S_k x* (f - F)) from entries (a, k) of two degrees of freedom of one joint, a before k.
+
+    The term S_k x* f of `Felt.F_q` applies only if a belongs to a strict ancestor of the body.
+    """
     if not state.layout.within_joints:
         return
     S, composite = held.motions[:6], held.composite

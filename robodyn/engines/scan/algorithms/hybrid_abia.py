@@ -1,16 +1,17 @@
-"""The hybrid articulated-body algorithm: inertias by recursion, everything else by scans.
+"""The hybrid articulated-body algorithm: articulated inertias by recursion, everything else by scans.
 
 Yang, Wu and Pan, Parallel Dynamics Computation using Prefix Sum Operations (2016), algorithm 3. Articulated inertias
-obey a nonlinear recursion (eq. 7), which the paper leaves to the processor: here machine code runs it in a thread
-while bias torques are found by scans. What remains is linear: z-hat towards the root (eq. 18), accelerations back
-outward (eq. 19). The fused variant finds the forces and z-hat in one scan (eq. 20).
+obey a nonlinear recursion (eq. 7), which the paper runs on the CPU. Here machine code runs it in a CPU thread, while
+scans compute bias torques. The other recursions are linear: z-hat towards the root (eq. 18), and accelerations outward
+(eq. 19). The fused variant computes forces and z-hat in one scan (eq. 20).
 
-Trees of any shape: a scan runs along each heavy path, and what comes out of a light subtree is added to the constant
-of its junction before that one's path is scanned.
+Trees may have any shape: a scan runs along each heavy path, and the result of a light subtree is added to the constant
+of its junction body before the junction's path is scanned.
 
-On a device the processor gets coordinates and gives U: one copy each way, and the host waits for the first.
+If arrays are on a device, the coordinates are copied to the host and U is copied back. The host waits for the first
+copy.
 
-The articulated inertias are needed through U = IA S alone (6 numbers for each degree of freedom). With D = S'U (plus
+The algorithm uses articulated inertias only through U = IA S (6 numbers for each degree of freedom). With D = S'U (plus
 armature) and P = U D^-1:  Y = X'(1 - P S'),  Pi = X'P,  Omega = D.
 """
 
@@ -57,7 +58,7 @@ from robodyn.internals.records import dataclass
 
 
 def _columns(body: Body, own: Fields) -> tuple[Written, Written]:
-    """`articulated_inertia`, of which U is kept."""
+    """The step `articulated_inertia`, with U as its only written field."""
     written, gives = articulated_inertia(body, own)
     return {"U": written["U"]}, gives
 
@@ -78,7 +79,7 @@ _RECURSION: WeakKeyDictionary[Layout, Engine] = WeakKeyDictionary()
 
 
 def _recursion(pool: Executor, state: State) -> Future[Array]:
-    """Start the recursion of a state, on the processor: U (B, 6, nv)."""
+    """Start the recursion of a state on the CPU. Its result is U (B, 6, nv)."""
     engine = _RECURSION.get(state.layout)
     if engine is None:
         engine = _RECURSION[state.layout] = recursive_engine(state.model, state.dtype, Options())
@@ -88,24 +89,25 @@ def _recursion(pool: Executor, state: State) -> Future[Array]:
     work = partial(_articulated_columns, engine, algorithm, inputs, U)
     try:
         return pool.submit(work)
-    except (RuntimeError, MemoryError):  # the system grants no thread
+    except (RuntimeError, MemoryError):  # the system cannot start a thread
         done: Future[Array] = Future()
         done.set_result(work())
         return done
 
 
 def _articulated_columns(engine: Engine, algorithm: Algorithm, inputs: Mapping[str, Array], U: Array) -> Array:
-    with np.errstate(all="ignore"):  # a thread starts without its parent's settings
+    with np.errstate(all="ignore"):  # a new thread does not inherit these settings
         engine.run(algorithm, inputs, {"U": U})
     return U
 
 
-# What takes the joints out.
+# The elimination of joints.
 
 
 @dataclass
 class Eliminated:
-    """Y (36, n, B), P (6, nv, B) by degrees of freedom, and for each joint kind D as L and d (`ldl`), (.., m, B)."""
+    """Y (36, n, B) of bodies, P (6, nv, B) of degrees of freedom, and for each joint kind the factors L and d of D
+    (`ldl`), (.., m, B)."""
 
     state: State
     X: Array
@@ -114,13 +116,13 @@ class Eliminated:
     D: tuple[Array, ...]
 
     def rates(self, forces: Array) -> Array:
-        """D^-1 of generalised forces (nv, B)."""
-        found: Array = self.state.xp.empty_like(forces)
+        """D^-1 times generalised forces (nv, B)."""
+        rates: Array = self.state.xp.empty_like(forces)
         for joints, D in zip(self.state.layout.joints, self.D, strict=True):
             solved = solution(joints.kind)(D, self.state.xp.stack([forces[rows] for rows in joints.v_rows]))
             for rows, value in zip(joints.v_rows, solved, strict=True):
-                found[rows] = value
-        return found
+                rates[rows] = value
+        return rates
 
     def pushed(self, forces: Array) -> Array:
         """Pi t (6, n, B) for generalised forces t (nv, B)."""
@@ -132,15 +134,15 @@ class Eliminated:
 
     def felt(self, motions: Array) -> Array:
         """P' m (nv, B) for motions (6, n, B) in body frames."""
-        found = self.state.empty(self.P.shape[1], self.state.batch)
+        forces = self.state.empty(self.P.shape[1], self.state.batch)
         for joints in self.state.layout.joints:
             for rows in joints.v_rows:
-                found[rows] = (self.P[:, rows] * motions[:, joints.bodies]).sum(axis=0)
-        return found
+                forces[rows] = (self.P[:, rows] * motions[:, joints.bodies]).sum(axis=0)
+        return forces
 
 
 def _eliminated(state: State, X: Array, columns: Array) -> Eliminated:
-    """From U (B, 6, nv) as the processor gives it."""
+    """The elimination of joints, from U (B, 6, nv) on the host."""
     U = state.xp.ascontiguousarray(state.layout.moved(columns).transpose(1, 2, 0))
     xp, Y, P = state.xp, state.empty(36, state.n, state.batch), state.xp.empty_like(U)
     factors = []
@@ -148,17 +150,17 @@ def _eliminated(state: State, X: Array, columns: Array) -> Eliminated:
         k = joints.kind.nv
         own = xp.concatenate([U[:, rows] for rows in joints.v_rows])
         armature = xp.stack([state.layout.armature[rows] for rows in joints.v_rows])
-        found = elimination(joints.kind)(X[:, joints.bodies], joints.pitch[None], armature, own)
-        Y[:, joints.bodies] = found[:36]
+        parts = elimination(joints.kind)(X[:, joints.bodies], joints.pitch[None], armature, own)
+        Y[:, joints.bodies] = parts[:36]
         for j, rows in enumerate(joints.v_rows):
-            P[:, rows] = found[36 + 6 * j : 42 + 6 * j]
-        factors.append(found[36 + 6 * k :])
+            P[:, rows] = parts[36 + 6 * j : 42 + 6 * j]
+        factors.append(parts[36 + 6 * k :])
     return Eliminated(state, X, Y, P, tuple(factors))
 
 
 @cache
 def elimination(kind: JointKind) -> Elementwise:
-    """(Y, columns of P, L and d of D) from X, pitch, armature and columns of U, of joints of a kind."""
+    """The step for (Y, columns of P, factors L and d of D) of joints of a kind, from X, pitch, armature and U."""
     k = kind.nv
 
     def step(X: Transform, pitch: Scalars, armature: Scalars, U: tuple[Force, ...]) -> tuple[Any, ...]:
@@ -178,14 +180,14 @@ def elimination(kind: JointKind) -> Elementwise:
             columns.append(tuple(flatten(X.force_back(Force(left[:3], left[3:])))))
         return (tuple(column[i] for i in range(6) for column in columns), P, D)
 
-    found = FieldType(((0.0,) * 36, ((0.0,) * 6,) * k, (0.0,) * (k * (k + 1) // 2)))
+    results = FieldType(((0.0,) * 36, ((0.0,) * 6,) * k, (0.0,) * (k * (k + 1) // 2)))
     dofs = FieldType((0.0,) * k)
-    return Elementwise(step, found, TRANSFORM, FieldType((0.0,)), dofs, FieldType((ZERO_FORCE,) * k))
+    return Elementwise(step, results, TRANSFORM, FieldType((0.0,)), dofs, FieldType((ZERO_FORCE,) * k))
 
 
 @cache
 def solution(kind: JointKind) -> Elementwise:
-    """D^-1 t (nv, m, B) for joints of a kind, from L and d of D and generalised forces t."""
+    """The step for D^-1 t (nv, m, B) of joints of a kind, from the factors L and d of D, and generalised forces t."""
     k = kind.nv
     dofs = FieldType((0.0,) * k)
     return Elementwise(ldl_solve, dofs, FieldType((0.0,) * (k * (k + 1) // 2)), dofs)
@@ -194,19 +196,19 @@ def solution(kind: JointKind) -> Elementwise:
 # The scans.
 
 carried = Elementwise(applied6, FieldType((0.0,) * 6), FieldType(IDENTITY6), FieldType((0.0,) * 6))
-"""Y x (6, n, B) of matrices and vectors."""
+"""The step for Y x (6, n, B) of matrices Y and vectors x."""
 
 
 def _summed(state: State, joints: Eliminated, given: Array) -> Array:
-    """z_i = sum of Y z + given over children, (6, n, B): eq. 18 along heavy paths."""
+    """z_i = sum of Y z + given over children (6, n, B): eq. 18 along heavy paths."""
     paths, options, z = state.layout.heavy_paths, state.layout.options, state.zeros(*given.shape)
     for level in paths.inward():
         elements = state.empty(42, level.bodies.size, state.batch)
-        elements[36:] = z[:, level.bodies]  # what light subtrees gave
+        elements[36:] = z[:, level.bodies]  # the contributions of light subtrees
         inner, following = level.inner, level.bodies[level.inner + 1]
         elements[:36, inner] = joints.Y[:, following]
         elements[36:, inner] += given[:, following]
-        elements[:36, level.ends] = 0.0  # what ends a path is followed by nothing
+        elements[:36, level.ends] = 0.0  # the last bodies of paths have no successor
         z[:, level.bodies] = level.segments.scan(
             backward(), elements, options.path_kernel, block=options.block, backwards=True
         )[36:]
@@ -215,7 +217,7 @@ def _summed(state: State, joints: Eliminated, given: Array) -> Array:
 
 
 def _summed_fused(state: State, joints: Eliminated, own: Array, given: Array) -> Array:
-    """F_i = own_i + sum of X'F and z_i = sum of Y (F + z) - X'F + given over children, (12, n, B): eq. 20."""
+    """F_i = own_i + sum of X'F, and z_i = sum of Y (F + z) - X'F + given over children (12, n, B): eq. 20."""
     paths, options = state.layout.heavy_paths, state.layout.options
     total: Array = state.xp.concatenate((own, state.zeros(*own.shape)))
     for level in paths.inward():
@@ -236,7 +238,7 @@ def _summed_fused(state: State, joints: Eliminated, own: Array, given: Array) ->
 
 
 def _accelerations(state: State, joints: Eliminated, rates: Array) -> Array:
-    """qdd (nv, B): eq. 19, from c-hat."""
+    """qdd (nv, B) from c-hat (`rates`): eq. 19."""
     elements = state.empty(42, state.n, state.batch)
     elements[:36] = joints.Y.reshape(6, 6, state.n, state.batch).swapaxes(0, 1).reshape(36, state.n, state.batch)
     elements[36:] = state.joint_motion(rates)
@@ -244,12 +246,12 @@ def _accelerations(state: State, joints: Eliminated, rates: Array) -> Array:
     motions = paths.outward(forward(), elements, kernel=options.path_kernel, block=options.block)[36:]
     before = motions[:, state.layout.parent]
     before[:, state.layout.roots] = 0.0
-    found: Array = rates - joints.felt(motion_in(joints.X, before))
-    return found
+    qdd: Array = rates - joints.felt(motion_in(joints.X, before))
+    return qdd
 
 
 def _own_forces(state: State) -> tuple[Motions, Array]:
-    """Motions at qdd = 0, and F-hat (6, n, B): the force that each body's own motion takes."""
+    """Motions at qdd = 0, and F-hat (6, n, B), the net force of each body in that motion."""
     motions = METHODS["rnea"](state)
     f = body_force(state.inertia, motions.v, motions.a)
     if state.given("f_ext"):
@@ -262,15 +264,15 @@ def hybrid_abia(state: State, out: Array) -> None:
     with ThreadPoolExecutor(1) as pool:
         recursion = _recursion(pool, state)
         motions, f = _own_forces(state)
-        given = state.tree_input("tau") - state.joint_force(summed_inward(state, motions.X, f))
+        torques = state.tree_input("tau") - state.joint_force(summed_inward(state, motions.X, f))
         joints = _eliminated(state, motions.X, recursion.result())
-    z = _summed(state, joints, joints.pushed(given))
-    rates = joints.rates(given - state.joint_force(z))
+    z = _summed(state, joints, joints.pushed(torques))
+    rates = joints.rates(torques - state.joint_force(z))
     out[...] = _accelerations(state, joints, rates).T
 
 
 def hybrid_abia_fused(state: State, out: Array) -> None:
-    """qdd (B, nv) with F and z-hat in one scan (eq. 20): they are needed as a sum, tau-hat - S'z = tau - S'(F + z)."""
+    """qdd (B, nv) with F and z-hat in one scan (eq. 20). Only their sum is needed: tau-hat - S'z = tau - S'(F + z)."""
     with ThreadPoolExecutor(1) as pool:
         recursion = _recursion(pool, state)
         motions, f = _own_forces(state)

@@ -1,12 +1,12 @@
-"""Inverse dynamics by scans: three ways to the same torques.
+"""Inverse dynamics by scans, with three methods for the motions.
 
-- `rnea` (thesis of Lynghus, listing 3): velocities, then accelerations, each a first-order recurrence, in body frames.
-- `rnea_world` (listing 7): one scan of transforms; everything else is a plain sum in one frame. The thesis takes the
-  world's, which costs a robot far from its origin all digits; here it is that of each tree's first body.
+- `rnea` (thesis of Lynghus, listing 3): velocities, then accelerations, each a first-order recurrence in body frames.
+- `rnea_world` (listing 7): one scan of transforms; all else are plain sums in one frame. The thesis uses the world
+  frame, in which a robot far from the origin loses all accuracy. Here it is the frame of each tree's first body.
 - `twist_pair` (Yang, Wu, Pan 2016, eq. 13): velocities and accelerations in one scan.
 
-Forces come back to the root by a recurrence in body frames on heavy paths (eq. 16), by sums in one frame on
-vector trees (listing 5): siblings have no common path, and only sums can be taken back across them.
+Forces are summed towards the root: on heavy paths by a recurrence in body frames (eq. 16), on vector trees by sums in
+one frame (listing 5), because siblings have no common path and only sums have inverses across them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ from robodyn.internals.records import dataclass
 
 @dataclass
 class Motions:
-    """Of all bodies, in their frames: X from the parent and XR from the tree's first body (12, n, B), v and a (6, n,
-    B), a being against gravity."""
+    """Motions of all bodies in their frames.
+
+    X: transforms from the parent (12, n, B); XR: transforms from the tree's first body (12, n, B); v and a: velocities
+    and accelerations (6, n, B), where a includes -g.
+    """
 
     X: Array
     XR: Array
@@ -55,7 +58,7 @@ class Motions:
 
 
 def _joint_rates(state: State) -> tuple[Array, Array]:
-    """S qd and S qdd (6, n, B); zero where the call gives none."""
+    """S qd and S qdd (6, n, B); zero if they are no inputs of the call."""
 
     def motion(name: str) -> Array:
         if state.given(name):
@@ -66,8 +69,10 @@ def _joint_rates(state: State) -> tuple[Array, Array]:
 
 
 def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Array:
-    """Elements (X, ...) composed outward from an element of the world, but for X, which starts at first bodies: where a
-    robot stands in the world would only cost it digits."""
+    """Elements (X, ...) composed outward from the world's element `base`.
+
+    Transforms X start at first bodies instead of the world, so that accuracy does not depend on the robot's position.
+    """
     start = stored(base, state.empty(op.size, 1, state.batch))
     roots = state.layout.roots
     elements[:, roots] = op.compose(start, elements[:, roots])
@@ -76,19 +81,19 @@ def _from_base(state: State, op: Semigroup, elements: Array, base: object) -> Ar
 
 
 def affine_scan(state: State, X: Array, b: Array, base: Motion | None) -> Array:
-    """(XR, x) with x_i = X_i x_parent + b_i, x of the world being `base`: (18, n, B)."""
+    """(XR, x) with x_i = X_i x_parent + b_i and x = `base` at the world: (18, n, B)."""
     elements = state.xp.concatenate((X, b))
     return _from_base(state, AFFINE_MOTIONS, elements, AffineMotion(IDENTITY, base or ZERO_MOTION))
 
 
 def velocities(state: State, X: Array, vJ: Array) -> tuple[Array, Array]:
     """XR (12, n, B) and v (6, n, B)."""
-    found = affine_scan(state, X, vJ, state.base_velocity)
-    return found[:12], found[12:]
+    result = affine_scan(state, X, vJ, state.base_velocity)
+    return result[:12], result[12:]
 
 
 def external_forces(state: State, X: Array, XR: Array) -> Array:
-    """Those given, in body frames (6, n, B)."""
+    """The call's external forces in body frames (6, n, B)."""
     return force_in(XR, force_in(X[:, state.layout.root_of], state.external_forces))
 
 
@@ -102,8 +107,8 @@ def _by_recurrences(state: State) -> Motions:
 def _by_twist_pairs(state: State) -> Motions:
     X, (vJ, aJ) = state.transforms, _joint_rates(state)
     base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
-    found = _from_base(state, TWIST_PAIRS, state.xp.concatenate((X, aJ, vJ)), base)
-    return Motions(X, found[:12], found[18:], found[12:18])
+    twists = _from_base(state, TWIST_PAIRS, state.xp.concatenate((X, aJ, vJ)), base)
+    return Motions(X, twists[:12], twists[18:], twists[12:18])
 
 
 def _by_sums(state: State) -> Motions:
@@ -116,22 +121,22 @@ def _by_sums(state: State) -> Motions:
 
 
 def _sum(state: State, X: Array, terms: Array, base: Motion | None) -> Array:
-    """Terms summed along paths, with the base's motion before them."""
+    """Sums of terms along paths, including the base's motion."""
     if base is not None:
         roots, terms = state.layout.roots, terms.copy()
         terms[:, roots] += motion_in(X[:, roots], stored(base, state.empty(6, 1, state.batch)))
     return state.outward(sums(6), terms)
 
 
-# Along stretches of heavy paths.
+# Folds along stretches of heavy paths.
 
 
 class Outward:
-    """What folds outward start from, at places of an order: X (12, n, B), what is known of bodies (X, pitch, inertia,
-    and external forces where the call gives any), and what comes before the first ones (op.size, .., B).
+    """The inputs of outward folds, in the order of `order`: transforms X (12, n, B), quantities of bodies (X, pitch,
+    inertia, and external forces if the call has any), and the elements before first bodies (op.size, .., B).
 
-    With external forces transforms are those from the tree's first body: where a robot stands in the world would only
-    cost it digits. Poses are always those, and with `from_first` so is what other operators have of them.
+    With external forces, with `from_first`, and for the operator `POSES`, composed transforms start at the tree's first
+    body instead of the world. So accuracy does not depend on the robot's position.
     """
 
     def __init__(self, state: State, order: Order, op: Semigroup, base: object, *, from_first: bool = False) -> None:
@@ -154,30 +159,36 @@ class Outward:
             self._bodies.append(force_in(X[:, order.root_of], order.of_bodies(state.external_forces)))
 
     def found(self, alone: Fold, fold: Fold, dofs: Sequence[Array], found_dofs: Array | None = None) -> Array:
-        """What a fold finds of bodies (size, n + 1, B), its carry first, the last entry being the world's. The carry is
-        an element of the operator, or what is last in one; `alone` gives those of stretches. `found_dofs` takes what is
-        found of degrees of freedom."""
+        """Run a fold outward and return its results for bodies (size, n + 1, B); the last entry is the world's.
+
+        Args:
+            alone: the fold that computes the operator's elements of stretches.
+            fold: the fold to run. Its results begin with its carry, which is an element of the operator, or the last
+                scalars of one.
+            dofs: quantities of degrees of freedom.
+            found_dofs: an array for results of degrees of freedom.
+        """
         state, op, size = self._state, self._op, fold.size
-        found = state.empty(fold.found.size(0), state.n + 1, state.batch)
+        results = state.empty(fold.found.size(0), state.n + 1, state.batch)
         world = flatten(self._base)[-size:]
-        stored(tuple(world), found[:size, -1:])
+        stored(tuple(world), results[:size, -1:])
         for k, paths in enumerate(self._order.launches(state, first_apart=self._first is not None)):
             level, along = paths.level, paths.along
-            start: Array = found[:size]
+            start: Array = results[:size]
             sources: Array | None = level.junctions
-            if self._first is not None and not k:  # which alone hangs on the world
+            if self._first is not None and not k:  # only the first level hangs on the world
                 start, sources = self._first, None
             if along.several:
                 whole = stored(op.identity, state.empty(op.size, len(level.starts), state.batch))
                 whole[-size:] = (start if sources is None else taken(start, sources))[-size:]
                 elements = alone(along, state.constant(op.identity), self._bodies[:2], dofs)
                 start, sources = entered(op, along, elements, whole), None
-            fold(along, start[-size:], self._bodies, dofs, found, found_dofs, sources=sources)
-        return found
+            fold(along, start[-size:], self._bodies, dofs, results, found_dofs, sources=sources)
+        return results
 
 
 def _along_stretches(state: State) -> Array:
-    """tau (nv_tree, B) without armatures, by twist pairs of stretches outward and affine forces of stretches inward."""
+    """tau (nv_tree, B) without armatures, by folds: twist pairs outward, affine forces inward."""
     order = order_of(state)
     base = TwistPair(IDENTITY, state.base_acceleration, state.base_velocity or ZERO_MOTION)
     outward = Outward(state, order, TWIST_PAIRS, base)
@@ -199,14 +210,16 @@ def inward(
     found: Array | None = None,
     found_dofs: Array | None = None,
 ) -> None:
-    """Let `found` and `found_dofs` be what a fold finds along stretches from the leaves inward.
+    """Run a fold inward along stretches, from the leaves to the root.
 
     Args:
-        state, order: of the call.
-        op: of what stretches are by themselves, the last scalars being what is handed on.
-        alone, fold: the folds that find that, and what is asked for, each with what it is given of bodies.
-        held: (size, n + 1, B) which of that takes what hangs on bodies; it is changed.
-        dofs: what `fold` is given of degrees of freedom.
+        state, order: the call's state and order.
+        op: the operator of the stretches' elements. The last scalars of an element are the carry of `fold`.
+        alone: the fold that computes the elements of stretches, with its quantities of bodies.
+        fold: the fold to run, with its quantities of bodies.
+        held: (size, n + 1, B) the quantity of bodies that receives the contributions of light subtrees; it is changed.
+        dofs: quantities of degrees of freedom for `fold`.
+        found, found_dofs: arrays for the results of bodies and of degrees of freedom.
     """
     (by_itself, of_alone), (step, of_bodies), size = alone, fold, fold[0].size
     nothing, handed = state.constant(step.carry.template), Handed(state, order, held, size)
@@ -226,11 +239,11 @@ METHODS: dict[str, Callable[[State], Motions]] = {
     "rnea_world": _by_sums,
     "twist_pair": _by_twist_pairs,
 }
-"""How the motions are found."""
+"""The function that computes the motions, by method."""
 
 
 def inverse_dynamics(state: State, method: str | None = None) -> Array:
-    """tau (nv_tree, B) of all joints; where no method is named by a quick one: on a device that of fewest launches."""
+    """tau (nv_tree, B) of all joints. `method`: None for a fast one, on a device the one with fewest launches."""
     if method is None:
         method = "rnea" if kernels_for(state.inputs["q"]) is None else "twist_pair"
     heavy = state.layout.options.layout == "heavy"
@@ -241,7 +254,7 @@ def inverse_dynamics(state: State, method: str | None = None) -> Array:
 
 
 def _body_by_body(state: State, method: str) -> Array:
-    """tau (nv_tree, B) without armatures, by scans of all bodies."""
+    """tau (nv_tree, B) without armatures, by scans over all bodies."""
     motions = METHODS[method](state)
     f = body_force(state.inertia, motions.v, motions.a)
     if state.given("f_ext"):
@@ -252,7 +265,7 @@ def _body_by_body(state: State, method: str) -> Array:
 
 
 def _summed(state: State, XR: Array, f: Array) -> Array:
-    """Forces (6, n, B) of subtrees, summed in the frame of their tree's first body."""
+    """Sums of forces over subtrees (6, n, B) in body frames, summed in the frame of the tree's first body."""
     return force_in(XR, state.subtree_sums(force_out(XR, f)))
 
 
@@ -262,7 +275,7 @@ def summed_inward(state: State, X: Array, f: Array) -> Array:
     for level in paths.inward():
         elements = state.empty(18, level.bodies.size, state.batch)
         elements[:12, :-1] = taken(X, level.bodies[1:])  # the next body's
-        elements[:12, level.ends] = 0.0  # what ends a path is followed by nothing
+        elements[:12, level.ends] = 0.0  # the last bodies of paths have no successor
         elements[12:] = taken(F, level.bodies)
         scanned = level.segments.scan(AFFINE_FORCES, elements, options.path_kernel, block=options.block, backwards=True)
         put(F, level.bodies, scanned[12:])

@@ -1,8 +1,8 @@
 """Forward dynamics by n + 1 inverse dynamics (JSIIA): Yang, Wu, Pan 2016, algorithm 2.
 
-Column k of the mass matrix is inverse dynamics of a robot at rest, without gravity, whose k-th acceleration is one. All
-columns are one batch of scans; Cholesky's method solves. The work grows with the square of n, its depth only with the
-logarithm.
+Column k of the mass matrix is the inverse dynamics of the robot at rest, without gravity, with the k-th acceleration
+equal to one. All columns are computed as one batch of scans. A Cholesky factorisation solves the system. The work grows
+with n^2; the number of sequential steps of the scans grows with log n.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def forward_by_columns(state: State, out: Array) -> None:
     """qdd into out (B, nv).
 
     Raises:
-        ArgumentError: the mass matrix has no room in memory.
+        ArgumentError: the mass matrix does not fit in memory.
     """
     layout, nv = state.layout, state.model.nv
     if layout.device is None:
@@ -41,7 +41,7 @@ def forward_by_columns(state: State, out: Array) -> None:
 
 
 def _columns(state: State, out: Array) -> None:
-    """H, row after row (B nv, nv), its rows being its columns."""
+    """The rows of H, (B nv, nv). They are computed as columns, because H is symmetric."""
     layout, nv, xp = state.layout, state.model.nv, state.xp
     weightless = layout.weightless
     rows = layout.states_at_once

@@ -1,7 +1,7 @@
-"""The mass matrix by scans: composite inertias as sums over subtrees, entries along the paths to the root.
+"""The mass matrix by scans: composite inertias as sums over subtrees, and entries along paths to the root.
 
-Thesis of Lynghus, listings 8 to 10 (RBDA section 6.2): H_ak = S_a . Ic_k S_k for a on the path from k to the root, and
-its mirror image.
+Thesis of Lynghus, listings 8 to 10 (RBDA section 6.2): H_ak = H_ka = S_a . Ic_k S_k for a on the path from k to the
+root.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from robodyn.internals.records import dataclass
 
 _force = Elementwise(Inertia.times, FORCE, INERTIA, MOTION)
 _CSR_BYTES = 16
-"""Of an entry beside its value: its column and its place. All are there twice while the matrix is put together."""
+"""Bytes of an entry besides its value: its column and its index. The factor 2 in `require_sparse_memory` accounts for
+the copies while the matrix is assembled."""
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 
 def entries(state: State) -> Pairs:
-    """S_a and F_k = Ic_k S_k, of which H is made, but for armature.
+    """S_a and F_k = Ic_k S_k, whose products are the entries of H without armature.
 
-    Where kernels run, folds take a few launches for each level of heavy paths; on NumPy arrays, where a step of all
-    stretches is a round of calls, scans of bodies take fewer.
+    On a device, folds need only a few launches for each level of heavy paths. With NumPy, each step of a fold is
+    several calls, so scans over bodies need fewer calls.
     """
     if state.layout.options.layout == "heavy" and kernels_for(state.inputs["q"]) is not None:
         return _along_stretches(state)
@@ -49,11 +50,11 @@ def entries(state: State) -> Pairs:
 
 
 def _along_stretches(state: State) -> Pairs:
-    """By places of stretches outward and composite inertias of stretches inward."""
+    """`entries` by folds: placements outward, composite inertias inward."""
     order, nv, batch = order_of(state), state.model.nv_tree, state.batch
     outward, columns = Outward(state, order, POSES, IDENTITY), state.empty(9, nv, batch)
-    found, S = outward.found(POSING, PLACING, (), columns), columns[:6]
-    d, own, forces = found[12:15], found[15:], state.empty(FORCE.size(0), nv, batch)
+    placed, S = outward.found(POSING, PLACING, (), columns), columns[:6]
+    d, own, forces = placed[12:15], placed[15:], state.empty(FORCE.size(0), nv, batch)
     bodies = (d, own)
     alone, fold = (gathering(INERTIA), bodies), (COMPOSING, bodies)
     inward(state, order, composite_of(INERTIA), alone, fold, own, (S,), found_dofs=forces)
@@ -71,10 +72,10 @@ def mass_matrix(state: State, out: Array) -> None:
 
 
 def require_sparse_memory(layout: Layout) -> None:
-    """Raise where the sparse mass matrix of a model is more than memory holds.
+    """Require that the sparse mass matrix of a model fits in memory.
 
     Raises:
-        ArgumentError: it is; says how much.
+        ArgumentError: it does not fit. The message gives its size.
     """
     branches = branches_of(layout)
     require_memory(
@@ -87,17 +88,18 @@ def require_sparse_memory(layout: Layout) -> None:
 
 
 def rows_up_to_the_diagonal(state: State) -> Array:
-    """Entries (pairs, B) of H over all joints, row after row, each from the root's child down to the diagonal."""
+    """Entries (pairs, B) of H over all joints, row after row, each row from the root's child to the diagonal."""
     return entries(state).rows(state.layout.armature)
 
 
 @dataclass(frozen=True)
 class SparsePattern:
-    """Where a model's mass matrix has entries, and of what they are made.
+    """The sparsity pattern of a model's mass matrix, and the sources of its entries.
 
-    `starts` (nv + 1,), `columns` (nnz,): rows, as in compressed sparse rows. `source`: for each entry, or each of its
-    terms, which of `rows_up_to_the_diagonal` it is. `terms`: where joints mimic others, entries are sums; what terms
-    are multiplied with, which of them make an entry, and the last of each.
+    `starts` (nv + 1,), `columns` (nnz,): the pattern in compressed-row format. `source`: for each entry, or each of its
+    terms, the index in `rows_up_to_the_diagonal`. `terms`: None without mimicking joints. With them, entries are sums
+    of
+    terms: the terms' weights, a segment for each entry, and the index of each segment's last term.
     """
 
     starts: Array
@@ -110,9 +112,9 @@ _PATTERNS: WeakKeyDictionary[Layout, SparsePattern] = WeakKeyDictionary()
 
 
 def sparse_pattern(layout: Layout) -> SparsePattern:
-    """The pattern that branches induce (RBDA section 6.5), both triangles, kept as long as the layout is.
+    """The branch-induced sparsity pattern (RBDA section 6.5) of both triangles, cached as long as the layout exists.
 
-    Entries that vanish at some state are stored like all others, so the pattern is the model's.
+    The pattern depends on the model only. Entries that vanish in some states are stored, too.
     """
     if layout not in _PATTERNS:
         _PATTERNS[layout] = _sparse_pattern(layout)
@@ -124,7 +126,7 @@ def _sparse_pattern(layout: Layout) -> SparsePattern:
     depth, size, first = branches.tree.depth, branches.tree.subtree_size, branches.first
     nv, pairs = len(branches), np.arange(branches.pairs)
     row, column = np.repeat(np.arange(nv), depth + 1), branches.ancestors
-    # In a row stand ancestors, the diagonal, and descendants: those are what its column has below the diagonal.
+    # A row has entries for ancestors, the diagonal, and descendants. The latter mirror its column below the diagonal.
     starts = np.concatenate(([0], np.cumsum(depth + size)))
     columns, source = np.empty((2, int(starts[-1])), np.intp)
     at = starts[row] + pairs - first[row]
@@ -138,29 +140,29 @@ def _sparse_pattern(layout: Layout) -> SparsePattern:
         places = model.v_source[rows] * model.nv + model.v_source[columns]
         order = np.argsort(places, kind="stable")
         weights = (model.v_multiplier[rows] * model.v_multiplier[columns]).astype(layout.dtype)
-        found, counts = np.unique(places, return_counts=True)
+        unique, counts = np.unique(places, return_counts=True)
         terms = placed(weights[order]), Segments(counts), placed(np.cumsum(counts) - 1)
-        starts = np.searchsorted(found, np.arange(model.nv + 1) * model.nv)
-        columns, source = found % model.nv, source[order]
+        starts = np.searchsorted(unique, np.arange(model.nv + 1) * model.nv)
+        columns, source = unique % model.nv, source[order]
     index = np.int64 if starts[-1] > np.iinfo(np.int32).max else np.int32
     return SparsePattern(placed(starts.astype(index)), placed(columns.astype(index)), placed(source), terms)
 
 
 def sparse_entries(state: State) -> Array:
-    """Entries of the mass matrix of one state, in the order of its `SparsePattern`."""
+    """The nonzero entries of the mass matrix of one state, in the order of its `SparsePattern`."""
     pattern = sparse_pattern(state.layout)
-    found = entries(state).rows(state.layout.armature, pattern.source)[:, 0]
+    values = entries(state).rows(state.layout.armature, pattern.source)[:, 0]
     if pattern.terms is None:
-        return found
+        return values
     weights, segments, last = pattern.terms
-    summed: Array = segments.scan(sums(1), (found * weights)[None, :, None])[0, last, 0]
+    summed: Array = segments.scan(sums(1), (values * weights)[None, :, None])[0, last, 0]
     return summed
 
 
 def sparse_mass_matrix(state: State) -> csr_array:
-    """H (nv, nv) of one state with the sparsity that branches induce; see `SparsePattern`."""
+    """H (nv, nv) of one state as a sparse matrix; see `SparsePattern`."""
     from scipy.sparse import csr_array
 
     pattern, nv = sparse_pattern(state.layout), state.model.nv
-    found: csr_array = csr_array((sparse_entries(state), pattern.columns.copy(), pattern.starts.copy()), shape=(nv, nv))
-    return found
+    H: csr_array = csr_array((sparse_entries(state), pattern.columns.copy(), pattern.starts.copy()), shape=(nv, nv))
+    return H

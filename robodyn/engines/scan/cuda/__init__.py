@@ -1,1 +1,1 @@
-"""Scans on arrays of a GPU."""
+"""The scan engine on GPUs."""

@@ -1,15 +1,15 @@
-"""Kernels that solve with a mass matrix along the branches of a tree (RBDA section 6.5), a level at a time.
+"""Kernels that solve with a mass matrix by branch-induced sparsity (RBDA section 6.5), level by level of the tree.
 
-Rows up to the diagonal lie one behind another; entry e of the row of a degree of freedom belongs to its ancestor of
-depth e. The factor is H = L' D L without fill: `eliminate_level` takes all descendants of a level's degrees of freedom,
-which are neighbours in depth-first order, out of their rows and right-hand sides. Each entry has a warp, so no two
-write to one place, and sums are taken in an order that the tree alone decides. Rows stay as D L, beside the reciprocals
-of D. `solve_level` then goes from the roots outward.
+The rows of H up to the diagonal are packed one after another. Entry e of a row belongs to the row's ancestor of depth
+e. The factor is H = L' D L without fill-in. `eliminate_level` eliminates all descendants of a level's degrees of
+freedom, which are neighbours in depth-first order, from the level's rows and right-hand sides. Each entry has its own
+warp, so there are no races, and the order of summation depends on the tree only. Rows finally hold D L, and
+`reciprocals` 1 / D. `solve_level` then runs from the roots outward.
 
-Arrays: `entries` (pairs, batch), and for each degree of freedom `vector`, right-hand sides, `reciprocals` and
-`solution` (nv, batch). `dofs`: those of the level, `rows` of them, which have `depth` ancestors each; `first` (nv,):
-where rows start; `ancestors` (pairs,): whose entries they hold; `order`, `rank`, `size` (nv,): the depth-first walk,
-places in it, and how many degrees of freedom each subtree has.
+Arrays: `entries` (pairs, batch): the packed rows; `vector` (nv, batch): right-hand sides; `reciprocals` and `solution`
+(nv, batch); `dofs`: the `rows` degrees of freedom of the level, with `depth` ancestors each; `first` (nv,): starts of
+rows; `ancestors` (pairs,): columns of entries; `order`, `rank`, `size` (nv,): the depth-first order, the ranks in it,
+and the sizes of subtrees.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WARPS = BLOCK_THREADS // WARP
 
 
 def sum_of_warp(value: Scalar) -> Scalar:
-    """The sum of a value over the lanes of a warp; the first lane has it."""
+    """The sum of a value over the lanes of a warp, valid in the first lane."""
     for distance in (16, 8, 4, 2, 1):
         value += from_behind(value, distance)
     return value
@@ -49,7 +49,7 @@ def eliminate_level(
     batch: Word,
     depth: Word,
 ) -> None:
-    """Take all descendants out of the rows of a level: a warp for each entry, and for each right-hand side."""
+    """Eliminate all descendants from the rows of a level, with a warp for each entry and for each right-hand side."""
     columns = depth + 2
     for work in range(Word(block()) * WARPS + thread() // WARP, rows * columns * batch, Word(blocks()) * WARPS):
         row, column, j = work % batch, work // batch % columns, dofs[work // batch // columns]
@@ -80,7 +80,7 @@ def solve_level(
     batch: Word,
     depth: Word,
 ) -> None:
-    """Solutions of a level from those of its ancestors: a thread for each."""
+    """Compute the solutions of a level from those of ancestors, with a thread for each."""
     for work in range(first_work(BLOCK_THREADS), rows * batch, Word(blocks()) * BLOCK_THREADS):
         row, j = work % batch, dofs[work // batch]
         value = vector[j * batch + row]
@@ -90,7 +90,7 @@ def solve_level(
 
 
 def branch_kernel(name: str, dtype: np.dtype[Any]) -> KernelSource:
-    """The kernel "eliminate_level", whose outputs are read as well, or "solve_level"."""
+    """The kernel "eliminate_level", which also reads its outputs, or "solve_level"."""
     solved = ("entries", "vector", "reciprocals")
     if name == "eliminate_level":
         return kernel_source(eliminate_level, dtype, (), solved, threads=BLOCK_THREADS, overlapping=solved)

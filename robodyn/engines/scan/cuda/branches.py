@@ -1,4 +1,4 @@
-"""Solving with a mass matrix along the branches, on arrays of a device."""
+"""Solves with sparse mass matrices on a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BranchSolver:
-    """H = L' D L on a device, a launch for each level inward and one outward."""
+    """Factorises H = L' D L and solves with it, with a launch for each tree level inward and one outward."""
 
     def __init__(self, device: ScanDevice) -> None:
         self.device = device
@@ -26,9 +26,9 @@ class BranchSolver:
         self._indices: WeakKeyDictionary[Branches, tuple[list[Array], dict[str, Array]]] = WeakKeyDictionary()
 
     def solved(self, branches: Branches, entries: Array, b: Array) -> Array:
-        """H^-1 b (nv_tree, B) from rows of H (pairs, B), which are overwritten, and b (nv_tree, B).
+        """H^-1 b (nv_tree, B), from packed rows of H (pairs, B), which are overwritten, and b (nv_tree, B).
 
-        Entries of H that are not finite, or no pivot, spoil their column of the batch alone.
+        Non-finite entries of H and zero pivots affect only their own column of the batch.
         """
         dtype, batch, xp = b.dtype, b.shape[1], self.device.xp
         if dtype not in self._kernels:
@@ -37,16 +37,16 @@ class BranchSolver:
             self._kernels[dtype] = inward, outward
         eliminate, solve = self._kernels[dtype]
         levels, at = self._placed(branches)
-        vector, reciprocals, found = xp.ascontiguousarray(b).copy(), xp.empty(b.shape, dtype), xp.empty(b.shape, dtype)
+        vector, reciprocals, x = xp.ascontiguousarray(b).copy(), xp.empty(b.shape, dtype), xp.empty(b.shape, dtype)
         for depth in range(len(levels) - 1, -1, -1):
             rows = len(levels[depth])
             arrays = [entries, vector, reciprocals, levels[depth], at["first"], at["order"], at["rank"], at["size"]]
             blocks = -(-rows * (depth + 2) * batch * WARP // BLOCK_THREADS)
             self.device.start(eliminate, blocks, arrays, rows, [batch, depth])
         for depth, dofs in enumerate(levels):
-            arrays = [entries, vector, reciprocals, found, dofs, at["first"], at["ancestors"]]
+            arrays = [entries, vector, reciprocals, x, dofs, at["first"], at["ancestors"]]
             self.device.start(solve, -(-len(dofs) * batch // BLOCK_THREADS), arrays, len(dofs), [batch, depth])
-        result: Array = found
+        result: Array = x
         return result
 
     def _placed(self, branches: Branches) -> tuple[list[Array], dict[str, Array]]:

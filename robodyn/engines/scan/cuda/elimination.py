@@ -1,19 +1,21 @@
 """Kernels that solve block tri-diagonal systems by odd-even elimination (Yang, Wu and Pan 2016, algorithm 2).
 
-The algebra of blocks is printed from the text that NumPy runs (`robodyn.engines.scan.systems.odd_even`): factors of a
-block, a column reduced by them, what a neighbour takes from a column, the last solve.
+The algebra of blocks is traced from the functions that NumPy runs (`robodyn.engines.scan.systems.odd_even`): the
+factorisation of a block, the reduction of a column by it, the elimination of a neighbour, and the last solve. Here
+"block" means a matrix block; thread blocks are called blocks of threads.
 
-`solve_tiles` solves systems of up to 32 blocks in one launch. A block of threads takes as many systems as have room in
-32 places. A warp has one column of all of them, of the diagonal, of couplings, or of right-hand sides, and lane k what
-belongs to place k. Blocks lie in shared memory entry by entry, so that lanes find theirs in different banks. A step of
-the elimination factorises diagonal blocks, a lane each; then every column is reduced by its own block (columns of the
-diagonal stand aside for couplings to what comes before); then every column takes what the blocks at a distance on
-either side have left. In longer systems `reduce_blocks` and `take_blocks` make steps over global memory, a thread for
-each column of each block, until what is left are interleaved systems of up to 32 blocks. `residual_blocks` is for
-refinement.
+`solve_tiles` solves systems of up to 32 blocks in one launch. A block of threads takes as many systems as fit in 32
+slots. Each warp has one column of all 32 blocks: of the diagonal, of the couplings, or of the right-hand sides. Lane k
+has the block of slot k. Blocks are interleaved in shared memory, so that lanes access different banks. In a step of the
+elimination, a lane for each block factorises the diagonal. Then every column is reduced by its own block; warps of
+diagonal columns reduce the couplings to preceding blocks. Then every column subtracts the contributions of the blocks
+at the step's distance on both sides.
 
-Columns take from their neighbours always in the same order, so results depend neither on the order of threads nor on
-the batch.
+In longer systems, `reduce_blocks` and `take_blocks` make steps in global memory, with a thread for each column of each
+block, until interleaved systems of up to 32 blocks are left. `residual_blocks` is for iterative refinement.
+
+The contributions of neighbours are always subtracted in the same order, so results depend neither on the order of
+threads nor on the batch.
 """
 
 from __future__ import annotations
@@ -55,15 +57,18 @@ from robodyn.engines.gpu.straight import Straight
 from robodyn.internals.records import dataclass
 
 TILE = WARP
-"""Blocks that a block of threads holds."""
+"""Slots for matrix blocks of a block of threads."""
 BLOCK_THREADS = 128
-"""Of the kernels over global memory."""
+"""Threads in a block of threads, for the kernels in global memory."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Blocks of k rows and columns, of so many right-hand sides, and what is done to columns of them: programs as
-    functions, traced from `robodyn.engines.scan.cuda.systems.column_steps`."""
+    """The sizes of a system, and the steps for columns of its blocks.
+
+    `k`: rows and columns of a block; `columns`: right-hand sides; the steps are traced from
+    `robodyn.engines.scan.cuda.systems.column_steps`.
+    """
 
     k: int
     columns: int
@@ -75,35 +80,35 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Columns of all kinds."""
+        """Columns of the diagonal, the couplings and the right-hand sides together."""
         return 2 * self.k + self.columns
 
     @property
     def lower(self) -> int:
-        """What is kept of a diagonal block: the diagonal, and then what is below it, row by row."""
+        """Scalars of a packed diagonal block: the diagonal, then the entries below it, row by row."""
         return self.k * (self.k + 1) // 2
 
 
 def load(to: Array[Scalar], source: Array[Scalar], stride: Index, count: Static[int]) -> None:
-    """Read scalars that lie so far apart."""
+    """Load `count` scalars with the given stride."""
     for n in unrolled(count):
         to[n] = source[n * stride]
 
 
 def store(source: Array[Scalar], to: Array[Scalar], stride: Index, count: Static[int]) -> None:
-    """Write scalars so far apart."""
+    """Store `count` scalars with the given stride."""
     for n in unrolled(count):
         to[n * stride] = source[n]
 
 
 def set_zero(to: Array[Scalar], count: Static[int]) -> None:
-    """Scalars become zero."""
+    """Set scalars to zero."""
     for n in unrolled(count):
         to[n] = 0.0
 
 
 def load_lower(to: Array[Scalar], source: Array[Scalar], stride: Word, k: Static[int]) -> None:
-    """Read what is kept of a diagonal block."""
+    """Load a diagonal block in packed form (`Shape.lower`)."""
     for n in range(k):
         to[n] = source[n * (k + 1) * stride]
         for m in range(n):
@@ -111,7 +116,7 @@ def load_lower(to: Array[Scalar], source: Array[Scalar], stride: Word, k: Static
 
 
 def store_column_of_lower(source: Array[Scalar], to: Array[Scalar], column: Integer, k: Static[int]) -> None:
-    """Write a column of a diagonal block, what is kept of it."""
+    """Store a column of a diagonal block in packed form."""
     for n in unrolled(k):
         if n >= column:
             to[(n if n == column else k + n * (n - 1) // 2 + column) * TILE] = source[n]
@@ -127,7 +132,8 @@ def load_coupling(
     column: Integer,
     k: Static[int],
 ) -> None:
-    """Read a column of couplings. One to what comes before is a row of the couplings of the block there."""
+    """Load a column of couplings, to the following block if column >= k, else to the preceding block. The latter is a
+    row of the preceding block's couplings. Zero if there is no such block."""
     if column >= k and after:
         load(to, U + (column - k) * apart, k * apart, k)
     elif column < k and before:
@@ -145,7 +151,7 @@ def take_block(
     apart: Index,
     shape: Static[Shape],
 ) -> None:
-    """Take from a column what a block left of a coupling and of a column, row by row."""
+    """Subtract the contribution of a neighbouring block, from its reduced coupling (`left`) and column (`right`)."""
     row = local(Scalar, shape.k)
     for n in rolled(shape.k):
         load(row, left + n * shape.k * apart, apart, shape.k)
@@ -165,8 +171,10 @@ def take(
     column: Integer,
     shape: Static[Shape],
 ) -> None:
-    """Take from a column what the blocks at a distance on either side left: P and Q of their couplings to what follows
-    and to what comes before, `rest` of right-hand sides."""
+    """Subtract from a column the contributions of the blocks at a distance on both sides.
+
+    P, Q: the reduced couplings to following and to preceding blocks; `rest`: the reduced right-hand sides.
+    """
     diagonal, coupling = column < shape.k, shape.k <= column < 2 * shape.k
     own = column if diagonal else column - shape.k if coupling else column - 2 * shape.k
     stride = (shape.k if diagonal or coupling else shape.columns) * apart
@@ -194,9 +202,9 @@ def solve_tiles(
 ) -> None:
     """Solve systems of up to 32 blocks.
 
-    `order` (n,): places of blocks, system after system; `groups` (number of groups, 3): systems of one length, that
-    length, where they begin in `order`, and how many there are; `tiles`: how many of `TILE` places they fill, n systems
-    of each group and row in one as have room.
+    `order` (n,): indices of blocks, system after system; `groups` (groups, 3): for the systems of each length: the
+    length, their start in `order`, and their number; `tiles`: the number of tiles of `TILE` slots that all systems of
+    all rows fill.
     """
     k, columns = shape.k, shape.columns
     near = shared(Scalar, TILE * (shape.lower + 2 * k * k + k * columns))
@@ -206,8 +214,8 @@ def solve_tiles(
     of_diagonal, of_coupling = column < k, k <= column < 2 * k
     own = column if of_diagonal else column - k if of_coupling else column - 2 * k
     width: Integer = k if of_diagonal or of_coupling else columns
-    # Those of this lane's block: what is kept of the diagonal, then weights and L; couplings, then P; whole columns of
-    # the diagonal, then Q; right-hand sides, then rest.
+    # Addresses of this lane's block. D: the packed diagonal, later weights and L; U: couplings, later P; Q: full
+    # columns of the diagonal, later Q; R: right-hand sides, later the reduced ones.
     D = near + slot
     U = D + TILE * shape.lower
     Q = U + TILE * k * k
@@ -278,7 +286,7 @@ def find_places(
     batch: Word,
     slot: Integer,
 ) -> None:
-    """Where the block of a slot is, or -1; and the length of systems, and how far scalars of blocks lie apart."""
+    """Find the block of a slot, or -1. Also stores the length of the tile's systems and the stride of scalars."""
     tile, group = work, groups
     while True:
         each = TILE // group[0]
@@ -312,7 +320,7 @@ def reduce_blocks(
     distance: Word,
     shape: Static[Shape],
 ) -> None:
-    """Reduce each column of each block by the block: a thread for each of them."""
+    """Reduce each column of each block by the block's factor, with a thread for each column."""
     k, columns, apart = shape.k, shape.columns, rows * batch
     lower, result = local(Scalar, shape.lower), local(Scalar, k)
     for work in range(first_work(BLOCK_THREADS), apart * shape.width, all_threads(BLOCK_THREADS)):
@@ -355,7 +363,8 @@ def take_blocks(
     distance: Word,
     shape: Static[Shape],
 ) -> None:
-    """Take from each column of each block what `reduce_blocks` has left at a distance: a thread for each of them."""
+    """Subtract from each column of each block the contributions of blocks at a distance, from the results of
+    `reduce_blocks`, with a thread for each column."""
     k, columns, apart = shape.k, shape.columns, rows * batch
     value = local(Scalar, k)
     for work in range(first_work(BLOCK_THREADS), apart * shape.width, all_threads(BLOCK_THREADS)):
@@ -395,7 +404,7 @@ def residual_blocks(
     batch: Word,
     shape: Static[Shape],
 ) -> None:
-    """What right-hand sides have beyond what a solution gives: a thread for each column of each block."""
+    """The residual of a solution, with a thread for each column of each block."""
     k, columns, apart = shape.k, shape.columns, rows * batch
     value, row = local(Scalar, k), local(Scalar, k)
     for work in range(first_work(BLOCK_THREADS), apart * columns, all_threads(BLOCK_THREADS)):
@@ -425,25 +434,25 @@ KERNELS: dict[str, tuple[Routine[..., None], tuple[str, ...], tuple[str, ...]]] 
     ),
     "residual_blocks": (residual_blocks, ("diagonal", "coupling", "right", "solution"), ("residual",)),
 }
-"""Functions, inputs and outputs."""
+"""Routines with the names of their inputs and outputs."""
 
 
 def elimination_kernel(
     name: str, steps: Mapping[str, Program], k: int, columns: int, dtype: np.dtype[Any]
 ) -> KernelSource:
-    """A kernel for systems of blocks (k, k) and right-hand sides of n columns.
+    """A kernel for systems of blocks (k, k).
 
-    Arrays: diagonal and coupling (k, k, n, batch); right, solution and residual (k, columns, n, batch); found, what
-    `reduce_blocks` leaves for `take_blocks`, (2 k^2 + k columns + k, n, batch). `rows` is n. `ahead`, `behind` (n,):
-    blocks before and after each in its system.
+    Arrays: diagonal and coupling (k, k, n, batch); right, solution and residual (k, columns, n, batch); found, the
+    results of `reduce_blocks` for `take_blocks`, (2 k^2 + k columns + k, n, batch). `rows` is n. `ahead`, `behind`
+    (n,): the number of blocks before and after each block in its system.
 
     Args:
         name: one of `KERNELS`.
         steps: "factored", "substituted", "solved", "less" and "taken", traced, of one column and of one row of a
             block (`robodyn.engines.scan.cuda.systems.column_steps`).
         k: rows of a block.
-        columns: of right-hand sides.
-        dtype: of arrays.
+        columns: number of right-hand sides.
+        dtype: the type of arrays.
     """
     function, inputs, outputs = KERNELS[name]
     shape = Shape(k, columns, **{each: Straight(each, program, dtype) for each, program in steps.items()})

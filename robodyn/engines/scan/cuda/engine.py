@@ -1,4 +1,4 @@
-"""The scan engine on arrays that live on a GPU."""
+"""The scan engine for arrays on a GPU."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
 
 _FIRST = ("twist_pair", "crba")
-"""What "auto" is where there is a choice: twist pairs need one scan where others need two. Forward dynamics takes
-"aba_scan" instead where it need not wait, and beyond `MOST_DENSE` degrees of freedom, unless joints mimic others."""
+"""Methods that "auto" prefers. "twist_pair" needs one scan, other methods two. Forward dynamics uses "aba_scan" instead
+of "crba" if the host need not wait for it, or beyond `MOST_DENSE` degrees of freedom, but not with mimicking joints."""
 MOST_DENSE = 256
-"""Degrees of freedom up to which forward dynamics makes a dense mass matrix where paths are cut into several stretches:
-`aba_scan` then looks at values, and waits. Otherwise it takes a third of the time, or less."""
+"""The most degrees of freedom for which forward dynamics uses "crba" if paths are cut into several stretches:
+"aba_scan" then depends on values, for which the host waits. Otherwise "aba_scan" takes at most a third of the time."""
 
 
 class GpuScanEngine(Scans):
-    """Runs queries by scans on a device. Constants, indices and kernels of a model are brought there at the first call
-    that needs them; later calls wait for nothing.
+    """Runs queries by scans on a device.
+
+    A model's constants, indices and kernels are copied to the device at the first call that needs them. Later calls
+    return without waiting.
 
     Args:
-        model, dtype, options: as of `Scans`.
-        device: what to run on, None for the current CUDA device.
+        model, dtype, options: as for `Scans`.
+        device: the device to run on, None for the current CUDA device.
 
     Raises:
         UnavailableError: no device.
@@ -72,14 +74,14 @@ class GpuScanEngine(Scans):
             super().answer(question, method, {**inputs, "q": self._unit(inputs["q"])}, outputs, link, **choices)
 
     def sparse_mass_matrix(self, inputs: Mapping[str, Array], finished: Callable[[Array], Array]) -> Any:
-        """H of one state as a sparse matrix of the device's array library, in compressed rows.
+        """H of one state as a sparse matrix of the device's array library, in compressed-row format.
 
         Args:
             inputs: arrays (1, ...).
-            finished: takes the entries, (1, nnz), for a last check, and gives them back as (nnz,).
+            finished: checks the entries, (1, nnz), and returns them as (nnz,).
 
         Raises:
-            ArgumentError: the device has no room for it.
+            ArgumentError: the matrix does not fit in the device's memory.
             UnavailableError: the array library has no sparse matrices here.
         """
         require_own_process(self._process)
@@ -91,37 +93,37 @@ class GpuScanEngine(Scans):
             return self.device.sparse(entries, pattern.columns.copy(), pattern.starts.copy(), (nv, nv))
 
     def sparse_entries(self, inputs: Mapping[str, Array]) -> Array:
-        """The entries of `sparse_mass_matrix` (nnz,), in its order."""
+        """The entries (nnz,) of `sparse_mass_matrix`, in the same order."""
         require_own_process(self._process)
         with self._scanning(), operators(self.layout.options.operators):
             return sparse_entries(State(self.layout, {**inputs, "q": self._unit(inputs["q"])}))
 
     @contextmanager
     def _scanning(self) -> Iterator[None]:
-        """Steps and scans are kernels on the device, and values that are not finite no warnings."""
+        """Inside `with`, steps and scans run as kernels on the device, and non-finite values cause no warnings."""
         place = self.layout.device
         assert place is not None
         with self.device.selected(), scanning_on(place), np.errstate(all="ignore"):
             yield
 
     def _unit(self, q: Array) -> Array:
-        """q (B, nq) with every quaternion scaled to unit length, one of zero length to NaN."""
+        """q (B, nq) with every quaternion normalised. Quaternions of zero length become NaN."""
         entries = self.layout.quaternions
         if not entries[0].size:
             return q
-        given = q
+        original = q
         q = q.copy()
-        for columns, scaled in zip(entries, unit_quaternion(tuple(given[:, each] for each in entries)), strict=True):
+        for columns, scaled in zip(entries, unit_quaternion(tuple(original[:, each] for each in entries)), strict=True):
             q[:, columns] = scaled
         return q
 
     @cached_property
     def _scans_bodies(self) -> bool:
-        """Whether forward dynamics does without a mass matrix, see `MOST_DENSE`."""
+        """Whether forward dynamics uses "aba_scan", see `MOST_DENSE`."""
         return self.model.nv > MOST_DENSE or not has_several(self.layout, DEVICE_STRETCH)
 
     def method(self, question: str, batch: int) -> str:
-        """The method that answers a question of a batch where none is asked for."""
+        """The method "auto" for a query and a batch size."""
         if question == "forward_dynamics" and not self.model.has_mimic and self._scans_bodies:
             return "aba_scan"
         methods = methods_of(question)

@@ -1,8 +1,8 @@
-"""Kernels of folds: a thread goes along a stretch of a path in one state of the batch, body by body.
+"""Kernels of folds: a thread runs along a stretch of a path, body by body, for one state of the batch.
 
-The step of each kind of joint is printed from the text that NumPy runs, traced. The carry is in registers, as far as
-they last; data of the next bodies are on their way to shared memory meanwhile. Arrays of bodies and of degrees of
-freedom are (size, n, batch), with any strides.
+The step of each joint kind is traced from the function that NumPy runs. The carry is in registers, as far as they
+suffice. Meanwhile the data of the next bodies are copied to shared memory asynchronously. Arrays of bodies and of
+degrees of freedom are (size, n, batch), with any strides.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from robodyn.engines.scan.elementwise import traced
 from robodyn.engines.scan.folds import Fold
 
 _INDICES = ("sources", "bodies", "starts", "lengths", "kinds", "dofs")
-"""Which of `before` stretches have at first; bodies along paths; where stretches start among them, and their lengths;
-of bodies the joint's kind, and its first degree of freedom."""
+"""Index arrays: the index in `before` of each stretch's initial carry; the bodies along paths; the starts of stretches
+among these, and their lengths; each body's joint kind and first degree of freedom."""
 _HUNG = ("hung_first", "hung")
-"""Of bodies where they start in the list of paths that hang on them, and that list."""
+"""Index arrays of the paths that hang on bodies, in compressed form: starts, and paths."""
 
 STAGES = 4
-"""Bodies whose data are on their way to a thread, that which it works on included: memory takes longer to answer than a
-step takes."""
+"""Bodies whose data are in shared memory or on their way, including the current body. The latency of memory is longer
+than a step."""
 _STAGE_BYTES = 28 << 10
-"""Of shared memory for a warp's, so that eight warps of a multiprocessor have room."""
+"""Bytes of shared memory for the stages of a warp. A multiprocessor has room for eight such warps."""
 TOGETHER_THREADS, TOGETHER_BYTES = 128, 96 << 10
-"""Of the one block that goes along several levels, and what it has of shared memory on a device that has so much; a
-stage alone always has room in what every GPU gives."""
+"""Threads of the single block that processes several levels, and the bytes of shared memory that it requests on devices
+with so much. A single stage always fits in the shared memory of every GPU."""
 _HANDED = ("before", "hanging")
-"""What levels have from others."""
+"""Inputs that may be results of other levels."""
 
 _TEXT = """\
 {fused}
@@ -129,31 +129,33 @@ _TURNED = """\
 
 
 def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating], together: int = 0) -> KernelSource:
-    """The kernel of a fold along stretches whose joints have these kinds.
+    """The kernel of a fold along stretches with joints of the given kinds.
 
         fold(before, body0, ..., dof0, ..., hanging, after, found, found_dofs, sources, bodies, starts, lengths, kinds,
              dofs, hung_first, hung, workspace, rows, batch, many, strides of before, body0, ..., found_dofs)
 
-    `rows` is stretches x batch, `many` the number of elements in `before`. What a fold does not ask for or find is not
-    among these. With `together`, bytes of shared memory, one block goes along stretches of several levels, those of
-    each once those of the level before are done: then there are indices `turns`, where levels begin among stretches,
-    and the end, and behind `many` the number `many_turns` of them; what is read may be what another level has found.
+    `rows` is stretches x batch; `many` is the number of elements in `before`. Arrays that the fold does not use are
+    omitted.
+
+    `together`: bytes of shared memory, or 0. If it is not 0, one block processes the stretches of several levels, level
+    after level. Then there is one more index array `turns`, with the first stretch of each level and the number of
+    stretches, and after `many` the number `many_turns` of levels. Inputs may then be results of other levels.
     """
     scalar = SCALARS[dtype.name]
-    given = ["before", *(f"body{k}" for k in range(len(fold.bodies))), *(f"dof{k}" for k in range(len(fold.dofs)))]
-    found = ["after", *(["found"] if fold.found.size(0) else []), *(["found_dofs"] if fold.found_dofs.size(0) else [])]
+    read = ["before", *(f"body{k}" for k in range(len(fold.bodies))), *(f"dof{k}" for k in range(len(fold.dofs)))]
+    made = ["after", *(["found"] if fold.found.size(0) else []), *(["found_dofs"] if fold.found_dofs.size(0) else [])]
     indices: tuple[str, ...] = _INDICES
     if fold.hung is not None:
-        given, indices = [*given, "hanging"], (*_INDICES, *_HUNG)
+        read, indices = [*read, "hanging"], (*_INDICES, *_HUNG)
     numbers: tuple[str, ...] = ("batch", "many")
     threads, shared = WARP, _STAGE_BYTES
     if together:
         indices, numbers = (*indices, "turns"), (*numbers, "many_turns")
         threads, shared = TOGETHER_THREADS, together
-    numbers = (*numbers, *(number for name in (*given, *found) for number in _strides_of(name)))
-    # Levels read what others have found.
-    overlapping = (*_HANDED, *found) if together else ()
-    parameters = _parameters_of(scalar, given, found, indices, numbers, overlapping)
+    numbers = (*numbers, *(number for name in (*read, *made) for number in _strides_of(name)))
+    # Levels read the results of other levels.
+    overlapping = (*_HANDED, *made) if together else ()
+    parameters = _parameters_of(scalar, read, made, indices, numbers, overlapping)
     programs = {code: traced(fold.of_kind(code)) for code in codes}
     near = _Near(fold, programs)
     one = near.size * threads * dtype.itemsize
@@ -181,8 +183,8 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
         "fold",
         text,
         dtype,
-        tuple(given),
-        tuple(found),
+        tuple(read),
+        tuple(made),
         (BEGIN,) * len(indices),
         block_threads=threads,
         shared_bytes=stages * one,
@@ -191,8 +193,11 @@ def fold_kernel(fold: Fold, codes: tuple[int, ...], dtype: np.dtype[np.floating]
 
 
 class _Near:
-    """What of a body a lane has in shared memory: what the step reads of bodies, whatever the kind of joint, and of
-    degrees of freedom where joints have one each; and where scalars of a step's inputs in0, in1, ... and output are."""
+    """The data of a body in shared memory, and the locations of a step's scalars.
+
+    Shared memory holds the scalars of bodies that the step of any joint kind reads, and those of degrees of freedom if
+    all joints have one degree of freedom.
+    """
 
     def __init__(self, fold: Fold, programs: Mapping[int, Program]) -> None:
         self.fold, self.single = fold, all(KINDS[code].nv == 1 for code in programs)
@@ -208,29 +213,29 @@ class _Near:
 
     @property
     def size(self) -> int:
-        """Scalars of a body."""
+        """Scalars of a body in shared memory."""
         return len(self._at)
 
     def _read(self, program: Program) -> Iterator[tuple[str, int]]:
-        """Scalars that a step reads, but for its carry's: arrays and places."""
+        """The scalars that a step reads, except those of the carry, as array names and indices."""
         for port in program.inputs:
             if port.name != "in0":
                 yield from ((self._names[port.name], k) for k, node in enumerate(port.scalars) if node != -1)
 
     def _source(self, name: str, k: int) -> str:
-        """Where a scalar is in memory."""
+        """The expression of a scalar in global memory."""
         if name.startswith("body"):
             return _entry(name, k, "body")
         dof, entry = divmod(k, self.fold.dofs[int(name[3:])].size(0))
         return _entry(name, entry, f"(dof + {dof})")
 
     def fetches(self) -> Iterator[str]:
-        """Statements that ask for all of it."""
+        """The statements that start copies of a body's data to shared memory."""
         for (name, k), at in self._at.items():
             yield f"ask(to + {at} * LANES, &{self._source(name, k)});"
 
     def loads(self, program: Program, scalar: str) -> Iterator[str]:
-        """Statements that read what a step needs, and add what hangs on the body."""
+        """The statements that load a step's inputs and add the contributions of paths that hang on the body."""
         hung = None if self.fold.hung is None else f"body{self.fold.hung}"
         read = list(self._read(program))
         for name, k in read:
@@ -242,7 +247,7 @@ class _Near:
             yield "}"
 
     def place(self, port: Port, k: int) -> str:
-        """An expression for a scalar: inputs but the carry have been read into variables."""
+        """The expression of a scalar of a step. Inputs other than the carry are in variables (`loads`)."""
         if port.name == "in0":
             return f"carry[{k}]"
         if port.name != "out":
@@ -258,7 +263,7 @@ class _Near:
 
 
 def _cases(programs: Mapping[int, Program], near: _Near, scalar: str) -> Iterator[str]:
-    """The step, by kinds of joints where there are several."""
+    """The step, as a switch over joint kinds if there are several."""
     indent = " " * 12
     if len(programs) == 1:
         (program,) = programs.values()
@@ -278,7 +283,7 @@ def _cases(programs: Mapping[int, Program], near: _Near, scalar: str) -> Iterato
 
 
 def _step(program: Program, near: _Near, scalar: str) -> Iterator[str]:
-    """Statements for a kind of joint."""
+    """The statements of the step for a joint kind."""
     body = Body(in_short_order(program), CudaDialect(scalar), near.place, len(program.nodes) + 1)
     (statements,) = body.parts()
     yield from near.loads(program, scalar)
@@ -286,7 +291,7 @@ def _step(program: Program, near: _Near, scalar: str) -> Iterator[str]:
 
 
 def _strides_of(name: str) -> tuple[str, str, str]:
-    """Names of the numbers that say how far the scalars, elements and rows of an array lie apart, in scalars."""
+    """The names of an array's strides between scalars, elements and rows."""
     return f"{name}_scalar", f"{name}_element", f"{name}_row"
 
 
@@ -298,8 +303,8 @@ def _parameters_of(
     numbers: Sequence[str],
     overlapping: Collection[str] = (),
 ) -> list[str]:
-    """A kernel's, as `KernelSource` lists them: arrays that are read, those that are written, indices, the workspace,
-    `rows` and other numbers. `overlapping`: arrays whose memory may be that of others."""
+    """A kernel's parameters in the order of `KernelSource`: inputs, outputs, index arrays, the workspace, `rows` and
+    other numbers. `overlapping`: arrays whose memory may overlap that of others."""
 
     def alone(name: str) -> str:
         return name if name in overlapping else f"__restrict__ {name}"

@@ -1,10 +1,9 @@
-"""Kernels that make the entries of matrices over pairs of degrees of freedom (`robodyn.engines.scan.trees.pairs`), each
-where it belongs, from the text that NumPy runs.
+"""Kernels for the entries of matrices over pairs of degrees of freedom (`robodyn.engines.scan.trees.pairs`).
 
-`pair_matrix` goes over whole matrices: a thread has a column of one of them and some of its rows, so that what is
-written lies side by side, and which pairs there are is seen from places in the depth-first walk. `pair_list` goes over
-lists of pairs, for rows that are kept by themselves and for matrices that are mostly zero. `couple` adds up what
-belongs to joints that mimic others.
+The product of an entry is traced from the function that NumPy runs. `pair_matrix` fills whole matrices: a thread
+computes some rows of a column, so that stores are coalesced. It recognises pairs by their ranks in depth-first order.
+`pair_list` processes lists of pairs, for packed rows and for sparse matrices. `couple` sums entries of mimicking
+joints.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
 
 BLOCK_THREADS = 128
 ROWS = 16
-"""Of a column that a thread goes through: it reads what it needs of the column once for all of them."""
+"""Rows of a column that a thread computes. It loads the column's data once for all of them."""
 LISTED, UPPER, LOWER = 0, 1, 2
-"""Where `pair_list` puts entries: in the order of the list, and at (a, k) or (k, a) or both of matrices."""
+"""Destinations of `pair_list`: a list in the order of pairs, or entries (a, k), (k, a), or both of matrices."""
 
 GIVEN = ("motions", "forces", "points", "diagonal")
 
 
 def take(to: Array[Scalar], source: Array[Scalar], apart: Word, size: Static[int]) -> None:
-    """Read scalars that lie so far apart."""
+    """Load `size` scalars with stride `apart`."""
     for k in unrolled(size):
         to[k] = source[k * apart]
 
@@ -69,10 +68,9 @@ def pair_matrix(
     product: Static[Straight],
     size: Static[int],
 ) -> None:
-    """Whole matrices, of `rows` rows each.
+    """Fill whole matrices of `rows` rows each.
 
-    `rank` and `ends` (n,) are as `Branches.walk` says, and entries that are of no pair are set to zero where `clear` is
-    not zero.
+    `rank` and `ends` (n,): `Branches.walk`; `clear`: nonzero to set entries of no pair to zero.
     """
     n, columns = rows, batch * rows
     across = (columns + BLOCK_THREADS - 1) // BLOCK_THREADS
@@ -131,8 +129,11 @@ def pair_list(
     product: Static[Straight],
     size: Static[int],
 ) -> None:
-    """A list of pairs, of `rows` ancestors `above` and descendants `below`, or where `chosen` is not zero those of them
-    that `source` names; `how` says where entries go."""
+    """Compute the entries of a list of pairs.
+
+    `above`, `below`: ancestor and descendant of each pair; `chosen`: nonzero to compute only the pairs with indices
+    `source`; `rows`: the number of entries; `how`: their destination (`LISTED`, `UPPER`, `LOWER`).
+    """
     m, f, p, q = local(Scalar, size), local(Scalar, size), local(Scalar, 3), local(Scalar, 3)
     for work in range(first_work(BLOCK_THREADS), rows * batch, all_threads(BLOCK_THREADS)):
         row, which = work % batch, source[work // batch] if chosen else work // batch
@@ -166,10 +167,10 @@ def couple(
     many: Word,
     out_by: Strides,
 ) -> None:
-    """G' (.) G, G having an entry in each row: a thread for each entry.
+    """Compute G' M G, where each row of G has one entry. One thread for each entry of the result.
 
-    `full` (batch, many, many): matrices over all joints; `multiplier` (many,); `first` (rows + 1,), `order` (many,):
-    which of these make an entry.
+    `full` (batch, many, many): the matrices M over all joints; `multiplier` (many,): the entries of G; `first`
+    (rows + 1,), `order` (many,): the joint velocities that follow each velocity, in compressed form (`Layout.coupled`).
     """
     n = rows
     for work in range(first_work(BLOCK_THREADS), batch * n * n, all_threads(BLOCK_THREADS)):
@@ -185,10 +186,10 @@ def couple(
 
 
 def pair_kernel(name: str, terms: int, dtype: np.dtype[Any]) -> KernelSource:
-    """The kernel "pair_matrix" or "pair_list" for entries that are sums of so many products.
+    """The kernel "pair_matrix" or "pair_list" for entries that are sums of `terms` products.
 
-    Arrays are those of `Pairs`: `places` are read where `placed` is not zero, and `diagonal` (n,) is added where
-    `added` is not.
+    Arrays are those of `Pairs`. `places` is used if `placed` is nonzero, and `diagonal` (n,) is added if `added` is
+    nonzero.
     """
     known: dict[str, Any] = {
         "product": Straight("product", traced(entry_of(terms)), dtype, value=True),
@@ -205,7 +206,7 @@ def couple_kernel(dtype: np.dtype[Any]) -> KernelSource:
 
 
 class PairKernels:
-    """What makes matrices of pairs on a device, in one launch."""
+    """Computes matrices of pairs on a device, each in one launch."""
 
     def __init__(self, device: ScanDevice) -> None:
         self.device = device
@@ -222,8 +223,10 @@ class PairKernels:
         diagonal: arguments.Array | None = None,
         clear: bool = False,
     ) -> None:
-        """Put entries at (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree), `diagonal` (nv_tree, 1) being added;
-        what is no such place stays, or with `clear` becomes zero."""
+        """Write entries to (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree), and add `diagonal` (nv_tree, 1).
+
+        Other entries are unchanged, or zero with `clear`.
+        """
         if pairs.branches.bushy and not clear:
             self._list(pairs, out, diagonal, UPPER * upper + LOWER * lower)
         else:
@@ -233,7 +236,7 @@ class PairKernels:
             self._start("pair_matrix", blocks, pairs, out, diagonal, pairs.branches.walk, rows, how)
 
     def listed(self, pairs: Pairs, diagonal: arguments.Array, source: arguments.Array | None) -> arguments.Array:
-        """Entries (pairs, B) in the order of `Branches.all_pairs`, or those that `source` names."""
+        """Entries (pairs, B) in the order of `Branches.all_pairs`, or those with indices `source`."""
         count = pairs.branches.pairs if source is None else len(source)
         out: arguments.Array = self.device.xp.empty((count, pairs.batch), pairs.motions.dtype)
         self._list(pairs, out[None], diagonal, LISTED, source)
@@ -263,13 +266,13 @@ class PairKernels:
         rows: int,
         how: Sequence[int],
     ) -> None:
-        # What is not added is not read either: any array will do.
-        given = [pairs.motions, pairs.forces, pairs.points, pairs.points if diagonal is None else diagonal]
+        # Without a diagonal the kernel does not read its argument, so any array serves.
+        arrays = [pairs.motions, pairs.forces, pairs.points, pairs.points if diagonal is None else diagonal]
         numbers = [pairs.batch, *how, int(pairs.places is not None), int(diagonal is not None), *_strides(pairs, out)]
-        self.device.start(self._kernel(name, pairs), blocks, [*given, out, *indices, pairs.places], rows, numbers)
+        self.device.start(self._kernel(name, pairs), blocks, [*arrays, out, *indices, pairs.places], rows, numbers)
 
     def couple(self, layout: Layout, full: arguments.Array, out: arguments.Array) -> None:
-        """Let `out` (B, nv, nv) be G' (.) G of matrices (B, nv_tree, nv_tree) over all joints."""
+        """Write G' M G to `out` (B, nv, nv), for matrices M (B, nv_tree, nv_tree) over all joints."""
         batch, many, nv = len(full), layout.model.nv_tree, layout.model.nv
         if full.dtype not in self._couples:
             self._couples[full.dtype] = self.device.device.load(couple_kernel(full.dtype))
@@ -285,7 +288,7 @@ class PairKernels:
 
 
 def _strides(pairs: Pairs, out: arguments.Array) -> list[int]:
-    """Of motions, forces and points by scalar, element and row, and of matrices by matrix, row and column."""
-    given = (pairs.motions, pairs.forces, pairs.points)
-    found = [number for each in given for number in strides_in(each, each.shape[1], pairs.batch)]
-    return [*found, *(each // out.itemsize for each in out.strides)]
+    """Strides of motions, forces and points (scalar, element, row), and of the matrices (matrix, row, column)."""
+    arrays = (pairs.motions, pairs.forces, pairs.points)
+    strides = [number for each in arrays for number in strides_in(each, each.shape[1], pairs.batch)]
+    return [*strides, *(each // out.itemsize for each in out.strides)]

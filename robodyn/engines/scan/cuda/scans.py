@@ -1,21 +1,21 @@
-"""Kernels of scans of segments by any associative operator.
+"""Kernels that scan segments with any associative operator, traced from the function that NumPy's scans use.
 
-They are printed from the texts that NumPy's scans run, traced. Element arrays are (size, n, batch).
+Element arrays are (size, n, batch). A scan divides the sequence into tiles. A warp processes a tile for one row of the
+batch, in rounds of 32 consecutive elements, one for each lane, so that memory accesses are coalesced. Each round is
+scanned across the warp by shuffles in five steps and then composed with the last prefix of the round before.
 
-A scan cuts the sequence into tiles, each the work of a warp for one row of the batch, which goes through it in rounds
-of 32 elements that follow one another, one of a lane: a warp reads and writes scalars that lie side by side. A round is
-scanned across the warp by shuffles, in five steps; then comes what the round before ended with. Totals of tiles are
-scanned in the same way before that (`totals`, then `prefixes` on totals, then `prefixes` with what is carried in), so
-that elements are read twice and written once. Where compositions take long, tiles are of 32 elements, whose prefixes
-are kept, for what is carried in to be joined with (`locals`, then `carried`): elements go through memory once more, but
-a warp composes half as often.
+The tiles' totals are computed first and scanned in the same way: `totals`, then `prefixes` on the totals, then
+`prefixes` with these as carries. So elements are read twice and written once. If compositions take long, tiles have 32
+elements,
+and the prefixes within tiles are stored and composed with the carries later: `locals`, then `carried`. Elements then go
+through memory once more, but a warp composes half as often.
 
-Where the batch fills warps, lanes are rows of it instead, each of which goes through its tile element by element, and
-elements of sequences of one tile are read once. What is composed with what depends on the segments, and on which of the
-two it is: neither on the order of threads nor on the grid nor on the batch else.
+If the batch fills warps, each lane processes a row of the batch instead, sequentially through its tile. Sequences of
+one tile are then read once. The order of compositions depends only on the segments and on which of the two ways is
+used. It depends neither on the order of threads nor on the grid, and on the batch only through that choice.
 
-What a lane has found is in registers; elements that are too large for that are in shared memory, of which a block, then
-of one warp, takes no more than every GPU gives.
+The running element of a lane is in registers, or in shared memory if it is too large. Blocks then have one warp and use
+no more shared memory than every GPU offers.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from robodyn.engines.scan.cuda.steps import BLOCK_THREADS
 from robodyn.internals.records import dataclass
 
 _INLINE, _REGISTER_BYTES = 600, 400
-"""Operations and bytes of an element up to which a composition stands in the code wherever it is used, and elements are
-in registers. Beyond, the composition is a function, for each copy of which NVRTC takes seconds; two elements of each
-lane are in shared memory, as far as they have room, and only the third, which is composed with them, in local memory.
-Riccati elements in double precision then take all 255 registers and next to no spills, and leave four warps to a
-multiprocessor of sm_90, three of sm_80; all in local memory it was seven elements, more than caches hold."""
+"""The most operations of a composition that is inlined, and the most bytes of an element for that. Elements are then in
+registers. A longer composition is a function, because NVRTC takes seconds for each inlined copy. Two elements of each
+lane are then in shared memory if they fit, and only the third, which is composed with them, is in local memory.
+Compositions of Riccati elements in double precision use all 255 registers with next to no spills. A multiprocessor
+holds four such warps on sm_90, three on sm_80."""
 LONGEST_RUN = 32
-"""Elements that a lane goes through in a sequence of one tile; rounds of a warp in one."""
+"""The most elements for a lane, or rounds of a warp, in a sequence of one tile."""
 _SHORTEST_RUN = 8
-"""Elements that a lane goes through in a sequence of several tiles."""
+"""Elements for a lane in each tile of a sequence of several tiles."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 128
-"""Of a warp in a sequence of several tiles."""
+"""Bounds for the rounds of a warp in each tile of a sequence of several tiles."""
 _TILES = 1 << 10
-"""Warps that keep a large GPU busy: longer sequences get longer tiles."""
+"""The number of warps that keeps a large GPU busy. Sequences with more work get longer tiles."""
 
 
 def lanes_of(batch: int) -> int:
-    """Lanes that share a tile."""
+    """The number of lanes that share a tile, 32 or 1."""
     return WARP if batch < WARP else 1
 
 
 def run_length(n: int, lanes: int, *, long: bool = False) -> int:
-    """Rounds of `lanes` elements in a tile of a scan of n; `long`: whether compositions take long."""
+    """The number of rounds of `lanes` elements in a tile of a scan of n. `long`: True if compositions take long."""
     if n <= lanes * (1 if long and lanes > 1 else LONGEST_RUN):
         return max(1, -(-n // lanes))
     if lanes == 1:
@@ -77,16 +77,17 @@ def run_length(n: int, lanes: int, *, long: bool = False) -> int:
 
 
 def takes_long(composition: Program) -> bool:
-    """Whether an operator's compositions are functions, not inline."""
+    """Whether an operator's compositions are functions instead of inlined code."""
     return composition.operations > _INLINE
 
 
 @dataclass(frozen=True)
 class How:
-    """What is known of a scan when its kernel is printed.
+    """Compile-time constants of a scan kernel.
 
-    `part`: "totals", "prefixes", "locals" or "carried"; `lanes`: that share a tile; `threads`: of a block; `size`:
-    scalars of an element; `apart`: how far those of one that grows lie apart; `then`: composes a stretch with the next.
+    `part`: "totals", "prefixes", "locals" or "carried"; `lanes`: lanes that share a tile; `threads`: threads of a
+    block; `size`: scalars of an element; `shared`: True if running elements are in shared memory; `then`: the
+    composition.
     """
 
     part: str
@@ -99,25 +100,28 @@ class How:
 
     @property
     def tiles(self) -> int:
-        """Tiles that a block works on at a time."""
+        """Tiles that a block processes at a time."""
         return self.threads // self.lanes
 
     @property
     def apart(self) -> int:
-        """How far the scalars of an element that grows lie apart: in shared memory those of other threads are between
-        them."""
+        """The stride of a running element's scalars. In shared memory, elements of threads are interleaved."""
         return self.threads if self.shared else 1
 
 
 class Growing(NamedTuple):
-    """An element that grows: where it is, and where it becomes what it will be."""
+    """A running element. `now`: its memory; `spare`: memory for the result of the next composition."""
 
     now: Array[Scalar]
     spare: Array[Scalar]
 
 
 class Tile(NamedTuple):
-    """A tile: its row of the batch, its number of so many, and where it begins and ends; sizes of the whole."""
+    """A tile.
+
+    `row`: its row of the batch; `number`: its index among `many` tiles; `start`, `last`: its first position, and the
+    end; `rows`, `batch`: the sizes of element arrays.
+    """
 
     row: Word
     number: Word
@@ -129,26 +133,29 @@ class Tile(NamedTuple):
 
 
 def load(to: Array[Scalar], source: Array[Scalar], step: Word, how: Static[How]) -> None:
-    """Read an element."""
+    """Load an element."""
     for k in unrolled(how.size):
         to[k] = source[k * step]
 
 
 def fill(to: Growing, source: Array[Scalar], step: Word, how: Static[How]) -> None:
-    """Let one that grows be an element."""
+    """Set a running element."""
     for k in unrolled(how.size):
         to.now[k * how.apart] = source[k * step]
 
 
 def store(source: Growing, to: Array[Scalar], step: Word, how: Static[How]) -> None:
-    """Write what has grown."""
+    """Store a running element."""
     for k in unrolled(how.size):
         to[k * step] = source.now[k * how.apart]
 
 
 def grown(mine: Growing, how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]]:
-    """What it becomes: places change where they are in shared memory; registers are copied, which only names them
-    anew."""
+    """Replace a running element by the result of a composition.
+
+    In shared memory the two locations are exchanged. In registers the result is copied, which the compiler turns into a
+    renaming.
+    """
     if how.shared:
         return mine.spare, mine.now
     for k in unrolled(how.size):
@@ -157,7 +164,7 @@ def grown(mine: Growing, how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]
 
 
 def follow(mine: Growing, following: Array[Scalar], how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]]:
-    """Append what comes next in the order of the scan."""
+    """Compose a running element with the element that follows in scan order."""
     if how.backwards:
         how.then(following, mine.now, mine.spare, 1, how.apart, how.apart)
     else:
@@ -166,7 +173,7 @@ def follow(mine: Growing, following: Array[Scalar], how: Static[How]) -> tuple[A
 
 
 def precede(before: Array[Scalar], mine: Growing, how: Static[How]) -> tuple[Array[Scalar], Array[Scalar]]:
-    """Put before it what came before in the order of the scan."""
+    """Compose a running element with the element that precedes it in scan order."""
     if how.backwards:
         how.then(mine.now, before, mine.spare, how.apart, 1, how.apart)
     else:
@@ -177,10 +184,10 @@ def precede(before: Array[Scalar], mine: Growing, how: Static[How]) -> tuple[Arr
 def of_lane_before(
     to: Array[Scalar], mine: Growing, places: Array[Scalar], places_before: Integer, how: Static[How]
 ) -> None:
-    """Take what the lane that many places before has; anything where there is no such lane."""
+    """Read the running element of the lane `places_before` lanes earlier. Undefined if there is no such lane."""
     if how.shared:
         at = from_before(convert(Integer, distance(places, mine.now)), places_before)
-        # Nobody writes while others read.
+        # Barriers keep reads and writes apart.
         warp_barrier()
         load(to, places + at, how.apart, how)
         warp_barrier()
@@ -190,21 +197,21 @@ def of_lane_before(
 
 
 def place(at: Word, n: Word, how: Static[How]) -> Word:
-    """Elements lie in memory in the order of the scan, or backwards."""
+    """The index in memory of a position in scan order."""
     return n - 1 - at if how.backwards else at
 
 
 def element(array: Array[Scalar], at: Word, tile: Tile, how: Static[How]) -> Array[Scalar]:
-    """Where an element begins, of one for each position."""
+    """The address of the element at a position."""
     return array + (place(at, tile.rows, how) * tile.batch + tile.row)
 
 
 def total(array: Array[Scalar], number: Word, tile: Tile, how: Static[How]) -> Array[Scalar]:
-    """Where an element begins, of one for each tile."""
+    """The address of the element of a tile, e.g. its total."""
     return array + (place(number, tile.many, how) * tile.batch + tile.row)
 
 
-# A lane for each row.
+# One lane for each row of the batch.
 
 
 def total_of_row(
@@ -216,7 +223,7 @@ def total_of_row(
     tile: Tile,
     how: Static[How],
 ) -> None:
-    """The total of a tile, of what follows the last beginning in it."""
+    """The total of a tile: of the elements from the last segment start in it."""
     first = max(begin[tile.last - 1], tile.start)
     fill(mine, element(elements, first, tile, how), tile.rows * tile.batch, how)
     for at in range(first + 1, tile.last):
@@ -236,7 +243,7 @@ def prefixes_of_row(
     tile: Tile,
     how: Static[How],
 ) -> None:
-    """Prefixes of a tile, from what is carried in."""
+    """Prefixes of a tile, starting from its carry."""
     if carried and begin[tile.start] < tile.start:
         fill(mine, total(carry, tile.number - 1, tile, how), tile.many * tile.batch, how)
     for at in range(tile.start, tile.last):
@@ -248,7 +255,7 @@ def prefixes_of_row(
         store(mine, element(prefixes, at, tile, how), tile.rows * tile.batch, how)
 
 
-# A warp for each tile.
+# One warp for each tile.
 
 
 def scan_round(
@@ -264,8 +271,11 @@ def scan_round(
     tile: Tile,
     how: Static[How],
 ) -> tuple[Array[Scalar], Array[Scalar]]:
-    """A round of elements, the first of which is at `base`: `mine` becomes what ends with the lane's, at `at`, from
-    where its segment begins, or else the tile. `kept`: what came before the round, where there is any."""
+    """Scan a round of elements, the first of which is at position `base`.
+
+    `mine` becomes the prefix that ends at the lane's position `at` and begins at its segment's start, or at the tile's.
+    `kept`: the last prefix before the round, if `any_kept`.
+    """
     start = tile.rows
     if at < tile.last:
         start = begin[at]
@@ -296,7 +306,7 @@ def rounds_of_warp(
     tile: Tile,
     how: Static[How],
 ) -> None:
-    """The total of a tile, or its prefixes from what is carried in."""
+    """The total of a tile, or its prefixes, starting from its carry."""
     me = thread() % how.lanes
     any_kept = False
     if how.part == "prefixes":
@@ -310,7 +320,7 @@ def rounds_of_warp(
         at = base + me
         mine = Growing(*scan_round(mine, other, places, kept, any_kept, elements, begin, base, at, tile, how))
         any_kept = True
-        if base + how.lanes < tile.last:  # what the last lane has, for all
+        if base + how.lanes < tile.last:  # the last lane's prefix, for all lanes
             if me == how.lanes - 1:
                 store(mine, kept, 1, how)
             warp_barrier()
@@ -322,8 +332,8 @@ def rounds_of_warp(
     warp_barrier()
 
 
-# A warp for each tile of 32 elements, where compositions take long: prefixes within tiles are kept, so that what is
-# carried in takes one composition more, not all of them again.
+# One warp for each tile of 32 elements, if compositions take long. Prefixes within tiles are stored, so a carry needs
+# one more composition instead of all of them again.
 
 
 def prefixes_within(
@@ -357,7 +367,7 @@ def with_carry(
     tile: Tile,
     how: Static[How],
 ) -> None:
-    """Prefixes of a tile from those within it, and what is carried in."""
+    """Prefixes of a tile, from those within it and its carry."""
     at = tile.start + thread() % how.lanes
     if at < tile.last:
         fill(mine, element(elements, at, tile, how), tile.rows * tile.batch, how)
@@ -380,7 +390,7 @@ def scan(
     carried: Word,
     how: Static[How],
 ) -> None:
-    """A part of a scan, tile after tile."""
+    """Run a part of a scan, tile after tile."""
     if how.shared:
         places = pool(Scalar, (2 * how.threads + 1) * how.size)
         mine = Growing(places + thread(), places + (how.size * how.threads + thread()))
@@ -421,19 +431,19 @@ def scan_kernels(
         scan_totals(elements, totals, begin, carry, workspace, rows, batch, length, carried)
         scan_prefixes(elements, prefixes, begin, carry, workspace, rows, batch, length, carried)
 
-    Where compositions take long (`takes_long`) and lanes are 32, tiles are of 32 elements, and these are
+    If compositions take long (`takes_long`) and `lanes` is 32, tiles have 32 elements, and the kernels are
 
         scan_locals(elements, prefixes, totals, begin, carry, workspace, rows, batch, length, carried)
         scan_carried(prefixes within tiles, prefixes, begin, carry, workspace, rows, batch, length, carried)
 
-    Arrays: elements and prefixes (size, n, batch); totals, and carry, their prefixes, (size, tiles, batch). `begin`
-    (n,): for each position in the order of the scan, where its segment begins. `rows` is n, `length` that of a run
-    (`run_length`), a tile being as many runs as `lanes`, and `carried` says whether there is a carry.
+    Arrays: elements and prefixes (size, n, batch); totals, and their prefixes `carry`, (size, tiles, batch). `begin`
+    (n,): for each position in scan order, the start of its segment. `rows` is n. `length` is the number of rounds of a
+    tile (`run_length`); a tile has `lanes` x `length` elements. `carried` is nonzero if there is a carry.
 
     Args:
-        composition: out (size,) from in0 (size,) and in1 (size,), in0 being nearer the root.
-        dtype: of elements.
-        backwards: whether positions are counted from the last element, and totals lie likewise.
+        composition: the program that computes out (size,) from in0 (size,) and in1 (size,), with in0 nearer the root.
+        dtype: the type of elements.
+        backwards: True if scan order is from the last element to the first, also for totals.
         lanes: 32, or 1 (`lanes_of`).
     """
     long, size = takes_long(composition), composition.outputs[0].size

@@ -1,4 +1,4 @@
-"""Kernels of steps: on every element, and from places to places, or there."""
+"""Kernels that apply a step to every element, and kernels that gather and scatter elements."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from robodyn.internals import arguments
 
 BLOCK_THREADS = 128
 BEGIN = np.zeros(1, np.int64)
-"""Stands for an array of indices that comes with a call."""
+"""A placeholder for an index array that is an argument of launches."""
 
 
 class Strides(NamedTuple):
-    """How far the scalars, elements and rows of an array lie apart, in scalars."""
+    """The strides of an array between scalars, elements and rows, in scalars."""
 
     scalar: Word
     element: Word
@@ -28,12 +28,12 @@ class Strides(NamedTuple):
 
 
 def at_row(array: Array[Scalar], by: Strides, element: Word, row: Word) -> Array[Scalar]:
-    """Where the scalars of an element begin, in a row of the batch."""
+    """The address of an element's first scalar, in a row of the batch."""
     return array + (element * by.element + row * by.row)
 
 
 def strides_in(array: arguments.Array, elements: int, batch: int) -> tuple[int, int, int]:
-    """From scalar to scalar, element to element and row to row, in scalars; 0 along what broadcasts to these."""
+    """The strides of an array in scalars; 0 along axes that broadcast to `elements` or `batch`."""
     (scalar, element, row), (_, n, rows), size = array.strides, array.shape, array.itemsize
     return scalar // size, 0 if n < elements else element // size, 0 if rows < batch else row // size
 
@@ -49,8 +49,8 @@ def scan_step(
     out_by: Strides,
     step: Static[Straight],
 ) -> None:
-    """A step on every element: `rows` are elements times batch, a thread for each. Arrays may have any strides, 0 where
-    they broadcast."""
+    """Apply a step to every element, with one thread for each of `rows` = elements x batch. Arrays may have any
+    strides, also 0 for broadcasting."""
     for k in range(first_work(BLOCK_THREADS), rows, all_threads(BLOCK_THREADS)):
         element, row = k // batch, k % batch
         places = [at_row(array, by, element, row) for array, by in zip(given, given_by, strict=True)]
@@ -58,7 +58,7 @@ def scan_step(
 
 
 def step_kernel(program: Program, dtype: np.dtype[Any]) -> KernelSource:
-    """The kernel `scan_step` of a step, whose inputs and one output have one axis."""
+    """The kernel `scan_step` of a traced step, whose inputs and single output have one axis each."""
     count = len(program.inputs)
     known: dict[str, Any] = {"given": several(count), "given_by": several(count)}
     step = Straight("step", program, dtype, reads="first")
@@ -80,9 +80,12 @@ def scan_move(
     source_by: Strides,
     to_by: Strides,
 ) -> None:
-    """Take elements from places, or put them there: `rows` are elements times batch, a thread for each of their `size`
-    scalars, those of all elements before the next: what one after another is anywhere in memory then stays in the
-    cache. Arrays may have any strides. Negative places count from the end of the `many` that there are."""
+    """Gather elements from indices `places`, or scatter them to these if `putting` is nonzero.
+
+    `rows` is elements x batch. There is one thread for each scalar. Threads process the first scalar of all elements,
+    then the second, and so on, so that scattered accesses stay within the cache. Arrays may have any strides. Negative
+    indices count from the end of the `many` elements.
+    """
     for k in range(first_work(BLOCK_THREADS), rows * size, all_threads(BLOCK_THREADS)):
         scalar, at = k // rows, k % rows
         element, row = at // batch, at % batch

@@ -1,4 +1,4 @@
-"""Block tri-diagonal systems on arrays of a device: which kernels run, and on what."""
+"""Solves block tri-diagonal systems on a device: plans and launches of the kernels in `elimination.py`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Scalars = tuple[Scalar, ...]
 
 @dataclass(frozen=True)
 class Plan:
-    """How to solve the systems of segments.
+    """The plan for the systems of segments.
 
-    `distances`: of the steps over global memory; then systems of every other block, or every fourth, and so on are on
-    their own: `order` (n,) and `groups` (m, 3) as `elimination_kernel` has them.
+    `distances`: distances of the steps in global memory. After these steps, every second, fourth, ... block of a
+    segment forms an independent system. `order` (n,) and `groups` (m, 3) describe these systems as for `solve_tiles`.
     """
 
     distances: tuple[int, ...]
@@ -55,15 +55,19 @@ def plan(segments: Segments) -> Plan:
 
 
 def tiles(groups: Array, batch: int) -> int:
-    """Tiles that systems in groups (m, 3) fill."""
+    """The number of tiles that the systems of `groups` (m, 3) fill."""
     lengths, _, counts = groups.T
     return int((-(-counts * batch // (TILE // lengths))).sum())
 
 
 @cache
 def column_steps(k: int) -> dict[str, Program]:
-    """What kernels do to columns of k scalars: factorise a block (its diagonal, then what is below it, row by row; for
-    that 1 / d and L), substitute, solve, and take from a column what one row of a block and of a column say."""
+    """The kernels' steps for columns of k scalars, traced.
+
+    "factored": (1 / d, L) of a packed block (its diagonal, then the entries below it, row by row); "substituted" and
+    "solved": of a column, by these factors; "less" and "taken": subtract from a column the product of one row of a
+    block and one of a column.
+    """
 
     def factorise(D: Scalars) -> Scalars:
         L, d = factor(lower(D[:k], D[k:]))
@@ -103,7 +107,7 @@ class BlockSystems:
         )
 
     def solved(self, D: Array, U: Array, R: Array, segments: Segments) -> Array:
-        """Solutions by odd-even elimination."""
+        """Solutions by odd-even elimination (`odd_even`)."""
         xp, (k, columns, n, batch) = self.device.xp, R.shape
         D, U, R = map(xp.ascontiguousarray, (D, U, R))
         X: Array = xp.empty(R.shape, R.dtype)
@@ -111,23 +115,23 @@ class BlockSystems:
             return X
         how, around, systems = self._plan(segments)
         for distance in how.distances:
-            found = xp.empty((2 * k * k + k * columns + k, n, batch), R.dtype)
-            self._start("reduce_blocks", [D, U, R, found, *around], R.shape, [distance])
+            reduced = xp.empty((2 * k * k + k * columns + k, n, batch), R.dtype)
+            self._start("reduce_blocks", [D, U, R, reduced, *around], R.shape, [distance])
             left = [xp.empty(array.shape, array.dtype) for array in (D, U, R)]
-            self._start("take_blocks", [D, R, found, *left, *around], R.shape, [distance])
+            self._start("take_blocks", [D, R, reduced, *left, *around], R.shape, [distance])
             D, U, R = left
         self._start("solve_tiles", [D, U, R, X, *systems], R.shape, [tiles(how.groups, batch)])
         return X
 
     def residual(self, D: Array, U: Array, R: Array, X: Array, segments: Segments) -> Array:
-        """What right-hand sides have beyond what a solution gives."""
+        """The residual of a solution: right-hand sides minus left-hand sides."""
         xp = self.device.xp
-        found: Array = xp.empty(R.shape, R.dtype)
-        if found.size:
+        difference: Array = xp.empty(R.shape, R.dtype)
+        if difference.size:
             _, around, _ = self._plan(segments)
             arrays = map(xp.ascontiguousarray, (D, U, R, X))
-            self._start("residual_blocks", [*arrays, found, *around], R.shape, [])
-        return found
+            self._start("residual_blocks", [*arrays, difference, *around], R.shape, [])
+        return difference
 
     def _plan(self, segments: Segments) -> tuple[Plan, tuple[Array, Array], tuple[Array, Array]]:
         if segments not in self._plans:
@@ -137,7 +141,7 @@ class BlockSystems:
         return self._plans[segments]
 
     def _start(self, name: str, arrays: list[Array], shape: tuple[int, ...], numbers: list[int]) -> None:
-        """`shape`: of right-hand sides; `numbers`: those behind the batch."""
+        """Launch a kernel. `shape`: shape of the right-hand sides; `numbers`: the kernel's numbers after the batch."""
         k, columns, n, batch = shape
         dtype = arrays[0].dtype
         key = name, k, columns, dtype

@@ -1,1 +1,1 @@
-"""Linear systems along paths."""
+"""Recursions and linear systems along paths."""

@@ -1,8 +1,8 @@
-"""H = L' D L with the sparsity that branches induce (RBDA tables 6.3 and 6.4), a level of the tree at a time.
+"""The factorisation H = L' D L with branch-induced sparsity (RBDA tables 6.3 and 6.4), level by level of the tree.
 
-The row of a degree of freedom is taken out of the rows of its ancestors: that is all there is, no entry appears where
-there was none. Rows of one level do not touch each other; what they take out of a common ancestor is summed up first.
-Arrays have the batch as their last axis, so a singular state spoils itself alone.
+The row of a degree of freedom is eliminated from the rows of its ancestors only, and there is no fill-in. Rows of one
+level are independent of each other. Their contributions to a common ancestor are summed before they are subtracted. The
+batch is the last axis of arrays, so a singular state affects only its own results.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class BranchFactor:
     """The factor of a mass matrix.
 
     Args:
-        branches: whose degrees of freedom these are.
-        pairs: the entries.
-        armature: (nv_tree, 1) to be added on the diagonal.
+        branches: the tree of degrees of freedom.
+        pairs: the entries of the matrix without armature.
+        armature: (nv_tree, 1) to be added to the diagonal.
     """
 
     def __init__(self, branches: Branches, pairs: Pairs, armature: Array) -> None:
@@ -35,13 +35,13 @@ class BranchFactor:
             self._eliminate(depth)
 
     def _eliminate(self, depth: int) -> None:
-        """Take the rows of a level out of those of their ancestors (table 6.3); leave L in them and D in `pivots`."""
+        """Eliminate a level's rows from those of their ancestors (table 6.3). The rows become L; D goes to `pivots`."""
         rows = self.rows[depth][:, :depth]
         self.pivots[depth] = self.rows[depth][:, depth]
         scaled = rows / self.pivots[depth][:, None]
         for above, (first, targets) in enumerate(self.groups[depth]):
-            taken = _summed(scaled[:, above, None] * rows[:, : above + 1], first)
-            self.rows[above][targets] -= taken
+            total = _summed(scaled[:, above, None] * rows[:, : above + 1], first)
+            self.rows[above][targets] -= total
         self.rows[depth][:, :depth] = scaled
 
     def solve(self, b: Array) -> Array:
@@ -50,22 +50,22 @@ class BranchFactor:
         for depth in range(len(self.levels) - 1, -1, -1):
             for above, (first, targets) in enumerate(self.groups[depth]):
                 x[above][targets] -= _summed(self.rows[depth][:, above] * x[depth], first)
-        found = np.empty_like(b)
+        solution = np.empty_like(b)
         for depth, level in enumerate(self.levels):
             mine = x[depth] / self.pivots[depth]
             if depth:
-                mine -= (self.rows[depth][:, :depth] * found[level.ancestors[:, :depth]]).sum(axis=1)
-            found[level.dofs] = mine
-        return found
+                mine -= (self.rows[depth][:, :depth] * solution[level.ancestors[:, :depth]]).sum(axis=1)
+            solution[level.dofs] = mine
+        return solution
 
     @property
     def diagonal(self) -> Array:
         """D (nv_tree, B)."""
         order = np.fromiter(chain.from_iterable(level.dofs for level in self.levels), np.intp)
         pivots = np.concatenate(self.pivots)
-        found = np.empty_like(pivots)
-        found[order] = pivots
-        return found
+        D = np.empty_like(pivots)
+        D[order] = pivots
+        return D
 
 
 def _entries(level: Level, pairs: Pairs, armature: Array) -> Array:
@@ -78,14 +78,15 @@ def _entries(level: Level, pairs: Pairs, armature: Array) -> Array:
 
 
 def _groups(level: Level) -> list[tuple[Indices, Indices]]:
-    """For each level above: where the runs of rows with one ancestor there start, and its place in that level."""
-    found = []
+    """For each level above: the first row of each run of rows with the same ancestor there, and that ancestor's index
+    in its level."""
+    groups = []
     for above in range(level.places.shape[1] - 1):
         first = np.flatnonzero(np.diff(level.places[:, above], prepend=-1))
-        found.append((first, level.places[first, above]))
-    return found
+        groups.append((first, level.places[first, above]))
+    return groups
 
 
 def _summed(rows: Array, first: Indices) -> Array:
-    """Sums of runs of rows."""
+    """Sums over runs of rows."""
     return rows if first.size == len(rows) else np.add.reduceat(rows, first, axis=0)

@@ -1,7 +1,8 @@
-"""Folds that matrices are made of (`folds.py`): places outward, composites inward, a stretch at a time.
+"""Folds for matrices (`folds.py`): placements of bodies outward, and composites inward.
 
-Everything is in the axes of each tree's first body, about bodies' own origins (`robodyn.engines.scan.trees.aligned`):
-inward, inertias are only shifted. `POSING` and `gathering` find what stretches are by themselves.
+All quantities are in the axes of each tree's first body, about bodies' own origins
+(`robodyn.engines.scan.trees.aligned`). So inertias are only shifted on the way inward. `POSING` and `gathering` compute
+the elements of stretches for scans.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ POSING = Fold(_posing, POSES.field, (TRANSFORM, SCALAR), (), inward=False)
 
 
 class Column(NamedTuple):
-    """Of a degree of freedom: its motion, and its body's origin."""
+    """A degree of freedom: its motion S, and its body's origin."""
 
     S: Motion
     p: Vec3
@@ -65,14 +66,15 @@ PLACING = Fold(
     FieldType(Column(ZERO_MOTION, ZERO3)),
     inward=False,
 )
-"""Transforms from the tree's first body; with them the way from the parent's origin and the inertia of bodies, and
-columns of joints."""
+"""The outward fold for transforms from the tree's first body. Its results are the transform, the origin relative to the
+parent's and the inertia of each body, and the column of each degree of freedom."""
 
 
 @cache
 def gathering(field: FieldType) -> Fold:
-    """What stretches have in all, about the origin of the body that they hang on, with the way to their last body: the
-    operator is `composite_of`, `field` what bodies have."""
+    """The inward fold for elements of `composite_of(field)`: the sum of a stretch's quantities about the origin of the
+    body before it, and the vector from there to the origin of its last body. `field`: the type of the bodies'
+    quantities."""
 
     def of_kind(code: int) -> Callable[..., Any]:
         def step(carry: Stretch, d: Vec3, own: Any) -> Any:
@@ -85,7 +87,10 @@ def gathering(field: FieldType) -> Fold:
 
 @cache
 def totalling(field: FieldType) -> Fold:
-    """What subtrees have in all, about the body that they hang on and, as is found, about their first body's origin."""
+    """The inward fold for sums over subtrees: its carry is about the parent's origin, its results about the body's own.
+
+    `field`: the type of the bodies' quantities.
+    """
 
     def of_kind(code: int) -> Callable[..., Any]:
         def step(carry: Any, d: Vec3, own: Any) -> Any:
@@ -106,4 +111,4 @@ def _composing(_code: int) -> Callable[..., Any]:
 
 
 COMPOSING = Fold(_composing, INERTIA, (VECTOR3, INERTIA), (MOTION,), found_dofs=FORCE, inward=True, hung=1)
-"""Inertias of subtrees as parents feel them, and Ic S of joints."""
+"""The inward fold for composite inertias Ic, about the parent's origin, with results Ic S of degrees of freedom."""

@@ -1,4 +1,4 @@
-"""What the constraint force algorithm writes the forces across joints in: bases of what joints do not feel."""
+"""Bases of joints' constraint forces, for the constraint force algorithm."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
 
 _ORTHOGONAL, _INDEPENDENT = 1e-9, 1e-9
-"""Of a user's W: the largest cosine to a column of S, and the smallest singular value relative to the largest."""
+"""Tolerances for a user's W: the largest cosine with a column of S, and the smallest singular value relative to the
+largest."""
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Which forces of joints are unknown, and how to split the others off.
+    """The unknown constraint forces of joints, and the weights of the known joint forces.
 
-    `W` (6 k, n, 1): columns for constraints, one after another, then for degrees of freedom with armature, then zeros;
-    `compliance` (k, n, 1): what is added to the diagonal of A, zero, 1 / armature, and 1; `weights` (nv, 1): (S'S)^-1,
-    diagonal as the columns of S are orthogonal to each other for every joint kind.
+    `W` (6 k, n, 1): columns of the unknown forces, one after another: first of the constraints, then of degrees of
+    freedom with armature, then zeros. `compliance` (k, n, 1): numbers that are added to the diagonal of A, for these
+    three kinds of columns 0, 1 / armature, and 1. `weights` (nv, 1): (S'S)^-1, which is diagonal, because the columns
+    of S are orthogonal for every joint kind.
     """
 
     W: Array
@@ -36,10 +38,10 @@ _KNOWN: WeakKeyDictionary[Layout, Constraints] = WeakKeyDictionary()
 
 
 def constraints_of(layout: Layout) -> Constraints:
-    """The constraints of a layout's model, kept as long as the layout is.
+    """The constraints of a layout's model, cached as long as the layout exists.
 
     Raises:
-        ArgumentError: the function `constraint_basis` of its options returns no such basis.
+        ArgumentError: the function `constraint_basis` of the options returns no valid basis.
     """
     if layout not in _KNOWN:
         _KNOWN[layout] = _constraints(layout)
@@ -67,12 +69,12 @@ def _constraints(layout: Layout) -> Constraints:
                 compliance[width[moved], moved] = 1.0 / armature[armature > 0.0]
                 width[moved] += 1
     most = max(int(width.max(initial=0)), 1)
-    found = (W[:most].reshape(6 * most, n, 1), compliance[:most, :, None], weights[:, None])
-    return Constraints(*(layout.placed(np.ascontiguousarray(each, layout.dtype)) for each in found))
+    arrays = (W[:most].reshape(6 * most, n, 1), compliance[:most, :, None], weights[:, None])
+    return Constraints(*(layout.placed(np.ascontiguousarray(each, layout.dtype)) for each in arrays))
 
 
 def _basis(kind: str, S: Array, chosen: Basis) -> Array:
-    """W (6, 6 - k) of a joint kind."""
+    """The basis W (6, 6 - k) of a joint kind."""
     if S.shape[1] == 6:
         return np.empty((6, 0))
     if not callable(chosen):
@@ -100,9 +102,9 @@ def _basis(kind: str, S: Array, chosen: Basis) -> Array:
 
 
 def complement(S: Array) -> Array:
-    """An orthonormal basis (6, 6 - k) of what is orthogonal to S (6, k): unit vectors wherever S has zero rows."""
+    """An orthonormal basis (6, 6 - k) of the complement of S (6, k), with unit vectors where S has zero rows."""
     touched = S.any(axis=1)
-    left = np.linalg.svd(S[touched])[0][:, S.shape[1] :]  # what the touched rows have beside S
+    left = np.linalg.svd(S[touched])[0][:, S.shape[1] :]  # the complement within the nonzero rows
     mixed = np.zeros((6, left.shape[1]))
     mixed[touched] = left
     return np.concatenate((np.eye(6)[:, ~touched], mixed), axis=1)

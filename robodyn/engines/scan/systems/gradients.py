@@ -1,8 +1,7 @@
-"""Steps of the gradient of inverse dynamics (Singh, Russell, Wensing 2022; formulas in `robodyn.algorithms.idsva`), and
-a fold of them outward (`folds.py`), a stretch at a time.
+"""Steps for the gradient of inverse dynamics, and their outward fold along stretches (`folds.py`).
 
-Quantities of bodies and of degrees of freedom are in the axes of each tree's first body, about bodies' own origins
-(`robodyn.engines.scan.trees.aligned`).
+Singh, Russell, Wensing 2022; formulas in `robodyn.algorithms.idsva`. Quantities of bodies and of degrees of freedom are
+in the axes of each tree's first body, about bodies' own origins (`robodyn.engines.scan.trees.aligned`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,11 @@ Scalars = tuple[Scalar, ...]
 
 
 class Columns(NamedTuple):
-    """Motions of a degree of freedom: S, psi = v_p x S, psidd = a_p x S + v_p x psi, psi + Sdot = 2 psi + vJ x S."""
+    """Motions of a degree of freedom: S, psi = v_p x S, psidd = a_p x S + v_p x psi, both = psi + Sdot = 2 psi + vJ x
+    S.
+
+    v_p and a_p are the velocity and the acceleration of the parent.
+    """
 
     S: Motion
     psi: Motion
@@ -63,28 +66,28 @@ class Felt(NamedTuple):
 COLUMNS, FELT = FieldType(Columns(*(ZERO_MOTION,) * 4)), FieldType(Felt(*(ZERO_FORCE,) * 4))
 PARTS = FieldType(Parts(ZERO_INERTIA, CORIOLIS.template, ZERO_FORCE))
 PUSHED = FieldType((*PARTS.template, ZERO_FORCE))
-"""The same, and external forces."""
+"""`Parts` and external forces."""
 
 
 def columns_of(S: Motion, v_p: Motion, a_p: Motion, vJ: Motion) -> Columns:
-    """Of a column of S, from v and a of the parent, about the body's origin, and vJ."""
+    """`Columns` of a degree of freedom, from S, the parent's v and a about the body's origin, and vJ = S qd."""
     psi = v_p.cross(S)
     return Columns(S, psi, a_p.cross(S) + v_p.cross(psi), psi.scaled(2.0) + vJ.cross(S))
 
 
 def parts(inertia: Inertia, v: Motion, a: Motion) -> Parts:
-    """Of a body, all in the tree's axes."""
+    """`Parts` of a body, with all quantities in the tree's axes."""
     f = inertia.net_force(v, a)
     return Parts(inertia, body_coriolis(inertia, v.scaled(2.0)), f)
 
 
 def force_turned(E: Mat3, f: Force) -> Force:
-    """A force in body axes, in the tree's."""
+    """A force, from body axes to the tree's axes."""
     return Force(rotate_back(E, f.ang), rotate_back(E, f.lin))
 
 
 def felt(moving: Columns, total: Parts) -> Felt:
-    """From what a subtree has in all."""
+    """`Felt` of a degree of freedom, from its `Columns` and the sum of `Parts` over its subtree."""
     (S, psi, psidd, both), (inertia, B2, f) = moving, total
     return Felt(
         B2.times(psi) + inertia.times(psidd) + S.cross_force(f),
@@ -99,11 +102,11 @@ def turning(S: Motion, f: Force) -> Force:
     return S.cross_force(f).scaled(-1.0)
 
 
-# Outward.
+# The outward fold.
 
 
 class AboutOrigin(NamedTuple):
-    """v and a of the parent, about the body's origin, and vJ."""
+    """v and a of the parent about the body's origin, and vJ = S qd."""
 
     v_p: Motion
     a_p: Motion
@@ -114,8 +117,11 @@ AROUND = FieldType(AboutOrigin(ZERO_MOTION, ZERO_MOTION, ZERO_MOTION))
 
 
 class Steered(NamedTuple):
-    """Of a body: its motion with the transform from the tree's first body, the way from its parent's origin, and what
-    columns and composites are made of."""
+    """Results for a body.
+
+    `now`: its motion, with the transform from the tree's first body; `d`: its origin relative to its parent's;
+    `around`: the inputs of `columns_of`; `parts`: the body's `Parts`, with external forces if the call has any.
+    """
 
     now: TwistPair
     d: Vec3
@@ -134,8 +140,8 @@ def _steered(code: int, carry: TwistPair, X: Transform, pitch: Scalar, inertia: 
 
 def _steering(code: int) -> Callable[..., Any]:
     def step(carry: TwistPair, X: Transform, pitch: Scalar, inertia: Inertia, qd: Scalars, qdd: Scalars) -> Any:
-        found = _steered(code, carry, X, pitch, inertia, qd, qdd)
-        return found.now, found, ((),) * len(qd)
+        result = _steered(code, carry, X, pitch, inertia, qd, qdd)
+        return result.now, result, ((),) * len(qd)
 
     return step
 
@@ -144,9 +150,9 @@ def _steering_pushed(code: int) -> Callable[..., Any]:
     def step(
         carry: TwistPair, X: Transform, pitch: Scalar, inertia: Inertia, force: Force, qd: Scalars, qdd: Scalars
     ) -> Any:
-        found = _steered(code, carry, X, pitch, inertia, qd, qdd)
-        outside = force_turned(found.now.g.E, found.now.g.force(force))
-        return found.now, found._replace(parts=(*found.parts, outside)), ((),) * len(qd)
+        result = _steered(code, carry, X, pitch, inertia, qd, qdd)
+        outside = force_turned(result.now.g.E, result.now.g.force(force))
+        return result.now, result._replace(parts=(*result.parts, outside)), ((),) * len(qd)
 
     return step
 
@@ -157,6 +163,6 @@ def _of_field(field: FieldType) -> FieldType:
 
 _BODY, _RATES = (TRANSFORM, SCALAR, INERTIA), (SCALAR, SCALAR)
 STEERING = Fold(_steering, TWIST_PAIRS.field, _BODY, _RATES, _of_field(PARTS), inward=False)
-"""`Steered` of bodies."""
+"""The outward fold that computes `Steered` of bodies."""
 STEERING_PUSHED = Fold(_steering_pushed, TWIST_PAIRS.field, (*_BODY, FORCE), _RATES, _of_field(PUSHED), inward=False)
-"""The same under external forces, in the frame that transforms come from."""
+"""The same with external forces, in the frame from which the carry's transforms start."""

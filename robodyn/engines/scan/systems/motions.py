@@ -1,7 +1,7 @@
-"""Folds of motions outward and of forces inward (`folds.py`): the recursions of Newton and Euler, a stretch at a time.
+"""Folds of motions outward and of forces inward (`folds.py`): the recursions of the Newton-Euler algorithm.
 
-`MOVING`, `TWISTING` and `PULLING` find what stretches are by themselves, as elements of their operators; the others
-what bodies and joints then do and need. External forces are in the frame that the carry's transforms come from.
+`MOVING`, `TWISTING` and `PULLING` compute the elements of stretches for scans. The other folds compute the results of
+bodies and joints. External forces are in the frame from which the carry's transforms start.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from robodyn.engines.scan.systems.riccati import ZERO_SYM6, Sym6, symmetric
 Scalars = tuple[Scalar, ...]
 
 _FRAME = (TRANSFORM, SCALAR)
-"""X from the parent's frame, and the joint's pitch."""
+"""X from the parent's frame, and the pitch of the joint."""
 
 
 def across(code: int, pitch: Scalar, rates: Scalars) -> Motion:
-    """S rate."""
-    found = ZERO_MOTION
+    """S times rates."""
+    motion = ZERO_MOTION
     for s, rate in zip(KINDS[code].subspace(pitch), rates, strict=True):
-        found = found + s.scaled(rate)
-    return found
+        motion = motion + s.scaled(rate)
+    return motion
 
 
 def _nothing(dofs: Scalars) -> tuple[tuple[()], ...]:
     return ((),) * len(dofs)
 
 
-# Velocities, and what they make of bodies.
+# Velocities, and the loads of bodies.
 
 
 def _moving(code: int) -> Callable[..., Any]:
@@ -55,7 +55,8 @@ MOVING = Fold(_moving, AFFINE_MOTIONS.field, _FRAME, (SCALAR,), inward=False)
 
 
 class Load(NamedTuple):
-    """Of a body that moves with v: c = v x S qd, its negative bias force, and its inertia."""
+    """Inputs of the articulated-body algorithm for a body with velocity v: c = v x S qd, the negative bias force eta,
+    and the inertia IA."""
 
     c: Motion
     eta: Force
@@ -79,7 +80,7 @@ def _loading(code: int) -> Callable[..., Any]:
 
 
 LOADING = Fold(_loading, MOTION, (*_FRAME, INERTIA), (SCALAR,), FieldType((ZERO_MOTION, _LOAD)), inward=False)
-"""v, and v and `Load` of bodies."""
+"""The outward fold for v, with results v and `Load` of bodies."""
 
 
 def _loading_pushed(code: int) -> Callable[..., Any]:
@@ -100,10 +101,10 @@ LOADING_PUSHED = Fold(
     FieldType((AFFINE_MOTIONS.identity, _LOAD)),
     inward=False,
 )
-"""The same under external forces; v with the transform from the tree's first body before it."""
+"""The same with external forces. v is preceded by the transform from the tree's first body."""
 
 
-# Velocities and accelerations, and the forces that they need.
+# Velocities, accelerations, and the net forces of bodies.
 
 
 def _twisted(code: int, carry: TwistPair, X: Transform, pitch: Scalar, qd: Scalars, qdd: Scalars) -> TwistPair:
@@ -149,7 +150,7 @@ EXERTING = Fold(
     FieldType((_STILL, ZERO_FORCE)),
     inward=False,
 )
-"""a and v, and these and I a + v x* I v of bodies."""
+"""The outward fold for a and v, with results a, v and I a + v x* I v of bodies."""
 
 
 def _exerting_pushed(code: int) -> Callable[..., Any]:
@@ -170,7 +171,7 @@ EXERTING_PUSHED = Fold(
     FieldType((TWIST_PAIRS.identity, ZERO_FORCE)),
     inward=False,
 )
-"""The same under external forces; with the transform from the tree's first body before them."""
+"""The same with external forces. a and v are preceded by the transform from the tree's first body."""
 
 
 # Forces.
@@ -195,4 +196,4 @@ def _summing(code: int) -> Callable[..., Any]:
 
 
 SUMMING = Fold(_summing, FORCE, (*_FRAME, FORCE), (), found_dofs=SCALAR, inward=True, hung=2)
-"""Forces on subtrees as parents feel them, and S' f of joints."""
+"""The inward fold for forces on subtrees, in the parent's frame, with results S' f of degrees of freedom."""

@@ -1,11 +1,11 @@
-"""Symmetric block tri-diagonal systems of many segments at once: odd-even elimination, and a sequential factorisation.
+"""Solvers of symmetric block tri-diagonal systems, many at once: odd-even elimination and sequential factorisation.
 
-Blocks are arrays (rows, columns, n, ...): n of them one after another, then the batch, so that an operation on entries
-is one on arrays however many blocks there are. Symmetric blocks are factorised as L diag(d) L' without square roots;
-values that are not finite stay in their rows of the batch.
+Blocks are arrays (rows, columns, n, ...) with n blocks and the batch on the last axes, so an operation on an entry is
+one array operation for all blocks. Symmetric blocks are factorised as L diag(d) L' without square roots. Non-finite
+values affect only their own rows of the batch.
 
-What is done to blocks is written once, up to `taken`. Steps over scalars use it on blocks (rows, columns) of scalars
-(`block`), and the kernels that solve systems on a GPU (`robodyn.engines.scan.cuda.elimination`) are printed from it.
+The algebra of single blocks, up to `taken`, is written once. Steps over scalars use it on blocks (rows, columns) of
+scalars (`block`). The GPU kernels (`robodyn.engines.scan.cuda.elimination`) are generated from it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from robodyn.internals.errors import UnavailableError
 
 
 def block(scalars: Iterable[Any], columns: int) -> Array:
-    """A block (rows, columns) of scalars of any kind, row by row."""
-    given = tuple(scalars)
-    found = np.empty(len(given), object)
-    for k, scalar in enumerate(given):
-        found[k] = scalar
-    return found.reshape(-1, columns)
+    """A block (rows, columns) of scalars of any type, given row by row."""
+    entries = tuple(scalars)
+    blocks = np.empty(len(entries), object)
+    for k, scalar in enumerate(entries):
+        blocks[k] = scalar
+    return blocks.reshape(-1, columns)
 
 
 def lower(diagonal: Iterable[Any], below: Iterable[Any]) -> Array:
-    """A lower triangle (k, k) of scalars, of its diagonal and what is below that, row by row."""
+    """A lower triangle (k, k) of scalars, from its diagonal and the entries below it, row by row."""
     on, under = tuple(diagonal), tuple(below)
-    found = np.zeros((len(on), len(on)), object)
-    found[np.diag_indices(len(on))] = block(on, 1).ravel()
-    found[np.tril_indices(len(on), -1)] = block(under, 1).ravel()
-    return found
+    triangle = np.zeros((len(on), len(on)), object)
+    triangle[np.diag_indices(len(on))] = block(on, 1).ravel()
+    triangle[np.tril_indices(len(on), -1)] = block(under, 1).ravel()
+    return triangle
 
 
 def below(L: Array) -> tuple[Any, ...]:
-    """What is below the diagonal of a block of scalars, row by row."""
+    """The entries below the diagonal of a block of scalars, row by row."""
     return tuple(L[np.tril_indices(len(L), -1)])
 
 
@@ -58,9 +58,9 @@ def transposed_times(A: Array, B: Array) -> Array:
 
 
 def factor(D: Array) -> tuple[Array, Array]:
-    """(L, d) with D = L diag(d) L' of symmetric blocks (k, k, ...): unit lower triangles (k, k, ...), and (k, ...).
+    """(L, d) with D = L diag(d) L' for symmetric blocks D (k, k, ...): unit lower triangles (k, k, ...), and (k, ...).
 
-    Only the lower triangle of D is read: rounding of the upper one cannot break the symmetry.
+    Only the lower triangle of D is read, so rounding errors of the upper one have no effect.
     """
     L, rest = np.zeros_like(D), D.copy()
     for k in range(len(D)):
@@ -86,18 +86,18 @@ def back_substituted(L: Array, B: Array) -> Array:
 
 
 def solved(L: Array, weights: Array, R: Array) -> Array:
-    """D^-1 R of D = L diag(d) L', with weights 1 / d (k, ...)."""
+    """D^-1 R for D = L diag(d) L', with weights 1 / d (k, ...)."""
     return back_substituted(L, weights[:, None] * forward_substituted(L, R))
 
 
 def less(A: Any, left: Array, right: Array) -> Array:
     """A - left' right."""
-    found: Array = A - transposed_times(left, right)
-    return found
+    difference: Array = A - transposed_times(left, right)
+    return difference
 
 
 def taken(A: Any, left: Array, right: Array, weights: Array) -> Array:
-    """A - left' D^-1 right of D = L diag(d) L': left and right come as L^-1 left and L^-1 right, with weights 1 / d."""
+    """A - left' D^-1 right for D = L diag(d) L'. The arguments are L^-1 left, L^-1 right, and weights 1 / d."""
     return less(A, left, weights[:, None] * right)
 
 
@@ -107,16 +107,17 @@ def taken(A: Any, left: Array, right: Array, weights: Array) -> Array:
 def odd_even(D: Array, U: Array, R: Array, segments: Segments) -> Array:
     """X (k, c, n, ...) with U_{i-1}' X_{i-1} + D_i X_i + U_i X_{i+1} = R_i within each segment.
 
-    Odd-even elimination (Yang, Wu and Pan, A Novel GPU-based Parallel Implementation Scheme, 2016, algorithm 2): a step
-    takes the neighbours at a distance out of all equations at once, which leaves couplings at twice the distance; after
-    ceil(log2 of the longest segment) of them none is left. With D_i = L d L', P = L^-1 U_i and Q = L^-1 U_{i-s}', what
-    body i takes from the diagonal blocks on either side are the symmetric P'P/d and Q'Q/d, and -Q'P/d couples them.
+    Odd-even elimination (Yang, Wu and Pan, A Novel GPU-based Parallel Implementation Scheme, 2016, algorithm 2): each
+    step eliminates the neighbours at distance s from all equations at once and leaves couplings at distance 2 s. After
+    ceil(log2 of the longest segment) steps no couplings are left. With D_i = L d L', P = L^-1 U_i and Q = L^-1
+    U_{i-s}', body i subtracts the symmetric P'P/d and Q'Q/d from the diagonal blocks of its neighbours, and couples
+    them by -Q'P/d.
 
     Args:
         D: symmetric diagonal blocks (k, k, n, ...).
-        U: (k, k, n, ...), which couple blocks i and i + 1; those of the last block of a segment are not used.
+        U: (k, k, n, ...), couplings of blocks i and i + 1; that of a segment's last block is not used.
         R: right-hand sides (k, c, n, ...).
-        segments: which blocks make a system.
+        segments: the systems; each segment of blocks is one.
     """
     device = device_of(D)
     if device is not None:
@@ -130,8 +131,8 @@ def odd_even(D: Array, U: Array, R: Array, segments: Segments) -> Array:
         upward = np.zeros_like(U)
         upward[:, :, up] = U[:, :, up - distance].swapaxes(0, 1)
         L, d = factor(D)
-        found, weights = forward_substituted(L, np.concatenate((U, upward, R), axis=1)), 1.0 / d
-        P, Q, rest = found[:, :k], found[:, k : 2 * k], found[:, 2 * k :]
+        reduced, weights = forward_substituted(L, np.concatenate((U, upward, R), axis=1)), 1.0 / d
+        P, Q, rest = reduced[:, :k], reduced[:, k : 2 * k], reduced[:, 2 * k :]
         for these, to, couplings in ((down, down + distance, P), (up, up - distance, Q)):
             left, weight = couplings[:, :, these], weights[:, these]
             D[:, :, to] = taken(D[:, :, to], left, left, weight)
@@ -143,10 +144,10 @@ def odd_even(D: Array, U: Array, R: Array, segments: Segments) -> Array:
 
 
 def direct(D: Array, U: Array, R: Array, segments: Segments) -> Array:
-    """The same by a block L D L' factorisation along each segment, one block of every segment after the other.
+    """Solutions as of `odd_even`, by a block L D L' factorisation along each segment, sequential in blocks.
 
     Raises:
-        UnavailableError: for arrays on a device.
+        UnavailableError: the arrays are on a device.
     """
     if device_of(D) is not None:
         raise UnavailableError(
@@ -177,7 +178,7 @@ def direct(D: Array, U: Array, R: Array, segments: Segments) -> Array:
 
 
 def residual(D: Array, U: Array, R: Array, X: Array, segments: Segments) -> Array:
-    """By how much the right-hand sides differ from what a solution X (k, c, n, ...) gives."""
+    """The residual of a solution X (k, c, n, ...): the right-hand sides minus the left-hand sides."""
     device = device_of(D)
     if device is not None:
         return device.systems.residual(D, U, R, X, segments)
@@ -190,10 +191,10 @@ def residual(D: Array, U: Array, R: Array, X: Array, segments: Segments) -> Arra
 
 
 def odd_even_refined(D: Array, U: Array, R: Array, segments: Segments) -> Array:
-    """Odd-even elimination, and once more for the residual it leaves.
+    """Odd-even elimination, and one step of iterative refinement.
 
-    It takes every block out of both its neighbours, like Gauss-Jordan elimination, which leaves larger residuals than a
-    factorisation; one step of iterative refinement brings them down to those of `direct`.
+    Odd-even elimination eliminates every block from both its neighbours, like Gauss-Jordan elimination. This leaves
+    larger residuals than a factorisation. The refinement reduces them to those of `direct`.
     """
     X = odd_even(D, U, R, segments)
     return X + odd_even(D, U, residual(D, U, R, X, segments), segments)

@@ -1,16 +1,16 @@
-"""The articulated-body recursion as a semigroup: Riccati elements, and the affine maps that accelerations follow.
+"""The articulated-body recursion as a semigroup of Riccati elements, and the affine maps of accelerations.
 
-By Gauss' principle forward dynamics minimises the sum over bodies of 1/2 a' I a + p' a - tau qdd, subject to
-a = X a_parent + c + S qdd: a linear-quadratic problem whose state is the acceleration. A stretch of a path of bodies is
-then an element (A, b, C, eta, J), as Särkkä and García-Fernández show (Temporal Parallelization of Dynamic Programming
-and Linear Quadratic Control, 2023, eq. 40 to 42). With x the acceleration before the stretch, given in that frame, and
-y the acceleration of its last body:
+By Gauss' principle, forward dynamics minimises the sum over bodies of 1/2 a' I a + p' a - tau qdd, subject to
+a = X a_parent + c + S qdd. This is a linear-quadratic problem with the acceleration as its state. A stretch, i.e. some
+consecutive bodies of a path, is then an element (A, b, C, eta, J) of Särkkä and García-Fernández (Temporal
+Parallelization of Dynamic Programming and Linear Quadratic Control, 2023, eq. 40 to 42). With x the acceleration of the
+body before the stretch, in that body's frame, and y the acceleration of the stretch's last body:
 
-- y = A x + b + C f under a force f on the last body: A (6 x 6) transmits, C is the mobility of its end;
-- the stretch resists x as J x - eta, J being its articulated inertia and -eta its articulated bias force.
+- y = A x + b + C f under a force f on the last body. C is the mobility of the stretch's end;
+- the force that accelerates the stretch is J x - eta. J is its articulated inertia and -eta its articulated bias force.
 
-C and J are symmetric, positive semi-definite, and stored as 21 numbers: rounding that breaks the symmetry of either
-loses all digits on long chains. Everything is written over scalars (`robodyn.spatial`).
+C and J are symmetric and positive semi-definite. They are stored as 21 numbers, because rounding errors that break
+their symmetry destroy all accuracy on long chains. Everything is written over scalars (`robodyn.core.spatial`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Vec6: TypeAlias = tuple[Scalar, ...]
 Rows: TypeAlias = tuple[Vec6, ...]
 """A 6 x 6 matrix, row by row."""
 Sym6: TypeAlias = tuple[Scalar, ...]
-"""The 21 entries of a symmetric 6 x 6 matrix on and above its diagonal, row by row."""
+"""The 21 entries on and above the diagonal of a symmetric 6 x 6 matrix, row by row."""
 
 _SIX = range(6)
 UPPER = tuple((i, j) for i in _SIX for j in range(i, 6))
@@ -79,34 +79,33 @@ def product(A: Rows, B: Rows) -> Rows:
 
 
 def congruence(A: Rows, S: Sym6) -> Sym6:
-    """A S A', each entry on and above the diagonal once."""
+    """A S A', the entries on and above the diagonal."""
     AS = product(A, full(S))
     return tuple(dot(AS[i], A[j]) for i, j in UPPER)
 
 
 class Rounding(NamedTuple):
-    """A few roundings of 1, and a number beside which only zero is small, but whose reciprocal is finite."""
+    """`relative`: a few units of rounding; `least`: a tiny number whose reciprocal is finite."""
 
     relative: float
     least: float
 
 
 def rounding_of(dtype: np.dtype[Any]) -> Rounding:
-    """Of a precision."""
+    """The constants of a precision."""
     known = np.finfo(dtype)
     return Rounding(4.0 * float(known.eps), 100.0 * float(known.tiny))
 
 
 def root(S: Sym6, rounding: Rounding) -> tuple[Vec6, ...]:
-    """Columns of a lower triangular L with S = L L' (Cholesky), for a positive semi-definite S; column k starts at its
-    diagonal.
+    """The columns of the Cholesky factor L of a positive semi-definite S = L L'; column k starts at its diagonal.
 
-    J of a stretch has no inertia along its first joint, so pivots vanish, and rounding makes them anything of its size.
-    They are kept from zero by as much, p becoming the root of p^2 + (rounding times the trace of the angular or linear
-    block)^2: that changes S by a rounding, and where pivots are no rounding errors it changes nothing.
+    J of a stretch has no inertia along its first joint. So pivots vanish, or are rounding errors. Each pivot p is
+    replaced by the root of p^2 + (rounding unit times the trace of the angular or linear block)^2. This changes S by a
+    rounding error at most, and leaves larger pivots unchanged.
     """
     left = {pair: S[k] for k, pair in enumerate(UPPER)}
-    found = []
+    columns_of_L = []
     for k in _SIX:
         block = range(3) if k < 3 else range(3, 6)
         pivot, floor = left[k, k], rounding.relative * sum(S[_AT[i, i]] for i in block)
@@ -116,13 +115,13 @@ def root(S: Sym6, rounding: Rounding) -> tuple[Vec6, ...]:
         for i in range(k + 1, 6):
             for j in range(i, 6):
                 left[i, j] = left[i, j] - left[k, i] * left[k, j]
-        found.append((1.0 / inverse, *(left[k, j] for j in range(k + 1, 6))))
-    return tuple(found)
+        columns_of_L.append((1.0 / inverse, *(left[k, j] for j in range(k + 1, 6))))
+    return tuple(columns_of_L)
 
 
 def _factor(L: tuple[Vec6, ...], B: Rows) -> tuple[dict[tuple[int, int], Scalar], tuple[Scalar, ...]]:
-    """An upper triangular N with N N' = 1 + L' B L, L by columns: what is above its diagonal, and the reciprocals of
-    its diagonal."""
+    """The upper triangular N with N N' = 1 + L' B L, for L by columns: the entries above its diagonal, and the
+    reciprocals of its diagonal."""
     BL = tuple(tuple(dot(row[k:], L[k]) for row in B) for k in _SIX)  # columns
     N = {(i, j): dot(L[i], BL[j][i:]) for i, j in UPPER}
     inverse: dict[int, Scalar] = {}
@@ -139,15 +138,15 @@ def _factor(L: tuple[Vec6, ...], B: Rows) -> tuple[dict[tuple[int, int], Scalar]
 
 
 def damped(S: Sym6, B: Sym6, rounding: Rounding) -> Sym6:
-    """S (1 + B S)^-1 for positive semi-definite S and B: with S = L L' it is L (1 + L' B L)^-1 L'.
+    """S (1 + B S)^-1 for positive semi-definite S and B, computed as L (1 + L' B L)^-1 L' with S = L L'.
 
-    The eigenvalues of 1 + L' B L are at least 1, and what is subtracted is so within its factorisation alone. On chains
-    LU of 1 + B S without pivoting leaves the same residuals (100,000 bodies, before the correction: 2.4e-12, this
-    5.4e-12), but nothing keeps its pivots from zero.
+    The eigenvalues of 1 + L' B L are at least 1, and only its factorisation contains subtractions. LU decomposition of
+    1 + B S without pivoting has similar residuals on chains (100,000 bodies, before the correction: 2.4e-12, here
+    5.4e-12), but its pivots may vanish.
     """
     L = root(S, rounding)
     N, inverse = _factor(L, full(B))
-    # With 1 + L' B L = N N' it is W' W, where N W = L'; W is upper triangular like N and L'.
+    # With 1 + L' B L = N N', the result is W' W, where N W = L'. W is upper triangular like N and L'.
     W: dict[tuple[int, int], Scalar] = {}
     for j in _SIX:
         for i in reversed(range(j + 1)):
@@ -159,15 +158,15 @@ def damped(S: Sym6, B: Sym6, rounding: Rounding) -> Sym6:
 
 
 def growth(C: Sym6, J: Sym6) -> Scalar:
-    """tr(C J), the sum of the eigenvalues of C J, which are at least 0: how much more inertia there is behind a
-    mobility than within it."""
+    """tr(C J), the sum of the nonnegative eigenvalues of C J: the inertia J behind a stretch, relative to the inertia
+    that its end itself has (the inverse of the mobility C)."""
     return dot([C[_AT[i, i]] for i in _SIX], [J[_AT[i, i]] for i in _SIX]) + 2.0 * dot(
         *([S[k] for k, (i, j) in enumerate(UPPER) if i < j] for S in (C, J))
     )
 
 
 class Riccati(NamedTuple):
-    """A stretch of a path (see above): A takes motions from the frame before it to that of its last body."""
+    """A stretch of a path (see above). A maps motions from the frame before the stretch to that of its last body."""
 
     A: Rows
     b: Vec6
@@ -177,8 +176,8 @@ class Riccati(NamedTuple):
 
 
 def _then(one: Riccati, two: Riccati, rounding: Rounding) -> Riccati:
-    """With M = (1 + C1 J2)^-1: A2 M A1, A2 M (b1 + C1 eta2) + b2, A2 M C1 A2' + C2, A1' M' (eta2 - J2 b1) + eta1,
-    A1' M' J2 A1 + J1. J2 M and M C1 are symmetric, and M = 1 - C1 (J2 M)."""
+    """The composition: A2 M A1, A2 M (b1 + C1 eta2) + b2, A2 M C1 A2' + C2, A1' M' (eta2 - J2 b1) + eta1,
+    A1' M' J2 A1 + J1 with M = (1 + C1 J2)^-1. J2 M and M C1 are symmetric, and M = 1 - C1 (J2 M)."""
     J2M, MC1 = damped(two.J, one.C, rounding), damped(one.C, two.J, rounding)
     C1, resisting = full(one.C), full(J2M)
     A1 = columns(one.A)
@@ -196,12 +195,12 @@ def _then(one: Riccati, two: Riccati, rounding: Rounding) -> Riccati:
 
 
 ONE_STRETCH = Riccati(ONE, (0.0,) * 6, ZERO_SYM6, (0.0,) * 6, ZERO_SYM6)
-"""No stage at all: the identity."""
+"""The identity: a stretch without bodies."""
 
 
 @cache
 def riccati(dtype: np.dtype[Any]) -> Semigroup:
-    """Stretches in a precision; see `root` for what it has to know of it."""
+    """The operator in a precision, whose rounding unit `root` needs."""
     rounding = rounding_of(dtype)
     return Semigroup(f"Riccati {dtype}", ONE_STRETCH, lambda one, two: _then(one, two, rounding))
 
@@ -223,14 +222,14 @@ def _then_affine(one: Affine, two: Affine) -> Affine:
 
 
 AFFINE = Semigroup("affine", Affine(ONE, (0.0,) * 6), _then_affine)
-"""First-order recurrences with matrices that are no transforms."""
+"""The operator of first-order recurrences with general 6 x 6 matrices."""
 
 
 class Correction(NamedTuple):
-    """What errors of J and eta behind a stretch of bodies do to those before it, to first order, and what it adds.
+    """First-order propagation of errors of J and eta through a stretch (Newton's method for the recursion).
 
-    a = A x + b is how the last body moves with the first one's parent when joints are as they are (closed loop);
-    errors dJ, deta behind become A' dJ A + J and A' (deta - dJ b) + eta before it: Newton's method for the recursion.
+    The last body's acceleration is A x + b, with x the acceleration of the first body's parent and free joints (closed
+    loop). Errors dJ and deta behind the stretch become A' dJ A + J and A' (deta - dJ b) + eta before it.
     """
 
     A: Rows

@@ -1,10 +1,10 @@
-"""Stretches of `aba_scan`: how one grows by a joint and a body, written over scalars.
+"""Stretches of `aba_scan`: extension of a stretch by a joint and a body, written over scalars.
 
-A stretch is some bodies of a path that follow one another. What it is to those around it is a Riccati element
-(`riccati.py`); put before it, a joint and a body take the articulated-body algorithm's step from J and eta behind them
-(RBDA eq. 7.42 to 7.44), and what A, b and C become follows from the same elimination, its joint being free to move:
-1,100 operations where composing two elements takes 4,100. A body without inertia of its own feels that of the
-bodies behind it, so that nothing is singular but what is at the stretch's end.
+A stretch is a run of consecutive bodies of a path. A Riccati element (`riccati.py`) describes its dynamics. When a
+joint and a body are put before the stretch, J and eta change by the step of the articulated-body algorithm (RBDA eq.
+7.42 to 7.44). A, b and C change by the same elimination of the free joint. This takes 1,100 operations; a composition
+of two elements takes 4,100. A body without inertia of its own still has the inertia of the bodies behind it, so
+singularities can occur only at the stretch's end.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from robodyn.engines.scan.systems.riccati import (
 class Member(NamedTuple):
     """A joint and the body after it, in the body's frame.
 
-    X: from the parent's frame; c: v x S qd; IA and eta: inertia and negative bias force, those of subtrees that hang on
-    the body included; S, tau, armature: per degree of freedom.
+    X: transform from the parent's frame; c: v x S qd; IA and eta: inertia and negative bias force, including those of
+    light subtrees that hang on the body; S, tau, armature: for each degree of freedom.
     """
 
     X: Transform
@@ -57,7 +57,7 @@ class Member(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """Of a degree of freedom: its acceleration is -(G a + g), a being the acceleration of the body before the joint, in
+    """The acceleration of a degree of freedom is -(G a + g), with a the acceleration of the body before the joint, in
     that body's frame."""
 
     G: Vec6
@@ -73,12 +73,14 @@ def plucker(X: Transform) -> Rows:
 def lengthened(
     member: Member, behind: Riccati, pivot: Callable[[Scalar, Scalar], Scalar] | None = None
 ) -> tuple[Riccati, tuple[Gain, ...]]:
-    """A stretch with a joint and a body before it; `pivot` as of `ldl`, of the inertia that the joint feels.
+    """Put a joint and a body before a stretch. Returns the longer stretch and the gains of the joint.
 
     With U = IA S, R = S' U + armature = L diag(d) L', w = L^-1 U', y = L^-1 (A S)', z = L^-1 (S' F - tau):
-    Ia = IA - sum w w' / d, G = R^-1 U' X, and A becomes A X - A S G, C + sum y y' / d, J X' Ia X. c is one more
-    acceleration before the joint: it meets the inertia that is left, which loses less than taking it through the
+    Ia = IA - sum w w' / d and G = R^-1 U' X. A becomes A X - A S G, C becomes C + sum y y' / d, and J becomes X' Ia X.
+    The acceleration c is multiplied by Ia, which causes smaller rounding errors than carrying it through the
     elimination.
+
+    `pivot`: adjusts the pivots of R, the inertia at the joint, as in `ldl`.
     """
     X, S, c = member.X, member.S, member.c
     IA = articulated_inertia(add(member.IA, behind.J))
@@ -124,26 +126,26 @@ def _sum(a: Scalar, b: Scalar) -> Scalar:
 def accelerated(
     X: Transform, c: Motion, S: tuple[Motion, ...], gains: tuple[Gain, ...], a: Vec6
 ) -> tuple[Vec6, tuple[Scalar, ...]]:
-    """Accelerations of a body and its joint from that of its parent (RBDA eq. 7.45 and 7.46)."""
+    """Accelerations of a body and its joint, from the parent's acceleration (RBDA eq. 7.45 and 7.46)."""
     qdd = tuple(-(dot(gain.G, a) + gain.g) for gain in gains)
-    found = X.motion(Motion(a[:3], a[3:])) + c
+    a_body = X.motion(Motion(a[:3], a[3:])) + c
     for s, x in zip(S, qdd, strict=True):
-        found = found + s.scaled(x)
-    return vector(found), qdd
+        a_body = a_body + s.scaled(x)
+    return vector(a_body), qdd
 
 
-# Along stretches.
+# Folds along stretches.
 
 
 class Growing(NamedTuple):
-    """A stretch that grows inward: what it is, and whether every joint felt inertia: 1, or else at most 1/2."""
+    """A stretch that grows inward. `sound`: 1 if every joint so far has inertia, else at most 1/2."""
 
     element: Riccati
     sound: Scalar
 
 
 ALONE = Growing(ONE_STRETCH, 1.0)
-"""No bodies at all."""
+"""A stretch without bodies."""
 
 _MEMBER, _HELD = (TRANSFORM, MOTION, FieldType((FORCE.template, ZERO_SYM6)), SCALAR), 2
 """X, c, (eta, IA) and the joint's pitch."""
@@ -159,19 +161,20 @@ def _member(code: int, X: Transform, c: Motion, held: Any, pitch: Scalar, tau: A
 
 @cache
 def growing(dtype: np.dtype[Any]) -> Fold:
-    """What stretches are to those before and behind them, in a precision."""
+    """The fold that computes the Riccati elements of stretches, in a precision."""
     least = rounding_of(dtype).least
 
     def step(code: int) -> Callable[..., Any]:
-        """For a kind of joint."""
+        """The step for a joint kind."""
 
         def grown(carry: Growing, *parts: Any) -> Any:
-            """One body more."""
+            """The stretch with one more body."""
             sound = carry.sound
 
             def pivot(left: Scalar, diagonal: Scalar) -> Scalar:
-                # What is left of eight times the diagonal when that is as much as it can round away; its sign is 1
-                # where the joint feels inertia, else 0 or -1. Then anything keeps numbers finite.
+                # x is 0 if rounding of 8 * diagonal absorbs the pivot. `feels` is 1 if the pivot is positive beyond
+                # rounding errors (the joint has inertia), else 1/2 or 0. In that case a positive number is added to the
+                # pivot, so that results stay finite.
                 nonlocal sound
                 x = (8.0 * diagonal + left - 8.0 * diagonal) / (diagonal + least)
                 feels = 0.5 + 0.5 * x / (np.abs(x) + least)
@@ -196,20 +199,20 @@ def _settling(code: int) -> Callable[..., Any]:
 
 
 SETTLED = Correction(ONE, (0.0,) * 6, (0.0,) * 6, ZERO_SYM6)
-"""No bodies, and nothing behind them."""
+"""A stretch without bodies and with nothing behind it."""
 SETTLING = Fold(_settling, FieldType(SETTLED), _MEMBER, _LOADS, found_dofs=_GAIN, inward=True, hung=_HELD)
-"""The articulated-body algorithm inward: a stretch's A and b once J and eta of what is behind it are known, these for
-what is before it, and the gains of all joints."""
+"""The articulated-body algorithm inward, from known J and eta behind a stretch: it computes A and b of the stretch, J
+and eta as seen from before it, and the gains of all joints."""
 
 
 def _accelerating(code: int) -> Callable[..., Any]:
     def moved(a: Vec6, X: Transform, c: Motion, pitch: Scalar, gains: tuple[Gain, ...]) -> Any:
-        found, qdd = accelerated(X, c, KINDS[code].subspace(pitch), gains, a)
-        return found, found, qdd
+        a_body, qdd = accelerated(X, c, KINDS[code].subspace(pitch), gains, a)
+        return a_body, a_body, qdd
 
     return moved
 
 
 _SIX = FieldType(vector(ZERO_MOTION))
 ACCELERATING = Fold(_accelerating, _SIX, (TRANSFORM, MOTION, SCALAR), (_GAIN,), _SIX, SCALAR, inward=False)
-"""Accelerations outward: of bodies, and of joints."""
+"""The outward fold for accelerations of bodies and joints."""

@@ -1,1 +1,1 @@
-"""Paths, subtrees and scans over them."""
+"""Scans over paths and subtrees, and matrices over pairs of degrees of freedom."""

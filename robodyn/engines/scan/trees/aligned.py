@@ -1,11 +1,12 @@
-"""Bodies in frames with the axes of their tree's first body, each with its own origin.
+"""Quantities of bodies in the axes of their tree's first body, about the bodies' own origins.
 
-Matrices over pairs of bodies are products of motions of the one and forces of the other, which must be about one point.
-A common one, the origin of the first body, would do, but inertias about a point far away are differences of large
-numbers. About the bodies' own origins everything is as large as it is in body frames, only shifts lie between two
-bodies, and what is common is the axes; the joint to the world is not among the transforms, so a robot far from the
-world's origin loses no digits. Names: E (9, n, B) from the tree's axes to the body's, p (3, n, B) its origin from the
-first body's, d (3, n, B) its origin from its parent's (of first bodies: of no use).
+The entries of a matrix over pairs of bodies are products of a motion of one body and a force of the other, which must
+refer to the same point. With the first body's origin as that point, inertias about a far point would be differences of
+large numbers. About the bodies' own origins, quantities are as large as in body frames, and only shifts separate two
+bodies. The transforms do not include the joint to the world, so a robot far from the world's origin loses no accuracy.
+
+Names: E (9, n, B), the rotation from the tree's axes to the body's; p (3, n, B), the body's origin relative to the
+first body's; d (3, n, B), the body's origin relative to its parent's (meaningless for first bodies).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Placement:
 
 
 def placement(state: State, X: Array) -> Placement:
-    """Where bodies are, from transforms X (12, n, B) of `State.transforms`."""
+    """Rotations and origins of bodies, from X (12, n, B) of `State.transforms`."""
     parent, roots = state.layout.parent, state.layout.roots
     below = X.copy()
     below[:, roots] = POSES.identities(X, roots.size)
@@ -60,7 +61,7 @@ def placement(state: State, X: Array) -> Placement:
 
 
 def subspace(layout: Layout) -> Array:
-    """Columns of S in body frames (6, nv_tree, 1), kept as long as the layout is."""
+    """The columns of S in body frames (6, nv_tree, 1), cached with the layout."""
     if "subspace" not in layout.known:
         S: Array = np.zeros((6, layout.model.nv_tree, 1), layout.dtype)
         for code in np.unique(layout.model.joint_kind).tolist():
@@ -70,17 +71,17 @@ def subspace(layout: Layout) -> Array:
                 for target, entry in zip(S[..., 0], flatten(column), strict=True):
                     target[model.v_start[bodies] + k] = entry
         layout.known["subspace"] = layout.placed(S)
-    found: Array = layout.known["subspace"]
-    return found
+    S_kept: Array = layout.known["subspace"]
+    return S_kept
 
 
 def turned(E: Mat3, m: Motion) -> Motion:
-    """A motion in body axes, in the tree's."""
+    """A motion, from body axes to the tree's axes."""
     return Motion(rotate_back(E, m.ang), rotate_back(E, m.lin))
 
 
 def turned_inertia(E: Mat3, inertia: Inertia) -> Inertia:
-    """An inertia in body axes, in the tree's."""
+    """An inertia, from body axes to the tree's axes."""
     return Transform(E, ZERO3).inertia_back(inertia)
 
 
@@ -101,8 +102,7 @@ def columns(state: State, at: Placement) -> Array:
 
 
 def shifted(r: Vec3, quantity: Any) -> Any:
-    """What bodies have about a point (a quantity, or a tuple of some), about another one from which that point lies at
-    r."""
+    """A quantity, or a tuple of quantities, shifted to another reference point. r: the old point minus the new one."""
     if isinstance(quantity, Force):
         return Force(add(quantity.ang, cross(r, quantity.lin)), quantity.lin)
     if isinstance(quantity, CoriolisInertia):
@@ -119,14 +119,15 @@ def shifted(r: Vec3, quantity: Any) -> Any:
 
 
 class Stretch(NamedTuple):
-    """What bodies of a path have in all, about the first one's origin, and the way r to the next path's."""
+    """The sum of a stretch's quantities about a reference point, and the vector r from there to the next stretch's
+    reference point."""
 
     r: Vec3
     parts: Any
 
 
 def summed(a: Any, b: Any) -> Any:
-    """The sum of two quantities of one kind."""
+    """The sum of two quantities of the same type, which may be nested tuples."""
     if not isinstance(a, tuple):
         return a + b
     parts = (summed(x, y) for x, y in zip(a, b, strict=True))
@@ -144,15 +145,17 @@ def _shift(field: FieldType) -> Elementwise:
 
 @cache
 def composite_of(field: FieldType) -> Semigroup:
-    """Of stretches one behind another, `field` being what their parts are."""
+    """The operator that joins consecutive stretches. `field`: the type of `Stretch.parts`."""
     return Semigroup("composite", Stretch(ZERO3, field.template), _then)
 
 
 def composites(state: State, at: Placement, field: FieldType, own: Array) -> Array:
-    """Sums over subtrees (size, n, B) of what bodies have about their origins (size, n, B), about the body's own.
+    """Sums over subtrees of the bodies' quantities `own` (size, n, B), each about its body's origin.
 
-    `field`: a tuple of inertias, Coriolis inertias and forces. On heavy paths a scan whose stretches are shifted to
-    their first body, on vector trees sums about one point.
+    The sum of a subtree is about the origin of its first body. Heavy paths use a scan of stretches, vector trees use
+    sums about one common point.
+
+    `field`: the type of the quantities, a tuple of inertias, Coriolis inertias and forces.
     """
     shift, options = _shift(field), state.layout.options
     if options.layout == "euler":
@@ -161,7 +164,7 @@ def composites(state: State, at: Placement, field: FieldType, own: Array) -> Arr
     for level in paths.inward():
         elements = state.empty(op.size, level.bodies.size, state.batch)
         elements[:3, :-1] = at.d[:, level.bodies[1:]]
-        elements[:3, level.ends] = 0.0  # what ends a path is followed by nothing
+        elements[:3, level.ends] = 0.0  # the last bodies of paths have no successor
         elements[3:] = total[:, level.bodies]
         scanned = level.segments.scan(op, elements, options.path_kernel, block=options.block, backwards=True)
         total[:, level.bodies] = scanned[3:]

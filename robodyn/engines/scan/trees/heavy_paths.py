@@ -1,10 +1,10 @@
 """Heavy paths: a tree as paths that are scanned level by level, for operators without an inverse.
 
-The child with the largest subtree continues its parent's path; every other child heads a path of its own, one level
-further out. A walk from a root to a leaf changes paths at most log2 n times, so there are few levels however deep the
-tree is (Sleator, Tarjan 1983). All paths of a level are scanned at once: outward each starts from what its head's
-parent has, inward each hands its total to the parent of its head before that one's path is scanned. Nothing is ever
-taken back, so nothing cancels.
+The child with the largest subtree continues its parent's path. Every other child is the head of a new path, one level
+further out. A walk from a root to a leaf changes paths at most log2 n times, so there are few levels in trees of any
+depth (Sleator, Tarjan 1983). All paths of a level are scanned in parallel. In an outward scan, a path starts from the
+result of its head's parent. In an inward scan, a path adds its total to its head's parent before the parent's path is
+scanned. There are no inverses, so no cancellation.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
 Placing: TypeAlias = Callable[[Array], Array]
-"""Puts a NumPy array where the arrays of a call are."""
+"""A function that copies a NumPy array to the device of a call's arrays."""
 
 
 @dataclass(frozen=True)
 class Junctions:
-    """Paths of a level by the body that they hang on: those of `bodies[k]` are a segment of `order`, ending at
-    `last[k]`."""
+    """The paths of a level, grouped by their junctions, the bodies that they hang on.
+
+    `bodies`: the junctions; `order`: the paths, grouped; `paths`: a segment for each junction; `last`: the index of
+    each segment's last path.
+    """
 
     bodies: Indices
     order: Indices
@@ -41,16 +44,17 @@ class Junctions:
     last: Indices
 
     def placed(self, where: Placing) -> Junctions:
-        """With indices where arrays are."""
+        """The same with indices on the device of the arrays."""
         return Junctions(where(self.bodies), where(self.order), self.paths, where(self.last))
 
 
 @dataclass(frozen=True)
 class Level:
-    """Paths with equally many light edges above them, one after another.
+    """The paths with the same number of light edges between them and the root.
 
-    `bodies` (m,): those of all paths, each from its head outward; `starts` (number of paths,): where each path starts
-    among them; `junctions`: the parent of each head, -1 for the world; `segments`: how to scan the paths.
+    `bodies` (m,): the bodies, path after path, each from its head outward; `starts` (paths,): the index in `bodies` of
+    each path's head; `junctions` (paths,): the parent of each head, -1 for the world; `segments`: a segment for each
+    path.
     """
 
     bodies: Indices
@@ -64,24 +68,24 @@ class Level:
         return self.bodies[self.starts]
 
     def placed(self, where: Placing) -> Level:
-        """With indices where arrays are."""
-        found = Level(where(self.bodies), where(self.starts), where(self.junctions), self.segments)
-        found.__dict__.update(ends=where(self.ends), inner=where(self.inner), grouped=self.grouped.placed(where))
-        return found
+        """The same with indices on the device of the arrays."""
+        level = Level(where(self.bodies), where(self.starts), where(self.junctions), self.segments)
+        level.__dict__.update(ends=where(self.ends), inner=where(self.inner), grouped=self.grouped.placed(where))
+        return level
 
     @cached_property
     def ends(self) -> Indices:
-        """Place of the last body of each path among `bodies`."""
+        """Index in `bodies` of each path's last body."""
         return read_only(self.starts + self.segments.lengths - 1)
 
     @cached_property
     def inner(self) -> Indices:
-        """Places among `bodies` of those whose path goes on."""
+        """Indices in `bodies` of all bodies that are not the last of their path."""
         return read_only(np.delete(np.arange(self.bodies.size), self.ends))
 
     @cached_property
     def grouped(self) -> Junctions:
-        """The paths that hang on bodies, by those."""
+        """The paths that hang on bodies, grouped by these bodies."""
         hanging = np.flatnonzero(self.junctions >= 0)
         order = hanging[np.argsort(self.junctions[hanging], kind="stable")]
         junctions = self.junctions[order]
@@ -91,9 +95,9 @@ class Level:
 
 
 class HeavyPaths:
-    """The heavy paths of a parent array (see `VectorTree` for what that may be), outermost level last.
+    """The heavy paths of a tree, in levels, the outermost last.
 
-    `where`: puts indices where arrays are, if that is not NumPy.
+    `parent`: as in `VectorTree`; `where`: a function that copies indices to the device of the arrays, None for NumPy.
     """
 
     def __init__(self, parent: ArrayLike | Tree, where: Callable[[Array], Array] | None = None) -> None:
@@ -105,15 +109,15 @@ class HeavyPaths:
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """At most floor(log2 n) + 1 of them."""
+        """The levels, at most floor(log2 n) + 1."""
         where = self._where
         return self.here if where is None else tuple(level.placed(where) for level in self.here)
 
     @cached_property
     def here(self) -> tuple[Level, ...]:
-        """The levels with NumPy's indices, wherever arrays are."""
+        """The levels with NumPy indices, also if arrays are on a device."""
         tree = self.tree
-        order = np.lexsort((tree.heavy_head, tree.heavy_level))  # stable: along a path in index order, so outward
+        order = np.lexsort((tree.heavy_head, tree.heavy_level))  # stable: paths stay in index order, outward
         level, head = tree.heavy_level[order], tree.heavy_head[order]
         bounds = np.flatnonzero(np.diff(level, prepend=-1, append=-1)) if order.size else np.zeros(1, np.intp)
         return tuple(self._level(order[a:b], head[a:b]) for a, b in pairwise(bounds.tolist()))
@@ -131,32 +135,32 @@ class HeavyPaths:
         kernel: str = "blocked",
         block: int = BLOCK,
     ) -> Array:
-        """Elements (size, n, ...) composed along the path from the root down to each body, itself included."""
-        found: Array = library(elements).empty_like(elements)
+        """Elements (size, n, ...) composed along the path from the root to each body, including the body itself."""
+        result: Array = library(elements).empty_like(elements)
         for k, level in enumerate(self.levels):
             part = taken(elements, level.bodies)
             if k:  # only the first level hangs on the world
-                put(part, level.starts, op.compose(taken(found, level.junctions), taken(part, level.starts)))
-            put(found, level.bodies, level.segments.scan(op, part, kernel, block=block))
-        return found
+                put(part, level.starts, op.compose(taken(result, level.junctions), taken(part, level.starts)))
+            put(result, level.bodies, level.segments.scan(op, part, kernel, block=block))
+        return result
 
     def inward(self) -> Iterator[Level]:
-        """Levels from the outermost in: when one comes, all subtrees that hang off its paths are done."""
+        """The levels from the outermost inward: the subtrees that hang on a level's paths come before that level."""
         return reversed(self.levels)
 
     def totals(
         self, op: Semigroup | Callables, elements: Array, *, kernel: str = "blocked", block: int = BLOCK
     ) -> Array:
-        """`op`, which must be commutative, over the subtree of each body, itself included."""
-        found = elements.copy()
+        """`op` over the subtree of each body, including the body itself. `op` must be commutative."""
+        result = elements.copy()
         for level in self.inward():
-            part = taken(found, level.bodies)
-            put(found, level.bodies, level.segments.scan(op, part, kernel, block=block, backwards=True))
-            self.join(op, found, level, taken(found, level.heads))
-        return found
+            part = taken(result, level.bodies)
+            put(result, level.bodies, level.segments.scan(op, part, kernel, block=block, backwards=True))
+            self.join(op, result, level, taken(result, level.heads))
+        return result
 
     def join(self, op: Semigroup | Callables, into: Array, level: Level, values: Array) -> None:
-        """Compose what junctions hold in `into` (size, n, ...) with values (size, paths, ...) of a level's paths."""
+        """Compose the junctions' entries in `into` (size, n, ...) with values (size, paths, ...) of a level's paths."""
         junctions = level.grouped
         if junctions.bodies.size:
             sums = taken(junctions.paths.scan(op, taken(values, junctions.order)), junctions.last)
@@ -170,12 +174,13 @@ class HeavyPaths:
         kernel: str = "blocked",
         block: int = BLOCK,
     ) -> Array:
-        """For each body, `op` over the bodies on its path from the root, itself included.
+        """For each body, `op` over the bodies on the path from the root, including the body itself.
 
-        Arguments as of `VectorTree.rootfix`, but for the inverse and the identity, which this does not need.
+        Parameters are those of `VectorTree.rootfix`, without the inverse and the identity.
 
         Raises:
-            ArgumentError: an operator that raises or returns another shape, `data` of another length, no such kernel.
+            ArgumentError: the operator raises or returns another shape, `data` has another length, or the kernel is
+                unknown.
         """
         work, values = self._checked(op, data, kernel, block)
         return values_of(work, self.outward(work, values, kernel=kernel, block=block))
@@ -189,10 +194,10 @@ class HeavyPaths:
         kernel: str = "blocked",
         block: int = BLOCK,
     ) -> Array:
-        """For each body, `op` over its subtree, itself included.
+        """For each body, `op` over its subtree, including the body itself.
 
-        Arguments and errors as of `rootfix`. The order of a subtree's bodies is the paths', so the operator must be
-        commutative: those of `Semigroup` say so themselves, of a function `commutative` does.
+        Parameters and errors are those of `rootfix`. The bodies of a subtree are taken in the order of paths, so the
+        operator must be commutative. A `Semigroup` declares that itself; for a function, `commutative` does.
         """
         flag("commutative", commutative)
         work, values = self._checked(op, data, kernel, block)

@@ -1,11 +1,11 @@
-"""Matrices whose entries are products along paths: m_a . f_k for every degree of freedom k and every ancestor a of it.
+"""Matrices with entries m_a . f_k for every degree of freedom k and each of its ancestors a.
 
-Thesis of Lynghus, listing 10, on any joints. Motions and forces are about their bodies' origins, in the tree's axes
-(`robodyn.engines.scan.trees.aligned`). Several terms are several times six rows of the arrays: m . f is their sum.
+Thesis of Lynghus, listing 10, for any joints. Motions and forces are about their bodies' origins, in the tree's axes
+(`robodyn.engines.scan.trees.aligned`). An entry may be a sum of t products; the arrays then have 6 t rows.
 
-Trees whose matrices are nearly full are worked on in tiles of the depth-first order, each a product of two thin
-matrices about a point close by; others by the lists of their paths, in pieces, so that memory stays bounded. On a GPU
-kernels make every entry where it belongs (`robodyn.engines.scan.cuda.pairs`).
+Nearly full matrices are computed in tiles of the depth-first order. Each tile is a product of two thin matrices about a
+nearby point. Other matrices are computed from lists of paths, in pieces, so that memory stays bounded. On a GPU,
+kernels write every entry directly (`robodyn.engines.scan.cuda.pairs`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def cross3(a: Array, b: Array) -> Array:
 
 
 class Pairs:
-    """Products of motions (6t, nv_tree, B) at ancestors with forces (6t, nv_tree, B).
+    """Products of motions (6t, nv_tree, B) of ancestors with forces (6t, nv_tree, B).
 
-    `points` (3, nv_tree, B): the origins of the bodies that degrees of freedom belong to. `places` (nv_tree,): where in
-    these arrays degrees of freedom are, if not in their own order.
+    `points` (3, nv_tree, B): the origins of the bodies of the degrees of freedom. `places` (nv_tree,): the index of
+    each degree of freedom in these arrays, if they are in another order than the model's.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Pairs:
         self.motions, self.forces, self.points = motions, forces, points
 
     def whole(self, out: Array, diagonal: Array) -> None:
-        """Let matrices (B, nv_tree, nv_tree) be these entries on both sides of the diagonal, to which `diagonal`
-        (nv_tree, 1) is added, and zero elsewhere."""
+        """Fill symmetric matrices (B, nv_tree, nv_tree) with the entries, and zeros elsewhere. `diagonal` (nv_tree, 1)
+        is added to the diagonal."""
         if self.device is not None:
             self.device.pairs.fill(self, out, upper=True, lower=True, diagonal=diagonal, clear=True)
             return
@@ -59,8 +59,10 @@ class Pairs:
         out[:, along, along] += diagonal.T
 
     def rows(self, diagonal: Array, source: Array | None = None) -> Array:
-        """Entries (pairs, B) row after row, each from the root's child down to the diagonal, to which `diagonal`
-        (nv_tree, 1) is added; or those of them that `source` names."""
+        """The entries (pairs, B), row after row, each row from the root's child to the diagonal.
+
+        `diagonal` (nv_tree, 1): added to the diagonal; `source`: indices of the entries to return, None for all.
+        """
         if self.device is not None:
             return self.device.pairs.listed(self, diagonal, source)
         branches = self.branches
@@ -76,7 +78,7 @@ class Pairs:
         return values if source is None else values[source]
 
     def along(self, level: Level) -> Iterator[tuple[slice, Array]]:
-        """Rows of a level, some at a time, and their entries (rows, depth + 1, B) from the root's child down."""
+        """The rows of a level in pieces, with entries (rows, depth + 1, B) from the root's child to the diagonal."""
         m, depth = level.ancestors.shape
         rows = max(1, PAIRS_PIECE // (depth * self.batch))
         for start in range(0, m, rows):
@@ -86,16 +88,16 @@ class Pairs:
     def _entries(self, above: Array, dofs: Indices) -> Array:
         """m_a . f_k (m, d, B) for ancestors a (m, d) of degrees of freedom k (m,)."""
         way = self.points[:, dofs][:, :, None] - self.points[:, above]
-        found = 0.0
+        total = 0.0
         for t in range(0, len(self.motions), 6):
             m = self.motions[t : t + 6].take(above, axis=1)
             f = self.forces[t : t + 6].take(dofs, axis=1)[:, :, None]
             lin = m[3:] + cross3(m[:3], way)
-            found = found + (m[:3] * f[:3]).sum(axis=0) + (lin * f[3:]).sum(axis=0)
-        return np.asarray(found)
+            total = total + (m[:3] * f[:3]).sum(axis=0) + (lin * f[3:]).sum(axis=0)
+        return np.asarray(total)
 
     def fill(self, out: Array, *, upper: bool = False, lower: bool = False) -> None:
-        """Put entries at (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree); what is no such place stays."""
+        """Write the entries to (a, k) and/or (k, a) of matrices (B, nv_tree, nv_tree). Other entries are unchanged."""
         if self.device is not None:
             self.device.pairs.fill(self, out, upper=upper, lower=lower)
         elif device_of(self.motions) is not None:
@@ -106,7 +108,7 @@ class Pairs:
             self._fill_by_tiles(out, upper, lower)
 
     def one_by_one(self) -> Iterator[tuple[slice, Array]]:
-        """All pairs of the branches, some at a time, and their entries (m, B), by operations of a library."""
+        """All pairs in pieces, with their entries (m, B), computed by operations of the array library."""
         above, below = self.branches.all_pairs
         entry = entry_of(len(self.motions) // 6)
         pairs = max(1, DEVICE_PIECE // self.batch)
@@ -154,7 +156,7 @@ class Pairs:
                 self._put(out, rows, columns, there, block, upper, lower)
 
     def _in_order(self, array: Array) -> Array:
-        """(size, nv_tree, B) as (B, nv_tree, size), depth first."""
+        """An array (size, nv_tree, B) as (B, nv_tree, size), in depth-first order."""
         if not self.branches.in_order:
             array = array[:, self.branches.tree.preorder]
         return np.ascontiguousarray(array.transpose(2, 1, 0))
@@ -162,7 +164,7 @@ class Pairs:
     def _put(
         self, out: Array, rows: slice, columns: slice, there: Array, block: Array, upper: bool, lower: bool
     ) -> None:
-        """Entries of a tile into the matrices, those that are there."""
+        """Write a tile's entries, those with mask `there`, to the matrices."""
         if self.branches.in_order:
             if upper:
                 np.copyto(out[:, rows, columns], block, where=there)
@@ -178,19 +180,19 @@ class Pairs:
 
 
 def _motions_about(motions: Array, way: Array) -> Array:
-    """Motions (B, m, 6t) about points that lie `way` (B, m, 3) from theirs."""
-    found = motions.copy()
+    """Motions (B, m, 6t), shifted to points at `way` (B, m, 3) from their reference points."""
+    shifted = motions.copy()
     for t in range(0, motions.shape[-1], 6):
-        found[..., t + 3 : t + 6] += _cross_last(motions[..., t : t + 3], way)
-    return found
+        shifted[..., t + 3 : t + 6] += _cross_last(motions[..., t : t + 3], way)
+    return shifted
 
 
 def _forces_about(forces: Array, way: Array) -> Array:
-    """Forces (B, m, 6t) about points from which theirs lie `way` (B, m, 3)."""
-    found = forces.copy()
+    """Forces (B, m, 6t), shifted to points from which their reference points are at `way` (B, m, 3)."""
+    shifted = forces.copy()
     for t in range(0, forces.shape[-1], 6):
-        found[..., t : t + 3] += _cross_last(way, forces[..., t + 3 : t + 6])
-    return found
+        shifted[..., t : t + 3] += _cross_last(way, forces[..., t + 3 : t + 6])
+    return shifted
 
 
 def _cross_last(a: Array, b: Array) -> Array:
@@ -201,21 +203,21 @@ def _cross_last(a: Array, b: Array) -> Array:
 
 @cache
 def entry_of(terms: int) -> Elementwise:
-    """The sum of m . f over so many terms, of motions and forces about points of their own."""
+    """The step for an entry: a sum of `terms` products m . f, with motions about one point, forces about another."""
 
     def step(motions: tuple[Motion, ...], forces: tuple[Force, ...], at: Vec3, to: Vec3) -> tuple[Scalar]:
-        way, found = sub(to, at), 0.0
+        way, total = sub(to, at), 0.0
         for m, f in zip(motions, forces, strict=True):
-            found = found + Motion(m.ang, add(m.lin, cross(m.ang, way))).dot(f)
-        return (found,)
+            total = total + Motion(m.ang, add(m.lin, cross(m.ang, way))).dot(f)
+        return (total,)
 
     many = FieldType((ZERO_MOTION,) * terms), FieldType((ZERO_FORCE,) * terms)
     return Elementwise(step, FieldType((0.0,)), *many, VECTOR3, VECTOR3)
 
 
 def coupled_into(layout: Layout, matrix: Array, out: Array) -> None:
-    """Let `out` (B, nv, nv) be G' (.) G of a matrix (B, nv_tree, nv_tree) over all joints, those that mimic others
-    included."""
+    """Write G' M G to `out` (B, nv, nv), for matrices M (B, nv_tree, nv_tree) over all joints, including mimicking ones
+    (`Layout.coupling`)."""
     device = kernels_for(matrix)
     if device is not None:
         device.pairs.couple(layout, matrix, out)

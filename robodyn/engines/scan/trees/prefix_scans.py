@@ -1,14 +1,14 @@
-"""Scans: all prefixes of a sequence of elements, by an associative operator.
+"""Scans: all prefixes of a sequence of elements under an associative operator.
 
-The kernels are those that the thesis of Lynghus compares (section 5.2.4, figures 11 and 12), here of one text for all
-operators and for sequences that are cut into segments, each scanned for itself:
+The thesis of Lynghus compares these kernels (section 5.2.4, figures 11 and 12). Here each is implemented once for all
+operators, and for sequences that are divided into segments with separate scans:
 
-- `hillis_steele`: log2 n rounds over everything (Hillis, Steele 1986): n log2 n compositions, the shortest chain.
-- `blelloch`: sums of pairs up a binary tree and prefixes down it (Blelloch 1990): 2n compositions, 2 log2 n rounds.
-- `blocked`: blocks are scanned element by element, all blocks side by side; their totals are scanned in turn and
-  carried in: 2n compositions, n / `block` of them at a time.
-- `native`: the cumulative sum of the array library, over elements as they stand. Plain sums of one segment only.
-- `mapped`: one cumulative sum for each component. Likewise.
+- `hillis_steele`: log2 n rounds over all elements (Hillis, Steele 1986): n log2 n compositions, the fewest rounds. -
+`blelloch`: sums of pairs up a binary tree and prefixes down it (Blelloch 1990): 2n compositions, 2 log2 n rounds. -
+`blocked`: blocks are scanned sequentially, all blocks in parallel. A scan of the blocks' totals gives the carry of each
+  block: 2n compositions, n / `block` of them at a time.
+- `native`: one cumulative sum of the array library over whole elements. For plain sums of one segment only.
+- `mapped`: one cumulative sum for each component. For plain sums of one segment only.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from robodyn.internals.cached import cached_property
 
 KERNELS = ("hillis_steele", "blelloch", "blocked", "native", "mapped")
 PLAIN_KERNELS = ("native", "mapped")
-"""Kernels for plain sums; where an operator is another one, or there are several segments, `blocked` takes over."""
+"""Kernels for plain sums. `blocked` replaces them for other operators and for several segments."""
 BLOCK = 64
-"""Length of a block where none is given: the best of those that the thesis compares."""
+"""Default length of a block, the best of those that the thesis compares."""
 LONGEST_BLOCK = 1 << 20
 
 
 class Compose(Protocol):
-    """a followed by b, element by element along axis 1, into `out` where it is given; it shares no memory with them."""
+    """Composes elements a followed by elements b, element by element along axis 1."""
 
     def __call__(self, a: Array, b: Array, out: Array | None = None) -> Array:
-        """Of one element of `a` all of `b` may share."""
+        """Compose. A single element in `a` broadcasts. `out` must not share memory with a and b."""
 
 
 class Operator(Protocol):
-    """What kernels ask of an operator (`robodyn.engines.scan.semigroups.Semigroup` has it)."""
+    """The interface of operators that kernels need (`robodyn.engines.scan.semigroups.Semigroup` has it)."""
 
     @property
     def plain(self) -> bool:
-        """Whether it is the sum of numbers."""
+        """Whether the operator is the sum of numbers."""
 
     @property
     def compose(self) -> Compose:
-        """The operator."""
+        """The operator on arrays of elements."""
 
 
 class Segments:
-    """A sequence cut into segments, and how to scan each of them for itself.
+    """A sequence that is divided into segments, each of which is scanned separately.
 
     Args:
-        lengths: of the segments, in order; at least 1 each.
-        kept: whether later calls scan them too: a device then keeps what it has to know of them.
+        lengths: lengths of the segments, in order; at least 1 each.
+        kept: True if later calls scan the same segments. A device then keeps its index arrays for them.
     """
 
     def __init__(self, lengths: Any, *, kept: bool = True) -> None:
@@ -67,21 +67,21 @@ class Segments:
 
     @cached_property
     def position(self) -> Indices:
-        """(n,) place of each element in its segment."""
+        """(n,) index of each element in its segment."""
         return np.arange(self.n) - np.repeat(self.starts, self.lengths)
 
     @cached_property
     def left(self) -> Indices:
-        """(n,) elements that follow each in its segment."""
+        """(n,) number of elements that follow each element in its segment."""
         return np.repeat(self.lengths, self.lengths) - 1 - self.position
 
     @cached_property
     def reversed(self) -> Segments:
-        """The segments of the sequence read backwards."""
+        """The segments of the reversed sequence."""
         return Segments(self.lengths[::-1])
 
     def rounds(self, block: int) -> int:
-        """Compositions one after another in a blocked scan."""
+        """Number of sequential compositions in a blocked scan."""
         longest = int(self.lengths.max(initial=0))
         if longest <= block:
             return longest
@@ -93,8 +93,8 @@ class Segments:
     ) -> Array:
         """Inclusive prefixes (size, n, ...) of elements (size, n, ...) within each segment.
 
-        `backwards`: suffixes instead, element i being composed of i, i + 1, ... up to the end of its segment. Arrays
-        on the device of a call have a kernel of their own, whatever `kernel` says.
+        `backwards`: True for suffixes: result i composes elements i, i + 1, ... up to the end of the segment. Arrays on
+        the device of a call use a kernel for GPUs instead of `kernel`.
         """
         if self.n == self.lengths.size:
             return elements
@@ -113,20 +113,20 @@ class Segments:
         return run(_swapped(compose), elements[:, ::-1], self.reversed)[:, ::-1]
 
     def _blocked(self, compose: Compose, elements: Array, length: int, backwards: bool) -> Array:
-        """Totals of blocks, a scan of these, and then the blocks again, each from what comes before it."""
+        """Compute the totals of blocks, scan the totals, and scan each block, starting from the total before it."""
         if (length, backwards) not in self._plans:
             self._plans[length, backwards] = _Blocks(self.reversed if backwards else self, length, backwards)
         plan, xp = self._plans[length, backwards], library(elements)
-        # Position by position: the k-th elements of all blocks side by side.
-        given = xp.take(elements, plan.order, axis=1)
-        found = xp.empty_like(given)
-        found[:, : plan.bounds[1]] = given[:, : plan.bounds[1]]
+        # In the plan's order, the k-th elements of all blocks are adjacent.
+        arranged = xp.take(elements, plan.order, axis=1)
+        prefixes = xp.empty_like(arranged)
+        prefixes[:, : plan.bounds[1]] = arranged[:, : plan.bounds[1]]
         if plan.carries is not None:
-            totals = plan.totals(compose, given, found)
+            totals = plan.totals(compose, arranged, prefixes)
             before = plan.carries._blocked(compose, totals, length, False)
-            found[:, plan.carried] = compose(before, xp.take(given, plan.carried, axis=1))
-        plan.run(compose, given, found)
-        return xp.take(found, plan.places, axis=1)  # type: ignore[no-any-return]
+            prefixes[:, plan.carried] = compose(before, xp.take(arranged, plan.carried, axis=1))
+        plan.run(compose, arranged, prefixes)
+        return xp.take(prefixes, plan.places, axis=1)  # type: ignore[no-any-return]
 
 
 def _swapped(compose: Compose) -> Compose:
@@ -134,11 +134,12 @@ def _swapped(compose: Compose) -> Compose:
 
 
 class _Blocks:
-    """Segments cut into blocks, longest blocks first.
+    """Segments that are cut into blocks, the longest blocks first.
 
-    `order` lists the elements position by position, the k-th of all blocks that have one being `order[bounds[k]:
-    bounds[k + 1]]`; `places` leads back. `carries`: how to scan the totals of blocks that others of their segment
-    follow, in the sequence's order; `carried`: the followers, as places among blocks.
+    `order`: the elements by their position in blocks; `order[bounds[k]:bounds[k + 1]]` are the k-th elements of all
+    blocks that have one. `places`: the inverse of `order`. `carries`: the segments for the scan of totals, of all
+    blocks that are followed by another block of their segment, in the sequence's order; None if there are none.
+    `carried`: the following blocks, as indices of blocks.
     """
 
     def __init__(self, segments: Segments, length: int, backwards: bool) -> None:
@@ -165,12 +166,12 @@ class _Blocks:
             self._whole = int(taken[-1]) if int(sizes[0]) == length else 0
 
     def run(self, compose: Compose, given: Array, found: Array) -> None:
-        """Prefixes of all blocks, from what `found` holds of their first elements."""
+        """Compute the prefixes of all blocks, from the first prefixes of blocks, which are in `found` already."""
         for a, b, c in zip(self.bounds[:-2], self.bounds[1:-1], self.bounds[2:], strict=True):
             compose(found[:, a : a + c - b], given[:, b:c], found[:, b:c])
 
     def totals(self, compose: Compose, given: Array, scratch: Array) -> Array:
-        """Totals of the blocks that others follow, which are all of full length, in the sequence's order."""
+        """Totals of the blocks that are followed by others, in the sequence's order. All of them have full length."""
         bounds, whole = self.bounds, self._whole
         running = given[:, :whole]
         for b in bounds[1:-1]:
@@ -180,7 +181,7 @@ class _Blocks:
 
 
 def _hillis_steele(compose: Compose, elements: Array, segments: Segments) -> Array:
-    """In round d every prefix of up to d elements is joined by the one that ends d before it."""
+    """Each round doubles the distance d: a prefix of up to d elements is composed with the one that ends d earlier."""
     xp, distance, longest = library(elements), 1, int(segments.lengths.max())
     while distance < longest:
         rows = np.flatnonzero(segments.position >= distance)
@@ -195,7 +196,7 @@ def _blelloch(compose: Compose, elements: Array, segments: Segments) -> Array:
 
 
 def _by_pairs(compose: Compose, elements: Array, first: Array) -> Array:
-    """Prefixes by pairs; `first` marks elements that start a segment, into which nothing is carried."""
+    """Prefixes by recursion over pairs. `first` marks elements that start a segment and receive no carry."""
     xp, n = library(elements), elements.shape[1]
     if n == 1:
         return elements
@@ -212,7 +213,7 @@ def _by_pairs(compose: Compose, elements: Array, first: Array) -> Array:
 
 
 def _native(elements: Array) -> Array:
-    """Over elements as they stand in memory, all components of one after another."""
+    """A cumulative sum over elements with contiguous components."""
     xp = library(elements)
     return xp.moveaxis(xp.cumsum(xp.ascontiguousarray(xp.moveaxis(elements, 0, -1)), axis=0), -1, 0)  # type: ignore[no-any-return]
 

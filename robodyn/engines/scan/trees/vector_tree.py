@@ -1,10 +1,10 @@
-"""Vector trees: a tree as the parentheses of its Euler tour, on which paths and subtrees are scans.
+"""Vector trees: a tree as the parentheses of its Euler tour, so that scans compute paths and subtrees.
 
-Blelloch, Vector Models for Data-Parallel Computing (1990); Lynghus, Data Parallel Rigid Body Dynamics, section 4.6.
-Body i is entered at step lp[i] of the tour and left at rp[i]. A value that is put down at lp and taken back (its
-inverse) at rp leaves of every prefix the path that is open there; the difference of two prefixes is a subtree. Hence
-operators need an inverse, and what is taken back leaves its rounding behind: see
-`robodyn.engines.scan.trees.heavy_paths` for the other way.
+Blelloch, Vector Models for Data-Parallel Computing (1990); Lynghus, Data Parallel Rigid Body Dynamics, section 4.6. The
+tour enters body i at step lp[i] and leaves it at step rp[i]. With a body's value at lp and its inverse at rp, each
+prefix is the product along the path that is open at that step. The difference of two prefixes is the sum over a
+subtree. Hence operators need an inverse, and cancelled values leave rounding errors. The other layout,
+`robodyn.engines.scan.trees.heavy_paths`, avoids both.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ class VectorTree:
     """The vector tree of a parent array.
 
     Args:
-        parent: (n,) integers, -1 for children of the world and parent[i] < i elsewhere. Several children of the world
-            make a forest, whose trees hang on one more root, the world, that holds the identity and that no result
-            shows. Or a `robodyn.core.tree.Tree`.
-        where: puts indices where arrays are, if that is not NumPy.
+        parent: (n,) integers, -1 for children of the world, else parent[i] < i. Or a `robodyn.core.tree.Tree`. Several
+            children of the world make a forest. Its trees are joined by the world, whose value is the identity.
+        where: a function that copies indices to the device of the arrays; None for NumPy arrays.
 
     Raises:
-        ArgumentError: not such an array; names the entry.
+        ArgumentError: `parent` is no such array. The message names the entry.
     """
 
     def __init__(self, parent: ArrayLike | Tree, where: Callable[[Array], Array] | None = None) -> None:
@@ -47,12 +46,12 @@ class VectorTree:
 
     @property
     def lp(self) -> Indices:
-        """(n,) step of the Euler tour at which each body is entered."""
+        """(n,) step at which the Euler tour enters each body."""
         return self.tree.euler_tour[0]
 
     @property
     def rp(self) -> Indices:
-        """(n,) step of the Euler tour at which each body is left."""
+        """(n,) step at which the Euler tour leaves each body."""
         return self.tree.euler_tour[1]
 
     @property
@@ -67,7 +66,7 @@ class VectorTree:
 
     @cached_property
     def paths(self) -> tuple[Indices, Indices]:
-        """(bodies, starts): kappa(i), from the root's child down to i, is bodies[starts[i]:starts[i + 1]]."""
+        """(bodies, starts): the path kappa(i) from the root's child to body i is bodies[starts[i]:starts[i + 1]]."""
         starts = np.concatenate(([0], np.cumsum(self.depth + 1)))
         bodies = np.empty(int(starts[-1]), dtype=np.intp)
         at, ends = np.arange(len(self)), starts[1:] - 1
@@ -83,25 +82,24 @@ class VectorTree:
 
     @cached_property
     def _steps(self) -> tuple[Indices, Indices]:
-        """lp and rp, where arrays are."""
+        """lp and rp, on the device of the arrays."""
         return self._placed(self.lp), self._placed(self.rp)
 
     @cached_property
     def _spans(self) -> tuple[Indices, Indices, Indices]:
-        """The depth-first order, and the ranks in it of the first and the last body of each subtree, where arrays
-        are."""
+        """The depth-first order, and the ranks of each subtree's first and last body, on the device of the arrays."""
         first = self.tree.preorder_rank
         last = first + self.subtree_size - 1
         return self._placed(self.tree.preorder), self._placed(first), self._placed(last)
 
     @cached_property
     def _before_steps(self) -> tuple[Indices, Indices]:
-        """The step before each lp, and bodies that have none, where arrays are."""
+        """The step before each lp, and the bodies without such a step, on the device of the arrays."""
         return self._preceding(self.lp)
 
     @cached_property
     def _before_spans(self) -> tuple[Indices, Indices]:
-        """The same of ranks in the depth-first order."""
+        """The rank before each body's rank in the depth-first order, and the bodies without one."""
         return self._preceding(self.tree.preorder_rank)
 
     def _preceding(self, steps: Indices) -> tuple[Indices, Indices]:
@@ -126,20 +124,20 @@ class VectorTree:
         kernel: str = "blocked",
         block: int = BLOCK,
     ) -> Array:
-        """For each body, `op` over the bodies on its path from the root, the body itself included if `inclusive`.
+        """For each body, `op` over the bodies on the path from the root, including the body itself if `inclusive`.
 
         Args:
-            op: a `Semigroup`; or a function of two arrays (m, ...) of elements, the first nearer the root, that is
-                associative and works on all m at once.
-            data: (n, ...) a value for each body; of a `Semigroup` (size, n, ...).
-            inverse: of values (m, ...), with op(x, inverse(x)) = identity. A `Semigroup` has its own.
-            identity: one value. Likewise.
+            op: a `Semigroup`; or an associative function of two arrays (m, ...) of values, the first nearer the root.
+            data: (n, ...) a value for each body; (size, n, ...) for a `Semigroup`.
+            inverse: a function of values (m, ...) with op(x, inverse(x)) = identity. Not needed for a `Semigroup`.
+            identity: the identity, one value. Not needed for a `Semigroup`.
+            inclusive: False to leave out the body itself.
             kernel: see `robodyn.engines.scan.trees.prefix_scans`.
-            block: length of the blocks of "blocked".
+            block: length of the blocks of the kernel "blocked".
 
         Raises:
-            ArgumentError: an operator without inverse or identity, one that raises or returns another shape, `data` of
-                another length, no such kernel.
+            ArgumentError: the operator has no inverse or identity, raises, or returns another shape; `data` has another
+                length; or the kernel is unknown.
         """
         work = operator_of(op, inverse, identity)
         values, kernel, block = self._checked(work, data, inclusive, kernel, block)
@@ -163,10 +161,10 @@ class VectorTree:
         kernel: str = "blocked",
         block: int = BLOCK,
     ) -> Array:
-        """For each body, `op` over its subtree in depth-first order, the body itself included if `inclusive`.
+        """For each body, `op` over its subtree in depth-first order, including the body itself if `inclusive`.
 
-        Arguments and errors as of `rootfix`. Only values at lp take part in the tour's prefixes, those at rp being the
-        identity: they are left out, and the scan runs over the n bodies in depth-first order.
+        Parameters and errors are those of `rootfix`. Here the values at rp would be identities, so they are left out,
+        and the scan runs over the n bodies in depth-first order.
         """
         work = operator_of(op, inverse, identity)
         values, kernel, block = self._checked(work, data, inclusive, kernel, block)
@@ -189,7 +187,7 @@ class VectorTree:
 
 
 def _before(work: Semigroup | Callables, prefixes: Array, steps: Indices, first: Indices) -> Array:
-    """Prefixes that end at the given steps; the identity where there is none."""
-    found = taken(prefixes, steps)
-    found[:, first] = work.identities(prefixes, first.size)
-    return found
+    """The prefixes that end at `steps`. Bodies `first` get the identity."""
+    result = taken(prefixes, steps)
+    result[:, first] = work.identities(prefixes, first.size)
+    return result
