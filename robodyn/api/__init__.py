@@ -1,1 +1,1 @@
-"""What users call: `Dynamics`, its queries, rollouts and simulation, rules of derivatives."""
+"""The public interface: `Dynamics`, its queries, rollouts and simulation, and derivative rules."""

@@ -1,6 +1,6 @@
-"""Dynamics: a model and an engine, answering queries for one state or a batch.
+"""`Dynamics` combines a model and an engine and answers queries for one state or a batch.
 
-Most of it are signatures and docstrings of what users call; queries and rollouts are in rooms of their own.
+This file holds mostly signatures and docstrings. `api.queries` implements the queries, `api.motion` the rollouts.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 _MAX_THREADS = 4096
 _LEAST_PROXIMAL = {"float64": 1e-14, "float32": 1e-5}
-"""What is smaller vanishes beside the diagonal that it is a part of."""
+"""Smallest proximal term, relative to the diagonal. Rounding would absorb a smaller one."""
 _MOST_WORDS = 100
-"""Words of `joint_forces` that are looked at: a few, or somebody's iterator has no end."""
+"""At most this many words of `joint_forces` are read, because an iterator may be endless."""
 
 
 class Dynamics(
@@ -71,46 +71,48 @@ class Dynamics(
     EnergyQueries,
     MomentumQueries,
 ):
-    """Answers rigid-body dynamics queries about a model.
+    """Answers rigid-body dynamics queries about a model, for one state or a batch of states.
 
     Args:
-        model: what to compute with.
+        model: the robot.
         engine: "auto" (the fastest that runs here), "reference", "cpu", "gpu" or "scan".
-        dtype: "float64" or "float32": of all results, and of the arithmetic.
-        threads: threads for a batch or a large tree, None for as many as the process may run on. The reference engine
-            uses one.
-        compile: when engines that compile do so. "lazy": at a query's first call, which waits. "eager": inverse and
-            forward dynamics, mass matrix and bias force now, the others lazily; no code is replaced by better code
-            later, which otherwise happens to large loops, without a change of results. "background": at a query's
-            first call, which does not wait: a slower engine answers until the code is there.
-        check: whether NaN and infinity raise. None: for single states yes, for batches no.
-        joint_forces: of "damping" and "friction", which of the model's to include in generalised forces:
-            tau = ID + damping qd + friction sign(qd). None: neither; rollouts and simulations of a robot whose joints
-            have some say so once, by a `robodyn.JointForcesWarning`. () is the same without the warning.
-        code: "unrolled" (straight-line code for this robot) or "rolled" (loops over bodies, for code too large to
-            unroll) forces what engines that compile otherwise choose by the number of operations.
-        scan: how the scan engine scans (`robodyn.engines.scan.ScanOptions`), None for the defaults.
-        gpu: which kernels the GPU engine runs (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
-        constraints: what holds the robot besides its joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`),
-            instead of the model's; `dyn.model` has them. None: the model's; (): none. Rows that follow from others are
-            named by a `robodyn.RedundantWarning`: accelerations are unique all the same. Queries about constraints,
-            `step` and `rollout` obey them; all other queries are about the tree alone, as if there were none, and what
-            does neither refuses robots that have some (docs/constraints.md).
-        proximal: the term that makes constraint forces unique, instead of the model's: its size beside the
-            diagonal of J H^-1 J', and how many iterations take it away. The size is 1e-14 at least, 1e-5 in float32.
+        dtype: "float64" or "float32", of the arithmetic and of all results.
+        threads: number of threads for a batch or a large tree; None: one for each CPU that the process may use. The
+            reference engine uses one.
+        compile: when compiling engines compile a query. "lazy": at its first call, which waits for the compiler.
+            "eager": inverse and forward dynamics, mass matrix and bias force now, other queries lazily. Otherwise
+            large loops run quickly compiled code first and better code later, with the same results; with "eager"
+            they do not. "background": the first call does not wait; a slower engine answers until the code is ready.
+        check: True: NaN and infinity raise. None: True for single states, False for batches.
+        joint_forces: which joint forces of the model, "damping" and "friction", generalised forces include:
+            tau = ID + damping qd + friction sign(qd). None: neither; rollouts and simulations of a robot with damping
+            or friction then issue one `robodyn.JointForcesWarning`. (): neither, without the warning.
+        code: form of compiled code. "unrolled": straight-line code for this robot. "rolled": loops over bodies, for
+            robots whose unrolled code is too large. "auto": by the number of operations.
+        scan: options of the scan engine (`robodyn.engines.scan.ScanOptions`), None for the defaults.
+        gpu: kernel options of the GPU engine (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
+        constraints: constraints besides the joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`), which replace
+            the model's; `dyn.model` has them. None: the model's; (): none. A `robodyn.RedundantWarning` names rows
+            that depend on others; accelerations are unique all the same. Constraint queries, `step` and `rollout`
+            obey the constraints. All other queries ignore them and treat the tree alone. Functions that can do neither
+            raise for constrained robots (docs/constraints.md).
+        proximal: (size, iterations) of the proximal term that makes constraint forces unique, instead of the model's.
+            The size is relative to the diagonal of J H^-1 J', at least 1e-14, in float32 1e-5. The iterations remove
+            the term's effect again.
 
-    Arrays: q (..., nq), qd, qdd, tau (..., nv), f_ext (..., n_bodies, 6) in world coordinates about the world's origin
-    (moment, force; see `robodyn.external_force`), inertia (..., n_bodies, 10) like `model.inertia`, None for the
-    model's own, V0 and dV0 (..., 6) the base's spatial velocity and acceleration in world coordinates, without gravity,
-    None for a base at rest. Leading axes broadcast as in NumPy. SI units, radians. Every query takes `out=` (a tuple
-    where it returns several) and then returns it. Generalised vectors of floating and planar joints are in the body
-    frame, linear first (docs/notation.md). Arrays on a GPU (CuPy's, or others that have `__cuda_array_interface__` or
-    DLPack) are for the engines "gpu" and "auto"; results are then CuPy arrays (docs/engines.md).
+    Arrays: q is (..., nq); qd, qdd and tau are (..., nv). f_ext is (..., n_bodies, 6): moment, then force, in world
+    coordinates about the world's origin (see `robodyn.external_force`). inertia is (..., n_bodies, 10) like
+    `model.inertia`; None: the model's. V0 and dV0 (..., 6) are the base's spatial velocity and acceleration in world
+    coordinates, without gravity; None: a base at rest. Leading axes broadcast as in NumPy. Units are SI, angles are
+    radians. Every query takes `out=` and then returns it, a tuple for several results. Generalised vectors of floating
+    and planar joints are in the body frame, linear part first (docs/notation.md). The engines "gpu", "scan" and "auto"
+    also take arrays on a GPU (CuPy's, or others with `__cuda_array_interface__` or DLPack) and then return CuPy arrays
+    (docs/engines.md).
 
     Raises:
-        ArgumentError: (also every query) an argument of the wrong shape, type or value.
-        NumericalError: (every query, where checked) NaN or infinity, naming the rows.
-        UnavailableError: an engine that this version does not have.
+        ArgumentError: (also every query) an argument has the wrong shape, type or value.
+        NumericalError: (every query, where checked) NaN or infinity; names the rows.
+        UnavailableError: this version does not have the engine.
     """
 
     def __init__(
@@ -167,15 +169,15 @@ class Dynamics(
         return f"<Dynamics of {self.model.name!r}: engine {self.engine.name!r}, {self.dtype}>"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, and let go of the quick functions that were made for the old one."""
+        """Set an attribute and drop the built-in functions that were made for its old value."""
         if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
-        if find(name) is not None:  # a function that a user puts in place of a query stays there
+        if find(name) is not None:  # a user's function that replaces a query stays
             object.__setattr__(self, name, value)
             return
         epoch = changing(self)
         if epoch is not None:
-            epoch.ends()  # what another thread learns from now on holds for the old value, or for none
+            epoch.ends()  # drops learnt calls; the second `ends` drops those that other threads learn meanwhile
         try:
             object.__setattr__(self, name, value)
         finally:
@@ -183,91 +185,91 @@ class Dynamics(
                 epoch.ends()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its arguments: what engines have prepared or compiled stays in its process."""
+        """Pickle the constructor arguments only: compiled code stays in its process."""
         return partial(type(self), **self._arguments), (self.model,)
 
     @property
     def _arguments(self) -> dict[str, Any]:
-        """What it was made with, besides the model."""
+        """The constructor's arguments besides the model."""
         own = {"dtype": self.dtype.name, "check": self.check}
         return {**vars(self._options), **own, "joint_forces": self.joint_forces if self._forces_chosen else None}
 
     @property
     def _forces_chosen(self) -> bool:
-        """Whether somebody has said which joint forces count, or that none do."""
+        """Whether `joint_forces` was set, also to ()."""
         return bool(self.joint_forces) or not self._leaves_forces
 
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
-        """A `Dynamics` with the same options but for those given, of the same model or of another one.
+        """A `Dynamics` of the same or another model, with the same options except those passed here.
 
-        It compiles nothing before it is asked: "eager" becomes "lazy", unless it is given.
+        It compiles nothing in advance: "eager" becomes "lazy" unless `compile` is passed.
         """
-        given = self._arguments
-        if given["compile"] == "eager":
-            given["compile"] = "lazy"
-        return type(self)(self.model if model is None else model, **{**given, **options})
+        arguments = self._arguments
+        if arguments["compile"] == "eager":
+            arguments["compile"] = "lazy"
+        return type(self)(self.model if model is None else model, **{**arguments, **options})
 
     def mass_matrix_operator(self, q: ArrayLike, *, inverse: bool = False) -> Any:
-        """H(q), or with `inverse` its inverse, as a `scipy.sparse.linalg.LinearOperator` (nv, nv), for huge trees.
+        """H(q) or its inverse as a `scipy.sparse.linalg.LinearOperator` (nv, nv), for huge trees.
 
-        A product takes as long as inverse, or forward, dynamics of one state, and no matrix is made; products with
-        several columns at once are a batch. What acts besides inertia (gravity, damping, friction) has no part.
+        A product takes as long as inverse (or forward) dynamics of one state and forms no matrix. A product with
+        several columns is a batch. Gravity, damping and friction have no part in it.
 
         Args:
             q: (nq,) one state.
-            inverse: whether products are H^-1 x.
+            inverse: True for products H^-1 x instead of H x.
 
         Raises:
             ArgumentError: another shape, or a quaternion of zero length.
             NumericalError: NaN or infinity in q.
-            SingularError: (a product with the inverse) the mass matrix is singular whatever the state.
+            SingularError: (a product with the inverse) the mass matrix is singular at every state.
         """
         return mass_matrix_operator(self, q, inverse)
 
     def plain_task(self, name: str) -> Task:
-        """What answers a plain call of a query on this model.
+        """The task that answers a call of a query with its required arrays alone.
 
         Raises:
-            ArgumentError: no query of that name that arrays alone ask.
+            ArgumentError: no query of that name, or one that needs more than arrays.
         """
         return asked_of(self.model)[one_of("query", name, plain_questions(self.model))].plain_task(self.model)
 
     def explain(self, query: str, batch: int = 1) -> Explanation:
-        """Which engine and method answer a plain call of a query, and why; print it.
+        """Which engine and method answer a plain call of a query, and why; print the result to read it.
 
         Args:
             query: the name of a query, such as "forward_dynamics".
             batch: states in the call.
 
         Raises:
-            ArgumentError: no query of that name, or no number of states.
+            ArgumentError: no query of that name, or `batch` is no positive integer.
             UnavailableError: the engine does not answer the query.
         """
         return explain(self, query, batch)
 
     def capture(self, query: str, *arrays: Any, out: Any = None, **others: Any) -> Captured:
-        """A call of a query on these very arrays, recorded as a CUDA graph; call what is returned to run it again.
+        """Record a call of a query on these arrays as a CUDA graph; call the returned object to run it again.
 
-        For small batches, whose kernels take less time than a call from Python: arguments are not looked at again, and
-        one launch does it all. Write new states into the arrays given, launch, and read the same results:
+        Useful for small batches, whose kernels take less time than a call from Python: a replay is one launch and
+        does not check its arguments. Write new states into the same arrays, launch, and read the same results:
 
             step = dyn.capture("forward_dynamics", q, qd, tau)
             q[...] = q_next
             qdd = step()
 
-        Of `mass_matrix(q, sparse=True)` launching fills the entries of the matrix that it returned.
+        With `mass_matrix(q, sparse=True)` a launch fills the entries of the matrix that the recorded call returned.
 
         Args:
             query: the name of a query, such as "forward_dynamics".
-            arrays: its arguments in order, arrays on the GPU: of this dtype, and contiguous.
+            arrays: its arguments in order: contiguous arrays on the GPU, of this dtype.
             out: arrays for the results, None for new ones.
             others: its other arguments, by name.
 
         Raises:
             ArgumentError: no query of that name, arrays that would have to be copied, or check=True, which would wait
                 for the GPU.
-            UnavailableError: no GPU, or a method of the scan engine that looks at values on its way, or solves with a
-                dense mass matrix by CuPy's libraries.
+            UnavailableError: no GPU, or a scan method that reads values on the CPU in between or solves with a dense
+                mass matrix by CuPy's libraries.
         """
         return capture(self, query, arrays, out, others)
 
@@ -300,65 +302,65 @@ class Dynamics(
         progress: bool = False,
         out: tuple[Array, Array] | None = None,
     ) -> Rollout:
-        """Follow states through time under forces that are constant within each step.
+        """Simulate states over time under forces that are constant within each step.
 
         Configurations stay on their manifold: quaternions stay unit, and "rk4" keeps its order for them. A robot with
         constraints obeys them, and every step ends with `project`.
 
         Args:
-            q0: (..., nq) configurations at the start; their leading axes and those of qd0 are the batch.
-            qd0: (..., nv) velocities at the start.
-            tau: (..., nv) generalised forces, or (steps, ..., nv), others in each step; None for none.
-            dt: seconds of a step.
-            steps: how many.
+            q0: (..., nq) initial configurations; the leading axes of q0 and qd0 are the batch.
+            qd0: (..., nv) initial velocities.
+            tau: (..., nv) generalised forces, or (steps, ..., nv) for each step; None for none.
+            dt: step length in seconds.
+            steps: number of steps.
             integrator: "semi_implicit_euler", "implicit", "euler", "midpoint" or "rk4" (`robodyn.core.integrators`).
             f_ext: (..., n_bodies, 6) or (steps, ..., n_bodies, 6) external forces, as elsewhere.
-            policy: instead of tau a function of (t, q, qd) that returns tau (..., nv); it is asked once for each step.
+            policy: function of (t, q, qd) that returns tau (..., nv), instead of tau; called once a step.
             inertia: (..., n_bodies, 10), as elsewhere.
             armature: (..., nv) instead of the model's, kg or kg m^2.
-            damping: (..., nv) instead of the model's, N s/m or N m s/rad; it counts whatever `joint_forces` says, as
-                does friction.
+            damping: (..., nv) instead of the model's, N s/m or N m s/rad; acts whatever `joint_forces` says, as does
+                friction.
             friction: (..., nv) instead of the model's, N or N m.
             gravity: (..., 3) instead of the model's, m/s^2.
             V0: (..., 6) or (steps, ..., 6) velocity of the base, as elsewhere.
             dV0: (..., 6) or (steps, ..., 6) acceleration of the base, as elsewhere.
-            kp: (..., nv) stiffness, N/m or N m/rad: kp (q_des (-) q) is added to tau.
+            kp: (..., nv) stiffness of the drives, N/m or N m/rad: kp (q_des (-) q) is added to tau.
             kd: (..., nv) damping of the drives, N s/m or N m s/rad: -kd qd is added to tau.
-            q_des: (..., nq) or (steps, ..., nq) what kp drives to.
-            targets: (..., n_constraints, 12) or (steps, ..., n_constraints, 12) places that constraints to the world
-                hold, as elsewhere; None: where constraints without a place are at the start.
-            active: (..., n_constraints) or (steps, ..., n_constraints) 1 or True for constraints that hold, 0 or False
-                for others; or one bool.
-            limits: of the model's, "effort", "velocity" and "position" to keep to; the last two by the integrators
-                "semi_implicit_euler" and "implicit" alone.
-            save_every: of this many states one is kept, and the last one; None for the first and the last alone.
-            checkpoint: a file of NumPy's .npz format that what was computed is written to, at the start, now and then,
-                and at the end (`Rollout.load`). What is there is replaced by a whole file, or stays.
-            progress: whether to show a progress bar.
-            out: contiguous arrays (K, ..., nq) and (K, ..., nv) for the states, K as many as are kept. They may share
-                memory with arguments.
+            q_des: (..., nq) or (steps, ..., nq) target configuration of the drives.
+            targets: (..., n_constraints, 12) or (steps, ..., n_constraints, 12) target poses of constraints to the
+                world, as elsewhere; None: constraints without a target hold their initial place.
+            active: (..., n_constraints) or (steps, ..., n_constraints), 1 or True for constraints that hold, 0 or
+                False for others; or one bool.
+            limits: which limits of the model to keep, "effort", "velocity" and "position"; the last two need the
+                integrator "semi_implicit_euler" or "implicit".
+            save_every: keep every n-th state and the last one; None for the first and the last alone.
+            checkpoint: .npz file that states are written to at the start, now and then, and at the end (see
+                `Rollout.load`). The file is replaced as a whole or left as it is.
+            progress: True to show a progress bar.
+            out: contiguous arrays (K, ..., nq) and (K, ..., nv) for the K states that are kept. They may share memory
+                with arguments.
 
         Returns:
-            times and states, time first; which rows diverged. Rows that are no longer finite keep their last finite
-            state, and the others go on. After Ctrl-C it is what was computed.
+            Times, states (time is the first axis), and which rows diverged. A row that is no longer finite keeps its
+            last finite state while the others go on. After Ctrl-C: the states computed so far.
 
         Raises:
             ArgumentError: also dt or steps that are not positive, a policy that returns something else, or a checkpoint
                 that names a symbolic link, folder, pipe, socket or device.
             NumericalError: values are checked, and an argument is NaN or infinite.
-            OSError: the checkpoint cannot be written at the start, or its folder is not there.
-            SingularError: the mass matrix is singular whatever the state.
-            UnavailableError: there is no memory for the states that are kept; or a robot with constraints, and the
-                integrator "implicit".
+            OSError: the checkpoint cannot be written at the start, or its folder does not exist.
+            SingularError: the mass matrix is singular at every state.
+            UnavailableError: no memory for the states that are kept; or the integrator is "implicit" and the robot
+                has constraints.
 
         Warns:
-            RuntimeWarning: rows diverged, and why where the inputs tell; Ctrl-C; or a checkpoint that cannot be written
-                after the start.
-            JointForcesWarning: joints have damping or friction that was not asked for (once for each robot).
+            RuntimeWarning: rows diverged, with the cause if the inputs show it; Ctrl-C; or a checkpoint that cannot
+                be written after the start.
+            JointForcesWarning: joints have damping or friction, and `joint_forces` is None (once for each robot).
         """
-        given = forces_given(locals())
+        forces = forces_given(locals())
         return rollout(
-            self, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every, checkpoint, progress, out
+            self, q0, qd0, tau, dt, steps, integrator, forces, limits, policy, save_every, checkpoint, progress, out
         )
 
     def step(
@@ -385,7 +387,7 @@ class Dynamics(
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
-        """The state dt seconds later, q (..., nq) and qd (..., nv): one step of `rollout`, whose arguments these are.
+        """The state dt seconds later, q (..., nq) and qd (..., nv): one step of `rollout`, with the same arguments.
 
         A state that is no longer finite is returned as it is.
 
@@ -395,14 +397,14 @@ class Dynamics(
         Raises:
             ArgumentError: also a dt that is not positive.
             NumericalError: values are checked, and an argument or a result is NaN or infinite.
-            SingularError: the mass matrix is singular whatever the state.
-            UnavailableError: the robot has constraints, which the integrator "implicit" does not know.
+            SingularError: the mass matrix is singular at every state.
+            UnavailableError: the integrator is "implicit" and the robot has constraints.
 
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
         """
-        given = forces_given(locals())
-        return step(self, q, qd, tau, dt, integrator, given, limits, out)
+        forces = forces_given(locals())
+        return step(self, q, qd, tau, dt, integrator, forces, limits, out)
 
     def step_gradient(
         self,
@@ -426,13 +428,12 @@ class Dynamics(
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
-        """The derivatives of `step`, whose arguments these are: A (..., 2 nv, 2 nv) by the state and B (..., 2 nv, nv)
-        by tau.
+        """Derivatives of `step`: A (..., 2 nv, 2 nv) with respect to the state, B (..., 2 nv, nv) with respect to tau.
 
-        Analytical, of the very step that is taken: with its resistance, targets and limits. A small change of the state
-        is one of q on its tangent space, in front, and one of qd: with d = [dq, dqd], d_next = A d + B dtau. Where the
-        step has a kink (at a limit, or at a speed of 1e-3 of what has friction) it is the derivative of one side, or
-        between those of both. `robodyn.algorithms.dual_numbers` has the text.
+        A small change of the state is d = [dq, dqd], with dq on the tangent space: d_next = A d + B dtau. The
+        derivatives are analytical and include damping, friction, drives and limits. At a kink (a limit, or a speed of
+        1e-3 in a joint with friction) the derivative is that of one side or lies between those of both
+        (`robodyn.algorithms.dual_numbers`). Arguments are those of `step`.
 
         Args:
             out: contiguous arrays for A and B.
@@ -440,14 +441,14 @@ class Dynamics(
         Raises:
             ArgumentError: also a dt that is not positive.
             NumericalError: values are checked, and an argument or a result is NaN or infinite.
-            SingularError: the mass matrix is singular whatever the state.
+            SingularError: the mass matrix is singular at every state.
             UnavailableError: the robot has constraints.
 
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
         """
-        given = forces_given(locals())
-        return step_gradient(self, q, qd, tau, dt, integrator, given, limits, out)
+        forces = forces_given(locals())
+        return step_gradient(self, q, qd, tau, dt, integrator, forces, limits, out)
 
     def rollout_vjp(
         self,
@@ -475,48 +476,48 @@ class Dynamics(
         limits: Iterable[str] = (),
         save_every: int | None = 1,
     ) -> dict[str, Array]:
-        """The gradient of the sum of weights times the states of `rollout`, whose arguments the others are.
+        """Gradient of a weighted sum of the states of `rollout`, by reverse mode. It takes the arguments of `rollout`.
 
-        Weights go backwards through the steps that are taken. States are made twice and kept for one window at a time:
-        n steps take the memory of 2 sqrt(n) states, besides weights and results. For the gradient of a function of the
-        states, give its derivatives by them for weights.
+        For the gradient of a function of the states pass its derivatives with respect to them as weights. The weights
+        are propagated backwards through the steps. States are computed twice and kept for one window at a time:
+        n steps need the memory of 2 sqrt(n) states, besides weights and results.
 
         Args:
             q_weight: (K, ..., nv) weights of small changes of configurations, on tangent spaces, for each of the K
                 states that `rollout` keeps with this `save_every`; None for none.
             qd_weight: (K, ..., nv) weights of velocities.
-            wrt: what it is the gradient by: "q0", "qd0", "tau", and names of other arrays that are given.
+            wrt: arguments to differentiate with respect to: "q0", "qd0", "tau", and names of other arrays in the call.
 
         Returns:
-            by name, in the order of `wrt`: (..., nv) for the state at the start and tau, (steps, ..., nv) for a tau of
-            each step, and so on; by configurations on tangent spaces, also by q_des. Arrays that are shared by states
-            have a gradient for each state. Rows that diverge have NaN.
+            Gradients by name, in the order of `wrt`: (..., nv) for q0, qd0 and tau, (steps, ..., nv) for a tau of each
+            step, and so on. Gradients with respect to configurations, also q_des, are on tangent spaces. An array that
+            several states share has a gradient for each state. Rows that diverge have NaN.
 
         Raises:
-            ArgumentError: also a name in `wrt` of what is not given.
+            ArgumentError: also a name in `wrt` that is not an argument of the call.
             NumericalError: values are checked, and an argument or the gradient is NaN or infinite.
-            SingularError: the mass matrix is singular whatever the state.
-            UnavailableError: the robot has constraints; there is no memory; or a robot too large for straight-line
+            SingularError: the mass matrix is singular at every state.
+            UnavailableError: the robot has constraints; there is no memory; or the robot is too large for straight-line
                 code, and `wrt` has more than "q0", "qd0" and "tau".
 
         Warns:
             RuntimeWarning: rows diverged, or an explicit step is too long for the damping.
         """
-        given = forces_given(locals())
+        forces = forces_given(locals())
         weights = q_weight, qd_weight
-        return rollout_vjp(self, q0, qd0, tau, dt, steps, integrator, given, limits, weights, save_every, wrt)
+        return rollout_vjp(self, q0, qd0, tau, dt, steps, integrator, forces, limits, weights, save_every, wrt)
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
-        """The code that answers a query: its mode, operation counts, readable text, IR and assembly.
+        """The generated code of a query: its mode, operation counts, readable source, IR and assembly.
 
         Args:
             query: the name of a query that is not about a link, such as "forward_dynamics".
 
         Raises:
             ArgumentError: no such query.
-            SingularError: it needs the inverse of a mass matrix that has none.
-            NumericalError: it needs a centre of mass, and nothing that moves has mass.
-            UnavailableError: an engine that does not compile.
+            SingularError: the query needs the inverse of a mass matrix that is singular at every state.
+            NumericalError: the query needs a centre of mass, and no moving body has mass.
+            UnavailableError: the engine does not compile.
         """
         query = one_of("query", query, plain_questions(self.model))
         task = self.plain_task(query)
@@ -527,7 +528,7 @@ class Dynamics(
 def _constrained(
     model: Model, constraints: Sequence[Constraint] | None, proximal: tuple[float, int] | None, dtype: np.dtype[Any]
 ) -> Model:
-    """The model with other constraints, and a proximal term that the precision can do with."""
+    """The model with other constraints and a proximal term that is not too small for the precision."""
     changed: dict[str, Any] = {} if constraints is None else {"constraints": constraints}
     if proximal is not None:
         changed["proximal"] = proximal

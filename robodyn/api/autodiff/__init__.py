@@ -1,1 +1,2 @@
-"""What libraries that differentiate need to know of queries; `robodyn.jax` and `robodyn.torch` are made of it."""
+"""Derivative rules of queries for libraries with automatic differentiation; `robodyn.jax` and `robodyn.torch` use
+them."""

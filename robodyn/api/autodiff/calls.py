@@ -1,4 +1,4 @@
-"""Computations of robodyn as functions of arrays, for libraries that make the results' memory themselves."""
+"""Computations of robodyn as functions of arrays, for libraries that allocate the results themselves."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from robodyn.internals.arguments import require_finite
 
 
 class Call(ABC):
-    """A computation on arrays in order: what engines run for it, and of which shapes.
+    """A computation on a list of arrays: its task, and the shapes of arguments and results.
 
     `inputs`, `outputs`: shapes for one state by name, of the arguments and of the results, in order.
 
     Args:
-        dyn: whose it is.
-        name: for messages.
-        task: what engines run.
-        base: which of V0 and dV0 are given; they come behind the other arguments.
-        link: index of the link that it is about, where it is about one.
+        dyn: the `Dynamics`.
+        name: name for messages.
+        task: the task that engines run.
+        base: which of V0 and dV0 are arguments; they come after the others.
+        link: index of the link, for link queries.
     """
 
     does_without_program: ClassVar[bool] = False
-    """Whether it is answered, too, where there is no program of what engines run."""
+    """Whether the call also works if the engine has no program for its task."""
 
     def __init__(
         self, dyn: Dynamics, name: str, task: Task, base: tuple[str, ...] = (), link: int | None = None
@@ -41,40 +41,39 @@ class Call(ABC):
         self._derived: dict[Task, TaskCall] = {}
 
     def leading(self, arrays: Sequence[Any]) -> tuple[int, ...]:
-        """The common leading axes of arguments."""
+        """The broadcast leading axes of arguments."""
         owns = self.inputs.values()
         shapes = [tuple(array.shape[: len(array.shape) - len(own)]) for array, own in zip(arrays, owns, strict=True)]
         return np.broadcast_shapes(*shapes)
 
     @abstractmethod
     def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """Results, in the arrays `out` if they are given."""
+        """The results, written to `out` if it is given."""
 
     def along(self, wrt: tuple[str, ...]) -> TaskCall:
-        """The rates of its results where some of its inputs change."""
+        """Forward mode: the rates of the results for rates of the inputs `wrt`."""
         return self._derivative(along(self.task, wrt), "rates")
 
     def against(self, wrt: tuple[str, ...]) -> TaskCall:
-        """The gradient of weights times its results, by some of its inputs."""
+        """Reverse mode: the gradient of weights times results with respect to the inputs `wrt`."""
         return self._derivative(against(self.task, wrt), "gradient")
 
     def _derivative(self, task: Task, how: str) -> TaskCall:
-        """The same object whenever it is asked for: libraries know computations by identity."""
+        """The derivative of a task, cached, because libraries identify computations by object identity."""
         if task not in self._derived:
             self._derived[task] = TaskCall(self.dyn, f"{how} of {self.name}", task, self.base, self.link)
         return self._derived[task]
 
 
 class QueryCall(Call):
-    """A query, asked of its method.
+    """A query, answered by its method.
 
     Args:
-        dyn: whose query it is.
-        question: which.
-        given: names of its arguments in order; where one without which there is no plain call, a vector, is left out,
-            it stands for every unit vector.
-        link: index of the link, where it is about one.
-        choices: `frame`, `classical`, `damping` and `places`, as of `robodyn.engines.query_table.QueryVariant`.
+        dyn: the `Dynamics`.
+        question: the query.
+        given: names of its arguments in order. A missing `vector` stands for all unit vectors.
+        link: index of the link, for link queries.
+        choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.QueryVariant`.
     """
 
     def __init__(
@@ -87,22 +86,22 @@ class QueryCall(Call):
         self.question, self.choices = question, choices
 
     def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """Results of the query."""
+        """The results of the query."""
         where = {} if out is None else {"out": out if len(out) > 1 else out[0]}
         by_place, by_name = self.question.arguments(dict(zip(self.inputs, arrays, strict=True)), self.link)
         chosen = {name: value for name, value in self.choices.items() if name != "places"}
         if (places := self.choices.get("places")) is not None:
             chosen.update(places.arguments)
-        found = getattr(self.dyn, self.name)(*by_place, **by_name, **chosen, **where)
-        return found if isinstance(found, tuple) else (found,)
+        results = getattr(self.dyn, self.name)(*by_place, **by_name, **chosen, **where)
+        return results if isinstance(results, tuple) else (results,)
 
 
 class TaskCall(Call):
-    """What an engine runs, as it is.
+    """A task run directly by an engine.
 
     Args:
-        dyn, name, task, base, link: as of `Call`.
-        checks: whether values are looked at where `dyn` does that; those of derivatives are not.
+        dyn, name, task, base, link: as in `Call`.
+        checks: True to check values if `dyn` does; False for derivatives.
     """
 
     def __init__(
@@ -119,13 +118,13 @@ class TaskCall(Call):
         self._checks = checks and dyn.check is not False
 
     def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """Results of the task."""
-        given = dict(zip(self.inputs, arrays, strict=True))
-        engine, library = self.dyn._engine_for(given)
+        """The results of the task."""
+        arguments = dict(zip(self.inputs, arrays, strict=True))
+        engine, library = self.dyn._engine_for(arguments)
         leading = self.leading(arrays)
         checked = self._checks and (self.dyn.check or (leading == () and not library.on_device))
         if checked:
-            for name, array in given.items():
+            for name, array in arguments.items():
                 require_finite(name, array, len(self.inputs[name]))
         batch, xp = prod(leading), library.xp
         inputs = {

@@ -1,7 +1,7 @@
-"""Coordinates q as plain vectors: rates of change and velocities, over arrays of any library.
+"""Converts between rates dq/dt of coordinates and velocities, for arrays of any library.
 
-A library that differentiates knows nothing of manifolds: to it, q is nq numbers, each of which may change at any rate.
-The functions here lead from such rates to velocities and back. q has unit quaternions everywhere but in `unit`.
+Automatic differentiation ignores the manifold of q and treats q as nq independent numbers. The functions here convert
+rates of these numbers to velocities and back. All but `unit` assume unit quaternions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from robodyn.internals.arguments import Array
 
 
 class _Taken:
-    """`array -> array[..., index]`, without a copy where the numbers stand side by side."""
+    """Function `array -> array[..., index]`, without a copy if the indices are consecutive."""
 
     def __init__(self, index: Array, constant: Callable[[Array], Any]) -> None:
         flat = index.ravel()
@@ -32,7 +32,7 @@ class _Taken:
 
 
 def _in_order(places: list[Array], constant: Callable[[Array], Any]) -> _Taken:
-    """What puts numbers of joints, kind after kind, in their places."""
+    """Function that reorders values grouped by joint kind to coordinate order."""
     return _Taken(np.argsort(np.concatenate([np.empty(0, np.intp), *(each.ravel() for each in places)])), constant)
 
 
@@ -42,8 +42,8 @@ class Coordinates:
     Args:
         model: the robot.
         xp: namespace of an array library: numpy, jax.numpy or torch.
-        constant: makes an array of that library from one of NumPy, of integers or in the precision that is computed in.
-        fixed: an array that derivatives take for a constant.
+        constant: converts a NumPy array to the library: integers as they are, other numbers in the working precision.
+        fixed: returns an array that differentiation treats as a constant (stop gradient).
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Coordinates:
         if not self._quaternions:
             return q
         parts = self._attitudes(q)
-        # By its own size first, as `robodyn.joints.unit_quaternion` does; the direction does not depend on it.
+        # First scale by the magnitude against overflow, as `robodyn.core.joints.unit_quaternion` does.
         step = self._fixed(self._xp.sqrt(self._xp.abs(parts)).sum(-1))[..., None]
         parts = parts / step / step
         parts = parts / self._xp.sqrt((parts * parts).sum(-1))[..., None]
         return self._unit_order(self._xp.concatenate((q, parts.reshape((*q.shape[:-1], self._quaternions))), -1))
 
     def velocity(self, q: Any, rate: Any) -> Any:
-        """The velocity (..., nv) of a robot whose coordinates q (..., nq) change at a rate dq/dt (..., nq)."""
+        """The velocity (..., nv) for a rate dq/dt (..., nq) of coordinates q (..., nq)."""
         if self._additive:
             return rate
         q, rate = self._broadcast(q, rate)
@@ -89,13 +89,13 @@ class Coordinates:
         return self._v_order(self._joined([kind.velocity(part(q), part(rate), self._xp) for kind, part in rows]))
 
     def rate(self, q: Any, velocity: Any) -> Any:
-        """dq/dt (..., nq) at a velocity (..., nv)."""
+        """The rate dq/dt (..., nq) for a velocity (..., nv)."""
         if self._additive:
             return velocity
         q, velocity = self._broadcast(q, velocity)
         rows = zip(self._kinds, self._q_parts, self._v_parts, strict=True)
-        found = [kind.rate(q_part(q), v_part(velocity), self._xp) for kind, q_part, v_part in rows]
-        return self._q_order(self._joined(found))
+        rates = [kind.rate(q_part(q), v_part(velocity), self._xp) for kind, q_part, v_part in rows]
+        return self._q_order(self._joined(rates))
 
     def velocity_transposed(self, q: Any, force: Any) -> Any:
         """The gradient (..., nq) of force . velocity(q, rate) with respect to the rate, for force (..., nv)."""
@@ -112,7 +112,7 @@ class Coordinates:
         return one, other
 
     def _joined(self, parts: list[Any]) -> Any:
-        """Arrays (..., joints, n) side by side."""
+        """Concatenate arrays (..., joints, n) along a flat last axis."""
         return self._xp.concatenate(
             [part.reshape((*part.shape[:-2], part.shape[-2] * part.shape[-1])) for part in parts], -1
         )

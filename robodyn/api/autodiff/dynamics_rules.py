@@ -1,11 +1,11 @@
 """Derivatives of inverse and forward dynamics and of mass matrices.
 
 q has unit quaternions. J_a is the derivative of tau = ID(q, qd, qdd) with respect to a, which is q (on the tangent
-space), qd or qdd; a state is the three together. Everything follows from J_a and the second derivatives of tau:
+space), qd or qdd. A state is the triple (q, qd, qdd). All rules follow from J_a and the second derivatives of tau:
 
     forward dynamics     dqdd = H^-1 (dtau - J_q dq - J_qd dqd)                        at qdd = FD(q, qd, tau)
     H^-1 r               d(H^-1 r) = H^-1 (dr - dH a),  a = H^-1 r
-    H a                  d(H a) = J_q dq + H da  of the robot without weight, at qd = 0, qdd = a
+    H a                  d(H a) = J_q dq + H da  of the robot without gravity, at qd = 0, qdd = a
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from robodyn.internals.cached import cached_property
 from robodyn.internals.records import dataclass
 
 Q, QD, QDD = 0, 1, 2
-"""The places of a state's parts."""
+"""Indices of the parts of a state."""
 _MANY = 4
-"""So many vectors for a state make Jacobians worth their while: they cost some seven inverse dynamics, and a vector
-alone two."""
+"""From this many vectors per state Jacobians are cheaper: they cost about seven inverse dynamics, a vector two."""
 
 
 def times(matrix: Any, vector: Any) -> Any:
@@ -40,19 +39,19 @@ def times_transposed(matrix: Any, vector: Any) -> Any:
 
 
 def many(vectors: Any, points: Arrays) -> bool:
-    """Whether there are so many vectors for each point that matrices cost less than a computation for each vector."""
+    """Whether there are so many vectors per point that Jacobians cost less than a computation for each vector."""
     rows = prod(np.broadcast_shapes(*(tuple(point.shape[:-1]) for point in points)))
     return bool(prod(vectors.shape[:-1]) >= _MANY * max(1, rows))
 
 
 class Torques:
-    """tau = ID(q, qd, qdd) of one robot, with derivatives of first and second order.
+    """Inverse dynamics tau = ID(q, qd, qdd) of one robot, with first and second derivatives.
 
     Args:
-        dyn: of the robot.
-        masses: of the same robot, maybe of another weight; answers queries about mass matrices.
-        library: that differentiates.
-        coordinates: of the robot.
+        dyn: the robot's `Dynamics`.
+        masses: a `Dynamics` for mass matrices; its gravity may differ.
+        library: the differentiating library.
+        coordinates: the robot's coordinates.
     """
 
     def __init__(self, dyn: Dynamics, masses: Dynamics, library: Library, coordinates: Coordinates) -> None:
@@ -60,43 +59,44 @@ class Torques:
         self._zeros = library.constant(np.zeros(dyn.model.nv))
 
     def zeros(self, q: Any) -> Any:
-        """A velocity or acceleration of zero, with as many leading axes as q."""
+        """Zero velocity or acceleration, with as many leading axes as q."""
         return self._zeros.reshape((1,) * (q.ndim - 1) + tuple(self._zeros.shape))
 
     def jacobians(self, state: Arrays, wrt: tuple[int, ...]) -> Arrays:
-        """J_a for each a in `wrt`."""
-        found: dict[int, Any] = {}
+        """The Jacobians J_a for each a in `wrt`."""
+        jacobians: dict[int, Any] = {}
         if Q in wrt or QD in wrt:
-            found[Q], found[QD] = self.library.call(self.dyn, "inverse_dynamics_gradient", *state)
+            jacobians[Q], jacobians[QD] = self.library.call(self.dyn, "inverse_dynamics_gradient", *state)
         if QDD in wrt:
-            (found[QDD],) = self.library.call(self.masses, "mass_matrix", state[Q])
-        return tuple(found[a] for a in wrt)
+            (jacobians[QDD],) = self.library.call(self.masses, "mass_matrix", state[Q])
+        return tuple(jacobians[a] for a in wrt)
 
     def along(self, state: Arrays, wrt: tuple[int, ...], directions: Arrays) -> Any:
-        """Sum of J_a t_a, for a direction t_a in the tangent space for each a in `wrt`."""
+        """The sum of J_a t_a, with a tangent direction t_a for each a in `wrt`."""
         return self.library.linear(_Along(self, wrt), state, directions)[0]
 
     def weighted(self, state: Arrays, wrt: tuple[int, ...], weights: Any) -> Arrays:
-        """J_a' w for each a in `wrt`."""
+        """The products J_a' w for each a in `wrt`."""
         return self.library.linear(_Weighted(self, wrt), state, (weights,))
 
     def all_directions(self, q: Any, wrt: tuple[int, ...], directions: Arrays) -> Arrays:
-        """Directions for q, qd and qdd, zero for those that are not in `wrt`."""
+        """Directions of q, qd and qdd; zero for those not in `wrt`."""
         return tuple(directions[wrt.index(a)] if a in wrt else self.zeros(q) for a in (Q, QD, QDD))
 
     def velocities(self, state: Arrays, rates: Rates) -> Arrays:
-        """Rates of a state in the tangent space, zero for None."""
+        """Rates of a state, that of q converted to a velocity; None becomes zero."""
         q, zeros = state[Q], self.zeros(state[Q])
         rate, *others = rates
         first = zeros if rate is None else self.coordinates.velocity(q, rate)
         return first, *(zeros if other is None else other for other in others)
 
     def hessian(self, state: Arrays, *weights: Any) -> Arrays:
-        """Second derivatives of tau, (..., nv, nv, nv), or of w . tau, (..., nv, nv): q q, q qd, qd qd, q qdd."""
+        """Second derivatives of tau (..., nv, nv, nv), or of w . tau (..., nv, nv): (q, q), (q, qd), (qd, qd),
+        (q, qdd)."""
         return self.library.call(self.dyn, "inverse_dynamics_hessian", *state, *weights)
 
     def state_gradient(self, state: Arrays, weights: Any, wrt: tuple[int, ...], directions: Arrays) -> Arrays:
-        """The gradient of w . (sum of J_a t_a) with respect to each part of the state, w and t fixed."""
+        """The gradient of w . (sum of J_a t_a) with respect to each part of the state, for fixed w and t."""
         qq, q_qd, qd_qd, q_qdd = self.hessian(state, weights)
         t = self.all_directions(state[Q], wrt, directions)
         by_q = times_transposed(qq, t[Q]) + times(q_qd, t[QD]) + times(q_qdd, t[QDD])
@@ -106,7 +106,7 @@ class Torques:
 
 @dataclass(frozen=True)
 class _Along(LinearMap):
-    """Directions t_a to the sum of J_a t_a."""
+    """Maps directions t_a to the sum of J_a t_a."""
 
     torques: Torques
     wrt: tuple[int, ...]
@@ -120,7 +120,7 @@ class _Along(LinearMap):
         return (sum(products[1:], start=products[0]),)
 
     def tangent(self, points: Arrays, vectors: Arrays, rates: Rates) -> Arrays:
-        """Sum of the second derivatives of tau by a and b, along t_a and s_b."""
+        """The sum over a and b of second derivatives of tau along t_a and s_b, where s are the rates."""
         qq, q_qd, qd_qd, q_qdd = self.torques.hessian(points)
         t = self.torques.all_directions(points[Q], self.wrt, vectors)
         s = self.torques.velocities(points, rates)
@@ -143,7 +143,7 @@ class _Along(LinearMap):
 
 @dataclass(frozen=True)
 class _Weighted(LinearMap):
-    """Weights w to J_a' w."""
+    """Maps weights w to J_a' w."""
 
     torques: Torques
     wrt: tuple[int, ...]
@@ -156,11 +156,11 @@ class _Weighted(LinearMap):
         torques, (weights,) = self.torques, vectors
         if many(weights, points):
             return tuple(times_transposed(J, weights) for J in torques.jacobians(points, self.wrt))
-        found = torques.library.call(torques.dyn, "inverse_dynamics_vjp", *points, weights)
-        return tuple(found[a] for a in self.wrt)
+        products = torques.library.call(torques.dyn, "inverse_dynamics_vjp", *points, weights)
+        return tuple(products[a] for a in self.wrt)
 
     def tangent(self, points: Arrays, vectors: Arrays, rates: Rates) -> Arrays:
-        """Second derivatives of w . tau by a and b times s_b, summed over b."""
+        """The sum over b of second derivatives of w . tau by a and b times the rates s_b."""
         qq, q_qd, qd_qd, q_qdd = self.torques.hessian(points, vectors[0])
         s = self.torques.velocities(points, rates)
         results = (
@@ -175,11 +175,11 @@ class _Weighted(LinearMap):
 
 
 class InverseDynamics(Smooth):
-    """ID of some of q, qd and qdd, the others zero; what it is called among the queries of a `Dynamics`.
+    """Inverse dynamics as a function of some of q, qd and qdd; the others are zero.
 
     Args:
-        torques: of the robot.
-        query: which query of a `Dynamics` this is.
+        torques: inverse dynamics of the robot.
+        query: name of the query of `Dynamics` that computes it.
         given: which parts of the state are arguments.
     """
 
@@ -190,30 +190,30 @@ class InverseDynamics(Smooth):
         return self.torques.all_directions(x[0], self.given, x)
 
     def value(self, *x: Any) -> Any:
-        """tau."""
+        """The generalised forces tau."""
         arguments = self._state(x) if self.query == "inverse_dynamics" else x
         return self.torques.library.call(self.torques.dyn, self.query, *arguments)[0]
 
     def tangent(self, x: Arrays, y: Any, rates: Rates) -> Any:
-        """Sum of J_a da."""
+        """The sum of J_a da."""
         moved = [(a, rate) for a, rate in zip(self.given, rates, strict=True) if rate is not None]
         directions = tuple(self.torques.coordinates.velocity(x[0], rate) if a == Q else rate for a, rate in moved)
         return self.torques.along(self._state(x), tuple(a for a, _ in moved), directions)
 
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """J_a' w."""
+        """The products J_a' w."""
         wrt = tuple(a for a, want in zip(self.given, wanted, strict=True) if want)
-        found = dict(zip(wrt, self.torques.weighted(self._state(x), wrt, weights), strict=True))
-        if Q in found:
-            found[Q] = self.torques.coordinates.velocity_transposed(x[0], found[Q])
-        return [found.get(a) for a in self.given]
+        gradients = dict(zip(wrt, self.torques.weighted(self._state(x), wrt, weights), strict=True))
+        if Q in gradients:
+            gradients[Q] = self.torques.coordinates.velocity_transposed(x[0], gradients[Q])
+        return [gradients.get(a) for a in self.given]
 
 
 class Solve(LinearMap):
-    """r to H^-1 r, at q.
+    """Maps r to H^-1 r, at q.
 
     Args:
-        weightless: torques of the robot without weight: ID at qd = 0 is H qdd.
+        weightless: inverse dynamics without gravity: at qd = 0 it is H qdd.
     """
 
     def __init__(self, weightless: Torques) -> None:
@@ -221,7 +221,7 @@ class Solve(LinearMap):
 
     @property
     def transposed(self) -> LinearMap:
-        """Itself: H is symmetric."""
+        """The map itself, because H is symmetric."""
         return self
 
     def __call__(self, q: Any, r: Any) -> Any:
@@ -229,7 +229,7 @@ class Solve(LinearMap):
         return self.weightless.library.linear(self, (q,), (r,))[0]
 
     def apply(self, points: Arrays, vectors: Arrays) -> Arrays:
-        """H^-1 r; for one r these are accelerations of the robot without weight at rest."""
+        """H^-1 r. For few r: forward dynamics of the robot at rest without gravity."""
         (q,), (r,), call = points, vectors, self.weightless.library.call
         if many(r, points):
             return (times(call(self.weightless.masses, "mass_matrix_inverse", q)[0], r),)
@@ -260,7 +260,7 @@ class ForwardDynamics(Smooth):
         return self.torques.library.call(self.torques.dyn, "forward_dynamics", *x)[0]
 
     def tangent(self, x: Arrays, y: Any, rates: Rates) -> Any:
-        """H^-1 (dtau - J_q dq - J_qd dqd)."""
+        """dqdd = H^-1 (dtau - J_q dq - J_qd dqd)."""
         q, qd, _ = x
         by_q, by_qd, by_tau = rates
         force = self.torques.zeros(q) if by_tau is None else by_tau
@@ -271,18 +271,18 @@ class ForwardDynamics(Smooth):
         return self.solve(q, force)
 
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """f = H^-1 w for tau, -J_q' f for q, -J_qd' f for qd."""
+        """The gradients: f = H^-1 w for tau, -J_q' f for q, -J_qd' f for qd."""
         q, qd, _ = x
         force = self.solve(q, weights)
         wrt = tuple(a for a in (Q, QD) if wanted[a])
-        found = dict(zip(wrt, self.torques.weighted((q, qd, y), wrt, -force), strict=True)) if wrt else {}
-        if Q in found:
-            found[Q] = self.torques.coordinates.velocity_transposed(q, found[Q])
-        return found.get(Q), found.get(QD), force
+        gradients = dict(zip(wrt, self.torques.weighted((q, qd, y), wrt, -force), strict=True)) if wrt else {}
+        if Q in gradients:
+            gradients[Q] = self.torques.coordinates.velocity_transposed(q, gradients[Q])
+        return gradients.get(Q), gradients.get(QD), force
 
 
 class MassMatrix(Smooth):
-    """H(q), column by column: H e_j = ID(q, 0, e_j) of the robot without weight."""
+    """The mass matrix H(q), by columns: H e_j = ID(q, 0, e_j) of the robot without gravity."""
 
     def __init__(self, weightless: Torques) -> None:
         self.weightless = weightless
@@ -301,20 +301,20 @@ class MassMatrix(Smooth):
         return q[..., None, :], self.weightless.zeros(q[..., None, :]), units
 
     def tangent(self, x: Arrays, y: Any, rates: Rates) -> Any:
-        """Columns d(H e_j)."""
+        """dH, with columns d(H e_j)."""
         velocity = self.weightless.coordinates.velocity(x[0], rates[0])
         columns = self.weightless.along(self._columns(x[0]), (Q,), (velocity[..., None, :],))
         return self.weightless.library.xp.swapaxes(columns, -1, -2)
 
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """Sum over the columns of (d(H e_j)/dq)' w_j."""
+        """The gradient: the sum over columns of (d(H e_j)/dq)' w_j."""
         columns = self.weightless.library.xp.swapaxes(weights, -1, -2)
         (by_column,) = self.weightless.weighted(self._columns(x[0]), (Q,), columns)
         return (self.weightless.coordinates.velocity_transposed(x[0], by_column.sum(-2)),)
 
 
 class MassMatrixInverse(Smooth):
-    """H^-1(q): d(H^-1) = -H^-1 dH H^-1."""
+    """The inverse mass matrix H^-1(q), with d(H^-1) = -H^-1 dH H^-1."""
 
     def __init__(self, mass_matrix: MassMatrix) -> None:
         self.mass_matrix = mass_matrix
@@ -329,12 +329,12 @@ class MassMatrixInverse(Smooth):
         return -(y @ self.mass_matrix.tangent(x, None, rates) @ y)
 
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """That of H with weights -H^-1 w H^-1."""
+        """The gradient of `mass_matrix` with weights -H^-1 w H^-1."""
         return self.mass_matrix.pullback(x, None, -(y @ weights @ y), wanted)
 
 
 class PotentialEnergy(Smooth):
-    """U(q); its gradient on the tangent space is the gravity force."""
+    """Potential energy U(q). Its gradient on the tangent space is the gravity force."""
 
     def __init__(self, gravity_force: InverseDynamics) -> None:
         self.gravity_force, self.torques = gravity_force, gravity_force.torques
@@ -351,6 +351,6 @@ class PotentialEnergy(Smooth):
         return (self._force(x[0]) * self.torques.coordinates.velocity(x[0], rates[0])).sum(-1)
 
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """w times gravity force."""
+        """The gradient: w times the gravity force."""
         force = weights[..., None] * self._force(x[0])
         return (self.torques.coordinates.velocity_transposed(x[0], force),)

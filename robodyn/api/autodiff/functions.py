@@ -1,4 +1,4 @@
-"""Queries that a library differentiates: what its user calls, apart from how arrays of the library are read."""
+"""Differentiable queries: the part of `robodyn.jax` and `robodyn.torch` that does not depend on the library."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ WITH_RULES = (
     *("kinetic_energy", "potential_energy", "forward_kinematics", "center_of_mass"),
     *("coordinate_rate", "unit_coordinates"),
 )
-"""Names of the functions whose derivatives are made by hand; all other queries have those of their programs."""
+"""Functions with derivative rules written by hand; derivatives of other queries are those of their programs."""
 STATIC = ("link", "links", "relative_to", "frame", "classical")
 """Arguments that are no arrays."""
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-"""No shapes but those that arguments always have."""
+"""No special shapes of arguments."""
 _NOT_HERE = ("self", "out", "method")
-"""Parameters of methods of `Dynamics` that these functions have not."""
+"""Parameters of methods of `Dynamics` that these functions lack."""
 
 
 class DifferentiableDynamics(Stepping):
-    """Queries of a robot as functions that can be differentiated.
+    """Queries of a robot as differentiable functions.
 
-    Shapes, units, frames and order of components are those of `robodyn.Dynamics`, leading axes broadcast, and damping
-    and friction count where `dyn` says so. Coordinates are differentiated as the nq numbers that they are: quaternions
-    are scaled to unit length inside, so that the gradient with respect to one is at right angles to it.
+    Shapes, units, frames and order of components are those of `robodyn.Dynamics`. Leading axes broadcast. The
+    `joint_forces` of `dyn` are included. Coordinates are differentiated as nq plain numbers. Quaternions are normalised
+    inside, so that the gradient with respect to a quaternion is orthogonal to it.
 
-    Every query of `robodyn.engines.query_table` is here, with all of its arrays, but for those about constraints, of
-    which the others know nothing. Those of `WITH_RULES` are methods, with derivatives of first and second order for
-    robots of any size, as long as inertias are the model's and the base is at rest. The others, and these with
-    `inertia`, `V0` or `dV0`, have derivatives of every order with respect to all of their arrays, which are
-    straight-line programs, and so for robots whose programs are small enough to be compiled.
+    All queries of `robodyn.engines.query_table` are available with all of their arrays, except those about constraints;
+    constraints are ignored. Those of `WITH_RULES` have first and second derivatives for robots of any size, with the
+    model's inertias and a base at rest. All others, and these with `inertia`, `V0` or `dV0`, have derivatives of every
+    order with respect to all of their arrays. These derivatives are straight-line programs, so the robot must be small
+    enough for the program to be compiled.
 
     Args:
         dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
-        library: that differentiates.
+        library: the differentiating library.
     """
 
     def __init__(self, dyn: Dynamics | Model, library: Library) -> None:
@@ -98,23 +98,24 @@ class DifferentiableDynamics(Stepping):
         return f"<{type(self).__name__} of {self.dyn!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by what it was made of."""
+        """Pickle the constructor's argument only."""
         return type(self), (self.dyn,)
 
     @abstractmethod
     def _read(self, name: str, value: Any) -> Any:
-        """An argument as an array of the library, in the precision that is computed in; raises an ArgumentError."""
+        """Convert an argument to an array of the library in the working precision; may raise an ArgumentError."""
 
     def _state(self, **given: Any) -> tuple[Any, ...]:
-        """Arguments read, q first: of unit quaternions, all with equally many leading axes; f_ext may be None."""
+        """Read arguments, q first: quaternions become unit, and all arrays get equally many leading axes. f_ext may be
+        None."""
         arrays = self._arrays(given, ("f_ext",))
         return tuple(arrays.get(name) for name in given)
 
     def _arrays(
         self, given: Mapping[str, Any], optional: tuple[str, ...], points: Mapping[str, tuple[int, ...]] = NOTHING
     ) -> dict[str, Any]:
-        """Arguments read by name, those that are there: q of unit quaternions, all with equally many leading axes.
-        `points`: shapes that are others than those of `Dynamics.argument_shapes`."""
+        """Read the arguments that are not None: quaternions become unit, and all arrays get equally many leading axes.
+        `points`: shapes that differ from `Dynamics.argument_shapes`."""
         shapes = {**self.dyn.argument_shapes, **points}
         for name in given:
             if given[name] is None and name not in optional:
@@ -138,30 +139,30 @@ class DifferentiableDynamics(Stepping):
     # Queries without rules of their own.
 
     def __getattr__(self, name: str) -> Any:
-        """A query that has no method here, made when it is first asked for."""
+        """A query without a method of this class, made at its first access."""
         if name in CONSTRAINED:
             raise AttributeError(
                 f"{name}: {type(self).__name__!r} has no derivatives of it; robodyn.Dynamics answers it"
             )
         if name.startswith("_") or name not in QUERIES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        found = self.__dict__[name] = self._generic(QUERIES[name])
-        return found
+        function = self.__dict__[name] = self._generic(QUERIES[name])
+        return function
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *QUERIES})
 
     def _generic(self, question: QuerySpec) -> Callable[..., Any]:
-        """A query as a function of the library."""
+        """The query as a function of the library's arrays."""
         return Generic(self, question)
 
     def _answer(self, question: QuerySpec, given: dict[str, Any]) -> Any:
-        """Results of a query whose arguments are given by name: one, or a tuple of several."""
+        """Results of a query from its arguments by name: one array, or a tuple."""
         of_links = [given.pop(name, None) for name in ("link", "links", "relative_to")]
         link, places = links_of(self.model, *of_links) if question.of_link else (None, None)
         chosen = {name: checked_choice(self.model, name, given.pop(name)) for name in STATIC if name in given}
         chosen["places"] = places
-        if given.get("inertia") is None:  # of others nothing is known without a look at their values
+        if given.get("inertia") is None:  # testing a user's inertias would read their values
             self.dyn._require_possible(question)
         arrays = self._arrays(given, question.optional, NOTHING if places is None else point_shapes(places))
         self.dyn._require_loads(question, arrays)
@@ -172,22 +173,21 @@ class DifferentiableDynamics(Stepping):
         names = tuple(name for name in question.arrays if name in arrays)
         call = self._call(question, names, link, bool(forces), **chosen)
         points = tuple(arrays[name] for name in names)
-        found = self._library.linear(Answers(call, self._library), points, ())
-        results = dict(zip(question.results, found, strict=True))
+        outputs = self._library.linear(Answers(call, self._library), points, ())
+        results = dict(zip(question.results, outputs, strict=True))
         for name, part in forces.items():
             if name in results:
                 results[name] = _sum(results[name], self._force_added(part, arrays))
         return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
 
     def _call(self, question: QuerySpec, names: tuple[str, ...], link: int | None, forces: bool, **chosen: Any) -> Call:
-        """What answers, the same object whenever it is asked for: a method, or its task where joint forces are added
-        here and not by the method."""
+        """The cached `Call` of a query: its method, or its task if joint forces are added here instead."""
         key = question.name, names, link, forces, *chosen.values()
         if key not in self._calls:
             dyn = self._library.asked(self._plain)
             if forces:
-                given = tuple(name for name in names if name not in BASE)
-                task = question.made(QueryVariant(self.model, given, damping=self._damping is not None, **chosen))
+                inputs = tuple(name for name in names if name not in BASE)
+                task = question.made(QueryVariant(self.model, inputs, damping=self._damping is not None, **chosen))
                 base = tuple(name for name in names if name in BASE)
                 self._calls[key] = TaskCall(dyn, question.name, task, base, link, checks=True)
             else:
@@ -195,7 +195,7 @@ class DifferentiableDynamics(Stepping):
         return self._calls[key]
 
     def _force_added(self, part: str, arrays: Mapping[str, Any]) -> Any:
-        """What joint forces add to a result, or None; parts are those of
+        """The contribution of joint forces to a result, or None. `part`: see
         `robodyn.engines.query_table.QuerySpec.joint_forces`."""
         if part == "force":
             return self._joint_force(arrays["qd"])
@@ -209,7 +209,7 @@ class DifferentiableDynamics(Stepping):
         return self._coordinates.unit(q)
 
     def _joint_force(self, qd: Any) -> Any:
-        """Damping and friction, or None."""
+        """Generalised force of damping and friction, or None."""
         force = None if self._damping is None else self._damping * qd
         if self._friction is None:
             return force
@@ -217,7 +217,7 @@ class DifferentiableDynamics(Stepping):
         return friction if force is None else force + friction
 
     def _external(self, q: Any, f_ext: Any) -> Any:
-        """Generalised forces of external ones, or None."""
+        """Generalised forces of external forces, or None."""
         return None if f_ext is None else self._poses.generalised(self._body_poses(q), f_ext)
 
     def _require_regular(self) -> None:
@@ -231,10 +231,10 @@ class DifferentiableDynamics(Stepping):
     def inverse_dynamics(
         self, q: Any, qd: Any, qdd: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
     ) -> Any:
-        """Generalised forces tau (..., nv) that give accelerations qdd."""
-        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
-        if _any(more):
-            return self._answer(QUERIES["inverse_dynamics"], {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, **more})
+        """Inverse dynamics: generalised forces tau (..., nv) for accelerations qdd."""
+        optional = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(optional):
+            return self._answer(QUERIES["inverse_dynamics"], {"q": q, "qd": qd, "qdd": qdd, "f_ext": f_ext, **optional})
         q, qd, qdd, f_ext = self._state(q=q, qd=qd, qdd=qdd, f_ext=f_ext)
         tau = self._library.smooth(self._inverse_dynamics, q, qd, qdd)
         return _sum(tau, self._joint_force(qd), _negative(self._external(q, f_ext)))
@@ -242,14 +242,14 @@ class DifferentiableDynamics(Stepping):
     def forward_dynamics(
         self, q: Any, qd: Any, tau: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
     ) -> Any:
-        """Accelerations qdd (..., nv) under generalised forces tau.
+        """Forward dynamics: accelerations qdd (..., nv) under generalised forces tau.
 
         Raises:
-            SingularError: the mass matrix is singular whatever the state; names the body.
+            SingularError: the mass matrix is singular at every state; names the body.
         """
-        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
-        if _any(more):
-            return self._answer(QUERIES["forward_dynamics"], {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, **more})
+        optional = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(optional):
+            return self._answer(QUERIES["forward_dynamics"], {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, **optional})
         self._require_regular()
         q, qd, tau, f_ext = self._state(q=q, qd=qd, tau=tau, f_ext=f_ext)
         tau = _sum(tau, _negative(self._joint_force(qd)), self._external(q, f_ext))
@@ -258,10 +258,10 @@ class DifferentiableDynamics(Stepping):
     def bias_force(
         self, q: Any, qd: Any, *, f_ext: Any = None, inertia: Any = None, V0: Any = None, dV0: Any = None
     ) -> Any:
-        """Inverse dynamics at qdd = 0 (..., nv)."""
-        more = {"inertia": inertia, "V0": V0, "dV0": dV0}
-        if _any(more):
-            return self._answer(QUERIES["bias_force"], {"q": q, "qd": qd, "f_ext": f_ext, **more})
+        """Bias force (..., nv): inverse dynamics at qdd = 0."""
+        optional = {"inertia": inertia, "V0": V0, "dV0": dV0}
+        if _any(optional):
+            return self._answer(QUERIES["bias_force"], {"q": q, "qd": qd, "f_ext": f_ext, **optional})
         q, qd, f_ext = self._state(q=q, qd=qd, f_ext=f_ext)
         bias = self._library.smooth(self._bias_force, q, qd)
         return _sum(bias, self._joint_force(qd), _negative(self._external(q, f_ext)))
@@ -279,10 +279,10 @@ class DifferentiableDynamics(Stepping):
         return self._library.smooth(self._mass_matrix, *self._state(q=q))
 
     def mass_matrix_inverse(self, q: Any, *, inertia: Any = None) -> Any:
-        """H^-1 (..., nv, nv).
+        """The inverse H^-1 (..., nv, nv) of the mass matrix.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body.
+            SingularError: H is singular at every state; names the body.
         """
         if inertia is not None:
             return self._answer(QUERIES["mass_matrix_inverse"], {"q": q, "inertia": inertia})
@@ -291,9 +291,9 @@ class DifferentiableDynamics(Stepping):
 
     def kinetic_energy(self, q: Any, qd: Any, *, inertia: Any = None, V0: Any = None) -> Any:
         """Kinetic energy (...), J: qd' H qd / 2 for a base at rest."""
-        more = {"inertia": inertia, "V0": V0}
-        if _any(more):
-            return self._answer(QUERIES["kinetic_energy"], {"q": q, "qd": qd, **more})
+        optional = {"inertia": inertia, "V0": V0}
+        if _any(optional):
+            return self._answer(QUERIES["kinetic_energy"], {"q": q, "qd": qd, **optional})
         q, qd = self._state(q=q, qd=qd)
         return 0.5 * (qd * self._library.smooth(self._momentum, q, qd)).sum(-1)
 
@@ -308,10 +308,10 @@ class DifferentiableDynamics(Stepping):
         return self._of_poses.links(self._body_poses(*self._state(q=q)))
 
     def center_of_mass(self, q: Any, *, inertia: Any = None) -> Any:
-        """Centre of mass (..., 3) in world coordinates, m, of everything that can move.
+        """Centre of mass (..., 3) in world coordinates, m, of all moving bodies.
 
         Raises:
-            NumericalError: nothing that moves has mass.
+            NumericalError: no moving body has mass.
         """
         if inertia is not None:
             return self._answer(QUERIES["center_of_mass"], {"q": q, "inertia": inertia})
@@ -319,10 +319,10 @@ class DifferentiableDynamics(Stepping):
         return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
 
     def coordinate_rate(self, q: Any, qd: Any) -> Any:
-        """dq/dt (..., nq) at a velocity qd: what to integrate where coordinates and velocities are different vectors.
+        """Rate dq/dt (..., nq) of the coordinates at velocity qd, for integrators that treat q as plain numbers.
 
-        Quaternions count as scaled to unit length, and their rate is at right angles to them. An integrator lets their
-        length drift slowly, which does no harm; `unit_coordinates` takes it back.
+        Quaternions are normalised first, and their rate is orthogonal to them. An integrator lets their length drift
+        slowly, which does no harm; `unit_coordinates` normalises them.
         """
         q, qd = self._state(q=q, qd=qd)
         return self._new(q, self._coordinates.rate(self._coordinates.unit(q), qd))
@@ -333,13 +333,13 @@ class DifferentiableDynamics(Stepping):
         return self._new(q, self._coordinates.unit(q))
 
     def _new(self, q: Any, array: Any) -> Any:
-        """An array (..., nq) with the leading axes of q too, in memory of its own: without quaternions it may be an
-        argument itself, and users write into results."""
+        """Copy an array (..., nq), broadcast with q. Without quaternions the array may be an argument itself, and users
+        may write to results."""
         return array + self._library.xp.zeros_like(q)
 
 
 class Generic:
-    """A query of a `DifferentiableDynamics` that is made from its row of the table."""
+    """A query of a `DifferentiableDynamics`, made from its row of the query table."""
 
     def __init__(self, functions: DifferentiableDynamics, question: QuerySpec) -> None:
         method = getattr(type(functions.dyn), question.name)
@@ -349,7 +349,7 @@ class Generic:
         self.__signature__ = Signature([each.replace(annotation=each.empty) for each in parameters])
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Answer as the method of `Dynamics` does."""
+        """Answer like the method of `Dynamics`."""
         try:
             bound = self.__signature__.bind(*arguments, **named)
         except TypeError as error:
@@ -358,12 +358,12 @@ class Generic:
         return self.__self__._answer(self._question, dict(bound.arguments))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as a method is."""
+        """Pickle like a bound method."""
         return getattr, (self.__self__, self.__name__)
 
 
 def _any(given: Mapping[str, Any]) -> bool:
-    """Whether something is given of what programs alone know."""
+    """Whether an argument is given that only programs support."""
     return any(value is not None for value in given.values())
 
 

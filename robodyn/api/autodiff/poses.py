@@ -1,8 +1,8 @@
-"""Poses of bodies and their derivatives, and what follows from poses alone: poses of links, centre of mass, and
-generalised forces of external ones.
+"""Differentiable poses of bodies, and quantities that follow from them: poses of links, centre of mass, generalised
+forces of external forces.
 
-The derivative of poses is made of poses: dT = xi^ T, with the spatial velocity xi of the body in world coordinates, a
-sum over the joints on its path of their motions. So they have derivatives of every order.
+The derivative of a pose is dT = xi^ T. The body's spatial velocity xi in world coordinates is a sum of the motions of
+the joints on its path, which are functions of poses again. So poses have derivatives of every order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def with_links_for_bodies(model: Model) -> Model:
-    """The same tree with one link for each body, in its frame; nothing holds it, as constraints name links."""
+    """The same tree with one link for each body, in its frame, and without constraints, since these name links."""
     n = model.n_bodies
     links: dict[str, Any] = {
         "link_body": np.arange(n),
@@ -41,9 +41,9 @@ class BodyPoses(Smooth):
     """Poses T (..., n_bodies, 4, 4) of the bodies' frames in the world.
 
     Args:
-        dyn: of the robot `with_links_for_bodies`.
-        library: that differentiates.
-        coordinates: of the robot.
+        dyn: `Dynamics` of the robot `with_links_for_bodies`.
+        library: the differentiating library.
+        coordinates: the robot's coordinates.
     """
 
     def __init__(self, dyn: Dynamics, library: Library, coordinates: Coordinates) -> None:
@@ -60,13 +60,13 @@ class BodyPoses(Smooth):
 
     @cached_property
     def _coupling(self) -> Any:
-        """G of joints that follow others, or None."""
+        """Coupling matrix G of mimic joints, or None."""
         model = self.dyn.model
         return self.library.constant(model.coupling()) if model.has_mimic else None
 
     @cached_property
     def _moves(self) -> tuple[Any, Any]:
-        """(n_bodies, nv_tree): 1 where the degree of freedom is on the body's path; and the transpose."""
+        """Matrix (n_bodies, nv_tree) that is 1 where the degree of freedom moves the body, and its transpose."""
         model = self.dyn.model
         start, end = model.euler_tour
         body = np.repeat(np.arange(model.n_bodies), [KINDS[code].nv for code in model.joint_kind.tolist()])
@@ -74,7 +74,7 @@ class BodyPoses(Smooth):
         return self.library.constant(inside.astype(np.float64)), self.library.constant(inside.T.astype(np.float64))
 
     def value(self, *x: Any) -> Any:
-        """T."""
+        """The poses T."""
         return self.library.call(self.dyn, "forward_kinematics", *x)[0]
 
     def motions(self, T: Any) -> tuple[Any, Any]:
@@ -85,14 +85,14 @@ class BodyPoses(Smooth):
         return angular, (R @ self._linear)[..., 0] + self.library.xp.linalg.cross(p, angular)
 
     def generalised(self, T: Any, force: Any) -> Any:
-        """Generalised forces (..., nv) of forces on bodies (..., n_bodies, 6) in the world, about its origin."""
+        """Generalised forces (..., nv) of wrenches on bodies (..., n_bodies, 6) in world coordinates."""
         angular, linear = self.motions(T)
         carried = self._moves[1] @ force
         each = (angular * carried[..., :3]).sum(-1) + (linear * carried[..., 3:]).sum(-1)
         return each if self._coupling is None else times_transposed(self._coupling, each)
 
     def tangent(self, x: Arrays, y: Any, rates: Rates) -> Any:
-        """dT = xi^ T; xi is the sum of the motions on the body's path."""
+        """The rate dT = xi^ T; xi is the sum of the motions of the degrees of freedom on the body's path."""
         xp, rate = self.library.xp, self.coordinates.velocity(x[0], rates[0])
         if self._coupling is not None:
             rate = times(self._coupling, rate)
@@ -102,7 +102,7 @@ class BodyPoses(Smooth):
         return xp.concatenate((xp.swapaxes(moved, -1, -2), xp.zeros_like(y[..., 3:, :])), -2)
 
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """Forces on bodies w T' as generalised forces."""
+        """The gradient: wrenches on bodies from w T', converted to generalised forces."""
         xp = self.library.xp
         columns, forces = (xp.swapaxes(part[..., :3, :], -1, -2) for part in (y, weights))
         moment = xp.linalg.cross(columns, forces).sum(-2)
@@ -132,5 +132,5 @@ class OfPoses:
         return self._xp.concatenate((T, world), -3)[..., self._body, :, :] @ self._in_body
 
     def center_of_mass(self, T: Any) -> Any:
-        """(..., 3) in the world."""
+        """Centre of mass (..., 3) in world coordinates, m."""
         return (T[..., :3, :] @ self._moments)[..., 0].sum(-2) / self._total_mass

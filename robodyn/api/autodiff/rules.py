@@ -1,10 +1,10 @@
-"""What a library that differentiates is asked for, and what it is given: functions with derivatives of their own.
+"""Interface to a library with automatic differentiation: functions with custom derivatives.
 
-Two kinds of functions need them. A `Smooth` function is one that machine code computes. A `LinearMap` is a derivative
-of one: vectors in, vectors out, linear, and dependent on a state. That it is an operation of its own, rather than a
-product with Jacobians, has two reasons. Its transpose, which is what derivatives in reverse need, can be computed
-without Jacobians, for the cost of a few inverse dynamics. And the derivative of that takes second derivatives of
-dynamics only in the combination that is asked for, nv x nv numbers instead of nv x nv x nv.
+A `Smooth` function is computed by machine code. A `LinearMap` is the derivative of one: it maps vectors to vectors,
+linearly, and depends on a state. Treating the derivative as an operation of its own, not as a product with Jacobians,
+has two advantages. Its transpose, which reverse mode needs, costs a few inverse dynamics and no Jacobian. The
+derivative of the transpose needs second derivatives of dynamics only in one combination: nv x nv numbers instead of
+nv x nv x nv.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
 Arrays: TypeAlias = tuple[Any, ...]
-"""Arrays of the library, whose leading axes are equally many and broadcast."""
+"""Arrays of the library with equally many leading axes, which broadcast."""
 Rates: TypeAlias = Sequence[Any]
-"""A rate of change for each of some arrays, None where an array does not change."""
+"""A rate of change for each of several arrays, None for arrays that do not change."""
 
 
 class Smooth(ABC):
-    """y = value(*x), and its first derivatives, made of operations that the library can differentiate again."""
+    """A function y = value(*x) whose first derivatives consist of operations that the library can differentiate."""
 
     @abstractmethod
     def value(self, *x: Any) -> Any:
@@ -34,67 +34,68 @@ class Smooth(ABC):
 
     @abstractmethod
     def tangent(self, x: Arrays, y: Any, rates: Rates) -> Any:
-        """The rate of y = value(*x) at rates of x, not all of them None; linear in them."""
+        """Forward mode: the rate of y = value(*x) for rates of x, of which not all are None. Linear in the rates."""
 
     @abstractmethod
     def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
-        """The gradient of the sum of weights * y with respect to those of x that are wanted, None for the others."""
+        """Reverse mode: the gradient of sum(weights * y) with respect to each x that is `wanted`, None for others."""
 
 
 class LinearMap(ABC):
-    """Results of vectors, linear in them, at some points."""
+    """A map that is linear in `vectors` and depends on `points`."""
 
     @property
     @abstractmethod
     def transposed(self) -> LinearMap:
-        """The map from what this one results in to what it takes, at the same points."""
+        """The transposed map at the same points."""
 
     @abstractmethod
     def apply(self, points: Arrays, vectors: Arrays) -> Arrays:
-        """The results."""
+        """The results of the map."""
 
     @abstractmethod
     def tangent(self, points: Arrays, vectors: Arrays, rates: Rates) -> Arrays:
-        """The rates of the results at rates of the points, while vectors are fixed; linear in the rates."""
+        """The rates of the results for rates of the points and fixed vectors. Linear in the rates."""
 
     @abstractmethod
     def pullback(self, points: Arrays, vectors: Arrays, weights: Arrays) -> Arrays:
-        """The gradient of the sum of weights * results with respect to each of the points, while vectors are fixed."""
+        """The gradient of sum(weights * results) with respect to each of the points, for fixed vectors."""
 
 
 Body: TypeAlias = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
-"""(state, slices of arrays by name) to the next state and what to keep of it, a tuple of arrays or None."""
+"""Function of (state, slices of arrays by name) that returns the next state, and a tuple of arrays to stack or None."""
 
 
 class Library(Protocol):
-    """What is asked of a library that differentiates."""
+    """The operations that a differentiating library must provide."""
 
     xp: Any
 
     def constant(self, array: Array) -> Any:
-        """An array of the library from one of NumPy: of integers as they are, otherwise in the precision of robodyn."""
+        """Convert a NumPy array to the library: integers as they are, other numbers in the precision of robodyn."""
 
     def fixed(self, array: Any) -> Any:
-        """The same array, which derivatives take for a constant."""
+        """The array as a constant for differentiation (stop gradient)."""
 
     def asked(self, dyn: Dynamics) -> Dynamics:
-        """What is asked in place of a robot's own `Dynamics`."""
+        """The `Dynamics` to use in place of the robot's own one."""
 
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
-        """Results of a plain call of a query of robodyn; a vector may be left out, and then stands for every unit
-        vector. They have no derivatives: who differentiates them gets an error."""
+        """Results of a query with array arguments alone. An omitted vector stands for all unit vectors. Differentiating
+        the results raises an error."""
 
     def run(self, call: Call, *arrays: Any) -> Arrays:
-        """Results of a computation of robodyn, likewise."""
+        """Results of a `Call`. Differentiating them raises an error."""
 
     def smooth(self, function: Smooth, *x: Any) -> Any:
-        """The function's value, which is differentiated as the function says."""
+        """The value of a `Smooth` function, differentiated by its rules."""
 
     def linear(self, linear: LinearMap, points: Arrays, vectors: Arrays) -> Arrays:
-        """The map's results, which are differentiated as the map says."""
+        """The results of a `LinearMap`, differentiated by its rules."""
 
     def scan(self, body: Body, state: Any, arrays: Mapping[str, Any], n: int) -> tuple[Any, Any]:
-        """The state after n times `body`, and what it has kept, stacked; arrays (n, ...) have a slice for each."""
+        """Apply `body` n times, to slice k of the arrays (n, ...) at a time. Returns the last state and the stacked
+        second results of `body`."""
 
     def remade(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, of which reverse mode keeps the arguments alone, and computes the rest again."""
+        """The function with checkpointing: reverse mode stores only its arguments and recomputes the rest."""

@@ -1,4 +1,4 @@
-"""Steps and rollouts as functions that a library differentiates."""
+"""Differentiable steps and rollouts."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 STATIC_OF_STEPS = ("steps", "integrator", "limits", "save_every")
 """Arguments that are no arrays."""
 _FOR_EACH_STEP = ("tau", "f_ext", "V0", "dV0", "q_des")
-"""Arrays that may have others in each step."""
+"""Arrays that may change with every step."""
 _MOST_STEPS = 1 << 30
 _FEW = 8
-"""Steps that are differentiated without making states again."""
+"""Up to this many steps reverse mode stores all states instead of recomputing them."""
 STEPS = ("step", "rollout")
 """Names of the functions."""
 
@@ -42,26 +42,26 @@ State = tuple[Any, Any]
 
 
 class StepCall(TaskCall):
-    """A step of an integrator; robots too large for one program make it in parts."""
+    """A step of an integrator. For robots too large for one program `Dynamics.step` computes it in parts."""
 
     does_without_program = True
 
     def answers(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
-        """The state after it."""
-        given, step = dict(zip(self.inputs, arrays, strict=True)), self.task
-        engine, library = self.dyn._engine_for(given)
+        """The state after the step."""
+        inputs, step = dict(zip(self.inputs, arrays, strict=True)), self.task
+        engine, library = self.dyn._engine_for(inputs)
         assert isinstance(step, Step)
         if engine.has_program(step, self.base):
             return super().answers(*arrays, out=out)
-        times = np.unique(library.to_numpy(given.pop("dt")))
+        times = np.unique(library.to_numpy(inputs.pop("dt")))
         if times.size != 1:
             raise UnavailableError(f"step: {self.dyn.model.name!r} is too large for steps of several lengths at once")
         time = float(times[0])
-        return self.dyn.step(**given, dt=time, integrator=step.integrator, limits=step.limits, out=out)
+        return self.dyn.step(**inputs, dt=time, integrator=step.integrator, limits=step.limits, out=out)
 
 
 def as_static(name: str, value: Any) -> Any:
-    """An argument that is no array, as one that hashes and compares."""
+    """Convert an argument that is no array to a hashable value."""
     if name == "integrator":
         return one_of("integrator", value, tuple(INTEGRATORS))
     if name == "limits":
@@ -80,15 +80,16 @@ class Stepping(ABC):
 
     @abstractmethod
     def _arrays(self, given: Mapping[str, Any], optional: tuple[str, ...]) -> dict[str, Any]:
-        """Arguments read by name, those that are there: q of unit quaternions, all with equally many leading axes."""
+        """Read the arguments that are not None: quaternions become unit, and all arrays get equally many leading
+        axes."""
 
     @abstractmethod
     def _read(self, name: str, value: Any) -> Any:
-        """An argument as an array of the library, in the precision that is computed in; raises an ArgumentError."""
+        """Convert an argument to an array of the library in the working precision; may raise an ArgumentError."""
 
     @abstractmethod
     def _require_regular(self) -> None:
-        """Raise where there are no accelerations."""
+        """Raise if the mass matrix is singular at every state."""
 
     def step(
         self,
@@ -111,18 +112,18 @@ class Stepping(ABC):
         q_des: Any = None,
         limits: str | Iterable[str] = (),
     ) -> State:
-        """The state dt seconds later, q (..., nq) and qd (..., nv), as `robodyn.Dynamics.step` has it.
+        """The state dt seconds later, q (..., nq) and qd (..., nv), as in `robodyn.Dynamics.step`.
 
-        Differentiable by all arrays, dt (...) among them, to any order: what is differentiated is the step that is
-        taken.
+        Differentiable to any order with respect to all arrays, including dt (...). The derivatives are those of the
+        discrete step.
 
         Raises:
-            SingularError: the mass matrix is singular whatever the state; names the body.
-            UnavailableError: of its derivatives, a robot too large for straight-line code.
+            SingularError: the mass matrix is singular at every state; names the body.
+            UnavailableError: (derivatives) the robot is too large for straight-line code.
         """
-        given = {"tau": tau, **forces_given(locals())}
-        stepper = _Stepper(self, given, integrator, limits)
-        arrays = self._arrays({"q": q, "qd": qd, "dt": self._time(dt), **given}, tuple(given))
+        forces = {"tau": tau, **forces_given(locals())}
+        stepper = _Stepper(self, forces, integrator, limits)
+        arrays = self._arrays({"q": q, "qd": qd, "dt": self._time(dt), **forces}, tuple(forces))
         return stepper.step(stepper.allowed(arrays))
 
     def rollout(
@@ -148,15 +149,14 @@ class Stepping(ABC):
         limits: str | Iterable[str] = (),
         save_every: int | None = 1,
     ) -> State:
-        """States q (K, ..., nq) and qd (K, ..., nv) that a rollout keeps, as `robodyn.Dynamics.rollout` has them, but
-        that rows which diverge go on to be no numbers.
+        """The kept states q (K, ..., nq) and qd (K, ..., nv) of a rollout, as in `robodyn.Dynamics.rollout`.
 
-        Reverse mode keeps those states, and makes the others again: between two that are kept it takes the memory of
-        2 sqrt(save_every) of them.
+        Unlike there, rows that diverge become NaN or infinite. Reverse mode stores the kept states and recomputes the
+        others: in between it needs the memory of 2 sqrt(save_every) states.
 
         Raises:
-            SingularError: the mass matrix is singular whatever the state; names the body.
-            UnavailableError: of its derivatives, a robot too large for straight-line code.
+            SingularError: the mass matrix is singular at every state; names the body.
+            UnavailableError: (derivatives) the robot is too large for straight-line code.
         """
         n, given = count("steps", steps, 1, _MOST_STEPS), {"tau": tau, **forces_given(locals())}
         every = n if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
@@ -166,10 +166,10 @@ class Stepping(ABC):
         return _Followed(stepper, self._library, stepper.allowed(fixed), timed).states(n, min(every, n))
 
     def _time(self, dt: Any) -> Any:
-        """An array, of a number that is a time.
+        """Convert a number of seconds to an array; return anything else unchanged.
 
         Raises:
-            ArgumentError: it is none.
+            ArgumentError: the number is not positive.
         """
         seconds = finite_real(dt)
         if seconds is None:
@@ -179,7 +179,7 @@ class Stepping(ABC):
         return self._library.constant(np.array(seconds))
 
     def _in_time(self, given: Mapping[str, Any], n: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arguments that stay, the first state among them, and those that have a row for each of n steps."""
+        """Separate constant arguments, including the first state, from those with a row for each of n steps."""
         shapes, rows = self.dyn.argument_shapes, {}
         axes = {name: np.ndim(value) - len(shapes[name]) for name, value in given.items() if value is not None}
         timed = {name for name in _FOR_EACH_STEP if name in axes and axes[name] > max(axes["q"], axes["qd"])}
@@ -190,24 +190,26 @@ class Stepping(ABC):
                     f"{name}: got shape {tuple(rows[name].shape)} for {n} steps; wanted {n} rows, or an axis less"
                 )
         stays = {name: each for name, each in given.items() if name not in timed}
-        # One row of each says what shape it has for a step.
-        found = self._arrays({**stays, **{name: each[0] for name, each in rows.items()}}, tuple(stays))
-        q, qd = found["q"], found["qd"]
+        # The first row of a timed array has its shape for one step.
+        constant = self._arrays({**stays, **{name: each[0] for name, each in rows.items()}}, tuple(stays))
+        q, qd = constant["q"], constant["qd"]
         leading = np.broadcast_shapes(q.shape[:-1], qd.shape[:-1])
-        for name, array in found.items():
-            own = array.shape[: len(array.shape) - len(shapes[name])]
-            if np.broadcast_shapes(own, leading) != leading:
-                raise ArgumentError(f"{name}: got {own} of them for states {leading}; wanted states for all, or fewer")
+        for name, array in constant.items():
+            leading_axes = array.shape[: len(array.shape) - len(shapes[name])]
+            if np.broadcast_shapes(leading_axes, leading) != leading:
+                raise ArgumentError(
+                    f"{name}: got {leading_axes} of them for states {leading}; wanted states for all, or fewer"
+                )
             if name in timed:
                 rows[name] = rows[name].reshape((n, *array.shape))
         xp = self._library.xp
         for name, array in (("q", q), ("qd", qd)):
-            found[name] = xp.broadcast_to(array, (*leading, array.shape[-1]))
-        return {name: array for name, array in found.items() if name not in timed}, rows
+            constant[name] = xp.broadcast_to(array, (*leading, array.shape[-1]))
+        return {name: array for name, array in constant.items() if name not in timed}, rows
 
 
 class _Stepper:
-    """A step of a robot on arrays of a library: by name what a user gives, all with equally many leading axes."""
+    """A step of a robot on arrays of a library: the user's arguments by name, with equally many leading axes."""
 
     def __init__(
         self, functions: Stepping, given: Mapping[str, Any], integrator: str, limits: str | Iterable[str]
@@ -229,26 +231,26 @@ class _Stepper:
         self._no_tau, self._gravity = (library.constant(each) for each in (np.zeros(model.nv), model.gravity))
 
     def allowed(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments, those that `Dynamics` refuses as no numbers: stiffness, damping, friction and armature below zero,
-        and times that are not above it. Values are not looked at where something is recorded, so rows tell of it; by a
-        product, which derivatives by the argument itself go through."""
-        xp, found = self._library.xp, dict(arrays)
+        """Replace values that `Dynamics` refuses by NaN: negative stiffness, damping, friction or armature, and dt that
+        is not positive. Values cannot be read while a library traces, so no error is raised. Multiplication by NaN or 1
+        keeps derivatives with respect to the argument."""
+        xp, checked = self._library.xp, dict(arrays)
         for name in (*COEFFICIENTS, "kp", "kd", "dt"):
-            if name in found:
-                wrong = found[name] <= 0.0 if name == "dt" else found[name] < 0.0
-                found[name] = found[name] * xp.where(wrong, math.nan, 1.0)
-        return found
+            if name in checked:
+                wrong = checked[name] <= 0.0 if name == "dt" else checked[name] < 0.0
+                checked[name] = checked[name] * xp.where(wrong, math.nan, 1.0)
+        return checked
 
     def unit(self, q: Any) -> Any:
-        """q with quaternions of unit length."""
+        """q with unit quaternions."""
         return self._coordinates.unit(q)
 
     def step(self, arrays: Mapping[str, Any]) -> State:
-        """The state after it."""
+        """The state after the step."""
         xp, inputs = self._library.xp, dict(arrays)
         ones = (1,) * (len(inputs["q"].shape) - 1)
         inputs["dt"] = inputs["dt"][..., None]
-        for name in ("q", "q_des"):  # steps move what is unit
+        for name in ("q", "q_des"):  # steps require unit quaternions
             if name in inputs:
                 inputs[name] = self._coordinates.unit(inputs[name])
         if "tau" not in inputs:
@@ -263,7 +265,7 @@ class _Stepper:
 
 
 class _Followed:
-    """A rollout of `n` steps: `fixed` are the first state and what stays, `timed` (n, ...) what changes."""
+    """A rollout. `fixed`: the first state and constant inputs; `timed` (n, ...): inputs that change with every step."""
 
     def __init__(self, stepper: _Stepper, library: Library, fixed: Mapping[str, Any], timed: Mapping[str, Any]) -> None:
         self._stepper, self._library, self._timed = stepper, library, timed
@@ -271,21 +273,21 @@ class _Followed:
         self._start: State = stepper.unit(fixed["q"]), fixed["qd"]
 
     def states(self, n: int, every: int) -> State:
-        """The first state, each that `every` steps lead to, and the last."""
-        library, whole = self._library, n // every
+        """The first state, every `every`-th state, and the last one."""
+        library, windows = self._library, n // every
         follow = self._stepped if every == 1 else library.remade(partial(self._followed, every))
 
         def block(state: State, timed: Mapping[str, Any]) -> tuple[State, State]:
             state = follow(state, timed)
             return state, state
 
-        among = self._timed
+        in_windows = self._timed
         if every > 1:
-            among = {name: _cut(array, whole, every) for name, array in among.items()}
-        last, kept = library.scan(block, self._start, among, whole)
-        parts = [[each[None], *others] for each, *others in zip(self._start, kept, strict=True)]
+            in_windows = {name: _cut(array, windows, every) for name, array in in_windows.items()}
+        last, stacked = library.scan(block, self._start, in_windows, windows)
+        parts = [[each[None], *others] for each, *others in zip(self._start, stacked, strict=True)]
         if n % every:
-            rest = {name: array[whole * every :] for name, array in self._timed.items()}
+            rest = {name: array[windows * every :] for name, array in self._timed.items()}
             for part, each in zip(parts, self._followed(n % every, last, rest), strict=True):
                 part.append(each[None])
         q, qd = (library.xp.concatenate(part, 0) for part in parts)
@@ -296,23 +298,23 @@ class _Followed:
         return self._stepper.step({**self._fixed, **timed, "q": q, "qd": qd})
 
     def _plain(self, n: int, state: State, timed: Mapping[str, Any]) -> State:
-        """The state after n steps, of which reverse mode keeps them all."""
-        found, _ = self._library.scan(lambda state, now: (self._stepped(state, now), None), state, timed, n)
-        return found  # type: ignore[no-any-return]
+        """The state after n steps. Reverse mode stores all states."""
+        last, _ = self._library.scan(lambda state, now: (self._stepped(state, now), None), state, timed, n)
+        return last  # type: ignore[no-any-return]
 
     def _followed(self, n: int, state: State, timed: Mapping[str, Any]) -> State:
-        """The state after n steps, of which reverse mode keeps about 2 sqrt(n)."""
+        """The state after n steps. Reverse mode stores about 2 sqrt(n) states."""
         if n < _FEW:
             return self._plain(n, state, timed)
         length = math.isqrt(n - 1) + 1
         whole = n // length
         window = self._library.remade(partial(self._plain, length))
-        among = {name: _cut(array, whole, length) for name, array in timed.items()}
-        state, _ = self._library.scan(lambda state, now: (window(state, now), None), state, among, whole)
+        in_windows = {name: _cut(array, whole, length) for name, array in timed.items()}
+        state, _ = self._library.scan(lambda state, now: (window(state, now), None), state, in_windows, whole)
         rest = {name: array[whole * length :] for name, array in timed.items()}
         return self._plain(n - whole * length, state, rest) if n > whole * length else state
 
 
 def _cut(array: Any, count: int, length: int) -> Any:
-    """The first count length rows as (count, length, ...)."""
+    """The first `count * length` rows, reshaped to (count, length, ...)."""
     return array[: count * length].reshape((count, length, *array.shape[1:]))

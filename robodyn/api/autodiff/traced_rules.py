@@ -1,7 +1,7 @@
-"""Queries without rules of their own: derivatives of any order, each a straight-line program that engines compile.
+"""Derivatives of any order by differentiating straight-line programs, for queries without rules written by hand.
 
-The derivative of a program is a program (`robodyn.compile.tracing.derivatives`), forwards and backwards, and so is that
-of the derivative. Rules by hand (`dynamics_rules`) take fewer operations, and robots of any size."""
+The derivative of a program, in forward or reverse mode, is again a program (`robodyn.compile.tracing.derivatives`). The
+rules in `dynamics_rules` take fewer operations and work for robots of any size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robodyn.internals.records import dataclass
 
 @dataclass(frozen=True)
 class _OfCall(LinearMap):
-    """What one program computes of a call's arguments, which are the points, and of vectors."""
+    """A linear map computed by one program. Its points are the arguments of `call`."""
 
     call: Call
     library: Library
@@ -25,65 +25,65 @@ class _OfCall(LinearMap):
         """The program: its arguments are the points, then the vectors."""
 
     def apply(self, points: Arrays, vectors: Arrays) -> Arrays:
-        """Its results."""
+        """Run the program."""
         return self.library.run(self.own, *points, *vectors)
 
     def tangent(self, points: Arrays, vectors: Arrays, rates: Rates) -> Arrays:
-        """The program differentiated forwards, by those points that change."""
+        """The program in forward mode, with respect to the points that change."""
         moved = {name: rate for name, rate in zip(self.call.inputs, rates, strict=True) if rate is not None}
         differential = Differential(self.own, self.library, tuple(moved))
         return self.library.linear(differential, (*points, *vectors), tuple(moved.values()))
 
     def pullback(self, points: Arrays, vectors: Arrays, weights: Arrays) -> Arrays:
-        """The program differentiated backwards, by all points."""
+        """The program in reverse mode, with respect to all points."""
         gradient = Gradient(self.own, self.library, tuple(self.call.inputs))
         return self.library.linear(gradient, (*points, *vectors), weights)
 
 
 @dataclass(frozen=True)
 class Answers(_OfCall):
-    """The results of a call, which depend on points alone: there are no vectors."""
+    """The results of a call. They depend on points alone; there are no vectors."""
 
     @property
     def own(self) -> Call:
-        """The call."""
+        """The call itself."""
         return self.call
 
     @property
     def transposed(self) -> LinearMap:
-        """Itself: without vectors there is nothing to turn round."""
+        """The object itself: without vectors there is nothing to transpose."""
         return self
 
 
 @dataclass(frozen=True)
 class Differential(_OfCall):
-    """Rates of some of a call's inputs, `wrt`, to those of its results."""
+    """Maps rates of the inputs `wrt` of a call to rates of its results."""
 
     wrt: tuple[str, ...]
 
     @property
     def own(self) -> Call:
-        """The call's program differentiated forwards."""
+        """The call's program in forward mode."""
         return self.call.along(self.wrt)
 
     @property
     def transposed(self) -> LinearMap:
-        """Weights to gradients."""
+        """The map from weights to gradients."""
         return Gradient(self.call, self.library, self.wrt)
 
 
 @dataclass(frozen=True)
 class Gradient(_OfCall):
-    """Weights of a call's results to the gradient of their sum by some of its inputs, `wrt`."""
+    """Maps weights of a call's results to the gradient of sum(weights * results) with respect to the inputs `wrt`."""
 
     wrt: tuple[str, ...]
 
     @property
     def own(self) -> Call:
-        """The call's program differentiated backwards."""
+        """The call's program in reverse mode."""
         return self.call.against(self.wrt)
 
     @property
     def transposed(self) -> LinearMap:
-        """Rates to rates."""
+        """The map from rates to rates."""
         return Differential(self.call, self.library, self.wrt)

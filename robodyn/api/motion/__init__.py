@@ -1,1 +1,1 @@
-"""Motion over time: rollouts and simulation."""
+"""Motion over time: rollouts, their gradients, and simulation with error control."""

@@ -1,7 +1,8 @@
-"""Rollouts differentiated backwards: weights of states go from the last step to the first.
+"""Reverse-mode gradients of rollouts: weights of states are propagated from the last step to the first.
 
-States are not kept: some are, and those between them are made again (Griewank and Walther, Evaluating Derivatives,
-2008, section 12.3, with one level): n steps take the memory of 2 sqrt(n) states, and each is made twice.
+One-level checkpointing (Griewank and Walther, Evaluating Derivatives, 2008, section 12.3): about sqrt(n) states are
+kept, and those in between are computed again window by window. n steps take the memory of 2 sqrt(n) states, and each
+state is computed twice.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 STATE = ("q0", "qd0")
 _MOST_WORDS = 100
-"""Names of `wrt` that are looked at."""
+"""At most this many names of `wrt` are read, because an iterator may be endless."""
 _INSIDE = {"gravity": "dV0"}
-"""Inputs of steps that arguments of other names become."""
+"""Arguments whose input of a step has another name."""
 
 
 class _Steps(ABC):
-    """What takes weights of the state after a step to those of the state before it, (B, ...) both."""
+    """Propagates weights (B, ...) of the state after a step to the state before it."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -49,26 +50,26 @@ class _Steps(ABC):
         self.coordinates = Coordinates(run.dyn.model, library.xp, constant)
 
     def there(self) -> bool:
-        """Whether it can."""
+        """Whether the engine supports this way."""
         return True
 
     @abstractmethod
     def weights(self, q: Array, weight: Array) -> Array:
-        """Weights (B, nv) of a small motion of configurations as those that it works with."""
+        """Convert weights (B, nv) on the tangent space at q to the weights that `back` takes for configurations."""
 
     @abstractmethod
     def motions(self, q: Array, weight: Array) -> Array:
-        """The same back."""
+        """The inverse of `weights`."""
 
     @abstractmethod
     def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
-        """From weights of the state after step k those of the state before it, q and qd, and the gradient by what else
-        is asked for."""
+        """From weights of the state after step k: weights of q and qd before it, and gradients with respect to other
+        inputs by name."""
 
 
 class _Programs(_Steps):
-    """A step's program differentiated backwards. Configurations are the numbers that they are: what weights say of the
-    length of a quaternion is of no account, for steps scale them."""
+    """Steps by the adjoint of a step's program. Weights of configurations are those of nq plain numbers; the component
+    along a quaternion's length does not matter, since steps normalise quaternions."""
 
     def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
         super().__init__(run)
@@ -76,7 +77,7 @@ class _Programs(_Steps):
         self._task: Any = against(run.step, ("q", "qd", *wrt))
 
     def there(self) -> bool:
-        """Whether the program is small enough."""
+        """Whether the adjoint program is small enough to be compiled."""
         base = tuple(name for name in BASE if name in self.run.given)
         return self.run.without_scans.has_program(self._task, base)
 
@@ -87,20 +88,20 @@ class _Programs(_Steps):
         return cast(Array, self.coordinates.rate_transposed(q, weight))
 
     def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
-        found = self._ask(self.run.given_at(k), q, qd, by_q, by_qd)
-        return found["q"], found["qd"], found
+        gradients = self._ask(self.run.given_at(k), q, qd, by_q, by_qd)
+        return gradients["q"], gradients["qd"], gradients
 
     def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
         run, xp, task = self.run, self.run.library.xp, self._task
         inputs = {**given, "q": q, "qd": qd, "dt": xp.full((len(q), 1), run.dt, run.dyn.dtype)}
-        found = {name: xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
+        gradients = {name: xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
         inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
-        run.recurred(task, inputs, {f"by_{name}": array for name, array in found.items()})
-        return found
+        run.recurred(task, inputs, {f"by_{name}": array for name, array in gradients.items()})
+        return gradients
 
 
 class _Matrices(_Steps):
-    """The derivatives of a step as matrices, for robots too large for such a program."""
+    """Steps by the matrices of `step_gradient`, for robots too large for an adjoint program."""
 
     def weights(self, q: Array, weight: Array) -> Array:
         return weight
@@ -118,7 +119,7 @@ class _Matrices(_Steps):
 
 
 class _Windows:
-    """The states of a rollout, a window at a time."""
+    """The states of a rollout, recomputed one window at a time."""
 
     def __init__(self, run: Run) -> None:
         self._run, steps = run, run.steps
@@ -142,10 +143,10 @@ class _Windows:
         """The last configurations."""
 
     def backwards(self) -> Iterator[tuple[int, Array, Array]]:
-        """The number of steps before a window, and its states q and qd (n + 1, B, ...); the last window first."""
+        """From the last window to the first: the number of steps before it, and its states q and qd (n + 1, B, ...)."""
         for j in range(len(self._starts[0]) - 1, -1, -1):
             n = min(self._length, self._run.steps - j * self._length)
-            if j + 1 < len(self._starts[0]):  # the last one is there already
+            if j + 1 < len(self._starts[0]):  # the arrays still hold the last window
                 for start, slab in zip(self._starts, self._window, strict=True):
                     slab[0] = start[j]
                 n = self._fill(j)
@@ -153,7 +154,7 @@ class _Windows:
             yield j * self._length, q[: n + 1], qd[: n + 1]
 
     def _fill(self, j: int) -> int:
-        """Make the steps of a window behind its first states; returns how many they are."""
+        """Compute the steps of a window from its first states; returns their number."""
         run, (q, qd), first = self._run, self._window, j * self._length
         n, done = min(self._length, run.steps - first), 0
         while done < n:
@@ -164,7 +165,7 @@ class _Windows:
 
 
 class _Weights:
-    """Weights (K, B, nv) of the states that a rollout keeps, None for none."""
+    """The user's weights (K, B, nv) of the states that a rollout keeps, None for none."""
 
     def __init__(self, run: Run, every: int, q_weight: Any, qd_weight: Any) -> None:
         self._run, self._every = run, every
@@ -177,16 +178,18 @@ class _Weights:
         array = real_array(name, value, (nv,), run.dyn.dtype, read=run.outer.array)
         if run.start.checked:
             require_finite(name, array, 1)
-        kept = 1 + -(-run.steps // self._every)
+        n_kept = 1 + -(-run.steps // self._every)
         try:
-            whole = np.broadcast_to(array, (kept, *run.start.leading, nv))
+            broadcast = np.broadcast_to(array, (n_kept, *run.start.leading, nv))
         except ValueError:
-            wanted = (kept, *run.start.leading, nv)
-            raise ArgumentError(f"{name}: got shape {array.shape}; wanted {wanted}, {kept} states being kept") from None
-        return run.inward(whole.reshape(kept, run.start.batch, nv))
+            shape = (n_kept, *run.start.leading, nv)
+            raise ArgumentError(
+                f"{name}: got shape {array.shape}; wanted {shape}, {n_kept} states being kept"
+            ) from None
+        return run.inward(broadcast.reshape(n_kept, run.start.batch, nv))
 
     def added(self, k: int, way: _Steps, q: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
-        """Weights of the state after k steps, with its own."""
+        """Add the user's weights of the state after k steps, if it is kept."""
         if k % self._every and k != self._run.steps:
             return by_q, by_qd
         row = -(-k // self._every)
@@ -210,14 +213,14 @@ def rollout_vjp(
     save_every: int | None,
     wrt: Any,
 ) -> dict[str, Array]:
-    """The gradient of weights times the states of a rollout (`Dynamics.rollout_vjp`)."""
+    """The gradient of a weighted sum of the states of a rollout (see `Dynamics.rollout_vjp`)."""
     require_no_constraints(dyn.model, "rollout_vjp")
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
-    names = _asked_for(wrt, given)
+    names = _checked_wrt(wrt, given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):
-        found = _Backwards(run, _Weights(run, every, *weights), names).gradients()
+        gradients = _Backwards(run, _Weights(run, every, *weights), names).gradients()
     results = {}
-    for name, array in found.items():
+    for name, array in gradients.items():
         time = (steps,) if name in run.timed else ()
         results[name] = run.outward(array).reshape(*time, *run.start.leading, *array.shape[2:])
     if run.start.checked:
@@ -227,16 +230,16 @@ def rollout_vjp(
 
 
 class _Backwards:
-    """Weights on their way from the last state of a rollout to the first."""
+    """Propagates weights from the last state of a rollout to the first and accumulates gradients."""
 
     def __init__(self, run: Run, weights: _Weights, names: tuple[str, ...]) -> None:
         self._run, self._weights, self._names = run, weights, names
-        others = dict.fromkeys(_inside(name) for name in names if name not in STATE)
-        self._way = _way(run, tuple(others))
+        others = dict.fromkeys(_input_name(name) for name in names if name not in STATE)
+        self._way = _backward_steps(run, tuple(others))
         self._found = {name: run.library.xp.zeros(run.given[name].shape, run.dyn.dtype) for name in others}
 
     def gradients(self) -> dict[str, Array]:
-        """Gradients by name, (steps, B, ...) of what changes with the steps and (1, B, ...) of all else."""
+        """Gradients by name, (steps, B, ...) for inputs that change with time and (1, B, ...) for others."""
         run, way, windows = self._run, self._way, _Windows(self._run)
         zeros = run.library.xp.zeros((run.start.batch, run.dyn.model.nv), run.dyn.dtype)
         by_q, by_qd = way.weights(windows.last, zeros), zeros
@@ -247,25 +250,25 @@ class _Backwards:
         start = run.first()[0]
         by_q, by_qd = self._weights.added(0, way, start, by_q, by_qd)
         state = {"q0": way.motions(start, by_q)[None], "qd0": by_qd[None]}
-        found = {name: state[name] if name in STATE else self._own(name) for name in self._names}
-        self._spoil(found, windows.diverged)
-        return found
+        gradients = {name: state[name] if name in STATE else self._by_argument(name) for name in self._names}
+        self._set_nan(gradients, windows.diverged)
+        return gradients
 
     def _stepped_back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
         by_q, by_qd, others = self._way.back(k, q, qd, by_q, by_qd)
         for name, total in self._found.items():
-            total[k if len(total) > 1 else 0] += others.get(name, 0.0)  # nothing moves where there is none
+            total[k if len(total) > 1 else 0] += others.get(name, 0.0)  # 0 for a model without bodies
         return by_q, by_qd
 
-    def _own(self, name: str) -> Array:
-        """The gradient by an argument, of that by what it becomes."""
-        found = self._found[_inside(name)]
+    def _by_argument(self, name: str) -> Array:
+        """The gradient with respect to an argument, from the gradient with respect to its input of steps."""
+        gradient = self._found[_input_name(name)]
         if name == "gravity":
-            return cast(Array, -found[..., 3:].sum(axis=0, keepdims=True))
-        return self._way.motions(self._run.given[name], found) if name == "q_des" else found
+            return cast(Array, -gradient[..., 3:].sum(axis=0, keepdims=True))
+        return self._way.motions(self._run.given[name], gradient) if name == "q_des" else gradient
 
-    def _spoil(self, found: Mapping[str, Array], rows: Array) -> None:
-        """Rows that diverged have no gradient."""
+    def _set_nan(self, found: Mapping[str, Array], rows: Array) -> None:
+        """Set gradients of diverged rows to NaN and warn."""
         if not rows.size:
             return
         for array in found.values():
@@ -278,11 +281,11 @@ class _Backwards:
         )
 
 
-def _way(run: Run, others: tuple[str, ...]) -> _Steps:
-    """Programs where there are, matrices for what they give.
+def _backward_steps(run: Run, others: tuple[str, ...]) -> _Steps:
+    """Adjoint programs if the engine has them, else matrices.
 
     Raises:
-        UnavailableError: they do not give all that is asked for.
+        UnavailableError: matrices do not give all gradients of `others`.
     """
     programs = _Programs(run, others)
     if programs.there():
@@ -296,8 +299,8 @@ def _way(run: Run, others: tuple[str, ...]) -> _Steps:
     return _Matrices(run)
 
 
-def _asked_for(wrt: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of arguments."""
+def _checked_wrt(wrt: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The checked names of `wrt`."""
     allowed = (*STATE, "tau", *(name for name, value in given.items() if value is not None))
     chosen = (wrt,) if strict_types.is_a(wrt, str) else strict_types.at_most(wrt, _MOST_WORDS)
     if not chosen:
@@ -305,6 +308,6 @@ def _asked_for(wrt: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one_of("wrt", each, allowed) for each in chosen))
 
 
-def _inside(name: str) -> str:
-    """What an argument is called among the inputs of steps."""
+def _input_name(name: str) -> str:
+    """Name of an argument among the inputs of steps."""
     return _INSIDE.get(name, name)

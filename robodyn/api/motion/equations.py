@@ -1,4 +1,4 @@
-"""The equations of motion of a robot for integrators from elsewhere, which own its state."""
+"""The equations of motion of a robot for external integrators, which hold the state themselves."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
 _PROJECTIONS = 3
-"""Newton steps back onto constraints: each squares an error."""
+"""Newton steps of the projection onto the constraints. Each squares the error."""
 _FAR = 1e-3
-"""rad, or m beside the reach of the robot: rows that are farther off than this are not held any more."""
+"""Largest tolerated residual, in rad, or in m divided by the robot's reach. Beyond it the constraint counts as lost."""
 
 
 class Equations:
-    """Accelerations that obey the constraints of a robot, and the way back onto them.
+    """Accelerations that obey the constraints of a robot, and the projection of states onto the constraints.
 
-    Joint forces are those of rollouts: dry friction is -f qd / max(|qd|, 1e-3), without the jump of `forward_dynamics`,
-    over which error control makes no progress.
+    Joint forces are those of rollouts. Dry friction is -f qd / max(|qd|, 1e-3): error control makes no progress across
+    the jump that it has in `forward_dynamics`.
 
-    `constrained`: whether there are constraints; `targets` and `active` as queries take them, for all times.
+    `constrained`: whether the robot has constraints. `targets` and `active` are as in queries, constant in time.
     """
 
     def __init__(self, dyn: Dynamics, targets: Any = None, active: Any = None) -> None:
@@ -50,26 +50,26 @@ class Equations:
         return array.copy()
 
     def anchor(self, q: Array) -> None:
-        """Let constraints to the world that have no place hold where q (nq,) has them, unless targets are given."""
+        """Set targets so that constraints to the world hold their place in q (nq,), unless targets were given."""
         if self._targets is None and anchored_by_calls(self.dyn.model.constraints):
             self._targets = self.dyn.constraint_targets(q)
 
     def require_anchored(self, what: str) -> None:
-        """Raise an ArgumentError where a constraint has no place."""
+        """Raise an ArgumentError if a constraint to the world has no target."""
         if self._targets is None:
             require_places(self.dyn.model, what)
 
     def accelerations(self, q: Array, qd: Array, tau: Any, f_ext: Any = None) -> Array:
-        """qdd (nv,)."""
+        """Accelerations qdd (nv,)."""
         if self._friction is not None:
             tau = tau - dry_resistance(self._friction, qd) * qd
         if not self.constrained:
             return self.dyn.forward_dynamics(q, qd, tau, f_ext=f_ext)
-        given: dict[str, Any] = {"active": self._active, "f_ext": f_ext}
-        return self.dyn.constrained_forward_dynamics(q, qd, tau, self._targets, **given)[0]
+        options: dict[str, Any] = {"active": self._active, "f_ext": f_ext}
+        return self.dyn.constrained_forward_dynamics(q, qd, tau, self._targets, **options)[0]
 
     def resistance_rate(self, q: Array, qd: Array) -> float:
-        """1/s: the largest eigenvalue of H^-1 R, for damping and friction that are -R qd."""
+        """The largest eigenvalue of H^-1 R, 1/s, where damping and friction are -R qd."""
         resistance = np.zeros(self.dyn.model.nv)
         if "damping" in self.dyn.joint_forces:
             resistance += self.dyn.model.damping
@@ -80,16 +80,16 @@ class Equations:
         return float(rates.max(initial=0.0))
 
     def projected(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        """A state (..., nq), (..., nv) moved onto the constraints, or towards them where it is far off."""
+        """A state (..., nq), (..., nv) projected onto the constraints. A state far off is only moved towards them."""
         for _ in range(_PROJECTIONS if self.constrained else 0):
             q, qd = self.dyn.project(q, qd, self._targets, active=self._active)
         return q, qd
 
     def held(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        """A state on the constraints, near one that is given.
+        """The state projected onto the constraints.
 
         Raises:
-            NumericalError: there is none.
+            NumericalError: the result is not on the constraints.
         """
         q, qd = self.projected(q, qd)
         off = self.off(q) if self.constrained else None
@@ -98,36 +98,36 @@ class Equations:
         return q, qd
 
     def off(self, q: Array) -> str | None:
-        """Which row is farthest from what it holds in q (..., nq), and by how much; None where all are near."""
+        """Description of the row with the largest residual at q (..., nq); None if all residuals are tolerable."""
         errors = self._errors(q)
         if (errors <= _FAR).all():
             return None
         *row, worst = map(int, np.unravel_index(np.argmax(np.nan_to_num(errors, nan=np.inf)), errors.shape))
-        model, left = self.dyn.model, errors[*row, worst] / self._weights[worst]
+        model, residual = self.dyn.model, errors[*row, worst] / self._weights[worst]
         unit = row_units(model, resolved_constraints(model))[worst]
         where = f" in row {row[0] if len(row) == 1 else tuple(row)}" if row else ""
-        return f"{self.dyn.constraint_names[worst]!r} is off by {left:.3g} {unit}{where}"
+        return f"{self.dyn.constraint_names[worst]!r} is off by {residual:.3g} {unit}{where}"
 
     def near(self, q: Array) -> Array:
-        """(...) which of some configurations are near the constraints."""
+        """Which configurations are near the constraints, (...)."""
         return np.asarray((self._errors(q) <= _FAR).all(axis=-1))
 
     def _errors(self, q: Array) -> Array:
-        """(..., m) how far rows are from what they hold, beside their sizes; zero of constraints that are off."""
+        """Weighted residuals of rows, (..., m); zero for inactive constraints."""
         still = np.zeros((*q.shape[:-1], self.dyn.model.nv), self.dyn.dtype)
         phi = self._unchecked.constraint_residual(q, still, self._targets)[0]
         return np.where(self._weights > 0.0, np.abs(phi) * self._weights, 0.0)
 
     @cached_property
     def _unchecked(self) -> Dynamics:
-        """What gives residuals that are not finite as they are: a rod that is off may have no direction."""
+        """The `Dynamics` without checks: residuals may be NaN, as for a rod of zero length."""
         return self.dyn.variant(check=False)
 
     @cached_property
     def _weights(self) -> Array:
-        """(m,) what errors of rows are multiplied by."""
-        held = resolved_constraints(self.dyn.model)
-        weights = 1.0 / row_sizes(self.dyn.model, held)
+        """Weights (m,) of the residuals of rows."""
+        constraints = resolved_constraints(self.dyn.model)
+        weights = 1.0 / row_sizes(self.dyn.model, constraints)
         if self._active is not None:
-            weights *= self._active[[each.number for each in held for _ in each.rows]] > 0.0
+            weights *= self._active[[each.number for each in constraints for _ in each.rows]] > 0.0
         return weights

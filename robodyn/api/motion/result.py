@@ -1,4 +1,4 @@
-"""What rollouts come to, in memory and in files."""
+"""`Rollout`, the result of a rollout, in memory and in files."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _KINDS = {"t": "f", "q": "f", "qd": "f", "diverged": "i", "steps": "iu"}
-"""The arrays of a file, and of what kinds they are."""
+"""Arrays of a file and their allowed dtype kinds."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a rollout came to. Times are the first axis: (K,) of `t`, (K, ..., nq) of `q`, (K, ..., nv) of `qd`.
+    """The result of a rollout. Time is the first axis: `t` (K,), `q` (K, ..., nq), `qd` (K, ..., nv).
 
-    `t`: seconds from the start of the states that were saved; `diverged` (...): the step after which a row's state was
-    no longer finite, -1 where it always was. From then on the row keeps its last finite state. `steps`: how many were
-    made; fewer than asked for after an interruption. `model`: the robot; None where it was read from a file.
+    `t`: times of the saved states, in seconds from the start. `diverged` (...): the step after which a row's state was
+    no longer finite, -1 if it always was; afterwards the row keeps its last finite state. `steps`: number of steps
+    computed, fewer than requested after an interruption. `model`: the robot; None for rollouts read from a file.
     """
 
     t: Array
@@ -43,7 +43,7 @@ class Rollout:
     model: Model | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        # Of arrays on a GPU the shapes alone, which wait for nothing.
+        # Only shapes are shown: reading values of arrays on a GPU would wait for it.
         shapes = ", ".join(f"{name} {tuple(getattr(array, 'shape', ()))}" for name, array in self._arrays().items())
         left = ""
         if isinstance(self.diverged, np.ndarray | np.generic) and (count := int(np.sum(self.diverged >= 0))):
@@ -59,14 +59,14 @@ class Rollout:
         return {name: getattr(self, name) for name in ("t", "q", "qd")}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as a NumPy archive (.npz) of this very name, which `load` reads.
+        """Write the rollout as a NumPy archive (.npz), which `load` reads. The file gets exactly the name `path`.
 
-        All of it is written, or what was there stays (`robodyn.internals.files.whole_file`).
+        The file is written as a whole, or an existing file stays as it is (`robodyn.internals.files.whole_file`).
 
         Raises:
-            ArgumentError: the path is no name of a file, or of a symbolic link, folder, pipe, socket or device; or the
-                arrays are not those of a rollout, so that `load` would refuse them.
-            OSError: the folder is not there, or the file cannot be written.
+            ArgumentError: the path is no file name, or names a symbolic link, folder, pipe, socket or device; or the
+                arrays are no valid rollout, so that `load` would refuse them.
+            OSError: the folder does not exist, or the file cannot be written.
         """
         arrays: dict[str, Any] = {name: _on_host(getattr(self, name)) for name in _KINDS}
         try:
@@ -85,25 +85,25 @@ class Rollout:
         rows: Any = None,
         tau: Any = None,
     ) -> Any:
-        """A figure of it: a panel for each quantity and unit over time. Needs the extra `plot`.
+        """Plot the rollout over time, with a panel for each quantity and unit. Needs the extra `plot`.
 
-        Curves of rows that diverged end there. It is not shown: notebooks show it, elsewhere `pyplot.show()` does.
+        Curves of diverged rows end where they diverged. Notebooks show the figure; elsewhere call `pyplot.show()`.
 
         Args:
-            model: the robot, or a `Dynamics` of it; for a rollout that was read from a file.
-            what: of "positions", "velocities", "torques" and "energies"; also one of them alone.
-            joints: names, or places in `model.joint_names`; one or several. None: all.
-            rows: places in the batch, counted through all its axes; one or several. None: all, where they are more than
-                eight as their median and a band from the 5th to the 95th percentile.
-            tau: forces to draw, (..., nv), (K, ..., nv) or (K - 1, ..., nv). None: those that the motion takes,
-                whatever gave them; see `robodyn.plots.trajectory`.
+            model: the robot, or a `Dynamics` of it; needed for a rollout that was read from a file.
+            what: one or several of "positions", "velocities", "torques" and "energies".
+            joints: one or several names, or indices in `model.joint_names`. None: all.
+            rows: one or several indices in the flattened batch. None: all rows; more than eight are drawn as their
+                median and a band from the 5th to the 95th percentile.
+            tau: forces to draw, (..., nv), (K, ..., nv) or (K - 1, ..., nv). None: the total generalised forces that
+                the motion requires; see `robodyn.plots.trajectory`.
 
         Returns:
             matplotlib.figure.Figure
 
         Raises:
-            ArgumentError: no model, other shapes, no such joint, row or word, or more coordinates than can be told
-                apart.
+            ArgumentError: no model, wrong shapes, an unknown joint, row or word, or more coordinates than colours can
+                distinguish.
             UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
         """
         return provided("of_rollout")(self, model, tau, what, joints, rows)
@@ -120,19 +120,19 @@ class Rollout:
         looks: Any = None,
         package_dirs: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        """Write a page that plays it in a browser, without Python and without a network.
+        """Write an HTML page that plays the rollout in a browser, without Python and without a network.
 
         Args:
-            path: the file to write, which may be there.
-            model: the robot, of a rollout that was read from a file.
-            row: which state of the batch, counted through all its axes.
-            fps: states that it shows in a second, at most 20,000 in all.
-            speed: how many times as fast it plays.
-            f_ext, looks, package_dirs: as for `robodyn.show`.
+            path: the file to write; an existing file is replaced.
+            model: the robot, for a rollout that was read from a file.
+            row: index in the flattened batch.
+            fps: frames per second, at most 20,000 frames in all.
+            speed: playback speed relative to real time.
+            f_ext, looks, package_dirs: as in `robodyn.show`.
 
         Raises:
-            ArgumentError: an argument of another type, shape or range; no name of a file; or no model.
-            NumericalError: a row that diverged, a state that is not finite, or links farther away than can be drawn.
+            ArgumentError: an argument of the wrong type, shape or range; no file name; or no model.
+            NumericalError: a row that diverged, a state that is not finite, or links too far away to be drawn.
             UnavailableError: viser is not installed.
             OSError: the file cannot be written.
         """
@@ -141,12 +141,12 @@ class Rollout:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Rollout:
-        """Read what `save` wrote. Files that others compressed are read, too, up to
+        """Read a file that `save` wrote. Compressed archives are read, too, up to
         `robodyn.internals.archives.MOST_UNPACKED`.
 
         Raises:
-            ArgumentError: the path is no name of a regular file; the file is damaged, or holds something else.
-            OSError: it cannot be opened.
+            ArgumentError: the path names no regular file, or the file is damaged or holds something else.
+            OSError: the file cannot be opened.
             UnavailableError: there is no memory for it.
         """
         named = file_named("path", path)
@@ -161,7 +161,7 @@ def _read(archive: Archive) -> Rollout:
     missing = [name for name in _KINDS if name not in archive.keys]
     if missing:
         raise ArgumentError(f"it lacks {', '.join(missing)}")
-    # From headers alone, which an attacker's file can fill with rows that take next to nothing in it.
+    # Check the headers first: a malicious compressed file can declare huge arrays.
     like = {name: archive.like(name, kinds) for name, kinds in _KINDS.items()}
     _require_shapes(**{name: array for name, array in like.items() if name != "steps"})
     with damaged():
@@ -185,7 +185,7 @@ def _from_device(array: Any) -> Any:
 
 
 def _require_shapes(t: Array, q: Array, qd: Array, diverged: Array) -> None:
-    """Raise ArgumentError unless arrays of a rollout may have these shapes and dtypes."""
+    """Raise ArgumentError unless these are shapes and dtypes of a rollout."""
     for name, array in {"t": t, "q": q, "qd": qd}.items():
         if array.dtype.type not in (np.float32, np.float64):  # in any byte order
             raise ArgumentError(f"{name}: got {array.dtype}; wanted float32 or float64")
@@ -197,7 +197,7 @@ def _require_shapes(t: Array, q: Array, qd: Array, diverged: Array) -> None:
 
 
 def _require_sound(t: Array, q: Array, qd: Array, diverged: Array, steps: Array) -> None:
-    """Raise ArgumentError unless a rollout may be so."""
+    """Raise ArgumentError unless these arrays are a valid rollout."""
     _require_shapes(t, q, qd, diverged)
     if steps.dtype.kind not in "iu" or steps.ndim or steps < 0:
         raise ArgumentError(f"steps: got {brief(steps)}; wanted an integer from 0")

@@ -1,8 +1,8 @@
-"""The robot that a user passes to what is no method of it, as a `Dynamics`.
+"""Converts the robot that a user passes to a function (not a method of `Dynamics`) to a `Dynamics`.
 
-What moves a robot, or computes with its accelerations, takes it from here and says what becomes of its constraints.
-What says nothing refuses robots that have some: who forgets them meets an error that names them, and no motion of the
-open tree.
+Functions that move a robot or use its accelerations call `dynamics_of` and declare how they treat its constraints. By
+default robots with constraints are refused. Otherwise a function that ignores constraints would silently move the open
+tree.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
 Stance: TypeAlias = Literal["refused", "obeyed", "of the tree alone"]
-"""What becomes of constraints. The last is for what is documented to be about the tree without them."""
+"""How a function treats constraints. The last is for functions documented to ignore them."""
 
 
 def dynamics_of(robot: Any, what: str, constraints: Stance = "refused", name: str = "dyn", **options: Any) -> Dynamics:
-    """What is given, or of a `Model` a `Dynamics` with these options.
+    """Return a `Dynamics` unchanged; for a `Model` make a `Dynamics` with these options.
 
-    `what`: who asks, as messages call it; `name`: of the argument.
+    `what`: name of the calling function, for messages; `name`: name of its argument.
 
     Raises:
-        ArgumentError: it is neither.
-        UnavailableError: it has constraints, which the one who asks does not know.
+        ArgumentError: `robot` is neither.
+        UnavailableError: the robot has constraints, which the calling function does not support.
     """
     if not strict_types.is_a(robot, Model, Dynamics):
         raise ArgumentError(f"{name}: got {brief(robot)}; wanted a robodyn.Dynamics or Model")

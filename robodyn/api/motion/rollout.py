@@ -1,8 +1,8 @@
-"""Rollouts: states followed through time, for a batch at once.
+"""Rollouts: simulate a batch of states over time.
 
-States lie time first, (steps + 1, B, ...), so that a step reads one slab and writes the next. They are followed in
-windows: an engine that has a program for the step takes a window in one go; between windows rows that diverged are
-frozen, and someone may ask to stop.
+The first axis of state arrays is time, (steps + 1, B, ...): a step reads one slab and writes the next. Rollouts are
+computed in windows of steps. An engine with a program for the step computes a window in one call. Between windows
+diverged rows are frozen, and Ctrl-C takes effect.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 1 << 40
 _WINDOW_SCALARS = 1 << 18
-"""Scalars of states in a window: some milliseconds of work, and in a cache what one window leaves to the next."""
+"""Scalars of states in a window: a few milliseconds of work, and small enough for a CPU cache."""
 _SCALARS_ON_DEVICE = 1 << 26
-"""The same on a device, which takes as long for the end of a window as for some hundred steps."""
+"""The same on a GPU, where the end of a window takes as long as some hundred steps."""
 _LONGEST_WINDOW = 1024
 _CHECKPOINT_S = 1.0
-"""Seconds between checkpoints, at least."""
+"""Least time between checkpoints, in seconds."""
 _CHECKPOINT_SHARE = 20
-"""How many times longer than writing a checkpoint the rollout goes on before the next."""
+"""Least time between checkpoints, in multiples of the time to write one."""
 
 
 def rollout(
@@ -62,7 +62,7 @@ def rollout(
     progress: bool,
     out: Any,
 ) -> Rollout:
-    """Follow states through time (`Dynamics.rollout`)."""
+    """Simulate states over time (see `Dynamics.rollout`)."""
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every)
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     trajectory = _Trajectory(run, every, out)
@@ -83,7 +83,7 @@ def prepared(
     policy: Policy | None,
     save_every: int | None,
 ) -> tuple[Run, int]:
-    """A rollout that has not begun, and how many steps lie between states that are kept."""
+    """A rollout before its first step, and the number of steps between kept states."""
     integrator, seconds = one_of("integrator", integrator, tuple(INTEGRATORS)), _seconds(dt)
     steps = count("steps", steps, 1, _MOST_STEPS)
     if not math.isfinite(steps * seconds):
@@ -110,7 +110,7 @@ def step(
     limits: Any,
     out: Any,
 ) -> tuple[Array, Array]:
-    """The state after one step (`Dynamics.step`)."""
+    """The state after one step (see `Dynamics.step`)."""
     run = _one_step(dyn, q, qd, tau, dt, integrator, given, limits)
     leading, model = run.start.leading, dyn.model
     targets = run.outputs(out, {"q": (*leading, model.nq), "qd": (*leading, model.nv)})
@@ -136,7 +136,7 @@ def step_gradient(
     limits: Any,
     out: Any,
 ) -> tuple[Array, Array]:
-    """The derivatives of one step (`Dynamics.step_gradient`)."""
+    """The derivatives of one step (see `Dynamics.step_gradient`)."""
     run = _one_step(dyn, q, qd, tau, dt, integrator, given, limits)
     batch, nv = run.start.batch, dyn.model.nv
     targets = run.outputs(out, {"A": (*run.start.leading, 2 * nv, 2 * nv), "B": (*run.start.leading, 2 * nv, nv)})
@@ -162,18 +162,18 @@ def _one_step(
 
 
 def _leading(dyn: Dynamics, given: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """Leading axes of arrays that a step is given, of those that have axes enough."""
-    found = []
+    """Leading axes of the arrays of a step, in addition to their axes for one state."""
+    all_axes = []
     for name, value in given.items():
-        with suppress(Exception):  # what is no array is refused where it is read
+        with suppress(Exception):  # the function that reads the value raises if it is no array
             value = np.asarray(value) if strict_types.is_a(value, np.ndarray) else value
             axes = np.ndim(value) - len(dyn.argument_shapes[name])
-            found.append(tuple(np.shape(value)[:axes]) if value is not None and axes > 0 else ())
-    return found
+            all_axes.append(tuple(np.shape(value)[:axes]) if value is not None and axes > 0 else ())
+    return all_axes
 
 
 def _handed_out(run: Run, name: str, found: list[Array], targets: list[Array], what: str) -> tuple[Array, Array]:
-    """Two results (B, ...) in the arrays that they are asked for in."""
+    """Copy two results (B, ...) to the user's arrays, which are returned."""
     if run.start.checked and not run.finite(*found):
         raise NumericalError(f"{name}: the {what} is not finite")
     for target, array in zip(targets, found, strict=True):
@@ -191,35 +191,37 @@ def _seconds(dt: Any) -> float:
 
 
 class _Trajectory:
-    """States that are kept, and which rows have diverged.
+    """The kept states of a rollout, and which rows have diverged.
 
-    `every`: how many steps lie between kept states; the last one is kept, too.
+    `every`: number of steps between kept states; the last state is kept, too.
     """
 
     def __init__(self, run: Run, every: int, out: Any) -> None:
         self._run, self._every = run, every
         xp, model, leading = run.library.xp, run.dyn.model, run.start.leading
-        kept = 1 + -(-run.steps // every)
-        shapes = {"q": (kept, *leading, model.nq), "qd": (kept, *leading, model.nv)}
-        given = None if out is None else run.outputs(out, shapes)
-        direct = all(run.may_fill(target) for target in given or ())
+        n_kept = 1 + -(-run.steps // every)
+        shapes = {"q": (n_kept, *leading, model.nq), "qd": (n_kept, *leading, model.nv)}
+        outputs = None if out is None else run.outputs(out, shapes)
+        direct = all(run.may_fill(target) for target in outputs or ())
         try:
             arrays = (
-                given if given is not None and direct else [xp.empty(each, run.dyn.dtype) for each in shapes.values()]
+                outputs
+                if outputs is not None and direct
+                else [xp.empty(each, run.dyn.dtype) for each in shapes.values()]
             )
-        except (MemoryError, ValueError) as error:  # NumPy's for more than fits, and for more than could be addressed
+        except (MemoryError, ValueError) as error:  # ValueError: NumPy's for a size beyond the address space
             raise UnavailableError(
-                f"rollout: no memory for {kept} states of {leading} ({error}); a larger save_every keeps fewer"
+                f"rollout: no memory for {n_kept} states of {leading} ({error}); a larger save_every keeps fewer"
             ) from error
-        self.states = [array.reshape(kept, run.start.batch, array.shape[-1]) for array in arrays]
-        self._arrays, self._out = arrays, None if direct else given
+        self.states = [array.reshape(n_kept, run.start.batch, array.shape[-1]) for array in arrays]
+        self._arrays, self._out = arrays, None if direct else outputs
         self.diverged = np.full(run.start.batch, -1, np.int64)
         self._untold = set[int]()
-        """Rows for which the policy returned a tau that is not finite, and that diverged by it."""
+        """Rows that diverged because the policy returned a tau that is not finite."""
         self._last: tuple[int, Any, Any] = (0, None, None)
 
     def keep(self, q: Array, qd: Array, first: int) -> None:
-        """Keep what is to be kept of states (n + 1, B, ...), which begin after `first` steps."""
+        """Copy every n-th state of a window (n + 1, B, ...), whose first state is that after `first` steps."""
         n, every = len(q) - 1, self._every
         begin = -(-first // every)
         end = (first + n) // every + 1
@@ -231,29 +233,29 @@ class _Trajectory:
         self._last = first + n, q[n].copy(), qd[n].copy()
 
     def freeze(self, q: Array, qd: Array, first: int) -> None:
-        """Keep the last finite state of rows that are no longer finite; rows that diverged before stay as they are."""
+        """Overwrite states of diverged rows with their last finite state."""
         xp, library = self._run.library.xp, self._run.library
-        still = self.diverged >= 0
-        if still.any():
-            rows = library.like_numpy(np.flatnonzero(still))
+        diverged_before = self.diverged >= 0
+        if diverged_before.any():
+            rows = library.like_numpy(np.flatnonzero(diverged_before))
             for states in (q, qd):
                 states[1:, rows] = states[0, rows]
-        # What is not finite stays so: the last states tell of all before.
+        # A state that is not finite never becomes finite again, so checking the last states suffices.
         if self._run.finite(q[-1], qd[-1]):
             return
         finite = library.to_numpy(xp.isfinite(q).all(axis=-1) & xp.isfinite(qd).all(axis=-1))
-        gone = np.flatnonzero(~finite[-1] & ~still)
-        if self._run.asked is not None and gone.size:
-            told = np.isfinite(library.to_numpy(self._run.asked)[gone]).all(axis=-1)
-            self._untold |= set(gone[~told].tolist())
-        for row in gone.tolist():
-            good = int(np.flatnonzero(~finite[:, row])[0])
-            self.diverged[row] = first + good
+        newly_diverged = np.flatnonzero(~finite[-1] & ~diverged_before)
+        if self._run.asked is not None and newly_diverged.size:
+            policy_finite = np.isfinite(library.to_numpy(self._run.asked)[newly_diverged]).all(axis=-1)
+            self._untold |= set(newly_diverged[~policy_finite].tolist())
+        for row in newly_diverged.tolist():
+            first_bad = int(np.flatnonzero(~finite[:, row])[0])
+            self.diverged[row] = first + first_bad
             for states in (q, qd):
-                states[good:, row] = states[max(0, good - 1), row]
+                states[first_bad:, row] = states[max(0, first_bad - 1), row]
 
     def warn(self, interrupted: bool) -> None:
-        """Say that it was interrupted, and which rows diverged."""
+        """Warn about an interruption and about diverged rows."""
         run, done = self._run, self._last[0]
         if interrupted:
             text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
@@ -272,51 +274,51 @@ class _Trajectory:
             )
 
     def _diverged_by(self, done: int) -> Array:
-        """`diverged` after n steps: Ctrl-C may come when more is known than is kept."""
+        """`diverged` after `done` steps. Ctrl-C may come between finding a divergence and keeping its states."""
         return np.where(self.diverged > done, -1, self.diverged)
 
     def result(self) -> Rollout:
-        """What there is so far, the last state included."""
+        """The states so far, including the last one."""
         run, every, done = self._run, self._every, self._last[0]
-        kept = len(self.states[0]) if done == run.steps else done // every + 1
-        steps = np.minimum(np.arange(kept) * every, run.steps)
-        if steps[-1] < done:  # in the place of the next state that is kept
+        n_kept = len(self.states[0]) if done == run.steps else done // every + 1
+        steps = np.minimum(np.arange(n_kept) * every, run.steps)
+        if steps[-1] < done:  # the last state takes the slot of the next kept state
             for target, last in zip(self.states, self._last[1:], strict=True):
-                target[kept] = last
-            steps, kept = np.append(steps, done), kept + 1
-        q, qd = (run.outward(array[:kept]) for array in self._arrays)
+                target[n_kept] = last
+            steps, n_kept = np.append(steps, done), n_kept + 1
+        q, qd = (run.outward(array[:n_kept]) for array in self._arrays)
         diverged = self._diverged_by(done).reshape(run.start.leading)[()]
         return Rollout(steps * run.dt, q, qd, diverged, done, run.dyn.model)
 
     def finished(self) -> Rollout:
-        """The result, in the user's arrays where there are any."""
-        found = self.result()
+        """The result, copied to the user's `out` arrays if there are any."""
+        result = self.result()
         if self._out is None:
-            return found
-        q, qd = (target[: len(found.t)] for target in self._out)
-        q[...], qd[...] = found.q, found.qd
-        return replace(found, q=q, qd=qd)
+            return result
+        q, qd = (target[: len(result.t)] for target in self._out)
+        q[...], qd[...] = result.q, result.qd
+        return replace(result, q=q, qd=qd)
 
 
 class _Checkpoint:
-    """A file that tells of a trajectory, written so seldom that it costs little. It stays where it was named, whatever
-    folder the process goes to."""
+    """A checkpoint file, written rarely enough to cost little. Its path is absolute, so that the process may change its
+    working directory."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._next, self._failed = path.absolute(), 0.0, False
 
     def start(self, trajectory: _Trajectory) -> None:
-        """Write it for the first time: where that fails, it is known before the work.
+        """Write the file for the first time, so that errors appear before the rollout starts.
 
         Raises:
-            ArgumentError, OSError: it cannot be written.
+            ArgumentError, OSError: the file cannot be written.
         """
         begin = time.monotonic()
         trajectory.result().save(self._path)
         self._plan(begin)
 
     def update(self, trajectory: _Trajectory, now: bool = False) -> None:
-        """Write it if it is time, or `now`. Where that fails there is a warning, and no result is lost."""
+        """Write the file if it is due, or `now`. An error becomes a warning, so that no result is lost."""
         begin = time.monotonic()
         if not now and begin < self._next:
             return
@@ -334,10 +336,10 @@ class _Checkpoint:
 
 
 def _first_window(run: Run) -> tuple[Array, Array]:
-    """Room for the states q and qd (n + 1, B, ...) of a window of n steps, the first ones in it."""
+    """Arrays q and qd (n + 1, B, ...) for a window of n steps, with the initial states in row 0."""
     model, batch, xp = run.dyn.model, run.start.batch, run.library.xp
-    most = _SCALARS_ON_DEVICE if run.library.on_device else _WINDOW_SCALARS
-    length = max(1, min(run.steps, _LONGEST_WINDOW, most // max(1, batch * (model.nq + model.nv))))
+    max_scalars = _SCALARS_ON_DEVICE if run.library.on_device else _WINDOW_SCALARS
+    length = max(1, min(run.steps, _LONGEST_WINDOW, max_scalars // max(1, batch * (model.nq + model.nv))))
     with memory_for(batch):
         while True:
             try:
@@ -352,7 +354,7 @@ def _first_window(run: Run) -> tuple[Array, Array]:
 
 
 def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
-    """Window by window."""
+    """Compute a rollout window by window."""
     q, qd = _first_window(run)
     length, done = len(q) - 1, 0
     trajectory.freeze(q[:1], qd[:1], 0)
@@ -367,7 +369,7 @@ def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, p
                 trajectory.keep(q[: n + 1], qd[: n + 1], done)
                 done += n
                 q[0], qd[0] = q[n], qd[n]
-                # A policy sees what is frozen: not where the next step would take it.
+                # Windows of one step, so that a policy sees the frozen state of diverged rows.
                 length = 1 if run.policy is not None and trajectory.diverged.max(initial=-1) >= 0 else length
                 length = min(length, run.steps - done)
                 advance(n)
@@ -383,7 +385,7 @@ def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, p
 
 @contextmanager
 def progress_bar(shown: bool, steps: int, what: str = "rollout") -> Iterator[Callable[[int], None]]:
-    """A function that is told of steps made, and shows them."""
+    """A progress bar: yields a function that advances it by a number of steps."""
     if not shown:
         yield lambda n: None
         return
@@ -393,7 +395,7 @@ def progress_bar(shown: bool, steps: int, what: str = "rollout") -> Iterator[Cal
     bar = Progress()
     try:
         bar.start()
-    except LiveError:  # older versions of rich have one at a time: another rollout's, or the user's
+    except LiveError:  # older versions of rich allow one bar at a time
         yield lambda n: None
         return
     try:

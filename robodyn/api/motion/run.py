@@ -1,6 +1,6 @@
-"""What a rollout does in a step or a window of steps: programs of engines, or an integrator's text over arrays.
+"""Steps of a rollout: by programs of engines, or by the generic integrators over arrays.
 
-One file for both, as they share what a call has given, read and laid out once.
+Both share the arguments of the call, which `Run` reads and lays out once.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Policy = Callable[[float, Array, Array], Any]
 
 GRADIENT = QUERIES["forward_dynamics_gradient"]
 _LOOKED_AT, _POWERS = 16, 12
-"""States whose damping is looked at, and how closely."""
+"""Number of states and of power iterations for the estimate of the damping rate."""
 _WINDOW_S = 0.1
-"""Seconds after which a window ends whose steps Python makes, so that no more than that is behind."""
+"""A window stepped in Python ends after this many seconds, so that checkpoints and progress lag no more."""
 
 
 @contextmanager
 def memory_for(batch: int) -> Iterator[None]:
-    """Around what takes memory for n states: UnavailableError where there is none."""
+    """Context that turns a MemoryError of a step of `batch` states into an UnavailableError."""
     try:
         yield
     except MemoryError as error:
@@ -59,12 +59,12 @@ def memory_for(batch: int) -> Iterator[None]:
 
 
 class Run:
-    """A rollout under way.
+    """A rollout in progress.
 
-    `dyn`: what answers; `start`: the call about the first states; `given`: what stays or changes with the steps;
-    `as_given`: the same before quaternions are scaled; `timed`: names of what changes; `asked`: tau (B, nv) of the
-    policy's last answer; `library`: of arrays where the engine lives, which need not be that of the user's,
-    `outer`; `interrupted`: whether somebody asked to stop.
+    `dyn`: the `Dynamics`. `start`: the call with the first states. `given`: other inputs by name, (1, B, ...) or
+    (steps, B, ...). `as_given`: the same before quaternions are normalised. `timed`: names of inputs that change with
+    time. `asked`: the last tau (B, nv) of the policy. `library`: array library of the engine. `outer`: array library of
+    the user's arrays. `interrupted`: True after Ctrl-C.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Run:
         limits: Any,
         policy: Policy | None = None,
     ) -> None:
-        kept = limits_kept(limits, integrator)
+        checked_limits = limits_kept(limits, integrator)
         require_targets(given)
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
@@ -96,7 +96,7 @@ class Run:
         if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model.constraints):
             standing = cast(Any, dyn).constraint_targets(self.library.to_numpy(self.first()[0]))
             self.given["targets"] = self.library.like_numpy(standing)[None]
-        self.step = chosen_step(dyn, tuple(self.given), integrator, kept)
+        self.step = chosen_step(dyn, tuple(self.given), integrator, checked_limits)
         self._require_regular()
         if start.checked:
             start.require_attitudes()
@@ -117,14 +117,14 @@ class Run:
 
     @cached_property
     def moves(self) -> Array | None:
-        """What each degree of freedom moves, where joints may be held."""
+        """The inertia that each degree of freedom moves, if the step may hold joints at limits, else None."""
         if not self.step.holds:
             return None
         return self.library.constant(inertia_moved(self.dyn.model).astype(self.dyn.dtype))
 
     @cached_property
     def bounds(self) -> dict[str, Limits]:
-        """The model's limits as arrays where the engine lives."""
+        """The model's limits as arrays of the engine's library."""
         dtype, placed = self.dyn.dtype, self.library.constant
         return {
             name: Limits(
@@ -134,10 +134,11 @@ class Run:
         }
 
     def _require_regular(self) -> None:
-        """Raise where no state has accelerations: with the armature that is given, and what a step adds to it.
+        """Raise if the mass matrix is singular at every state, with the given armature and the terms that an implicit
+        step adds to it.
 
         Raises:
-            SingularError: so it is.
+            SingularError: the mass matrix is singular at every state.
         """
         dyn, given, implicit = self.dyn, self.given, self.step.implicit
         if (
@@ -161,13 +162,15 @@ class Run:
         if dyn.singularity() is None and (floor >= dyn.model.armature).all():
             return
         model = dyn.model
-        own = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
-        reason = dyn.variant(replace(model, tree_armature=np.where(own, floor[model.v_source], 0.0))).singularity()
+        independent = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
+        reason = dyn.variant(
+            replace(model, tree_armature=np.where(independent, floor[model.v_source], 0.0))
+        ).singularity()
         if reason is not None:
             raise SingularError(reason)
 
     def _attitudes_of(self, name: str) -> Array:
-        """Configurations that are given, their quaternions scaled to unit length.
+        """An input of configurations, with quaternions scaled to unit length.
 
         Raises:
             ArgumentError: values are checked, and one has zero length.
@@ -175,41 +178,41 @@ class Run:
         model, library = self.dyn.model, self.library
         if not model.quaternion_starts.size:
             return self.given[name]
-        here = library.to_numpy(self.given[name])
+        q = library.to_numpy(self.given[name])
         if self.start.checked:
             try:
-                model.normalized(here)
+                model.normalized(q)
             except ArgumentError as error:
                 raise ArgumentError(f"{name}: {error}") from None
-        return library.like_numpy(model.unit_coordinates(here))
+        return library.like_numpy(model.unit_coordinates(q))
 
     def _warn_of_damping(self) -> None:
-        """Say that explicit steps are too long for the damping of the first states."""
-        most = STABLE.get(self.integrator)
-        if most is None or not {"damping", "kd"} & {*self.step.acting} or not self.start.batch:
+        """Warn if explicit steps are too long for the damping at the first states."""
+        bound = STABLE.get(self.integrator)
+        if bound is None or not {"damping", "kd"} & {*self.step.acting} or not self.start.batch:
             return
         rows = {name: array[0][:_LOOKED_AT] for name, array in self.given.items() if name not in BASE}
         with np.errstate(all="ignore"):
             rate = _Arrays(self, rows).fastest(self.first()[0][:_LOOKED_AT])
-        if rate * self.dt > most:
+        if rate * self.dt > bound:
             warnings.warn(
                 f"rollout: {self.integrator!r} is unstable at dt={self.dt:g}: damping takes velocities away at "
-                f"{rate:.3g} per second, and the longest step for that is {most / rate:.3g} s; 'semi_implicit_euler' "
+                f"{rate:.3g} per second, and the longest step for that is {bound / rate:.3g} s; 'semi_implicit_euler' "
                 "takes damping implicitly",
                 RuntimeWarning,
                 stacklevel=users_line(),
             )
 
     def _against_gravity(self, gravity: Array) -> Array:
-        """dV0 under which the model's gravity feels like another."""
-        xp, given = self.library.xp, self.given.get("dV0")
-        own = self.library.constant(self.dyn.model.gravity.astype(self.dyn.dtype))
+        """The base acceleration dV0 that turns the model's gravity into the given one."""
+        xp, dV0 = self.library.xp, self.given.get("dV0")
+        model_gravity = self.library.constant(self.dyn.model.gravity.astype(self.dyn.dtype))
         upward = xp.zeros((*gravity.shape[:-1], 6), self.dyn.dtype)
-        upward[..., 3:] = own - gravity
-        return cast(Array, upward if given is None else given + upward)
+        upward[..., 3:] = model_gravity - gravity
+        return cast(Array, upward if dV0 is None else dV0 + upward)
 
     def _read(self, name: str, value: Any) -> Array:
-        """(steps, B, ...), or (1, B, ...) for what does not change: an axis more than the batch has is time."""
+        """An input as (steps, B, ...), or (1, B, ...) if it is constant. An axis in front of the batch axes is time."""
         leading = self.start.leading
         per_dof = (*COEFFICIENTS, "kp", "kd")
         shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
@@ -222,7 +225,7 @@ class Run:
         if timed:
             self.timed.add(name)
         try:
-            whole = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
+            broadcast = np.broadcast_to(array, (*((self.steps,) if timed else ()), *leading, *shape))
         except ValueError:
             each = "" if stays else f", or {(self.steps, *leading, *shape)} for one in each step"
             raise ArgumentError(
@@ -231,34 +234,34 @@ class Run:
             ) from None
         if name == "inertia":
             self.start.inertia = array
-        laid = whole.reshape(self.steps if timed else 1, self.start.batch, *shape)
-        return self.inward(self._in_rows(laid, len(shape)))
+        flattened = broadcast.reshape(self.steps if timed else 1, self.start.batch, *shape)
+        return self.inward(self._in_rows(flattened, len(shape)))
 
     def _in_rows(self, array: Array, trailing: int) -> Array:
-        """The array, its last axes contiguous for each index of the others, as programs of steps read it."""
+        """The array, with its last axes contiguous for each index of the others, as programs of steps require."""
         one = array[(slice(0, 1),) * (array.ndim - trailing)]
         return array if one.flags.c_contiguous else self.outer.xp.ascontiguousarray(array)
 
     def first(self) -> tuple[Array, Array]:
-        """The states at the start, quaternions scaled to unit length. Those that are unit but for rounding stay, so
-        that a rollout goes on from a last state as if it had not stopped."""
+        """The first states, with quaternions scaled to unit length. Quaternions that are unit up to rounding stay
+        unchanged, so that a rollout continued from a last state gives the same states as one without a break."""
         q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
         model, library = self.dyn.model, self.library
         if model.quaternion_starts.size:
-            given = library.to_numpy(q)
-            unit = model.unit_coordinates(given)
-            near = np.abs(unit - given) <= 8.0 * np.finfo(unit.dtype).eps
-            q = library.like_numpy(np.where(near, given, unit))
+            q_numpy = library.to_numpy(q)
+            unit = model.unit_coordinates(q_numpy)
+            near = np.abs(unit - q_numpy) <= 8.0 * np.finfo(unit.dtype).eps
+            q = library.like_numpy(np.where(near, q_numpy, unit))
         return q, qd
 
     def as_given_at_start(self) -> tuple[Array, Array]:
-        """The states q (B, nq) and qd (B, nv) at the start as they were given."""
+        """The first states q (B, nq) and qd (B, nv) as passed by the user, without normalisation."""
         q = self.start.given_q
-        whole = self.outer.xp.broadcast_to(q, (*self.start.leading, q.shape[-1])).reshape(self.start.batch, q.shape[-1])
-        return self.inward(whole), self.inward(self.start.inputs["qd"])
+        rows = self.outer.xp.broadcast_to(q, (*self.start.leading, q.shape[-1])).reshape(self.start.batch, q.shape[-1])
+        return self.inward(rows), self.inward(self.start.inputs["qd"])
 
     def outputs(self, out: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Array]:
-        """The user's arrays for results by name, contiguous ones; for None new ones like the user's."""
+        """The user's `out` arrays for results by name, which must be contiguous; new arrays if `out` is None."""
         if out is None:
             with memory_for(self.start.batch):
                 return [self.outer.xp.empty(shape, self.dyn.dtype) for shape in shapes.values()]
@@ -277,54 +280,53 @@ class Run:
         return arrays
 
     def may_fill(self, target: Array, read: Iterable[Array] = ()) -> bool:
-        """Whether the engine may write to one of the user's arrays itself: what is still to be read is not written
-        over, be it `read` or what is given."""
+        """Whether the engine may write directly to one of the user's arrays: it must not overlap `read` or inputs."""
         may_share = self.library.xp.may_share_memory
         return self.outer is self.library and not any(
             may_share(target, array) for array in (*read, *self.given.values())
         )
 
     def inward(self, array: Array) -> Array:
-        """One of the user's arrays where the engine lives."""
+        """Convert one of the user's arrays to the engine's library."""
         return array if self.outer is self.library else self.library.like_numpy(array)
 
     def outward(self, array: Array) -> Array:
-        """An array of the engine's as one of the user's library."""
+        """Convert an array of the engine to the user's library."""
         return array if self.outer is self.library else self.library.to_numpy(array)
 
     def window(self, q: Array, qd: Array, first: int) -> int:
-        """Fill states (n + 1, B, ...) behind their first row, the state after `first` steps. How many were made: all,
-        or fewer where that took long or was interrupted."""
+        """Fill states (n + 1, B, ...) from their row 0, the state after `first` steps. Returns the number of steps
+        computed: n, or fewer if they took long or were interrupted."""
         steps = len(q) - 1
-        given = {
+        inputs = {
             name: array[first : first + steps] if len(array) > 1 or self.steps == 1 else array
             for name, array in self.given.items()
         }
-        if self.policy is None and self._marched((q, qd), given):
+        if self.policy is None and self._ran_time_loop((q, qd), inputs):
             return steps
         end = time.monotonic() + _WINDOW_S
         for k in range(steps):
-            now = {name: array[k if len(array) > 1 else 0] for name, array in given.items()}
+            now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
             try:
                 self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
             except KeyboardInterrupt:
                 self.interrupted = True
                 return k
-            # What is not finite is frozen between windows, before a policy sees it and tells the other rows.
+            # End the window at a state that is not finite: it is frozen before the policy sees it.
             if time.monotonic() > end or (self.policy is not None and not self.finite(q[k + 1], qd[k + 1])):
                 return k + 1
         return steps
 
     def finite(self, q: Array, qd: Array) -> bool:
-        """Whether all states are."""
+        """Whether all states are finite."""
         xp = self.library.xp
         return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 
     def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
         """Fill the second of two states, that after step `k`."""
         if self.policy is not None:
-            given["tau"] = self._asked(self.policy, k, q[0], qd[0])
-            if self._marched((q, qd), {name: array[None] for name, array in given.items()}):
+            given["tau"] = self._policy_tau(self.policy, k, q[0], qd[0])
+            if self._ran_time_loop((q, qd), {name: array[None] for name, array in given.items()}):
                 return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
@@ -333,80 +335,82 @@ class Run:
                 self.composed(self.step.projection, {**given, **state}, {"q_held": q[1], "qd_held": qd[1]})
 
     def given_at(self, k: int) -> dict[str, Array]:
-        """What is given in step `k`, (B, ...)."""
+        """The inputs of step `k`, (B, ...)."""
         return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
 
     def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
-        """Fill derivatives of the state after step `k` by the one before it, q and qd (B, ...), and by tau."""
+        """Fill A and B with derivatives of the state after step `k` with respect to the state q, qd (B, ...) before it
+        and to tau."""
         nv, engine = self.dyn.model.nv, self.engine
-        given = self.given_at(k)
+        inputs = self.given_at(k)
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, TimeLoops):
                 time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
-                if engine.step_gradient(self.step_gradient, {**given, "q": q, "qd": qd, "dt": time}, {"A": A, "B": B}):
+                if engine.step_gradient(self.step_gradient, {**inputs, "q": q, "qd": qd, "dt": time}, {"A": A, "B": B}):
                     return
-            found = step_gradient(INTEGRATORS[self.integrator], _Arrays(self, given), q, qd, self.dt)
+            derivatives = step_gradient(INTEGRATORS[self.integrator], _Arrays(self, inputs), q, qd, self.dt)
             for r, of in enumerate(("q", "qd")):
                 for target, c, by in ((A, 0, "q"), (A, 1, "qd"), (B, 0, "tau")):
-                    target[:, nv * r : nv * (r + 1), nv * c : nv * (c + 1)] = found.get((of, by), 0.0)
+                    target[:, nv * r : nv * (r + 1), nv * c : nv * (c + 1)] = derivatives.get((of, by), 0.0)
 
-    def _marched(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+    def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+        """Run the steps by the engine's time loop. False if it has none for them."""
         with memory_for(self.start.batch):
             return isinstance(self.engine, TimeLoops) and self.engine.march(self.step, states, given, self.dt)
 
     @cached_property
     def without_scans(self) -> Engine:
-        """The engine, or where that is one of scans another one, which runs algorithms on NumPy arrays."""
+        """The engine; in place of the scan engine another one, which runs recursions on NumPy arrays."""
         if self.engine.name != "scan":
             return self.engine
         chosen = replace(self.dyn._options, engine="auto")
         return recursive_engine(self.dyn.model, self.dyn.dtype, chosen)
 
     def composed(self, task: ScalarTask, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
-        """Run a task that is one program or nothing; what of its results is not asked for is dropped."""
+        """Run a scalar task. Results that are missing in `out` are dropped."""
         engine, model = self.without_scans, self.dyn.model
-        given = {name: array for name, array in inputs.items() if name in task.inputs or name in BASE}
+        task_inputs = {name: array for name, array in inputs.items() if name in task.inputs or name in BASE}
         if "dt" in task.inputs:
-            given["dt"] = self.library.xp.full((len(given["q"]), 1), self.dt, self.dyn.dtype)
+            task_inputs["dt"] = self.library.xp.full((len(task_inputs["q"]), 1), self.dt, self.dyn.dtype)
         like = next(iter(out.values()))
-        every = {
+        outputs = {
             name: out[name] if name in out else np.empty_like(like, shape=(len(like), *each.shape(model)))
             for name, each in task.outputs.items()
         }
-        given["q"] = given["q"] if engine.normalizes else model.unit_coordinates(given["q"])
-        engine.compose(task, given, every)
+        task_inputs["q"] = task_inputs["q"] if engine.normalizes else model.unit_coordinates(task_inputs["q"])
+        engine.compose(task, task_inputs, outputs)
 
     def recurred(self, task: Task, inputs: Mapping[str, Array], out: Mapping[str, Array]) -> None:
-        """Run a task that no scan does."""
+        """Run a task that the scan engine does not support, on NumPy copies if necessary."""
         engine = self.without_scans
         if engine is self.engine:
             engine.run(task, inputs, out)
             return
-        here = {name: self.library.to_numpy(array) for name, array in inputs.items()}
-        found = {name: np.empty(array.shape, array.dtype) for name, array in out.items()}
-        engine.run(task, here, found)
-        for name, array in found.items():
+        host_inputs = {name: self.library.to_numpy(array) for name, array in inputs.items()}
+        results = {name: np.empty(array.shape, array.dtype) for name, array in out.items()}
+        engine.run(task, host_inputs, results)
+        for name, array in results.items():
             out[name][...] = self.library.like_numpy(array)
 
-    def _asked(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
-        """tau (B, nv) of a policy, which gets copies: it may keep them, or write to them."""
+    def _policy_tau(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
+        """tau (B, nv) of the policy. The policy gets copies of the state, so it may keep or overwrite them."""
         leading, nv = self.start.leading, self.dyn.model.nv
         state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
         answer = policy(k * self.dt, *state)
-        what = "the tau that it returns"
-        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=what, read=self.outer.array)
+        meaning = "the tau that it returns"
+        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=meaning, read=self.outer.array)
         try:
-            whole = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
+            rows = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
         except ValueError:
             raise ArgumentError(
                 f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
             ) from None
-        self.asked = self.inward(self._in_rows(whole, 1))
+        self.asked = self.inward(self._in_rows(rows, 1))
         return self.asked
 
 
 class _Arrays(Differentiable):
-    """A robot for integrators: coordinates and vectors are arrays (B, ...)."""
+    """The robot as the generic integrators see it; coordinates and vectors are arrays (B, ...)."""
 
     def __init__(self, run: Run, given: Mapping[str, Array]) -> None:
         model, library, dtype = run.dyn.model, run.library, run.dyn.dtype
@@ -421,7 +425,7 @@ class _Arrays(Differentiable):
         self._others |= {name: given[name] for name in BASE if name in given}
 
     def solved(self, q: Array, qd: Array, tau: Array, armature: Array | None) -> Array:
-        """qdd (B, nv)."""
+        """Accelerations qdd (B, nv)."""
         run, qdd = self._run, self._run.library.xp.empty(qd.shape, qd.dtype)
         if isinstance(run.step.dynamics, ScalarTask):
             inputs = self._inputs(run.without_scans, q, qd, tau, armature)
@@ -437,12 +441,12 @@ class _Arrays(Differentiable):
         """qdd (B, nv), and its derivatives (B, nv, nv)."""
         run, xp, shape = self._run, self._run.library.xp, (*qd.shape, qd.shape[1])
         qdd, by = xp.empty(qd.shape, qd.dtype), {name: xp.empty(shape, qd.dtype) for name in ("q", "qd", "tau")}
-        found = {"qdd": qdd, **{f"dqdd_d{name}": array for name, array in by.items()}}
+        outputs = {"qdd": qdd, **{f"dqdd_d{name}": array for name, array in by.items()}}
         task = run.step_gradient.gradient
         if isinstance(task, ScalarTask):
-            run.composed(task, self._inputs(run.without_scans, q, qd, tau, armature), found)
+            run.composed(task, self._inputs(run.without_scans, q, qd, tau, armature), outputs)
         else:
-            self._recurred(task, (q, qd, tau, armature), found)
+            self._recurred(task, (q, qd, tau, armature), outputs)
         return qdd, by
 
     def _inputs(self, engine: Engine, q: Array, qd: Array, tau: Array, armature: Array | None) -> dict[str, Array]:
@@ -456,30 +460,30 @@ class _Arrays(Differentiable):
         )
 
     def _recurred(self, task: Task, state: tuple[Array, Array, Array, Array | None], out: Mapping[str, Array]) -> None:
-        """What no scan answers: recursions do, on the host."""
+        """Run a task that the scan engine does not support."""
         self._run.recurred(task, self._inputs(self._run.without_scans, *state), out)
 
     @cached_property
     def identity(self) -> Array:
-        """(B, nv, nv)."""
+        """Identity matrices (B, nv, nv)."""
         run, nv = self._run, self._run.dyn.model.nv
         xp = run.library.xp
         return cast(Array, xp.broadcast_to(xp.eye(nv, dtype=run.dyn.dtype), (run.start.batch, nv, nv)))
 
     @cached_property
     def v_of(self) -> Array:
-        """The degree of freedom of each coordinate that is one."""
+        """The degree of freedom of each coordinate whose rate is a velocity."""
         return self._run.library.constant(dof_of_coordinates(self._run.dyn.model))
 
     def blocks(self, operation: Callable[[JointKind, Any, Any], Any], v: Array) -> list[tuple[Any, Any]]:
-        """Kind by kind."""
+        """(indices, operation(kind, velocities)) for each kind of joint with several degrees of freedom."""
         library, free = self._run.library, self._run.dyn.model.free_joints
         places = ((kind, library.constant(v_index)) for kind, _, v_index in free if kind.nv > 1)
         return [(at, operation(kind, v[:, at], library.xp)) for kind, at in places]
 
     def fastest(self, q: Array) -> float:
-        """About the largest eigenvalue of H^-1 D of all states, 1/s, from below: powers of it, which accelerations from
-        rest are, and Rayleigh quotients."""
+        """Lower estimate of the largest eigenvalue of H^-1 D over all states, 1/s, by power iteration with Rayleigh
+        quotients. Products with H^-1 are accelerations from rest."""
         library, model = self._run.library, self._run.dyn.model
         acting = (library.to_numpy(self._given[name]) for name in ("damping", "kd") if name in self._given)
         damping = np.broadcast_to(sum(acting), (q.shape[0], model.nv))
@@ -499,7 +503,7 @@ class _Arrays(Differentiable):
         return self._joint_by_joint("difference", q, other, (q.shape[0], self._run.dyn.model.nv))
 
     def spread(self, values: Array, on: Array) -> Array:
-        """Numbers of some degrees of freedom, zeros for the others (B, nv)."""
+        """(B, nv): the values at degrees of freedom `on`, zero elsewhere."""
         run = self._run
         out = run.library.xp.zeros((values.shape[0], run.dyn.model.nv), run.dyn.dtype)
         out[:, on] = values
@@ -517,7 +521,7 @@ class _Arrays(Differentiable):
         out = self._run.library.xp.empty(shape, right.dtype)
         for kind, q_index, v_index in self._run.dyn.model.free_joints:
             at, along = (self._run.library.constant(index) for index in (q_index, v_index))
-            # q moves by a velocity, q goes to q, and velocities meet.
+            # Indices of the operands and the result: each is a configuration or a velocity.
             left_at, right_at, out_at = {
                 "integrate": (at, along, at),
                 "difference": (at, at, along),

@@ -1,4 +1,4 @@
-"""One robot through time with error control: SciPy's integrators, events and callbacks."""
+"""Simulation of one robot with error control, by SciPy's integrators, with events and callbacks."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from robodyn.internals.messages import brief, users_line
 from robodyn.internals.records import dataclass
 
 Event = Callable[[float, Array, Array], float]
-"""(t, q, qd) to a number whose sign changes at the event. `terminal` and `direction` may be set on it, as in SciPy."""
+"""Function of (t, q, qd) whose sign changes at the event. It may have attributes `terminal` and `direction`, as in
+SciPy."""
 _MOST_TIMES = 1 << 40
 _MOST_EVENTS = 10_000
 _DRAW = 10.0
-"""1/s: how fast what the integrator follows is drawn to the constraints. Its errors decay faster than robots move, and
-no step is shortened by it."""
+"""Rate, 1/s, at which the integrator's state is drawn to the constraints. Errors decay faster than robots move; the
+rate is too low to shorten steps."""
 _EXPLICIT = ("RK45", "RK23", "DOP853")
 _DIFFERENCE = 1e-7
 _TRYING = ("Radau", "BDF")
-"""Implicit methods, whose iterations may try states that are far away."""
+"""Implicit methods whose iterations may try states far from the solution."""
 _STIFF = "method='Radau', 'BDF' or 'LSODA'"
 _LOOK, _MANY = 1_000, 10_000
-"""Steps after which it is looked at how fast a simulation goes on, and whether its forces are stiff."""
+"""Number of steps between checks of progress, and before the check for stiff forces."""
 _SHORT, _MOST_STEPS = 1e-6, 1e6
-"""Steps, s, that no robot needs, and so many of them that they would take minutes."""
+"""A simulation makes no progress if steps are shorter (in s) than any robot needs and more than this many remain."""
 METHODS = ("RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA")
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a simulation came to: `t` (K,) in seconds, `q` (K, nq), `qd` (K, nv).
+    """The result of a simulation: `t` (K,) in seconds, `q` (K, nq), `qd` (K, nv).
 
-    `events`: for each event the times at which it happened; `status`: "finished", "event" (a terminal one), "stopped"
-    (by the callback) or "interrupted" (by Ctrl-C).
+    `events`: the times of each event. `status`: "finished", "event" (a terminal one), "stopped" (by the callback) or
+    "interrupted" (by Ctrl-C).
     """
 
     t: Array
@@ -72,46 +73,44 @@ def simulate(
     atol: float = 1e-10,
     max_step: float = np.inf,
 ) -> Simulation:
-    """Follow one robot from time 0, with steps as long as the tolerances allow.
+    """Simulate one robot from time 0, with steps as long as the tolerances allow.
 
-    Coordinates are integrated as numbers, and quaternions scaled to unit length where they are used and returned: their
-    length has no influence on where they point. Likewise states of a robot with constraints are projected onto them
-    where they are used and returned, and what the integrator follows is drawn there.
+    Coordinates are integrated as plain numbers. Quaternions are scaled to unit length, and states of a robot with
+    constraints are projected onto these, when they are used or returned. The integrator's own state is drawn to the
+    constraints.
 
-    Damping and dry friction are those of rollouts, the latter -f qd / max(|qd|, 1e-3): "Radau", "BDF" and "LSODA" take
-    long steps where they are stiff, with a light joint or at rest, and the other methods many short ones. Forces of
-    yours that jump with the velocity, as f sign(qd) does, lead no method across the jump: let them change within a
-    small velocity, too.
+    Damping and dry friction are those of rollouts; dry friction is -f qd / max(|qd|, 1e-3). With a light joint or near
+    rest they are stiff: "Radau", "BDF" and "LSODA" still take long steps, the other methods many short ones. No method
+    crosses a jump of forces such as f sign(qd); forces of yours should change within a small range of velocity, too.
 
     Args:
-        robot: a model, or a `Dynamics` in float64 with the options wanted (joint forces, say).
+        robot: a model, or a `Dynamics` in float64 with the desired options (joint forces, for example).
         q0: (nq,) the configuration at time 0, on the constraints (`Model.assemble`).
-        qd0: (nv,) the velocity at time 0. What of it leaves the constraints is taken from it, as by an impact.
-        t_end: seconds, positive.
+        qd0: (nv,) the velocity at time 0. Components that violate the constraints are removed, as by an impact.
+        t_end: duration in seconds, positive.
         tau: (nv,) generalised forces, or a function of (t, q, qd); None for none.
         f_ext: (n_bodies, 6) external forces as elsewhere, or a function of (t, q, qd).
-        targets: (n_constraints, 12) places that constraints to the world hold, as elsewhere; None: where constraints
-            without a place are at the start.
+        targets: (n_constraints, 12) target poses of constraints to the world, as elsewhere; None: constraints without
+            a target hold their initial place.
         active: (n_constraints,) 1 or True for constraints that hold, 0 or False for others; or one bool.
         t_eval: times to return states at, ascending between 0 and t_end; None for those of all steps.
-        events: functions of (t, q, qd); one with an attribute `terminal` that is true ends the simulation, that is a
-            number when it has happened so often; `direction` picks rising (positive) or falling (negative) changes of
-            sign.
-        callback: a function of (t, q, qd), called after each step; the simulation ends where it returns a true value.
+        events: functions of (t, q, qd). An attribute `terminal` that is True ends the simulation at the event; a number
+            n ends it at the n-th time. `direction` selects rising (positive) or falling (negative) sign changes.
+        callback: a function of (t, q, qd), called after each step; the simulation ends if it returns a true value.
         method: one of SciPy's integrators: "RK45", "RK23", "DOP853", "Radau", "BDF", "LSODA". None: "DOP853", or
-            "LSODA" where dry friction counts, which makes the equations stiff.
+            "LSODA" with dry friction, which makes the equations stiff.
         rtol: relative tolerance of a step.
         atol: absolute tolerance of a step, in the units of the coordinates.
         max_step: the longest step, s.
 
     Raises:
-        ArgumentError: a bad argument, a start that is off the constraints, or a function that returns something else.
+        ArgumentError: a bad argument, an initial state off the constraints, or a function that returns something else.
         NumericalError: the integrator gives up or makes no progress, or the state is no longer finite, or no longer on
             the constraints.
 
     Warns:
-        RuntimeWarning: Ctrl-C, and what was computed is returned; or an explicit method takes very many steps.
-        JointForcesWarning: joints have damping or friction that was not asked for (once for each robot).
+        RuntimeWarning: Ctrl-C (the states so far are returned); or an explicit method takes very many steps.
+        JointForcesWarning: joints have damping or friction, and `joint_forces` is None (once for each robot).
     """
     dyn = dynamics_of(robot, "simulate", "obeyed", name="robot")
     if dyn.dtype != np.float64:
@@ -127,7 +126,7 @@ def simulate(
     chosen = one_of("method", method, METHODS) if method is not None else "LSODA" if stiff else "DOP853"
     run = _Run(dyn, q0, qd0, tau, f_ext, targets, active)
     warn_of_unused_forces(dyn, "simulate")
-    asked = _times(t_eval, end)
+    return_times = _times(t_eval, end)
     watched = (events,) if callable(events) else strict_types.at_most(events, _MOST_EVENTS)
     if watched is None:
         raise ArgumentError(f"events: got {brief(events)}; wanted functions of (t, q, qd), at most {_MOST_EVENTS}")
@@ -136,20 +135,23 @@ def simulate(
     longest = np.inf if unlimited else _positive("max_step", max_step)
     tolerances = {"rtol": _positive("rtol", rtol), "atol": _positive("atol", atol), "max_step": longest}
     run.tries = chosen in _TRYING
-    status, kept = _follow(run, end, asked, watch, callback, chosen, tolerances)
-    t, y = np.array([each[0] for each in kept]), np.array([each[1] for each in kept]).reshape(len(kept), run.y0.size)
+    status, states = _follow(run, end, return_times, watch, callback, chosen, tolerances)
+    t, y = (
+        np.array([each[0] for each in states]),
+        np.array([each[1] for each in states]).reshape(len(states), run.y0.size),
+    )
     q, qd = run.state(y)
-    found = tuple(np.array(times) for times in watch.times)
-    return Simulation(t, q, qd, found, status)
+    event_times = tuple(np.array(times) for times in watch.times)
+    return Simulation(t, q, qd, event_times, status)
 
 
 class _Run:
     """The equations of motion of y = (q, qd).
 
-    y need not be on the constraints: rates are those of the state that it is projected to, and draw it there.
-    `finite`: whether all rates of a step were; `asking`: whether a function of the user's may be under way; `tries`:
-    whether the method asks for rates of states that it may not keep; `force`: which of the user's forces was not finite
-    when it was last asked for, in words.
+    y need not be on the constraints: its rates are those of its projection, plus a term that draws y there.
+    `finite`: whether all rates of a step were finite. `asking`: whether a function of the user is running. `tries`:
+    whether the method evaluates trial states that it may reject. `force`: message about the user's last force, if it
+    was not finite.
     """
 
     finite, asking, tries, force = True, False, False, ""
@@ -176,7 +178,7 @@ class _Run:
             raise NumericalError(f"simulate: the accelerations at the start are not finite{self.because}")
 
     def _on_constraints(self, q: Array, qd: Array) -> tuple[Array, Array]:
-        """The state at the start."""
+        """The initial state, projected onto the constraints."""
         equations = self._equations
         if not equations.constrained:
             return q, qd
@@ -187,10 +189,11 @@ class _Run:
         return self._held(q, qd)
 
     def state(self, y: Array) -> tuple[Array, Array]:
-        """q with unit quaternions and qd, on the constraints: copies, which the user's functions may write to.
+        """q with unit quaternions and qd, projected onto the constraints. They are copies, so that the user's functions
+        may overwrite them.
 
         Raises:
-            NumericalError: there is no such state near.
+            NumericalError: the projection is not on the constraints.
         """
         return self._held(*self._split(y))
 
@@ -205,7 +208,7 @@ class _Run:
         return self._model.unit_coordinates(q), qd
 
     def slope(self, t: float, y: Array) -> Array:
-        """dy/dt."""
+        """The rate dy/dt."""
         q, qd = self._split(y)
         try:
             if not np.isfinite(y).all():
@@ -230,26 +233,27 @@ class _Run:
         return slope
 
     def jacobian(self, t: float, y: Array) -> Array:
-        """The derivative of the slope by y, from differences over a small part of a unit. SciPy's own lengthens them
-        until a rate answers, for an angle that has no part in it to where sines have no digits."""
+        """The derivative of the rate with respect to y, by forward differences of fixed size. SciPy's own increases the
+        difference until a rate changes; for an angle without influence it becomes so large that sines lose all
+        digits."""
         rates = self.slope(t, y)
-        found = np.empty((y.size, y.size))
+        jacobian = np.empty((y.size, y.size))
         for k in range(y.size):
             moved = y.copy()
             moved[k] += _DIFFERENCE * max(1.0, abs(y[k]))
-            found[:, k] = (self.slope(t, moved) - rates) / (moved[k] - y[k])
-        return found
+            jacobian[:, k] = (self.slope(t, moved) - rates) / (moved[k] - y[k])
+        return jacobian
 
     def resistance_rate(self, y: Array) -> float:
-        """1/s: how fast damping and friction take the fastest velocity away."""
+        """The fastest decay rate of velocities by damping and friction, 1/s."""
         return self._equations.resistance_rate(*self._split(y))
 
     def _force(self, name: str, t: float, q: Array, qd: Array) -> Any:
-        """Forces of one state, or None for none."""
-        given, shape = {"tau": self._tau, "f_ext": self._f_ext}[name], self._shapes[name]
-        if given is None:
+        """The user's forces at one state, or None for none."""
+        force, shape = {"tau": self._tau, "f_ext": self._f_ext}[name], self._shapes[name]
+        if force is None:
             return None
-        array = real_array(name, given(t, q.copy(), qd.copy()) if callable(given) else given, shape, np.float64)
+        array = real_array(name, force(t, q.copy(), qd.copy()) if callable(force) else force, shape, np.float64)
         if array.shape != shape:
             raise ArgumentError(f"{name}: got shape {array.shape} for one state; wanted {shape}")
         self.force = "" if np.isfinite(array).all() else f"{name} is NaN or infinite at t = {t:.6g} s"
@@ -259,14 +263,14 @@ class _Run:
 
     @property
     def because(self) -> str:
-        """The end of a message about rates that are not finite."""
+        """End of a message about rates that are not finite: names the user's force, if one is the cause."""
         return f"; {self.force}" if self.force else ""
 
 
 class _Watch:
-    """Events: whether their sign changed in a step, and when.
+    """Detects sign changes of events in a step.
 
-    `times`: of each event so far.
+    `times`: the times of each event so far.
     """
 
     def __init__(self, run: _Run, events: tuple[Event, ...]) -> None:
@@ -283,8 +287,8 @@ class _Watch:
         return finite_number("events: what one returns", event(t, *self._run.state(y)))
 
     def step(self, before: float, t: float, dense: Callable[[float], Array]) -> float | None:
-        """Look at a step; the time of a terminal event in it, or None."""
-        last, found = None, []
+        """Record the events of a step. Returns the time of a terminal event in it, or None."""
+        last, events = None, []
         for k, event in enumerate(self._events):
             old, new = self._values[k], self._value(event, t, dense(t))
             self._values[k] = new
@@ -292,32 +296,32 @@ class _Watch:
             up, down = old < 0.0 <= new, old > 0.0 >= new
             if (up and direction >= 0) or (down and direction <= 0):
                 at = self._when(event, before, t, dense)
-                found.append((at, k))
+                events.append((at, k))
                 times = self._ends_at[k]
                 if 0 < times <= len(self.times[k]) + 1 and (last is None or at < last):
                     last = at
-        for at, k in sorted(found):
+        for at, k in sorted(events):
             if last is None or at <= last:
                 self.times[k].append(at)
         return last
 
     def _when(self, event: Event, before: float, t: float, dense: Callable[[float], Array]) -> float:
-        """The time in a step at which an event's sign changes."""
+        """The time of an event's sign change in a step."""
         from scipy.optimize import brentq  # type: ignore[import-untyped]
 
         ends = {s: self._value(event, s, dense(s)) for s in (before, t)}
 
-        def value(s: float) -> float:  # of an end what it was: events may return something else when asked again
+        def value(s: float) -> float:  # cached at the ends: an event may return another value when called again
             return ends[s] if s in ends else self._value(event, s, dense(s))
 
-        # Two steps meet up to rounding: the change may lie between the end of the one and the start of the other.
+        # Consecutive steps meet only up to rounding: the sign may change between them.
         if np.sign(ends[before]) == np.sign(ends[t]):
             return before
         return float(brentq(value, before, t, xtol=4e-16 * max(1.0, t)))
 
 
 def _times_until_the_end(event: Event) -> int:
-    """How often an event happens until it ends the simulation, 0 where it does not."""
+    """The number of occurrences after which an event ends the simulation, 0 for never."""
     terminal = getattr(event, "terminal", None)
     if terminal is None or isinstance(terminal, bool | np.bool_):
         return int(bool(terminal))
@@ -333,32 +337,32 @@ def _follow(
     method: str,
     tolerances: dict[str, float],
 ) -> tuple[str, list[tuple[float, Array]]]:
-    """Step by step: how it ended, and the states to return."""
+    """Integrate step by step. Returns the status and the states to return."""
     from scipy import integrate  # type: ignore[import-untyped]
 
-    make, more = getattr(integrate, method), {"jac": run.jacobian} if run.tries else {}
-    solver = _guarded(run, method, 0.0, lambda: make(run.slope, 0.0, run.y0, end, **tolerances, **more))
-    kept = [(0.0, run.y0)] if asked is None or (asked.size and asked[0] == 0.0) else []
+    make, options = getattr(integrate, method), {"jac": run.jacobian} if run.tries else {}
+    solver = _guarded(run, method, 0.0, lambda: make(run.slope, 0.0, run.y0, end, **tolerances, **options))
+    states = [(0.0, run.y0)] if asked is None or (asked.size and asked[0] == 0.0) else []
     pace = _Pace(run, method, end, tolerances["max_step"])
     try:
         while solver.status == "running":
             message = _guarded(run, method, solver.t, solver.step)
-            if solver.t == solver.t_old:  # LSODA alone goes on like this for ever
+            if solver.t == solver.t_old:  # LSODA, unlike the other methods, would continue for ever
                 solver.status, message = "failed", "a step is less than spacing between numbers"
             if solver.status == "failed":
                 raise NumericalError(f"simulate: {method} gives up at t = {solver.t:.6g} s: {message}{run.because}")
             dense = solver.dense_output()
             stop = watch.step(solver.t_old, solver.t, dense)
             t = solver.t if stop is None else stop
-            run.state(solver.y)  # or it would be noticed only at the end that constraints are lost
+            run.state(solver.y)  # raises at once if the constraints are lost
             if asked is None:
-                kept.append((t, solver.y.copy() if stop is None else dense(stop)))
+                states.append((t, solver.y.copy() if stop is None else dense(stop)))
             else:
-                kept += [(float(s), dense(s)) for s in asked[(asked > solver.t_old) & (asked <= t)]]
+                states += [(float(s), dense(s)) for s in asked[(asked > solver.t_old) & (asked <= t)]]
             if stop is not None:
-                return "event", kept
+                return "event", states
             if callback is not None and callback(t, *run.state(solver.y)):
-                return "stopped", kept
+                return "stopped", states
             pace.step(solver.t, solver.y)
     except KeyboardInterrupt:
         warnings.warn(
@@ -366,13 +370,13 @@ def _follow(
             RuntimeWarning,
             stacklevel=3,
         )
-        return "interrupted", kept
-    return "finished", kept
+        return "interrupted", states
+    return "finished", states
 
 
 def _guarded(run: _Run, method: str, t: float, call: Callable[[], Any]) -> Any:
-    """What a call of SciPy returns; a NumericalError where it meets rates that are not finite, as implicit methods do
-    in their matrices. What the user's functions raise stays as it is."""
+    """Call SciPy. A ValueError due to rates that are not finite, as in matrices of implicit methods, becomes a
+    NumericalError. Exceptions of the user's functions pass unchanged."""
     run.finite = True
     try:
         return call()
@@ -385,7 +389,7 @@ def _guarded(run: _Run, method: str, t: float, call: Callable[[], Any]) -> Any:
 
 
 class _Pace:
-    """Looks at how fast a simulation goes on, every so many steps."""
+    """Checks the progress of a simulation every `_LOOK` steps."""
 
     def __init__(self, run: _Run, method: str, end: float, max_step: float) -> None:
         self._run, self._method, self._end = run, method, end
@@ -393,10 +397,10 @@ class _Pace:
         self._steps, self._since = 0, 0.0
 
     def step(self, t: float, y: Array) -> None:
-        """After a step.
+        """Count a step, and check the progress if it is time.
 
         Raises:
-            NumericalError: steps have become so short that the end will not be reached.
+            NumericalError: steps have become too short to reach the end.
         """
         self._steps += 1
         if self._steps % _LOOK:

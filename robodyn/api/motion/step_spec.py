@@ -1,4 +1,4 @@
-"""Which step a rollout takes: by names of what is given, before a number is looked at."""
+"""Chooses a rollout's integration step from the names of its arguments."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ _FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, 
 _OF_STEPS = ("qdd", "vector", "point", "restitution")
 """Inputs of other queries."""
 _MOST_WORDS = 100
-"""Words of `limits` that are looked at: a few, or somebody's iterator has no end."""
+"""At most this many words of `limits` are read, because an iterator may be endless."""
 
 
 def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
-    """The limits that are kept to, in the order of `LIMITS`."""
+    """The checked names of `limits`, in the order of `LIMITS`."""
     chosen = (limits,) if strict_types.is_a(limits, str) else strict_types.at_most(limits, _MOST_WORDS)
     if chosen is None:
         raise ArgumentError(f"limits: got {brief(limits)}; allowed: {', '.join(map(repr, LIMITS))}")
-    words = {one_of("limits", each, LIMITS) for each in chosen}
-    held = [name for name in LIMITS if name in words and name != "effort"]
+    names = {one_of("limits", each, LIMITS) for each in chosen}
+    held = [name for name in LIMITS if name in names and name != "effort"]
     if held and integrator not in IMPLICIT:
         raise ArgumentError(
             f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
             f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
         )
-    return tuple(name for name in LIMITS if name in words)
+    return tuple(name for name in LIMITS if name in names)
 
 
 def forces_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the arguments of a method, its `locals()`, those that forces of steps are made of, besides tau."""
+    """Select from a method's arguments (its `locals()`) those that determine forces of a step, besides tau."""
     return {name: arguments[name] for name in _FORCES if name in arguments}
 
 
 def require_targets(given: Mapping[str, Any]) -> None:
-    """Raise where of a stiffness and what it drives to one alone is given.
+    """Raise unless both or neither of kp and q_des are given.
 
     Raises:
-        ArgumentError: so it is.
+        ArgumentError: only one of them is given.
     """
     if (given["kp"] is None) != (given["q_des"] is None):
         missing = "kp" if given["kp"] is None else "q_des"
@@ -72,10 +72,10 @@ def require_targets(given: Mapping[str, Any]) -> None:
 
 
 def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
-    """What a step is: by names of what is given, besides the state.
+    """The step for the names of arguments besides the state.
 
     Raises:
-        UnavailableError: the robot has constraints, which the integrator does not know.
+        UnavailableError: the robot has constraints, which the integrator does not support.
     """
     model = dyn.model
     inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
@@ -92,8 +92,8 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
         dynamics = constraint_task(
             "constrained_forward_dynamics", tuple(name for name in inputs if name not in _OF_STEPS), model.proximal
         )
-        held = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
-        projection = constraint_task("project", held, model.proximal)
+        projection_inputs = tuple(name for name in inputs if name in ("q", "qd", "inertia", *OF_CONSTRAINTS))
+        projection = constraint_task("project", projection_inputs, model.proximal)
     else:
         dynamics = cast(Algorithm | Chain, dynamics_asked(FORWARD_DYNAMICS, model, given))
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
@@ -102,6 +102,6 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
 
 
 def dynamics_asked(question: QuerySpec, model: Model, given: tuple[str, ...]) -> Task:
-    """What answers a question about the dynamics on what is given."""
+    """The task that answers a query of dynamics for the given arguments."""
     task = question.task(QueryVariant(model, ("q", "qd", *(name for name in ("tau", "f_ext") if name in given))))
     return on_inertia(task) if "inertia" in given else task

@@ -1,4 +1,4 @@
-"""Damping and friction that a robot has and a motion leaves out: said once for each robot."""
+"""Warns, once for each robot, if a motion ignores the damping and friction of the robot's joints."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
 _TOLD = set[int]()
-"""Robots of which it was said, by hashes of names and coefficients: a model with other constraints is the same."""
+"""Hashes of names and coefficients of robots that the warning was issued for. Constraints do not count."""
 
 
 def warn_of_unused_forces(dyn: Dynamics, what: str, given: Mapping[str, Any] | None = None) -> None:
-    """Say that the damping and friction of a robot's joints do not act, where nobody has said that they should not.
+    """Warn that the damping and friction of a robot's joints are ignored, unless the user chose so.
 
-    Queries do not say so: there is nothing that they could have been expected in.
+    Only motions warn; users of a query do not expect these forces.
 
     Args:
-        dyn: what moves the robot.
-        what: who moves it, as messages call it.
-        given: what the call was given by name; with damping or friction among it, somebody has thought of them.
+        dyn: the `Dynamics` that moves the robot.
+        what: name of the calling function, for the message.
+        given: arguments of the call by name. Explicit damping or friction suppresses the warning.
     """
     model = dyn.model
     if dyn._forces_chosen or any((given or {}).get(name) is not None for name in RESISTANCES):
         return
-    there = {name: getattr(model, name) for name in RESISTANCES}
-    found = [name for name, coefficients in there.items() if coefficients.any()]
-    if not found:
+    coefficients_by_name = {name: getattr(model, name) for name in RESISTANCES}
+    names = [name for name, coefficients in coefficients_by_name.items() if coefficients.any()]
+    if not names:
         return
-    known = hash((model.name, *(coefficients.tobytes() for coefficients in there.values())))
-    if known in _TOLD:
+    key = hash((model.name, *(coefficients.tobytes() for coefficients in coefficients_by_name.values())))
+    if key in _TOLD:
         return
-    _TOLD.add(known)
-    wanted, act = (repr(found[0]), "does") if len(found) == 1 else (repr(tuple(found)), "do")
+    _TOLD.add(key)
+    option, act = (repr(names[0]), "does") if len(names) == 1 else (repr(tuple(names)), "do")
     warnings.warn(
-        f"{what}: joint {' and '.join(found)} of {brief(model.name)} {act} not act here: Dynamics(model, joint_forces="
-        f"{wanted}) counts what the model has, and joint_forces=() leaves them out without this warning",
+        f"{what}: joint {' and '.join(names)} of {brief(model.name)} {act} not act here: Dynamics(model, joint_forces="
+        f"{option}) counts what the model has, and joint_forces=() leaves them out without this warning",
         JointForcesWarning,
         stacklevel=users_line(),
     )

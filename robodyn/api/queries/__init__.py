@@ -1,1 +1,1 @@
-"""The queries of a Dynamics, by what they are about; `robodyn.api.dynamics` joins them."""
+"""The queries of a `Dynamics`, grouped by topic; `robodyn.api.dynamics` combines them in one class."""

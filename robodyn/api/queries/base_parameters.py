@@ -1,4 +1,4 @@
-"""Base parameters: what inverse dynamics can tell of the bodies' inertial parameters."""
+"""Base parameters: the combinations of inertial parameters that inverse dynamics depends on."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
 _ROWS = 5
-"""Rows for each column, by default."""
+"""Regressor rows per column, by default."""
 _DEPENDENT, _INDEPENDENT = 1e-9, 1e-6
-"""What is left of a column, beside all of it, when the ones before it are taken away. Nothing may be in between."""
+"""Relative norm of a column after projecting out the previous ones: below the first the column is dependent, above the
+second independent. In between it is undecided and raises."""
 _LEFT_OUT = 1e-9
-"""Coefficients below that, beside the largest of their column, are rounding."""
+"""Smaller coefficients, relative to the largest of their column, are rounding errors and become zero."""
 
 
 @dataclass(frozen=True)
 class BaseParameters:
     """A basis of the inertial parameters that torques depend on.
 
-    `columns` (b,): of the regressor, those of the basis; `matrix` (b, 10 n_bodies): base parameters are `matrix @
-    model.inertia.ravel()`, and the regressor is its columns times the matrix.
+    `columns` (b,): indices of the regressor's basis columns. `matrix` (b, 10 n_bodies): the base parameters are
+    `matrix @ model.inertia.ravel()`, and the regressor is `regressor[..., columns] @ matrix`.
     """
 
     columns: Array
@@ -41,45 +42,45 @@ class BaseParameters:
 
 def base_parameters(dyn: Dynamics, states: int | None, rng: object) -> BaseParameters:
     """See `Dynamics.base_parameters`."""
-    if dyn.dtype != np.float64:  # what is a combination of others is told by more digits than single precision has
+    if dyn.dtype != np.float64:  # float32 has too few digits to tell dependent columns from independent ones
         dyn = type(dyn)(dyn.model)
     model = dyn.model
     columns, generator = 10 * model.n_bodies, generator_of(rng)
     if not model.nv:
         return BaseParameters(np.empty(0, np.intp), np.zeros((0, columns)))
-    least = -(-_ROWS * columns // model.nv)
-    n = least if states is None else count("states", states, 1, 10**7)
+    minimum = -(-_ROWS * columns // model.nv)
+    n = minimum if states is None else count("states", states, 1, 10**7)
 
     def rows(n: int) -> Array:
         q = model.random_configuration(generator, (n,))
         qd, qdd = generator.standard_normal((2, n, model.nv))
         return np.asarray(dyn.regressor(q, qd, qdd), np.float64).reshape(-1, columns)
 
-    found = _basis(rows(n))
-    others = rows(max(least // 4, 1))
-    error = np.abs(others[:, found.columns] @ found.matrix - others).max(initial=0.0)
+    base = _basis(rows(n))
+    others = rows(max(minimum // 4, 1))
+    error = np.abs(others[:, base.columns] @ base.matrix - others).max(initial=0.0)
     if not error <= 1e-7 * np.abs(others).max(initial=0.0):
         raise NumericalError(
             f"base_parameters: {n} states of {model.name!r} do not tell which parameters torques depend on: the "
             f"basis that they give is {error:.1e} off at others; give more states"
         )
-    return found
+    return base
 
 
 def _basis(Y: Array) -> BaseParameters:
-    """Columns of which no one is a combination of those before it, and the combinations that the others are."""
+    """Basis of the columns of Y: the columns independent of previous ones, and the coefficients of all columns."""
     sizes = np.linalg.norm(Y, axis=0)
     used = np.flatnonzero(sizes > 1e-12 * sizes.max(initial=0.0))
     scaled: Array = np.linalg.qr(Y[:, used] / sizes[used], mode="r")  # type: ignore[assignment]  # columns depend on each other as before
     chosen: list[int] = []
     basis = np.empty_like(scaled)
     for k in range(used.size):
-        left, known = scaled[:, k], basis[:, : len(chosen)]
-        for _ in range(2):  # once more for what rounding left of it
-            left = left - known @ (known.T @ left)
-        size = float(np.linalg.norm(left))
+        remainder, previous = scaled[:, k], basis[:, : len(chosen)]
+        for _ in range(2):  # reorthogonalise once: rounding leaves a remainder
+            remainder = remainder - previous @ (previous.T @ remainder)
+        size = float(np.linalg.norm(remainder))
         if size > _INDEPENDENT:
-            basis[:, len(chosen)] = left / size
+            basis[:, len(chosen)] = remainder / size
             chosen.append(k)
         elif size > _DEPENDENT:
             raise NumericalError(

@@ -1,4 +1,4 @@
-"""One call of a Dynamics: its arguments read and broadcast, its results shaped and checked."""
+"""One call of a `Dynamics`: reads and broadcasts its arguments, shapes and checks its results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from robodyn.api.queries.core import Core
 
 _MAX_OVERLAP_WORK = 100_000
-"""Steps that a search for shared memory may take, some milliseconds: strides can be chosen so that it never ends."""
+"""Limit of steps when searching for shared memory (milliseconds), because unfavourable strides take forever."""
 _MEANING = {
     "q": "model.nq numbers",
     "f_ext": "(n_bodies, 6) numbers",
@@ -38,17 +38,17 @@ _MEANING = {
 
 
 def _read(dyn: Core, library: Library, name: str, value: Any, shape: tuple[int, ...]) -> Array:
-    what = _MEANING.get(name, "model.nv numbers")
+    meaning = _MEANING.get(name, "model.nv numbers")
     if name == "point" and len(shape) > 1:
         if _shape_of(value) == shape[1:]:  # one for all links
-            one = real_array(name, value, shape[1:], dyn.dtype, what=what, read=library.array)
+            one = real_array(name, value, shape[1:], dyn.dtype, what=meaning, read=library.array)
             value = library.xp.broadcast_to(one, shape)
-        what = "a point for each link; or (3,), one for all"
-    return real_array(name, value, shape, dyn.dtype, what=what, read=library.array, flags=name in FLAGS)
+        meaning = "a point for each link; or (3,), one for all"
+    return real_array(name, value, shape, dyn.dtype, what=meaning, read=library.array, flags=name in FLAGS)
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
-    """The shape of an array, or the length of a list of numbers; None for others."""
+    """The shape of an array or of a list of numbers; None for other objects."""
     if strict_types.is_a(value, list, tuple):
         members = strict_types.members(value)
         return (len(members),) if all(strict_types.is_a(each, int, float) for each in members) else None
@@ -59,13 +59,14 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _require_one_restitution(dyn: Core, shape: tuple[int, ...], axes: Sequence[tuple[int, int]]) -> None:
-    """Raise where one state is given as many restitutions as there are constraints, or rows: a number for each of these
-    was meant, and one for each of so many states is what it would be taken for.
+    """Raise if one state has as many restitutions as the model has constraints or rows.
 
-    `axes`: of all arguments, and those of them that are of one state.
+    The user meant one number for each constraint, but the array would broadcast as one number for each state.
+
+    `axes`: for each argument its number of axes, and how many of them belong to one state.
 
     Raises:
-        ArgumentError: so it is.
+        ArgumentError: the shape is ambiguous in this way.
     """
     model = dyn.model
     several = sum(own > of_state for own, of_state in axes) > 1
@@ -81,17 +82,17 @@ def _require_one_restitution(dyn: Core, shape: tuple[int, ...], axes: Sequence[t
 class Call:
     """The arguments of one call: checked, broadcast, and laid out as (B, ...) arrays. `q` is always among them.
 
-    `library`: where arrays live, those of results too. To look at values on a device is to wait for it, so they are
-    checked only where that is asked for. `given_q`: q as it was given, before it is broadcast; `inertia`: likewise, or
-    None; `singular`: which rows are known to have a mass matrix without inverse (B,), or None; their results are NaN.
+    `library`: the array library of arguments and results. Values on a device are checked only with check=True, because
+    reading them waits for the device. `given_q`: q as passed, before broadcasting. `inertia`: likewise, or None.
+    `singular`: which rows (B,) have a singular mass matrix, None if unknown; their results become NaN.
 
     Args:
-        dyn: what is called.
+        dyn: the `Dynamics` that is called.
         given: arguments by name.
-        optional: which of them may be None, and then count as not given.
-        out: where results are to be, or None.
-        more: leading axes of what else there is, which broadcast with those of arguments.
-        shapes: of arguments, where those of one state are others than `Dynamics.argument_shapes`.
+        optional: names of arguments that may be None, which means omitted.
+        out: the user's arrays for results, or None.
+        more: leading axes of further arrays, which broadcast with those of the arguments.
+        shapes: shapes of arguments for one state, where they differ from `Dynamics.argument_shapes`.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Call:
                 dyn, arrays["restitution"].shape, [(arrays[each].ndim, trailing[each]) for each in arrays]
             )
         for axes in more:
-            with suppress(ValueError):  # whoever reads that array says so
+            with suppress(ValueError):  # the function that reads that array reports the mismatch
                 self.leading = np.broadcast_shapes(self.leading, axes)
         self.checked = dyn.check if dyn.check is not None else self.leading == () and not self.library.on_device
         if self.checked:
@@ -131,16 +132,16 @@ class Call:
         self.inputs: dict[str, Array] = {}
         for name, array in arrays.items():
             shape = shapes[name]
-            every = (*self.leading, *shape)
-            with _memory_for(name, every, array.dtype):
-                whole = array if array.shape == every else np.broadcast_to(array, every)
-                self.inputs[name] = whole.reshape(self.batch, *shape)
+            full_shape = (*self.leading, *shape)
+            with _memory_for(name, full_shape, array.dtype):
+                broadcast = array if array.shape == full_shape else np.broadcast_to(array, full_shape)
+                self.inputs[name] = broadcast.reshape(self.batch, *shape)
 
     def new(self, *shape: int) -> Array:
         """An array for intermediate results, (B, *shape).
 
         Raises:
-            UnavailableError: there is not that much memory.
+            UnavailableError: there is not enough memory.
         """
         return self._new("an intermediate result", shape)
 
@@ -150,20 +151,20 @@ class Call:
             return cast(Array, new((self.batch, *shape), self.dyn.dtype))
 
     def result(self, number: int, *shape: int) -> Array:
-        """An array (B, *shape) for result `number`: the user's own where it can be written to directly.
+        """An array (B, *shape) for result `number`: the user's `out` if results can be written to it directly.
 
         Raises:
-            UnavailableError: there is not that much memory.
+            UnavailableError: there is not enough memory.
         """
         target = self.out
         if strict_types.is_a(target, tuple):
             targets = strict_types.members(target)
             target = targets[number] if number < len(targets) else None
         if type(target) is not np.ndarray and strict_types.is_a(target, np.ndarray):
-            target = np.asarray(target)  # what a subclass says of itself is not what is written to
+            target = np.asarray(target)  # a subclass may report other properties than its memory has
         direct = (
             strict_types.is_a(target, self.library.xp.ndarray)
-            and not self.checked  # a result that turns out not to be finite is not handed over
+            and not self.checked  # results that turn out not to be finite must not reach `out`
             and target.shape == (*self.leading, *shape)
             and target.dtype == self.dyn.dtype
             and target.flags.c_contiguous
@@ -173,10 +174,10 @@ class Call:
         return target.reshape(self.batch, *shape) if direct else self._new(f"result number {number + 1}", shape)
 
     def results(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-        """Arrays for all results, whose shapes for one state are given in order.
+        """Arrays for all results, from their shapes for one state, in order.
 
         Raises:
-            UnavailableError: there is not that much memory.
+            UnavailableError: there is not enough memory.
         """
         return {name: self.result(number, *shape) for number, (name, shape) in enumerate(shapes.items())}
 
@@ -188,12 +189,12 @@ class Call:
         link: int | None = None,
         **choices: Any,
     ) -> None:
-        """Have a question answered on the arguments; `choices` as of `robodyn.engines.protocol.Engine.answer`."""
+        """Let the engine answer a query on the arguments; `choices` as in `robodyn.engines.protocol.Engine.answer`."""
         with self._room_for_work():
             self.engine.answer(question, method, self.inputs, results, link, **choices)
 
     def run(self, task: Task, **outputs: Array) -> None:
-        """Run an algorithm or a chain on the arguments; also on inertias, if they are given, where it lists none."""
+        """Run an algorithm or a chain on the arguments, with `inertia` if it is one of them."""
         with self._room_for_work():
             self.engine.run(on_inertia(task) if self.inertia is not None else task, self.inputs, outputs)
 
@@ -208,7 +209,7 @@ class Call:
             ) from error
 
     def finish(self, results: Mapping[str, Array]) -> Any:
-        """Give results their leading axes, check them, and put them where `out` says: one array, or a tuple."""
+        """Give results their leading axes, check them, and copy them to `out`. Returns one array, or a tuple."""
         out = self.out
         if self.singular is not None:
             for array in results.values():
@@ -231,18 +232,18 @@ class Call:
                 raise NumericalError(message)
 
     def require_attitudes(self) -> None:
-        """Raise where a quaternion that was given has no attitude.
+        """Raise if a quaternion in q has zero length.
 
         Raises:
-            ArgumentError: one has zero length; names it and its rows.
+            ArgumentError: names the quaternion and its rows.
         """
         q = self.library.to_numpy(self.given_q)
         self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:
-        """Put results into the user's arrays, those that were not computed right there; the very objects given."""
-        given = out if len(shaped) > 1 else (out,)
-        targets = strict_types.members(given) if strict_types.is_a(given, tuple) else ()
+        """Copy results that were not computed in place to the user's arrays. Returns the user's objects."""
+        outputs = out if len(shaped) > 1 else (out,)
+        targets = strict_types.members(outputs) if strict_types.is_a(outputs, tuple) else ()
         if len(targets) != len(shaped):
             raise ArgumentError(f"out: wanted a tuple of {len(shaped)} arrays: {', '.join(shaped)}")
         label = "out" if len(shaped) == 1 else "out ({})"
@@ -257,7 +258,7 @@ class Call:
         return targets
 
     def _require_separate(self, targets: tuple[Array, ...]) -> None:
-        """Raise where two results, or two entries of one, would be written to the same memory."""
+        """Raise if two results, or two entries of one result, would be written to the same memory."""
         share = self.library.xp.may_share_memory if self.library.on_device else _share_memory
         for i, target in enumerate(targets):
             if _overlaps_itself(target):
@@ -271,7 +272,7 @@ class Call:
 
 @contextmanager
 def _memory_for(what: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[None]:
-    """Around what allocates an array of that shape: UnavailableError where there is no memory for it."""
+    """Context around an allocation: turns a lack of memory into an UnavailableError that names the array."""
     size = prod(shape) * dtype.itemsize
     try:
         if size > sys.maxsize:
@@ -297,13 +298,13 @@ def _overlaps_itself(array: Array) -> bool:
     axes = sorted((abs(stride), n) for stride, n in zip(array.strides, array.shape, strict=True) if n > 1)
     if axes[0][0] < array.itemsize:
         return True
-    reach = array.itemsize
+    extent = array.itemsize
     for stride, n in axes:
-        if stride < reach:
+        if stride < extent:
             break
-        reach += stride * (n - 1)
+        extent += stride * (n - 1)
     else:
         return False
-    # Axes that interlock: seldom, and only the places themselves can tell.
-    places = sum(np.ix_(*(np.arange(n) * stride for stride, n in axes)), start=np.zeros((), np.intp))
-    return bool((np.diff(np.sort(places, axis=None)) < array.itemsize).any())
+    # Interlocking axes are rare. Only the addresses of all entries show whether two coincide.
+    offsets = sum(np.ix_(*(np.arange(n) * stride for stride, n in axes)), start=np.zeros((), np.intp))
+    return bool((np.diff(np.sort(offsets, axis=None)) < array.itemsize).any())

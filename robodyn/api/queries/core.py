@@ -1,4 +1,4 @@
-"""What every query of a Dynamics stands on."""
+"""Base class of all query classes of a `Dynamics`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
 
 _CHOICES = ("frame", "classical")
-"""Arguments of queries about links that are no arrays, and no links."""
+"""Arguments of link queries besides arrays and links."""
 
 
 class Core(ABC):
-    """Attributes of a Dynamics and the work that several queries share."""
+    """Attributes of a `Dynamics` and methods that several queries share."""
 
     model: Model
     dtype: np.dtype[Any]
@@ -49,9 +49,9 @@ class Core(ABC):
         """Answer a query: one array, or a tuple of several.
 
         Args:
-            name: of the query, a row of `robodyn.engines.query_table`.
-            given: arguments of its method by name, which are the method's `locals()`: arrays, None for those that are
-                left out, and the others that the query has. What is not there has its default.
+            name: name of the query in `robodyn.engines.query_table`.
+            given: the method's arguments by name (its `locals()`): arrays, None for omitted ones, and other choices.
+                Missing names have their defaults.
         """
         question = find(name)
         assert question is not None
@@ -70,7 +70,7 @@ class Core(ABC):
     def _call(
         self, question: QuerySpec, given: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] | None = None
     ) -> Call:
-        """A call of a query, of the arguments of its method."""
+        """The `Call` for a query, from the arguments of its method."""
         arrays = {each: given[each] for each in question.arrays if each in given}
         return Call(self, arrays, question.optional, given.get("out"), shapes=shapes)
 
@@ -93,7 +93,7 @@ class Core(ABC):
         return results
 
     def _method(self, question: QuerySpec, method: str) -> str:
-        """The method; raises where the engine does not have it for a query, or not for this model."""
+        """The checked method name; raises if the engine does not have it for this query and model."""
         if not question.methods:
             return method
         name = self.engine.name
@@ -107,12 +107,12 @@ class Core(ABC):
     # Engines.
 
     def _engine_for(self, given: Mapping[str, Any]) -> tuple[Engine, Library]:
-        """The engine for the arguments of a call, and the library of their arrays: those on a GPU are for the GPU."""
+        """The engine for the arguments of a call, and their array library. Arrays on a GPU go to the GPU engine."""
         if not require_one_place(given):
             return self.engine, NUMPY
-        there = (self._gpu if self._options.chooses else self.engine).on_device()
-        if there is not None:
-            return there
+        on_device = (self._gpu if self._options.chooses else self.engine).on_device()
+        if on_device is not None:
+            return on_device
         name = next(name for name, value in given.items() if value is not None)
         raise ArgumentError(
             f"{name}: got {brief(given[name])} on the GPU; engine {self.engine.name!r} wants NumPy arrays, "
@@ -121,7 +121,7 @@ class Core(ABC):
 
     @cached_property
     def _gpu(self) -> GpuEngine:
-        """The GPU engine: the chosen one, or the one for arrays on a GPU where the choice is "auto"."""
+        """The GPU engine. With engine "auto" it answers calls on GPU arrays."""
         from robodyn.engines.gpu.engine import GpuEngine
 
         if isinstance(self.engine, GpuEngine):
@@ -131,7 +131,7 @@ class Core(ABC):
     # Damping and friction.
 
     def _joint_force(self, call: Call) -> Array | float:
-        """Damping and friction as a generalised force that drives must supply."""
+        """Generalised force of damping and friction, which the drives must supply."""
         force: Array | float = 0.0
         qd = call.inputs["qd"]
         if "damping" in self.joint_forces:
@@ -141,18 +141,18 @@ class Core(ABC):
         return force
 
     def _damping(self, call: Call) -> Array:
-        """(nv,) where the arrays of a call live."""
+        """Damping coefficients (nv,), on the device of the call's arrays."""
         return call.library.constant(self.model.damping.astype(self.dtype))
 
     def _take_joint_forces(self, question: QuerySpec, call: Call) -> None:
-        """Leave of an input what damping and friction do not take."""
+        """Subtract damping and friction from inputs that are generalised forces."""
         with np.errstate(all="ignore"):
             for name in question.joint_forces:
                 if name in call.inputs:
                     call.inputs[name] = call.inputs[name] - self._joint_force(call)
 
     def _add_joint_forces(self, question: QuerySpec, call: Call, results: Mapping[str, Array]) -> None:
-        """Add to results what damping and friction have a part in."""
+        """Add damping and friction, or their derivatives, to results."""
         with np.errstate(all="ignore"):
             for name, part in question.joint_forces.items():
                 if name not in results:
@@ -160,7 +160,7 @@ class Core(ABC):
                 array = results[name]
                 if part == "force":
                     array += self._joint_force(call)
-                elif "damping" not in self.joint_forces:  # friction is the same at every speed
+                elif "damping" not in self.joint_forces:  # friction has slope zero
                     continue
                 elif part == "slope":
                     nv = self.model.nv
@@ -169,10 +169,10 @@ class Core(ABC):
                 else:
                     array += self._damping(call) * call.inputs["vector"]
 
-    # What no state can cure.
+    # Errors that hold at every state.
 
     def _require_mass(self, call: Call | None = None) -> None:
-        """Raise where nothing that moves has mass. Of inertias that are given and not checked, mark the rows."""
+        """Raise if no moving body has mass. For the `inertia` of an unchecked call mark the rows instead."""
         if call is None or call.inertia is None:
             if self.model.total_mass == 0.0:
                 raise NumericalError(
@@ -186,23 +186,24 @@ class Core(ABC):
                 raise NumericalError(f"inertia: nothing that moves has mass{where}, so there is no centre of mass")
 
     def singularity(self) -> str | None:
-        """Why the mass matrix is singular at every state, naming the body, or None where it is not.
+        """Why the mass matrix is singular at every state, naming the body; None if it is regular.
 
         Forward dynamics, the inverse mass matrix and gradients of forward dynamics raise a `SingularError` with this
-        message; inverse dynamics does not need the inverse and answers all the same.
+        message. Inverse dynamics does not need the inverse and still works.
         """
         return self._singular
 
     def _require_possible(self, question: QuerySpec) -> None:
-        """Raise where a query of the model has no answer at any state."""
+        """Raise if the query has no answer at any state of the model."""
         if "inverse" in question.needs and self._singular is not None:
             raise SingularError(self._singular)
         if "mass" in question.needs:
             self._require_mass()
 
     def _require_loads(self, question: QuerySpec, given: Iterable[str]) -> None:
-        """Raise where forces of constraints are among those that a query is about, and no `f_ext` says what they are.
-        `given`: names of arrays."""
+        """Raise if a query needs all forces on bodies, the model's constraints hold links, and `f_ext` is missing.
+
+        `given`: names of the call's arrays."""
         if question.of_loads and "f_ext" not in given and self.model.constraints:
             from robodyn.algorithms.constraints.wrenches import holds_links
 
@@ -215,14 +216,14 @@ class Core(ABC):
                 )
 
     def _require_regular(self, call: Call) -> None:
-        """Raise where the mass matrix has no inverse at any state. Of inertias that are given and not checked, mark
-        the rows that give none."""
+        """Raise if the mass matrix is singular at every state. For the `inertia` of an unchecked call mark the rows
+        instead."""
         if call.inertia is None:
             if self._singular is not None:
                 raise SingularError(self._singular)
             return
         if call.singular is not None or (call.library.on_device and not call.checked):
-            return  # known, or not to be known without waiting for the device
+            return  # the rows are known already, or reading them would wait for the device
         inertia = call.library.to_numpy(call.inertia).astype(np.float64, copy=False)
         leading = inertia.shape[:-2]
         rows = self._judge.singular(inertia.reshape(prod(leading), *inertia.shape[-2:])).reshape(leading)
@@ -236,7 +237,7 @@ class Core(ABC):
         call.singular = np.broadcast_to(rows, call.leading).reshape(call.batch)
 
     def _culprit(self, inertia: Array, rows: Array) -> str:
-        """Words that name the body that the first singular row leaves without inertia."""
+        """Part of an error message: the body without inertia in the first singular row."""
         first = tuple(map(int, np.argwhere(rows)[0]))
         body = self._judge.body(inertia[first])
         if body is None:
@@ -255,10 +256,10 @@ class Core(ABC):
 
 
 def checked_choice(model: Model, name: str, value: Any) -> Any:
-    """The argument `link` (as its number), `frame` or `classical` of a query, of a built-in type.
+    """Check the argument `link` (returned as its number), `frame` or `classical` of a query.
 
     Raises:
-        ArgumentError: it is none of those that are allowed.
+        ArgumentError: the value is not allowed.
     """
     if name == "link":
         return model.link_index(value)
@@ -266,10 +267,10 @@ def checked_choice(model: Model, name: str, value: Any) -> Any:
 
 
 def links_of(model: Model, link: Any, links: Any, relative_to: Any) -> tuple[int | None, LinkSelection | None]:
-    """The link that a call is about, or the links where it is not one alone.
+    """(index of the single link, None), or (None, selection) for several links or a relative motion.
 
     Raises:
-        ArgumentError: not exactly one of `link` and `links`, or no such links.
+        ArgumentError: not exactly one of `link` and `links`, or unknown links.
     """
     if (link is None) == (links is None):
         got = "neither of them" if link is None else f"{brief(link)} and {brief(links)}"
@@ -297,11 +298,11 @@ def _named(name: str, model: Model, link: Any) -> int:
 
 
 def point_shapes(places: LinkSelection) -> dict[str, tuple[int, ...]]:
-    """The shape of the points of a call, where it is another than that of one."""
+    """Shape of the argument `point` of a call with several links; empty for a single link."""
     return {"point": (len(places.links), POINT)} if places.several else {}
 
 
 def require_model(model: Any) -> None:
-    """Raise an ArgumentError for anything but a Model."""
+    """Raise an ArgumentError unless `model` is a `Model`."""
     if not strict_types.is_a(model, Model):
         raise ArgumentError(f"model: got {strict_types.type_name(model)}; wanted a robodyn.Model (robodyn.load_urdf)")

@@ -39,13 +39,13 @@ class EnergyQueries(Core):
     ) -> tuple[Array, Array]:
         """(dK/dq, dK/dqd), each (..., nv), of `kinetic_energy`: J per rad or m; N m s or N s.
 
-        With respect to q on the tangent space (`model.integrate`). For a base at rest dK/dqd is H qd.
+        Derivatives with respect to q are on the tangent space (`model.integrate`). For a base at rest dK/dqd is H qd.
         """
         return cast(tuple[Array, Array], self._ask("kinetic_energy_gradient", locals()))
 
     @query
     def potential_energy(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
-        """Potential energy (...), J, of everything that can move, zero at the height of the world's origin."""
+        """Potential energy (...), J, of all moving bodies; zero at the height of the world's origin."""
         return cast(Array, self._ask("potential_energy", locals()))
 
     @query

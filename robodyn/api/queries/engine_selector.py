@@ -1,9 +1,8 @@
-"""Which engine answers NumPy arrays where the choice is "auto": the CPU engine, unless another one was measured to be
-faster.
+"""Selects the engine for NumPy arrays with engine="auto": the CPU engine, unless another one measured faster.
 
-A measurement is a row of a table, which `robodyn tune` makes and keeps: the time of a query on a batch of states of a
-tree on one engine. A call takes the engine that was fastest at the measured tree and batch nearest to its own. Arrays
-on a GPU are answered there, whatever the table says.
+`robodyn tune` fills a table of measurements. A row is the time of a query for one engine, robot and batch size. A call
+uses the engine that was fastest at the nearest measured robot and batch size. Arrays on a GPU always go to the GPU
+engine.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ if TYPE_CHECKING:
 
 USUAL = "cpu"
 ENGINES = ("cpu", "scan", "gpu")
-"""Engines that are compared. The reference engine is nowhere the fastest."""
+"""Engines that are compared. The reference engine is never the fastest."""
 SECTION = Section(
     "engines",
     ENGINES,
     like=8.0,
     again=("asked", "dtype", "bodies", "depth", "batch"),
     usual=USUAL,
-    margin=1.2,  # on a machine that is busy, a little faster says nothing
+    margin=1.2,  # smaller differences may be noise on a busy machine
 )
-"""What was measured of engines, on NumPy arrays."""
+"""Table section of engine measurements with NumPy arrays."""
 
 
 def current_table() -> Table:
-    """What was measured on this machine and kept."""
+    """The stored measurements of this machine."""
     return table(SECTION)
 
 
 _HOW = {"method", "sparse"}
-"""Arguments that mean something else to each engine."""
+"""Arguments whose meaning depends on the engine."""
 
 
 class EngineSelector:
-    """A query in front of several engines. It stands where a quick call stands, and passes calls on.
+    """Replaces the method of a query and passes each call to the engine that measured fastest.
 
     Args:
-        dyn: what is asked.
-        name: the query.
-        usual: what answers with the usual engine.
+        dyn: the `Dynamics`.
+        name: name of the query.
+        usual: answers calls with the usual engine.
     """
 
     def __init__(self, dyn: Dynamics, name: str, usual: Callable[..., Any]) -> None:
@@ -63,23 +62,23 @@ class EngineSelector:
         return getattr, (self.__self__, self.__name__)
 
     def __call__(self, *arguments: Any, **others: Any) -> Any:
-        """Answer as the method does."""
+        """Answer a call like the method."""
         q = arguments[0] if arguments else others.get("q")
         if type(q) is np.ndarray and q.ndim > 0 and q.size and not _HOW & others.keys():
             other = self._other(math.prod(q.shape[:-1]))
             if other is not None:
-                with suppress(UnavailableError):  # it may take more memory
+                with suppress(UnavailableError):  # the other engine may lack memory
                     return getattr(other, self.__name__)(*arguments, **others)
         return self._usual(*arguments, **others)
 
     def _other(self, batch: int) -> Dynamics | None:
-        """What answers a batch instead, or None."""
+        """The `Dynamics` of a faster engine for this batch size, or None for the usual engine."""
         size = batch.bit_length()
         if size not in self._chosen:
             dyn = self.__self__
-            found = self._table.estimates(self.__name__, dyn.dtype.name, dyn.model, batch)
-            there = (name for name in found if name == USUAL or self._on(name) is not None)
-            engine = next(there, USUAL)
+            estimates = self._table.estimates(self.__name__, dyn.dtype.name, dyn.model, batch)
+            available = (name for name in estimates if name == USUAL or self._on(name) is not None)
+            engine = next(available, USUAL)
             self._chosen[size] = None if engine == USUAL else self._on(engine)
         return self._chosen[size]
 
@@ -87,6 +86,6 @@ class EngineSelector:
         if engine not in self._others:
             try:
                 self._others[engine] = self.__self__.variant(engine=engine)
-            except UnavailableError:  # measured once, and gone since
+            except UnavailableError:  # the table may name an engine that is no longer installed
                 self._others[engine] = None
         return self._others[engine]

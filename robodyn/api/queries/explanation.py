@@ -1,4 +1,4 @@
-"""What a query would run, and why."""
+"""Implements `Dynamics.explain`: which engine and method answer a query, and why."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST_STATES = 1 << 40
 
 
 def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
-    """What `dyn` runs for a query of a batch (`Dynamics.explain`)."""
-    asked = asked_of(dyn.model)
-    question = asked[query := one_of("query", query, tuple(asked))]
+    """Engine, method and reason for a query of a batch (see `Dynamics.explain`)."""
+    queries = asked_of(dyn.model)
+    question = queries[query := one_of("query", query, tuple(queries))]
     batch, engine = count("batch", batch, 1, _MOST_STATES), dyn.engine.name
     chooses = dyn._options.chooses
-    found = current_table().estimates(query, dyn.dtype.name, dyn.model, batch) if chooses else {}
-    if found:
-        return _scheduled(dyn, query, batch, found)
+    estimates = current_table().estimates(query, dyn.dtype.name, dyn.model, batch) if chooses else {}
+    if estimates:
+        return _scheduled(dyn, query, batch, estimates)
     if not question.is_answered_by(engine):
         answering = ", ".join(map(repr, question.engines))
         raise UnavailableError(f"engine: {engine!r} does not answer {query!r}; engines that do: {answering}")
@@ -36,12 +36,12 @@ def explain(dyn: Dynamics, query: str, batch: int) -> Explanation:
 
 
 def _scheduled(dyn: Dynamics, query: str, batch: int, found: Mapping[str, float]) -> Explanation:
-    """What the engine with the least estimate runs."""
-    there = {}
+    """The explanation of the available engine with the least measured time."""
+    available = {}
     for name in found:
-        with suppress(UnavailableError):  # measured once, and gone since
-            there[name] = dyn.variant(engine=name)
-    answering = next(iter(there.values()), None) or dyn.variant(engine=dyn.engine.name)
-    inner = explain(answering, query, batch)
+        with suppress(UnavailableError):  # the table may name an engine that is no longer installed
+            available[name] = dyn.variant(engine=name)
+    fastest = next(iter(available.values()), None) or dyn.variant(engine=dyn.engine.name)
+    inner = explain(fastest, query, batch)
     reason = f"the fastest of the engines measured nearest to this call; {inner.reason}"
-    return replace(inner, reason=reason, estimates={name: found[name] for name in there})
+    return replace(inner, reason=reason, estimates={name: found[name] for name in available})

@@ -1,9 +1,9 @@
-"""From a query's method to a built-in function that answers its calls without passing through Python.
+"""Fast path: replaces a query's method by a built-in function that answers calls without running Python code.
 
-The built-in stands on the `Dynamics` from the moment the method is looked up, in whatever way it is called later. A
-call that it does not know goes to the method, and is known from then on: which arguments come by place and by name,
-which arrays are None, which link, frame and method are chosen. No query has code of its own for this: all of it is read
-from the table of questions and from the method's signature.
+Looking up the method on a `Dynamics` installs the built-in function in the object's `__dict__`. It passes calls of an
+unknown form to the method and learns the form: which arguments are positional and which are keywords, which arrays are
+None, which link, frame and method are chosen. Later calls of this form run machine code. All of this is derived from
+the table of queries and the method's signature; no query has fast-path code of its own.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from robodyn.engines.cpu.native.entry import Argument, Entry, Forms
 
 LINK_BITS, WORD_BITS = 24, 5
-"""Of the numbers of links, and of words."""
+"""Bits that encode a link's index, and a choice such as a frame or method."""
 _MOST_LISTS = 1 << 10
-"""Lists of links that a query keeps answers for."""
+"""Number of lists of links that a query keeps answers for."""
 
 
 class _Links:
-    """What stands for a list of links in calls of built-in functions: equal to itself alone, and so is its hash.
+    """Represents a list of links in calls of built-in functions. It compares and hashes by identity.
 
-    `number`: its place among those that a query has seen; `links`: indices in `model`.
+    `number`: its index among the lists that the query has seen; `links`: link indices in `model`.
     """
 
     __slots__ = ("links", "model", "number")
@@ -53,52 +53,52 @@ class _Links:
 
 
 class Epoch:
-    """When a `Dynamics` was changed last: built-in functions answer by what was learnt since."""
+    """Counter of changes of a `Dynamics`. Built-in functions drop calls learnt before the last change."""
 
     def __init__(self) -> None:
         self.now, self._numbers = ctypes.c_int64(), itertools.count(1)
 
     def ends(self) -> None:
-        """Have the methods asked again: something has changed."""
+        """Start a new epoch: calls go to the methods again."""
         self.now.value = next(self._numbers)
 
 
 def changing(dyn: Dynamics) -> Epoch | None:
-    """What is to be told before and after an attribute changes, if anything was learnt."""
+    """Remove the built-in functions of a `Dynamics` whose attribute changes. Returns its epoch, if there is one."""
     for name in (*QUERIES, *CONSTRAINED):
         dyn.__dict__.pop(name, None)
-    found: Epoch | None = dyn.__dict__.get(_EPOCH)
-    return found
+    epoch: Epoch | None = dyn.__dict__.get(_EPOCH)
+    return epoch
 
 
 def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What stands in for a method, or None."""
+    """The fast replacement of a query's method, or None."""
     question = find(name)
     if question is None:
         return None
-    found: Callable[..., Any] | None
+    function: Callable[..., Any] | None
     if dyn.engine.native:
         epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
-        known = dyn.__dict__.setdefault(_KNOWN, {})
-        if name not in known:
-            quick = _QuickQuery(dyn, question, method)
-            entry = dyn.engine.entry(name, documented(name, method), quick, epoch.now)
+        fast_queries = dyn.__dict__.setdefault(_KNOWN, {})
+        if name not in fast_queries:
+            fast = _FastQuery(dyn, question, method)
+            entry = dyn.engine.entry(name, documented(name, method), fast, epoch.now)
             if entry is not None:
-                quick.entry = entry
-            known.setdefault(name, None if entry is None else quick)
-        found = known[name] and known[name].entry.function
+                fast.entry = entry
+            fast_queries.setdefault(name, None if entry is None else fast)
+        function = fast_queries[name] and fast_queries[name].entry.function
     else:
-        found = _launching(dyn, name, method, dyn.engine)
+        function = _launching(dyn, name, method, dyn.engine)
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
-        found = EngineSelector(dyn, name, found or method)
-    if found is not None:
-        dyn.__dict__[name] = found
-    return found
+        function = EngineSelector(dyn, name, function or method)
+    if function is not None:
+        dyn.__dict__[name] = function
+    return function
 
 
 def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Engine) -> Launching | None:
-    """What stands before a method on a GPU: where the engine is our own, and no subclass of it, which may answer in
-    another way."""
+    """The replay of a query on a GPU; None if the engine is not exactly `GpuEngine`. A subclass may answer
+    differently."""
     if engine.name != "gpu" or name not in QUERIES:
         return None
     from robodyn.engines.gpu.engine import GpuEngine
@@ -110,17 +110,17 @@ def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Eng
 
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
 query = with_fast_path(_quicker)
-"""Declare a method of a `Dynamics` the query of its name in `robodyn.engines.query_table.QUERIES`. Looked up on an
-object, it is a built-in function, where the engine has one."""
+"""Decorator: the method is the query of its name in `robodyn.engines.query_table.QUERIES`. On an object it is a
+built-in function if the engine has one."""
 
 
 class FastPath(ABC):
-    """What a built-in function calls where it does not know a call: the method; and it learns.
+    """Handles calls that a built-in function does not know: runs the method and learns the form of the call.
 
     Args:
-        owner: whose method it is.
-        method: the method, bound.
-        dtype: of the arrays that machine code takes.
+        owner: the object of the method.
+        method: the bound method.
+        dtype: dtype of the arrays that machine code takes.
     """
 
     entry: Entry
@@ -131,62 +131,64 @@ class FastPath(ABC):
 
     @abstractmethod
     def calls(self, given: Mapping[str, Any]) -> Hashable | None:
-        """What tells calls apart that machine code answers in one way, from arguments by name; None for those that it
-        does not answer."""
+        """Key of the machine code that answers a call with these arguments; None if machine code does not answer
+        it."""
 
     @abstractmethod
     def answers(self, calls: Any, given: Mapping[str, Any]) -> Answers | None:
-        """What answers them, or None where that is not there yet.
+        """The machine code for a key of `calls`, or None if it is not ready yet.
 
         Raises:
-            UnavailableError: it never will be.
+            UnavailableError: there will never be machine code for these calls.
         """
 
     @abstractmethod
     def argument(self, name: str) -> Argument:
-        """What an argument is."""
+        """Kind of an argument."""
 
     @abstractmethod
     def number(self, name: str, value: Any) -> int:
-        """The number of what an argument chooses."""
+        """Integer that encodes the value of a choice."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer a call that the built-in function has left."""
-        there = self.launching(args[0] if args else kwargs.get("q"))
-        if there is not None:
-            return there(*args, **kwargs)
-        if not kwargs:  # what follows does the same, and takes a quick call a microsecond or two
+        """Answer a call that the built-in function passed on."""
+        replay = self.launching(args[0] if args else kwargs.get("q"))
+        if replay is not None:
+            return replay(*args, **kwargs)
+        if not kwargs:  # shortcut without keywords; it saves a microsecond or two
             return self._by_place(args)
         if not TEXT.issuperset(map(id, map(type, kwargs))):
             return self.__wrapped__(*args, **kwargs)
-        asked, links = kwargs, kwargs.get("links")
+        keywords, links = kwargs, kwargs.get("links")
         listed = links if links is None else self.listed(links)
-        if listed is not links:  # the rest may be what the built-in function knows
-            asked = {**kwargs, "links": listed}
-            answer = self.entry.strict(*args, **asked)
+        if listed is not links:  # with the list replaced the built-in function may know the call
+            keywords = {**kwargs, "links": listed}
+            answer = self.entry.strict(*args, **keywords)
             if answer is not self.entry.missed:
                 return answer
-        names, forms, given = tuple(map(sys.intern, asked)), self.entry.forms, (*args, *asked.values())
-        known = forms.arguments(len(args), names)
-        if known:
-            again = _as_wanted(known, given, self._dtype)
-            if again is None and any(map(operator.is_not, asked, names)):  # names that are no interned strings
-                again = list(given)
-            if again is not None:
-                places = len(args)
-                answer = self.entry.strict(*again[:places], **dict(zip(names, again[places:], strict=True)))
+        names, forms, values = tuple(map(sys.intern, keywords)), self.entry.forms, (*args, *keywords.values())
+        arguments = forms.arguments(len(args), names)
+        if arguments:
+            converted = _as_wanted(arguments, values, self._dtype)
+            if converted is None and any(map(operator.is_not, keywords, names)):  # keywords that were not interned
+                converted = list(values)
+            if converted is not None:
+                n_positional = len(args)
+                answer = self.entry.strict(
+                    *converted[:n_positional], **dict(zip(names, converted[n_positional:], strict=True))
+                )
                 if answer is not self.entry.missed:
                     return answer
         answer = self.__wrapped__(*args, **kwargs)
-        self._learn(forms, len(args), names, tuple(map(_plain_number, given)))
+        self._learn(forms, len(args), names, tuple(map(_plain_number, values)))
         return answer
 
     def _by_place(self, args: tuple[Any, ...]) -> Any:
         forms = self.entry.forms
-        known = forms.arguments(len(args), ())
-        again = _as_wanted(known, args, self._dtype) if known else None
-        if again is not None:
-            answer = self.entry.strict(*again)
+        arguments = forms.arguments(len(args), ())
+        converted = _as_wanted(arguments, args, self._dtype) if arguments else None
+        if converted is not None:
+            answer = self.entry.strict(*converted)
             if answer is not self.entry.missed:
                 return answer
         answer = self.__wrapped__(*args)
@@ -194,7 +196,7 @@ class FastPath(ABC):
         return answer
 
     def _learn(self, forms: Forms, given: int, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-        """Know calls like one that the method has answered, with `out=` or without."""
+        """Register the form of a call that the method has answered, with and without `out=`."""
         parameters = (*self._parameters[:given], *names)
         by_name = dict(zip(parameters, values, strict=True))
         calls = self.calls(by_name)
@@ -203,7 +205,7 @@ class FastPath(ABC):
         known = forms.answers.get(calls)
         try:
             answers = known if known is not None and known.whole else self.answers(calls, by_name)
-        except UnavailableError:  # there never will be code for it: calls take longer, and no answer is lost
+        except UnavailableError:  # no machine code for such calls: the method answers them, only more slowly
             forms.refused.add(calls)
             return
         if answers is None:
@@ -222,19 +224,19 @@ class FastPath(ABC):
             forms.add(given, (*names, "out"), [*arguments, self.argument("out")], (*values, None), choices, answers)
 
     def listed(self, links: Any) -> Any:
-        """What stands for an argument that is a list."""
+        """The object that represents a list of links in calls of the built-in function."""
         return links
 
     def launching(self, first: Any) -> Launching | None:
-        """What answers calls whose first argument is an array on a GPU, once there is an engine for those."""
+        """The replay for a first argument on a GPU; None for other arguments, or before there is a GPU engine."""
         return None
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:  # noqa: B027  (most remember nothing)
-        """Have calls answered that give what was found to be possible."""
+        """Remember argument values that the method has verified, so that machine code accepts them."""
 
 
-class _QuickQuery(FastPath):
-    """That of a query."""
+class _FastQuery(FastPath):
+    """The fast path of a query."""
 
     def __init__(self, dyn: Dynamics, question: QuerySpec, method: Callable[..., Any]) -> None:
         super().__init__(dyn, method, dyn.dtype)
@@ -244,14 +246,14 @@ class _QuickQuery(FastPath):
         self._launching: Launching | None = None
 
     def launching(self, first: Any) -> Launching | None:
-        """Of the engine that the Dynamics made when it was first given such arrays."""
-        dyn, found = self.__self__, self._launching
-        if found is None and "_gpu" in dyn.__dict__:
-            found = self._launching = _launching(dyn, self._question.name, self.__wrapped__, dyn._gpu)
-        return found if found is not None and found.takes(first) else None
+        """The replay on the GPU engine that the `Dynamics` made at its first call with arrays on a GPU."""
+        dyn, replay = self.__self__, self._launching
+        if replay is None and "_gpu" in dyn.__dict__:
+            replay = self._launching = _launching(dyn, self._question.name, self.__wrapped__, dyn._gpu)
+        return replay if replay is not None and replay.takes(first) else None
 
     def listed(self, links: Any) -> Any:
-        """The same object for equal lists of names and indices; a list of anything else as it is."""
+        """The same `_Links` object for equal lists of names and indices; other lists unchanged."""
         if type(links) is not list and type(links) is not tuple:
             return links
         key = tuple(links)
@@ -259,27 +261,27 @@ class _QuickQuery(FastPath):
             key = tuple(map(_plain_number, key))
             if not _NAMED.issuperset(map(id, map(type, key))):
                 return links
-        found, model = self._lists.get(key), self.__self__.model
-        if (found is None or found.model is not model) and key and self._seen < _MOST_LISTS:
+        known, model = self._lists.get(key), self.__self__.model
+        if (known is None or known.model is not model) and key and self._seen < _MOST_LISTS:
             try:
                 numbers = tuple(map(model.link_index, key))
-            except ArgumentError:  # the method says which
+            except ArgumentError:  # the method reports the unknown link
                 return links
-            found = self._lists[key] = _Links(self._seen, numbers, model)
+            known = self._lists[key] = _Links(self._seen, numbers, model)
             self._seen += 1
-        if found is not None and found.model is not model:
+        if known is not None and known.model is not model:
             return links
-        return links if found is None else found
+        return links if known is None else known
 
     def calls(self, given: Mapping[str, Any]) -> Calls | None:
-        """Which arrays are given, and what is chosen."""
+        """Names of the arrays in the call, and its choices."""
         question = self._question
         chosen: dict[str, Any] = {}
         for name, value in given.items():
             if name in question.arrays or name == "out":
                 continue
-            known = _TYPES.get(name, (bool,))
-            if not one_of_types(value, known) or (name not in _TYPES and value is not self.defaults[name]):
+            types = _TYPES.get(name, (bool,))
+            if not one_of_types(value, types) or (name not in _TYPES and value is not self.defaults[name]):
                 return None
             if name in _TYPES:
                 chosen[name] = value
@@ -295,21 +297,21 @@ class _QuickQuery(FastPath):
             if max(numbers, default=0) >= 1 << LINK_BITS:
                 return None
             if links is not None or base is not None:
-                every = (chosen.pop("link"),) if links is None else links.links
-                chosen["places"] = LinkSelection(every, links is not None, numbers[0] if base is not None else None)
+                selected = (chosen.pop("link"),) if links is None else links.links
+                chosen["places"] = LinkSelection(selected, links is not None, numbers[0] if base is not None else None)
         arrays = tuple(name for name in question.arrays if given.get(name) is not None)
         return Calls(arrays, **chosen)
 
     def answers(self, calls: Calls, given: Mapping[str, Any]) -> Answers | None:
-        """Those of the engine."""
+        """The engine's machine code for such calls."""
         dyn = self.__self__
         doubted = self._question.check_precision and self._dtype != np.float64 and dyn.check is not False
         double = dyn._in_double.engine if doubted else None
-        found: Answers | None = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces, double)
-        return found
+        answers: Answers | None = dyn.engine.quick(self._question, calls, dyn.check, dyn.joint_forces, double)
+        return answers
 
     def argument(self, name: str) -> Argument:
-        """An array of the question, a choice, or `out`."""
+        """Kind of the argument: an array of the query, a choice, or `out`."""
         from robodyn.engines.cpu.native.entry import Argument
 
         if name == "out":
@@ -320,23 +322,22 @@ class _QuickQuery(FastPath):
         return Argument("choice", types=_TYPES.get(name, (bool,)), bits=bits)
 
     def number(self, name: str, value: Any) -> int:
-        """The place of a link, a frame or a method, or a bool as a number."""
+        """Index of a link, list of links, frame or method; a bool as 0 or 1."""
         if name in ("link", "relative_to"):
             return int(self.__self__.model.link_index(value))
         if name == "links":
             return int(value.number)
-        words = {"frame": FRAMES, "method": ("auto", *(method.name for method in self._question.methods))}.get(name)
-        return int(value) if words is None else words.index(value)
+        choices = {"frame": FRAMES, "method": ("auto", *(method.name for method in self._question.methods))}.get(name)
+        return int(value) if choices is None else choices.index(value)
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
-        """Have calls with inertias answered that were found to have mass, or to leave a mass matrix with an inverse,
-        and no others."""
-        array = np.array(given["inertia"], self._dtype)  # what is judged is what is kept
-        every = array.astype(np.float64, copy=False).reshape(-1, *array.shape[-2:])
+        """Let machine code answer calls with these inertias, if they have mass (or a regular mass matrix)."""
+        array = np.array(given["inertia"], self._dtype)  # a copy: the user may change the array later
+        rows = array.astype(np.float64, copy=False).reshape(-1, *array.shape[-2:])
         if "mass" in self._question.needs:
-            impossible = every[..., 0].sum(axis=-1) == 0.0
+            impossible = rows[..., 0].sum(axis=-1) == 0.0
         else:
-            impossible = self.__self__._judge.singular(every)
+            impossible = self.__self__._judge.singular(rows)
         if not impossible.any():
             answers.know(array)
 
@@ -344,7 +345,7 @@ class _QuickQuery(FastPath):
 _REALS = (np.float64, np.float32)
 _INTEGERS = (np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8)
 _INTEGER_TYPES, _NAMED = frozenset(map(id, _INTEGERS)), frozenset((id(str), id(int)))
-"""Types by their identities: a foreign one may compare, and hash, as it likes."""
+"""Types by identity, because a foreign type may override comparison and hashing."""
 _LARGEST = 2**63
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("link", "relative_to"), (str, int)),
@@ -352,42 +353,42 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("frame", "method"), (str,)),
     "classical": (bool,),
 }
-"""What choices are made by; other arguments that are no arrays are known at their default alone."""
+"""Types of choices. Other arguments besides arrays have fast calls at their default value only."""
 
 
 def _plain_number(value: Any) -> Any:
-    """An integer of NumPy's as one of Python's; anything else as it is."""
+    """Convert a NumPy integer to a Python int; return anything else unchanged."""
     return int(value) if id(type(value)) in _INTEGER_TYPES else value
 
 
 def one_of_types(value: Any, types: tuple[type, ...]) -> bool:
-    """Whether an object is exactly of one of some types; a foreign type may compare as it likes."""
+    """Whether the exact type of an object is one of `types`, by identity (foreign types may override comparison)."""
     return any(type(value) is each for each in types)
 
 
 @cache
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Names of a method's arguments behind the object, and defaults."""
-    found = list(signature(function).parameters.values())[1:]
-    placed = tuple(each.name for each in found if each.kind is not Parameter.KEYWORD_ONLY)
-    return placed, {each.name: each.default for each in found}
+    """Names of a method's positional arguments after self, and defaults of all arguments."""
+    parameters = list(signature(function).parameters.values())[1:]
+    positional = tuple(each.name for each in parameters if each.kind is not Parameter.KEYWORD_ONLY)
+    return positional, {each.name: each.default for each in parameters}
 
 
 def documented(name: str, method: Callable[..., Any]) -> str:
-    """A method's docstring behind its signature as built-in functions have it: without annotations."""
-    found = signature(method).parameters.values()
-    parameters = [each.replace(annotation=Parameter.empty) for each in found]
+    """Docstring of the built-in function: the method's signature without annotations, then its docstring."""
+    original = signature(method).parameters.values()
+    parameters = [each.replace(annotation=Parameter.empty) for each in original]
     return f"{name}{Signature(parameters)}\n--\n\n{method.__doc__ or ''}"
 
 
 def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np.dtype[Any]) -> list[Any] | None:
-    """Arguments with lists, tuples and other arrays as arrays of a dtype, and integers of NumPy's as Python's; None
-    where nothing changes, or cannot."""
-    again, changed = list(values), False
+    """Convert lists, tuples and other arrays to arrays of the dtype, and NumPy integers to Python's. None if nothing
+    needs conversion or an argument cannot be converted."""
+    converted, changed = list(values), False
     for k, (argument, value) in enumerate(zip(arguments, values, strict=True)):
         kind = type(value)
         if id(kind) in _INTEGER_TYPES:
-            again[k] = value = int(value)
+            converted[k] = value = int(value)
             kind, changed = int, True
         if argument.role != "array":
             continue
@@ -398,17 +399,17 @@ def _as_wanted(arguments: Sequence[Argument], values: tuple[Any, ...], dtype: np
         elif kind is list or kind is tuple:
             try:
                 array = np.array(value)
-            except Exception:  # a foreign object may raise anything; the method says what is wrong
+            except Exception:  # a foreign object may raise anything; the method reports the error
                 return None
         elif argument.number and (one_of_types(value, _REALS) or (kind is int and abs(value) < _LARGEST)):
-            again[k], changed = float(value), True
+            converted[k], changed = float(value), True
             continue
         else:
             continue
         if array.dtype.kind not in "fiu":
             return None
-        again[k], changed = _converted(array, dtype), True
-    return again if changed else None
+        converted[k], changed = _converted(array, dtype), True
+    return converted if changed else None
 
 
 def _converted(array: Array, dtype: np.dtype[Any]) -> Array:

@@ -1,4 +1,4 @@
-"""Generalised forces, accelerations and the matrices between them."""
+"""Inverse and forward dynamics, the mass matrix, and related forces and matrices."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class ForceQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Generalised forces tau (..., nv), N or N m, that give accelerations qdd. RNEA, RBDA table 5.1.
+        """Inverse dynamics: generalised forces tau (..., nv), N or N m, for accelerations qdd. RNEA, RBDA table 5.1.
 
-        Of the tree alone, without the model's constraints: see `constrained_inverse_dynamics`.
+        The model's constraints are ignored: see `constrained_inverse_dynamics`.
         """
         return cast(Array, self._ask("inverse_dynamics", locals()))
 
@@ -58,14 +58,15 @@ class ForceQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Accelerations qdd (..., nv) under generalised forces tau.
+        """Forward dynamics: accelerations qdd (..., nv) under generalised forces tau.
 
-        Of the tree alone, without the model's constraints: see `constrained_forward_dynamics`, and `rollout`.
+        The model's constraints are ignored: see `constrained_forward_dynamics` and `rollout`.
 
-        `method`: "aba" (RBDA table 7.1; for models without mimicking joints), "crba" (mass matrix and L'DL), or "auto".
+        `method`: "aba" (RBDA table 7.1; not for models with mimic joints), "crba" (mass matrix and L'DL factorisation),
+        or "auto".
 
         Raises:
-            SingularError: the mass matrix is singular whatever the state; names the body, or the rows of `inertia`.
+            SingularError: the mass matrix is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(Array, self._ask("forward_dynamics", locals()))
 
@@ -90,12 +91,12 @@ class ForceQueries(Core):
     ) -> Array | csr_array:
         """The joint-space inertia matrix H (..., nv, nv), armature included. CRBA, RBDA table 6.2.
 
-        `sparse`: a `scipy.sparse.csr_array` (nv, nv) of one state, of a state on a GPU a CuPy `csr_matrix` there. Its
-        pattern is the model's: entry (i, j) is stored where one of the two is an ancestor of the other, or their joint
-        the same (RBDA section 6.5), both triangles.
+        `sparse`: True for a `scipy.sparse.csr_array` (nv, nv) of one state; for a state on a GPU it is a CuPy
+        `csr_matrix`. Its pattern depends on the model alone: entry (i, j) is stored if one of the two joints is an
+        ancestor of the other or both are the same (RBDA section 6.5). Both triangles are stored.
 
         Raises:
-            ArgumentError: more than memory holds; `out` or a batch of states with `sparse`.
+            ArgumentError: the result does not fit into memory; `out` or a batch of states with `sparse`.
         """
         question = QUERIES["mass_matrix"]
         call = self._call(question, locals())
@@ -108,7 +109,7 @@ class ForceQueries(Core):
         return cast(Array, call.finish(self._results(question, call)))
 
     def _sparse_mass_matrix(self, call: Call) -> csr_array:
-        """By scans, whatever the engine."""
+        """The sparse mass matrix, by the scan engine whatever the engine of the `Dynamics`."""
         if call.out is not None:
             raise ArgumentError("out: got an array with sparse=True; a sparse matrix is always a new one")
         if call.leading:
@@ -117,13 +118,13 @@ class ForceQueries(Core):
         return cast("csr_array", engine.sparse_mass_matrix(call.inputs, lambda H: call.finish({"H": H})))
 
     def _refill(self, H: Any, q: ArrayLike, *, inertia: ArrayLike | None = None, sparse: bool = True) -> None:
-        """Let a sparse matrix that an earlier call returned on a GPU be that of another state, see `capture`."""
+        """Overwrite the entries of a sparse matrix on a GPU with those of another state (see `capture`)."""
         call = Call(self, {"q": q, "inertia": inertia}, QUERIES["mass_matrix"].optional, None)
         H.data[...] = self._scans.there().sparse_entries(call.inputs)
 
     @cached_property
     def _scans(self) -> ScanEngine:
-        """A scan engine: the chosen one, if it is one."""
+        """A scan engine: that of the `Dynamics` if it is one, else a new one."""
         from robodyn.engines.scan.engine import ScanEngine
 
         if isinstance(self.engine, ScanEngine):
@@ -132,10 +133,10 @@ class ForceQueries(Core):
 
     @query
     def mass_matrix_inverse(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
-        """H^-1 (..., nv, nv), by the articulated-body recursion.
+        """The inverse H^-1 (..., nv, nv) of the mass matrix, by the articulated-body recursion.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(Array, self._ask("mass_matrix_inverse", locals()))
 
@@ -151,12 +152,13 @@ class ForceQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Inverse dynamics at qdd = 0 (..., nv): Coriolis, centrifugal and gravity forces minus external ones."""
+        """Bias force (..., nv): Coriolis, centrifugal and gravity forces minus external ones. It is inverse dynamics at
+        qdd = 0."""
         return cast(Array, self._ask("bias_force", locals()))
 
     @query
     def gravity_force(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
-        """Generalised forces (..., nv) that hold the robot still against gravity: the gradient of potential energy."""
+        """Generalised forces (..., nv) that hold the robot still against gravity, the gradient of potential energy."""
         return cast(Array, self._ask("gravity_force", locals()))
 
     @query
@@ -169,10 +171,11 @@ class ForceQueries(Core):
         V0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """C (..., nv, nv) with C qd + g = bias for a base at rest and Hdot - 2 C skew-symmetric.
+        """Coriolis matrix C (..., nv, nv): Hdot - 2 C is skew-symmetric, and C qd + g is the bias force for a base at
+        rest.
 
-        With a moving base (V0), C is the block of the robot's own velocities in the Coriolis matrix of robot and base.
-        Echeandia and Wensing 2021, algorithm 1. Damping and friction are not part of it.
+        With a moving base (V0), C is the joints' block of the Coriolis matrix of joints and base. Damping and friction
+        are not part of it. Source: Echeandia and Wensing 2021, algorithm 1.
         """
         return cast(Array, self._ask("coriolis_matrix", locals()))
 
@@ -189,16 +192,15 @@ class ForceQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Wrenches (..., n_bodies, 6) through every joint: what the parent exerts on the body, N m and N.
+        """Joint reactions (..., n_bodies, 6), N m and N: the wrench of the parent on each body through its joint.
 
-        In the body's frame (`model.body_names`), about its origin, moment first: the force f of the recursive
-        Newton-Euler algorithm (RBDA table 5.1), gravity included. `inverse_dynamics` is its part along the joint's axes
-        and the forces of armature; the rest is what bearings hold. Where joints mimic others the wrench is that of the
-        tree: what the coupling exerts along the axes is part of it.
+        Each is in the body's frame (`model.body_names`), about its origin, moment first, gravity included: the force f
+        of the recursive Newton-Euler algorithm (RBDA table 5.1). Its components along the joint's axes plus the force
+        of armature are `inverse_dynamics`; the bearings carry the rest. Where a joint mimics another one the wrench
+        includes the force of the coupling along its axes.
 
-        Where `model.constraints` hold links, what they exert must be in `f_ext`: `constraint_wrenches(q, lam)`, and
-        other external forces added to it. Then the part along axes is tau of the drives, plus what locks and couplings
-        give there.
+        If `model.constraints` hold links, `f_ext` must include the constraint forces, `constraint_wrenches(q, lam)`.
+        The components along the axes are then tau of the drives plus the forces of locks and couplings.
 
         Raises:
             ArgumentError: no `f_ext` for a model whose constraints hold links.

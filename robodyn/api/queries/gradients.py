@@ -28,13 +28,13 @@ class GradientQueries(Core):
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
-        """(dtau/dq, dtau/dqd), each (..., nv, nv): column j is the change with coordinate j. Of the tree alone.
+        """(dtau/dq, dtau/dqd), each (..., nv, nv): column j is the derivative with respect to coordinate j.
 
-        With respect to q on the tangent space (`model.integrate`); external forces stay constant in the world.
-        dtau/dqdd is the mass matrix.
+        Derivatives with respect to q are on the tangent space (`model.integrate`). dtau/dqdd is the mass matrix.
+        External forces stay constant in the world. The model's constraints are ignored.
 
         `method`: "idsva" (composites of subtrees: Singh, Russell, Wensing 2022), "columns" (RNEA differentiated line by
-        line, in body frames: Plancher et al., algorithm 2), or "auto", the one that takes less (docs/gradients.md).
+        line, in body frames: Plancher et al., algorithm 2), or "auto", the cheaper one (docs/gradients.md).
         """
         return cast(tuple[Array, Array], self._ask("inverse_dynamics_gradient", locals()))
 
@@ -52,10 +52,10 @@ class GradientQueries(Core):
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array, Array] | None = None,
     ) -> tuple[Array, Array, Array]:
-        """The gradient of vector' tau with respect to q (on the tangent space), qd and qdd, each (..., nv).
+        """Gradients of vector' tau with respect to q (on the tangent space), qd and qdd, each (..., nv).
 
-        These are vector' dtau/dq, vector' dtau/dqd and H vector, for about twice the cost of inverse dynamics: no
-        matrix is made (`robodyn.algorithms.rnea_vjp`). External forces stay constant in the world.
+        They are vector' dtau/dq, vector' dtau/dqd and H vector. No matrix is formed: they cost about twice as much as
+        inverse dynamics (`robodyn.algorithms.rnea_vjp`). External forces stay constant in the world.
         """
         return cast(tuple[Array, Array, Array], self._ask("inverse_dynamics_vjp", locals()))
 
@@ -72,12 +72,12 @@ class GradientQueries(Core):
         dV0: ArrayLike | None = None,
         out: tuple[Array, Array, Array] | None = None,
     ) -> tuple[Array, Array, Array]:
-        """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv): -H^-1 dtau/dq, -H^-1 dtau/dqd, H^-1. Of
-        the tree alone: of accelerations that obey the model's constraints there is no gradient.
+        """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv): -H^-1 dtau/dq, -H^-1 dtau/dqd, H^-1.
 
-        Plancher et al., algorithm 3; conventions as for `inverse_dynamics_gradient`.
+        The model's constraints are ignored; constrained accelerations have no gradient query. Conventions are those of
+        `inverse_dynamics_gradient`. Source: Plancher et al., algorithm 3.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body.
+            SingularError: H is singular at every state; names the body.
         """
         return cast(tuple[Array, Array, Array], self._ask("forward_dynamics_gradient", locals()))

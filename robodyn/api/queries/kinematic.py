@@ -16,16 +16,20 @@ from robodyn.internals.arguments import Array
 class KinematicQueries(Core):
     """Queries about links.
 
-    `link`: a link's name or index; frames (`model.with_frames`) are links. `links` instead of it: several, for which
-    results have an axis of n links in front of their own. `frame`: what motion is seen from: "world": world axes, the
-    point of the link at the world's origin; "body": the link's frame; "world_aligned": world axes, the link's origin.
+    `link`: a link's name or index. Frames (`model.with_frames`) are links, too.
 
-    `point`: (..., 3), m, in the link's axes from its origin, is looked at instead of the origin: poses, and the frames
-    "body" and "world_aligned", have their origin there. With `links` it is (..., n, 3), or (3,) for all of them.
+    `links`: a list of n links instead of `link`. Results then have an axis of length n in front of their own axes.
 
-    `relative_to`: a link's name or index; motion and pose are what an observer on that link sees: of velocities the
-    difference, and of accelerations what is left without those that come of the observer's own turning. `frame` says
-    how they are seen, "body" and "world_aligned" being those of `link`; the pose is in the axes of `relative_to`.
+    `frame`: the frame of velocities, accelerations and Jacobians. "world": world axes, reference point at the world's
+    origin. "body": axes and origin of the link. "world_aligned": world axes, reference point at the link's origin.
+
+    `point`: (..., 3), m, in the link's frame, replaces the link's origin in poses and in the frames "body" and
+    "world_aligned". With `links` it is (..., n, 3), or (3,) for all links.
+
+    `relative_to`: name or index of a link whose frame the pose and motion of `link` are relative to. Relative velocity
+    is the difference of the velocities. Relative acceleration is its rate for an observer on `relative_to`, without
+    the terms of the observer's rotation. The pose is in the axes of `relative_to`; the frames "body" and
+    "world_aligned" are still those of `link`.
     """
 
     @query
@@ -37,7 +41,7 @@ class KinematicQueries(Core):
     def forward_kinematics_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
         """Jacobians (..., n_links, 6, nv) of every link in the frame "world_aligned", in `model.link_names` order.
 
-        With coordinate k, on the tangent space, the attitude R and the position p in `forward_kinematics` change by
+        The derivatives of the rotation R and position p of `forward_kinematics` along tangent coordinate k are
         dR = (J[..., :3, k] x) R and dp = J[..., 3:, k].
         """
         return cast(Array, self._ask("forward_kinematics_gradient", locals()))
@@ -53,10 +57,10 @@ class KinematicQueries(Core):
         relative_to: str | int | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Homogeneous transform (..., 4, 4) of a link, link to world coordinates: that of `forward_kinematics`.
+        """Homogeneous transform (..., 4, 4) from link to world coordinates, as in `forward_kinematics`.
 
-        With `links` (..., n, 4, 4); with `point` its origin is there; with `relative_to` it is to that link's
-        coordinates.
+        With `links` the shape is (..., n, 4, 4). With `point` the origin is at that point. With `relative_to` the
+        transform is to that link's coordinates.
         """
         return cast(Array, self._ask("link_pose", locals()))
 
@@ -74,9 +78,10 @@ class KinematicQueries(Core):
     ) -> Array:
         """Geometric Jacobian J (..., 6, nv) of a link: its spatial velocity is J qd, angular part first.
 
-        `frame`: "world": world axes, velocity of the link's point at the world's origin; "body": the link's frame;
-        "world_aligned": world axes, velocity of the link's origin. With `links` (..., n, 6, nv); with `point` it is the
-        velocity of that point, (..., 3) in the link's axes; with `relative_to` that which this link sees.
+        `frame`: "world" (world axes, velocity of the link's point at the world's origin), "body" (the link's frame) or
+        "world_aligned" (world axes, velocity of the link's origin). With `links` the shape is (..., n, 6, nv). With
+        `point`, (..., 3) in the link's frame, J gives the velocity of that point. With `relative_to` J gives the
+        velocity relative to that link.
         """
         return cast(Array, self._ask("jacobian", locals()))
 
@@ -96,9 +101,9 @@ class KinematicQueries(Core):
     ) -> Array:
         """Time derivative Jdot (..., 6, nv) of `jacobian` in the same frame while the robot moves with qd.
 
-        For a base at rest Jdot qd is `link_acceleration` at qdd = 0: the spatial one in the frames "world" and "body",
-        the classical one in "world_aligned". With V0 the columns are carried along by the base as well. `links`,
-        `point` and `relative_to` as for `jacobian`.
+        For a base at rest Jdot qd is `link_acceleration` at qdd = 0: the spatial acceleration in the frames "world" and
+        "body", the classical one in "world_aligned". With V0 the base's motion also changes the columns. `links`,
+        `point` and `relative_to` are as in `jacobian`.
         """
         return cast(Array, self._ask("jacobian_derivative", locals()))
 
@@ -113,12 +118,12 @@ class KinematicQueries(Core):
         frame: Frame = "world_aligned",
         out: Array | None = None,
     ) -> Array:
-        """Kinematic Hessian H (..., 6, nv, nv) of a link: H[..., j, k] is the change of column j of `jacobian`, in the
-        same frame, with coordinate k, on the tangent space.
+        """Kinematic Hessian H (..., 6, nv, nv) of a link: H[..., j, k] is the derivative of column j of `jacobian`, in
+        the same frame, with respect to tangent coordinate k.
 
-        H qd is `jacobian_derivative` for a base at rest. In no frame is H symmetric in j and k, but for the linear rows
-        of "world_aligned" where all joints have one degree of freedom: these are second derivatives of the position.
-        `links` and `point` as for `jacobian`.
+        H qd is `jacobian_derivative` for a base at rest. H is not symmetric in j and k, except the linear rows in
+        "world_aligned" if all joints have one degree of freedom: these are second derivatives of the position. `links`
+        and `point` are as in `jacobian`.
         """
         return cast(Array, self._ask("pose_hessian", locals()))
 
@@ -136,8 +141,9 @@ class KinematicQueries(Core):
         V0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s); `frame`, `links`, `point` and
-        `relative_to` as for `jacobian`."""
+        """Spatial velocity (..., 6) of a link, angular part first (rad/s, m/s).
+
+        `frame`, `links`, `point` and `relative_to` are as in `jacobian`."""
         return cast(Array, self._ask("link_velocity", locals()))
 
     @query
@@ -157,14 +163,14 @@ class KinematicQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Spatial acceleration (..., 6) of a link, without gravity; `frame`, `links`, `point` and `relative_to` as for
-        `jacobian`.
+        """Spatial acceleration (..., 6) of a link, without gravity, angular part first (rad/s^2, m/s^2).
 
-        `classical=True` gives the acceleration of the link's origin (or of `point`), a point that moves with the link,
-        instead of the spatial one (RBDA eq. 2.50); in the frame "world" it is then that of "world_aligned".
+        `classical=True` gives the classical acceleration of the link's origin (or of `point`), a point that moves with
+        the link, instead of the spatial one (RBDA eq. 2.50). In the frame "world" it is then that of "world_aligned".
+        `frame`, `links`, `point` and `relative_to` are as in `jacobian`.
 
-        At qdd = 0 it is the bias Jdot qd of `jacobian`: of the frames "world" and "body" the spatial acceleration, of
-        "world_aligned", whose origin moves while its axes do not, the classical one.
+        At qdd = 0 the bias Jdot qd of `jacobian` is the spatial acceleration in the frames "world" and "body", and the
+        classical one in "world_aligned", whose origin moves while its axes do not.
         """
         return cast(Array, self._ask("link_acceleration", locals()))
 
@@ -183,9 +189,9 @@ class KinematicQueries(Core):
     ) -> tuple[Array, Array]:
         """(dV/dq, dV/dqd), each (..., 6, nv), of `link_velocity` in the same frame.
 
-        With respect to q on the tangent space (`model.integrate`). dV/dqd is `jacobian`. Where `frame` is "body" or
-        "world_aligned" the frame moves with the coordinates, and that is part of the derivative. `links` and `point` as
-        for `jacobian`.
+        Derivatives with respect to q are on the tangent space (`model.integrate`). dV/dqd is `jacobian`. The frames
+        "body" and "world_aligned" move with the coordinates; the derivative includes that. `links` and `point` are as
+        in `jacobian`.
         """
         return cast(tuple[Array, Array], self._ask("link_velocity_gradient", locals()))
 
@@ -207,7 +213,8 @@ class KinematicQueries(Core):
     ) -> tuple[Array, Array, Array]:
         """(dA/dq, dA/dqd, dA/dqdd), each (..., 6, nv), of `link_acceleration` in the same frame.
 
-        With respect to q on the tangent space (`model.integrate`). dA/dqdd is `jacobian`, of the frame "world_aligned"
-        where the classical acceleration is asked for in the frame "world". `links` and `point` as for `jacobian`.
+        Derivatives with respect to q are on the tangent space (`model.integrate`). dA/dqdd is `jacobian` in the same
+        frame; for the classical acceleration in the frame "world" it is that of "world_aligned". `links` and `point`
+        are as in `jacobian`.
         """
         return cast(tuple[Array, Array, Array], self._ask("link_acceleration_gradient", locals()))

@@ -1,7 +1,7 @@
-"""Functions of a model as built-in functions: what is asked for again and again is compiled.
+"""Fast paths for methods of `Model` and for `external_force`: frequent calls run compiled code.
 
-A model is often loaded for a few answers, which NumPy gives in less time than a compiler: the first calls are its, and
-of what there are many, such as links, the first of each.
+A model is often loaded for a few calls, for which NumPy takes less time than compilation. So NumPy answers the first
+calls, and the first call for each choice of arguments such as the link.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEPT = "_quick_functions"
 
 
 class Early:
-    """What stands in for a function until there is a built-in one; then it passes calls on to that."""
+    """Stands in for a function until its built-in function exists, then passes calls on to that."""
 
     def __init__(self, quick: FastFunction) -> None:
         self._quick = quick
@@ -46,13 +46,13 @@ class Early:
 
 
 class FastFunction(FastPath):
-    """That of a function of a model.
+    """The fast path of a function of a model.
 
     Args:
         model: the robot.
-        name: of the function, under which the built-in one is put into the model's dictionary.
+        name: name of the function, and key of the built-in function in the model's `__dict__`.
         method: the function, bound to the model.
-        arrays: its arguments that are arrays, in order.
+        arrays: names of its array arguments, in order.
     """
 
     function: Callable[..., Any] | None = None
@@ -64,7 +64,7 @@ class FastFunction(FastPath):
         self._asked: set[Any] = set()
 
     def first(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer a call before there is a built-in function; that is made now and then."""
+        """Answer a call by the method. After `_NUMPY_CALLS` calls make the built-in function."""
         answer = self.__wrapped__(*args, **kwargs)
         self._calls += 1
         if self._calls >= _NUMPY_CALLS:
@@ -77,15 +77,15 @@ class FastFunction(FastPath):
         return answer
 
     def calls(self, given: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Which arrays are given."""
+        """Names of the arrays in the call."""
         return tuple(name for name in self.arrays if name in given)
 
     def task(self, calls: Any) -> tuple[ScalarTask, int | None]:
-        """What answers such calls, and the link that they are about."""
+        """The task for such calls, and their link."""
         return _TASKS[self.name, calls], None
 
     def answers(self, calls: Any, given: Mapping[str, Any]) -> Answers | None:
-        """Those of a program, which is compiled when it is asked for a second time."""
+        """Compiled answers, from the second request on; None at the first."""
         if calls not in self._asked:
             self._asked.add(calls)
             return None
@@ -94,17 +94,17 @@ class FastFunction(FastPath):
         task, link = self.task(calls)
         try:
             return engine.direct(task, self.arrays, link)
-        except TypeError as error:  # the text of a joint kind of the user's may look at numbers
+        except TypeError as error:  # a user's joint kind may branch on numbers, which tracing cannot
             raise UnavailableError(f"{task.name}: {error}") from error
 
     def argument(self, name: str) -> Argument:
-        """An array, or a float."""
+        """Kind of the argument: an array, or an array that may be a float."""
         from robodyn.engines.cpu.native.entry import Argument
 
         return Argument("array", self.arrays.index(name), number=name in self.numbers)
 
     def number(self, name: str, value: Any) -> int:
-        """Nothing is chosen."""
+        """Never called: these functions have no choices."""
         raise NotImplementedError
 
 
@@ -128,17 +128,17 @@ _TASKS = {
 
 
 def quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands in for a function of a model."""
-    kept = model.__dict__.setdefault(_KEPT, {})
-    if name not in kept:
+    """The `Early` object that replaces a function of a model."""
+    functions = model.__dict__.setdefault(_KEPT, {})
+    if name not in functions:
         kind = FastFunction if set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers) else _WithNumber
-        kept[name] = Early(kind(model, name, method, _ARRAYS[name]))
-    found: Callable[..., Any] = kept[name]
-    return found
+        functions[name] = Early(kind(model, name, method, _ARRAYS[name]))
+    function: Callable[..., Any] = functions[name]
+    return function
 
 
 def engine_of(model: Model) -> CpuEngine | None:
-    """The engine that compiles functions of a model, or None where there is none."""
+    """The engine that compiles functions of a model; None if the CPU engine is not available."""
     from robodyn.engines.cpu.engine import CpuEngine
 
     if "_quick_engine" not in model.__dict__:
@@ -147,5 +147,5 @@ def engine_of(model: Model) -> CpuEngine | None:
         except UnavailableError:
             engine = None
         model.__dict__["_quick_engine"] = engine if isinstance(engine, CpuEngine) else None
-    found: CpuEngine | None = model.__dict__["_quick_engine"]
-    return found
+    cached: CpuEngine | None = model.__dict__["_quick_engine"]
+    return cached

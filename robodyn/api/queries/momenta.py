@@ -1,4 +1,4 @@
-"""Centre of mass and momentum, how they move, and their derivatives."""
+"""Centre of mass, centroidal momentum, and their derivatives."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from robodyn.internals.arguments import Array
 
 
 class MomentumQueries(Core):
-    """Queries about the masses of the whole robot.
+    """Queries about the centre of mass and the momentum of the whole robot.
 
-    What is fixed to the world does not count. Without `inertia` all of them but `subtree_center_of_mass` raise a
-    NumericalError where nothing that moves has mass; with it they do so where values are checked, and give NaN in those
-    rows where they are not (of arrays on a GPU nothing is known without a look: rows have infinite or NaN entries).
+    Links fixed to the world do not count. If no moving body has mass, all queries but `subtree_center_of_mass` raise a
+    NumericalError. With `inertia` and unchecked values they do not raise: such rows are NaN, on a GPU NaN or infinite.
     """
 
     @query
@@ -79,8 +78,8 @@ class MomentumQueries(Core):
     def subtree_center_of_mass(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
-        """Centres of mass (..., n_bodies, 3) of each body and all that it carries, in world coordinates, m, in the
-        order of `model.body_names`. A body's own origin where none of them has mass."""
+        """Centres of mass (..., n_bodies, 3) of each body's subtree, in world coordinates, m, in `model.body_names`
+        order. For a subtree without mass it is the body's origin."""
         return cast(Array, self._ask("subtree_center_of_mass", locals()))
 
     @query
@@ -93,8 +92,9 @@ class MomentumQueries(Core):
         V0: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
-        """(h, A): momentum h (..., 6) about the centre of mass in world axes, angular part first, and the matrix A
-        (..., 6, nv) with h = A qd for a base at rest. Orin, Goswami, Lee 2013. Armature does not count.
+        """(h, A): momentum h (..., 6) about the centre of mass in world axes, angular part first, and the centroidal
+        momentum matrix A (..., 6, nv) with h = A qd for a base at rest. Armature does not count. Source: Orin, Goswami,
+        Lee 2013.
 
         Raises:
             NumericalError: nothing that moves has mass.
@@ -115,8 +115,8 @@ class MomentumQueries(Core):
     ) -> Array:
         """Time derivative (..., 6) of the momentum h of `centroidal_momentum`: N m, then N, in world axes.
 
-        It is A qdd + dA/dt qd for a base at rest, and the sum of gravity and external forces, moved to the centre of
-        mass, where accelerations follow from them (Newton and Euler).
+        For a base at rest it is A qdd + dA/dt qd. For accelerations of `forward_dynamics` it is the sum of gravity and
+        external forces on the robot, about the centre of mass (Newton-Euler).
 
         Raises:
             NumericalError: nothing that moves has mass.
@@ -135,7 +135,7 @@ class MomentumQueries(Core):
     ) -> Array:
         """dA/dt (..., 6, nv) of the matrix A of `centroidal_momentum` while the robot moves with qd.
 
-        With V0 the columns are carried along by the base as well. Wensing and Orin 2016.
+        With V0 the base's motion also changes the columns. Source: Wensing and Orin 2016.
 
         Raises:
             NumericalError: nothing that moves has mass.

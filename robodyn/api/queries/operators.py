@@ -1,4 +1,4 @@
-"""The mass matrix and its inverse as linear operators of SciPy: products without a matrix."""
+"""The mass matrix and its inverse as linear operators of SciPy, which form no matrix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def mass_matrix_operator(dyn: Dynamics, q: ArrayLike, inverse: bool) -> Any:
         raise ArgumentError(f"q: got shape {state.shape}; wanted one state of shape ({model.nq},)")
     require_finite("q", state, 1)
     state = model.normalized(state).astype(dyn.dtype)
-    # At rest, on a base that falls freely, no forces but those of inertia act: tau = H qdd.
+    # A base in free fall cancels gravity; at qd = 0 inverse dynamics is then tau = H qdd.
     falling = np.concatenate([np.zeros(3), model.gravity]).astype(dyn.dtype)
     ask, rest = dyn.forward_dynamics if inverse else dyn.inverse_dynamics, np.zeros(model.nv, dyn.dtype)
 

@@ -1,4 +1,4 @@
-"""What inverse and forward dynamics owe to inertial parameters, external forces and gravity."""
+"""Derivatives of dynamics and energies with respect to inertial parameters, external forces and gravity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class ParameterQueries(Core):
-    """Queries about derivatives with respect to what inverse dynamics is linear in."""
+    """Queries about derivatives with respect to parameters, external forces and gravity.
+
+    Inverse dynamics is linear in each of them."""
 
     @query
     def regressor(
@@ -30,12 +32,13 @@ class ParameterQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """Y (..., nv, 10 n_bodies) with tau = Y pi: the derivative of inverse dynamics by inertial parameters.
+        """Regressor Y (..., nv, 10 n_bodies) with tau = Y pi: the derivative of inverse dynamics with respect to
+        inertial parameters.
 
         pi is `model.inertia.ravel()`: for each body of `model.body_names` m (kg), h = m c (kg m) and I xx xy xz yy yz
-        zz (kg m^2), about the origin of the body's frame and in its axes. What is fixed to a body is part of it.
-        Armature, damping, friction and external forces have no part in Y pi. Atkeson, An, Hollerbach 1986. Pinocchio's
-        order of columns: `robodyn.conventions`.
+        zz (kg m^2), about the origin of the body's frame and in its axes. Links fixed to a body are part of it. Y pi
+        does not include armature, damping, friction and external forces. `robodyn.conventions` has Pinocchio's order of
+        columns. Source: Atkeson, An, Hollerbach 1986.
         """
         return cast(Array, self._ask("regressor", locals()))
 
@@ -50,10 +53,10 @@ class ParameterQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """A (..., n_bodies, 6, 10): A_i pi_i is the wrench (N m, N) that moves body i against gravity.
+        """Body regressors A (..., n_bodies, 6, 10): A_i pi_i is the wrench (N m, N) that moves body i against gravity.
 
-        In the body's frame about its origin, pi_i being row i of `model.inertia`; external forces have no part in it.
-        Where a body carries nothing else it is that body's `joint_reaction`.
+        The wrench is in the body's frame about its origin; pi_i is row i of `model.inertia`. It does not include
+        external forces. For a leaf body it is the `joint_reaction`.
         """
         return cast(Array, self._ask("body_regressor", locals()))
 
@@ -61,22 +64,22 @@ class ParameterQueries(Core):
     def kinetic_energy_regressor(
         self, q: ArrayLike, qd: ArrayLike, *, V0: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
-        """k (..., 10 n_bodies): k . pi is the kinetic energy of the bodies, J, pi as for `regressor`. What armature
-        has is not part of it."""
+        """k (..., 10 n_bodies): k . pi is the kinetic energy of the bodies, J, without that of armature; pi as in
+        `regressor`."""
         return cast(Array, self._ask("kinetic_energy_regressor", locals()))
 
     @query
     def potential_energy_regressor(self, q: ArrayLike, *, out: Array | None = None) -> Array:
-        """u (..., 10 n_bodies): u . pi is `potential_energy`, J, pi as for `regressor`."""
+        """u (..., 10 n_bodies): u . pi is `potential_energy`, J; pi as in `regressor`."""
         return cast(Array, self._ask("potential_energy_regressor", locals()))
 
     def armature_regressor(self, qdd: ArrayLike) -> Array:
-        """(..., nv, nv): times `model.armature` it is what armature adds to tau, N m or N."""
+        """(..., nv, nv): its product with `model.armature` is the contribution of armature to tau, N m or N."""
         return _diagonal(self._per_velocity("qdd", qdd))
 
     def friction_regressor(self, qd: ArrayLike) -> Array:
-        """(..., nv, 2 nv): times `model.damping` and, behind them, `model.friction` it is what `joint_forces` add to
-        tau, N m or N: damping qd + friction sign(qd)."""
+        """(..., nv, 2 nv): its product with `model.damping`, followed by `model.friction`, is the contribution of
+        `joint_forces` to tau, N m or N: damping qd + friction sign(qd)."""
         array = self._per_velocity("qd", qd)
         return np.concatenate((_diagonal(array), _diagonal(np.sign(array))), -1)
 
@@ -84,25 +87,26 @@ class ParameterQueries(Core):
         return real_array(name, value, (self.model.nv,), self.dtype, what="model.nv numbers")
 
     def base_parameters(self, states: int | None = None, rng: object = 0) -> BaseParameters:
-        """What inverse dynamics can tell of the inertial parameters: a basis, and how the others add to it.
+        """Base parameters: the combinations of inertial parameters that inverse dynamics depends on.
 
-        With the result `found`: `regressor(q, qd, qdd) @ pi` is `regressor(...)[..., found.columns] @ found.matrix @
-        pi` for all states and all pi. Columns come from the first bodies to the last; one that is a combination of
-        those before it is left out. Found by QR factorisations of the regressors of random states within the limits
-        (Gautier, Numerical Calculation of the Base Inertial Parameters of Robots, 1991), and held against others.
+        With `base = dyn.base_parameters()`, `regressor(q, qd, qdd) @ pi` equals `regressor(...)[..., base.columns] @
+        base.matrix @ pi` for all states and all pi. Columns are taken from the first body to the last; a column that is
+        a linear combination of previous ones is left out. The method is a QR factorisation of the regressors of random
+        states within the limits (Gautier, Numerical Calculation of the Base Inertial Parameters of Robots, 1991). Other
+        random states verify the result.
 
         Args:
-            states: how many states; None for five times as many rows as there are parameters.
+            states: number of states; None for five times as many rows as parameters.
             rng: a seed or a `numpy.random.Generator`.
 
         Raises:
-            NumericalError: the states do not tell which columns are combinations of others: give more of them.
+            NumericalError: the states do not determine which columns depend on others; pass a larger `states`.
         """
         return base_parameters(cast("Dynamics", self), states, rng)
 
     @query
     def inverse_dynamics_external_force_gradient(self, q: ArrayLike, *, out: Array | None = None) -> Array:
-        """dtau/df_ext (..., nv, n_bodies, 6): minus the transposed Jacobian of each body, for forces as `f_ext`.
+        """dtau/df_ext (..., nv, n_bodies, 6): minus the transposed Jacobian of each body.
 
         Inverse dynamics is linear in f_ext: tau(f_ext) = tau(0) + sum over bodies of dtau/df_ext f_ext.
         """
@@ -128,10 +132,10 @@ class ParameterQueries(Core):
         dV0: ArrayLike | None = None,
         out: Array | None = None,
     ) -> Array:
-        """dqdd/dpi (..., nv, 10 n_bodies) = -H^-1 Y(q, qd, qdd), pi and Y as for `regressor`, at `inertia`.
+        """dqdd/dpi (..., nv, 10 n_bodies) = -H^-1 Y(q, qd, qdd) at `inertia`; pi and Y as in `regressor`.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(Array, self._ask("forward_dynamics_parameter_gradient", locals()))
 
@@ -139,10 +143,10 @@ class ParameterQueries(Core):
     def forward_dynamics_external_force_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
-        """dqdd/df_ext (..., nv, n_bodies, 6) = -H^-1 dtau/df_ext, for forces as `f_ext`: qdd is linear in them.
+        """dqdd/df_ext (..., nv, n_bodies, 6) = -H^-1 dtau/df_ext. qdd is linear in f_ext.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(Array, self._ask("forward_dynamics_external_force_gradient", locals()))
 
@@ -150,16 +154,16 @@ class ParameterQueries(Core):
     def forward_dynamics_gravity_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
-        """dqdd/dgravity (..., nv, 3) = -H^-1 dtau/dgravity: qdd is linear in gravity.
+        """dqdd/dgravity (..., nv, 3) = -H^-1 dtau/dgravity. qdd is linear in gravity.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(Array, self._ask("forward_dynamics_gravity_gradient", locals()))
 
 
 def _diagonal(values: Array) -> Array:
     """Matrices (..., n, n) with values (..., n) on the diagonal."""
-    found = np.zeros((*values.shape, values.shape[-1]), values.dtype)
-    np.einsum("...ii->...i", found)[...] = values
-    return found
+    matrices = np.zeros((*values.shape, values.shape[-1]), values.dtype)
+    np.einsum("...ii->...i", matrices)[...] = values
+    return matrices

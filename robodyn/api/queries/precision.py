@@ -1,4 +1,4 @@
-"""What single precision leaves of a result, by comparison with double precision at a few rows."""
+"""Measures the error of float32 results by comparison with float64 at a few rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from robodyn.internals.arguments import Array
 
 JUDGED_ROWS = 4
 TOLERATED = 1e-2
-"""Error, relative to the largest entry of a result at that row, from which it is reported."""
+"""Errors above this, relative to the result's largest entry in the row, are reported."""
 _ZERO = 1e-9
-"""Results that are so small beside what is usual count as zero: what roundings leave of numbers that cancel."""
+"""Results below this multiple of the typical magnitude count as zero: they are rounding errors of terms that cancel."""
 
 
 class Loss(NamedTuple):
-    """The result with the largest relative error, the error (infinite where the result is not finite), the row."""
+    """The result with the largest relative error, the error (infinite if the result is not finite), and the row."""
 
     result: str
     error: float
@@ -35,12 +35,12 @@ def judged_rows(batch: int) -> Array:
 
 
 def worst_loss(got: Mapping[str, Array], wanted: Mapping[str, Array], sizes: Mapping[str, Array]) -> Loss | None:
-    """The worst of results (rows, ...) beside the right ones, or None where all are tolerable.
+    """The largest error of results (rows, ...) compared with the right ones; None if all are tolerable.
 
-    `sizes` (rows,): about how large results usually are; a few orders of magnitude do not matter. Rows whose right
-    result is not finite say nothing.
+    `sizes` (rows,): typical magnitude of each result, to a few orders of magnitude. Rows whose right result is not
+    finite are skipped.
     """
-    found = None
+    worst = None
     with np.errstate(all="ignore"):
         for name, right in wanted.items():
             axes = tuple(range(1, right.ndim))
@@ -49,6 +49,6 @@ def worst_loss(got: Mapping[str, Array], wanted: Mapping[str, Array], sizes: Map
             error = np.where(np.isnan(error), np.inf, error)
             error = np.where(np.isfinite(largest) & (largest > _ZERO * sizes[name]), error, 0.0)
             row = int(error.argmax())
-            if error[row] > (TOLERATED if found is None else found.error):
-                found = Loss(name, float(error[row]), row)
-    return found
+            if error[row] > (TOLERATED if worst is None else worst.error):
+                worst = Loss(name, float(error[row]), row)
+    return worst

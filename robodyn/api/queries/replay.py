@@ -1,9 +1,9 @@
-"""Calls on arrays of a GPU that are like one before: the same kernels are launched, and nothing is looked at again.
+"""Replay of GPU calls: a call of a known form launches the kernels of the earlier call without further checks.
 
-Which kernels answer a call, and on which of its arrays, follows from what its arguments are: their shapes, which of
-them are left out, what is chosen. A call whose method launched one plan, on the very memory of its arguments and
-results, has shown all of that, and those like it launch that plan at once. Whatever else there is goes to the method:
-arrays that must be converted, results that overlap arguments, values that are to be looked at.
+The form of a call (array shapes, omitted arguments, choices) determines the kernels and their arrays. The first call of
+a form runs the method. If the method launched exactly one plan, directly on the memory of arguments and results, later
+calls of the form launch that plan at once. Other calls go to the method: arrays that need conversion, results that
+overlap arguments, checked values.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine, Plan
 
 _MOST = 1 << 10
-"""Kinds of calls that a query keeps, until it forgets all of them."""
+"""Number of forms that a query remembers before it forgets all of them."""
 _CHOSEN, TEXT = frozenset(map(id, (str, int, bool, type(None)))), frozenset((id(str),))
-"""Types by their identities: a foreign one may compare, and hash, as it likes."""
+"""Types by identity, because a foreign type may override comparison and hashing."""
 
 Extent = tuple[int, int]
-"""Where an array begins, and where it ends."""
+"""Start and end address of an array."""
 _Values = tuple[list[Any], list[Any], list[Extent]]
-"""What tells calls with some values apart, the arrays among these, and where they are."""
+"""Values of a call: their part of the key of its form, the arrays among them, and the extents of these."""
 
 
 @dataclass(frozen=True)
 class _Launches:
-    """What answers calls of one kind.
+    """The launch that answers calls of one form.
 
-    `plan`, `rows`: as `GpuEngine.start` has them; `given`: places among the arguments that are arrays of what the plan
-    reads, by name; `made`: places among the results of what it fills; `shapes`: of the results; `flat`: whether the
-    first axis of all of them is that of the rows.
+    `plan`, `rows`: arguments of `GpuEngine.start`. `given`: for each array that the plan reads, its index among the
+    call's arrays. `made`: for each array that the plan fills, its index among the results. `shapes`: shapes of the
+    results. `flat`: True if the first axis of all arrays has length `rows`.
     """
 
     plan: Plan
@@ -47,13 +47,13 @@ class _Launches:
 
 
 class Launching:
-    """A query on arrays of a GPU. It stands where a quick call stands.
+    """Replaces the method of a query for arrays on a GPU.
 
     Args:
-        dyn: what is asked.
-        method: the query's, bound.
-        engine: what answers there.
-        epoch: when `dyn` was changed last.
+        dyn: the `Dynamics`.
+        method: the query's bound method.
+        engine: the GPU engine.
+        epoch: counter of changes of `dyn`.
     """
 
     def __init__(self, dyn: Dynamics, method: Callable[..., Any], engine: GpuEngine, epoch: Epoch) -> None:
@@ -71,14 +71,14 @@ class Launching:
         return type(value) is self._array
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
-        """Answer as the method does."""
+        """Answer a call like the method, by replay if its form is known."""
         outs = out if type(out) is tuple else () if out is None else (out,)
-        given, made = self._read((*args, *kwargs.values())), self._read(outs)
+        arguments, outputs = self._read((*args, *kwargs.values())), self._read(outs)
         dyn, engine = self.__self__, self._engine
         if (
-            given is not None
-            and made is not None
-            and len(made[1]) == len(outs)
+            arguments is not None
+            and outputs is not None
+            and len(outputs[1]) == len(outs)
             and TEXT.issuperset(map(id, map(type, kwargs)))
             and not dyn.check
             and not dyn.joint_forces
@@ -86,21 +86,21 @@ class Launching:
         ):
             if self._epoch.now.value != self._since:
                 self._known, self._since = {}, self._epoch.now.value
-            (kinds, arrays, read), (shapes, results, written) = given, made
+            (kinds, arrays, read), (shapes, results, written) = arguments, outputs
             key = (len(args), *kwargs, *kinds, out is outs, *shapes)
-            known = self._known  # if another thread sets an attribute and puts a new table there, this one goes
-            found = known.get(key)
-            if found is None:
-                return self._learn(known, key, given, args, out, kwargs)
+            known = self._known  # a local reference: another thread may replace the table after a change of `dyn`
+            launch = known.get(key)
+            if launch is None:
+                return self._learn(known, key, arguments, args, out, kwargs)
             if _apart(written, read):
                 try:
-                    return self._launch(found, arrays, results, out)
+                    return self._launch(launch, arrays, results, out)
                 except (MemoryError, RuntimeError):
-                    pass  # the method frees memory, takes less of it, or says what is wrong
+                    pass  # the method frees memory, needs less, or reports the error
         return self.__wrapped__(*args, out=out, **kwargs)
 
     def _read(self, values: Sequence[Any]) -> _Values | None:
-        """What there is to know of some values; None where one is no array as kernels want it, nor a choice."""
+        """Key, arrays and extents of values; None if one is neither an array that kernels take nor a choice."""
         kinds: list[Any] = []
         arrays: list[Any] = []
         extents: list[Extent] = []
@@ -113,7 +113,7 @@ class Launching:
                 extents.append((start, start + value.nbytes))
                 kinds.append(value.shape)
             elif id(type(value)) in _CHOSEN:
-                kinds.append((type(value), value))  # True is another choice than 1
+                kinds.append((type(value), value))  # True and 1 are different choices
             else:
                 return None
         return kinds, arrays, extents
@@ -137,7 +137,7 @@ class Launching:
         out: Any,
         kwargs: Mapping[str, Any],
     ) -> Any:
-        """Answer by the method, and keep what it launched where that is all that it did."""
+        """Answer by the method, and remember its launch if that was all that it did on the GPU."""
         with self._engine.watched() as starts:
             answer = self.__wrapped__(*args, out=out, **kwargs)
         results = self._read(answer if type(answer) is tuple else (answer,))
@@ -146,8 +146,8 @@ class Launching:
             inputs = plan.inputs
             reads = self._places(arrays, inputs, extents)
             fills = self._places(arrays, [name for name in arrays if name not in inputs], places)
-            whole = fills is not None and sorted(fills.values()) == list(range(len(filled)))
-            if reads is not None and fills is not None and whole and self._engine.at_once(plan, rows):
+            all_filled = fills is not None and sorted(fills.values()) == list(range(len(filled)))
+            if reads is not None and fills is not None and all_filled and self._engine.at_once(plan, rows):
                 if len(known) >= _MOST:
                     known.clear()
                 flat = all(each.shape[:1] == (rows,) for each in (*read, *filled))
@@ -157,7 +157,7 @@ class Launching:
     def _places(
         self, arrays: Mapping[str, Any], names: Sequence[str], extents: Sequence[Extent]
     ) -> dict[str, int] | None:
-        """Which of some memories arrays are, by name; None where one of them is none of these, or several."""
+        """Index of each named array's extent in `extents`; None if one occurs there not exactly once."""
         places = {}
         for name in names:
             start = self._address(arrays[name], self._engine.dtype)
@@ -169,7 +169,7 @@ class Launching:
 
 
 def _apart(written: Sequence[Extent], read: Sequence[Extent]) -> bool:
-    """Whether what is written is no part of what is read, nor of what else is written."""
+    """Whether written extents overlap neither read extents nor each other."""
     others = [*read, *written]
     return not written or all(
         end <= first or last <= start

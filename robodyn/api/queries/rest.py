@@ -12,15 +12,15 @@ from robodyn.internals.arguments import Array
 
 
 class RestQueries(Core):
-    """Queries about how forces at rest change with coordinates."""
+    """Queries about derivatives of forces at rest with respect to q."""
 
     @query
     def gravity_force_gradient(
         self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
-        """dg/dq (..., nv, nv) of `gravity_force`: column j is the change with coordinate j, on the tangent space.
+        """dg/dq (..., nv, nv) of `gravity_force`: column j is the derivative with respect to tangent coordinate j.
 
-        The second derivative of `potential_energy`. It is symmetric where all joints have one degree of freedom.
+        It is the second derivative of `potential_energy`, symmetric if all joints have one degree of freedom.
         """
         return cast(Array, self._ask("gravity_force_gradient", locals()))
 
@@ -28,9 +28,10 @@ class RestQueries(Core):
     def mass_matrix_product_gradient(
         self, q: ArrayLike, *, vector: ArrayLike, inertia: ArrayLike | None = None, out: Array | None = None
     ) -> Array:
-        """d(H vector)/dq (..., nv, nv) of `mass_matrix` times a constant `vector` (..., nv): column j is the change
-        with coordinate j, on the tangent space.
+        """d(H vector)/dq (..., nv, nv) of `mass_matrix` times a constant `vector` (..., nv): column j is the derivative
+        with respect to tangent coordinate j.
 
-        Inverse dynamics without gravity at qd = 0 and qdd = vector, differentiated: no third-order tensor is made.
+        It is the gradient of inverse dynamics without gravity at qd = 0 and qdd = vector. No third-order tensor is
+        formed.
         """
         return cast(Array, self._ask("mass_matrix_product_gradient", locals()))

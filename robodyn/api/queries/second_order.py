@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Hessians: TypeAlias = tuple[Array, Array, Array, Array]
 _Arrays: TypeAlias = dict[str, Array]
 _ROUNDING = ("reference", "cpu")
-"""Engines whose processors compute in double precision nearly as fast as in single."""
+"""Engines that compute float32 results in float64 and round them: on CPUs float64 is nearly as fast."""
 _ROUNDED_ROWS = 4096
-"""Rows that are in double precision at a time."""
+"""Number of rows computed in float64 at a time."""
 
 
 class SecondOrderQueries(Core):
@@ -39,7 +39,7 @@ class SecondOrderQueries(Core):
 
     @abstractmethod
     def variant(self, model: Model | None = None, **options: Any) -> Dynamics:
-        """A `Dynamics` with the same options but for those given."""
+        """A `Dynamics` with the same options except those passed here."""
 
     @query
     def inverse_dynamics_hessian(
@@ -55,40 +55,40 @@ class SecondOrderQueries(Core):
         dV0: ArrayLike | None = None,
         out: Hessians | None = None,
     ) -> Hessians:
-        """(d2tau/dqdq, d2tau/dqdqd, d2tau/dqddqd, d2tau/dqdqdd); every other second derivative is zero.
+        """(d2tau/dqdq, d2tau/dqdqd, d2tau/dqddqd, d2tau/dqdqdd); all other second derivatives are zero.
 
         With `vector` (..., nv) each is (..., nv, nv): entry [k, m] of d2tau/dxdy is d/dy_m of d/dx_k of vector' tau.
-        Without, each is a tensor (..., nv, nv, nv) whose entry [i, k, m] is that of tau_i: nv times as large.
+        Without `vector` each is a tensor (..., nv, nv, nv): entry [i, k, m] is the same derivative of tau_i.
 
-        With respect to q on the tangent space: d2tau/dqdq[k, m] is the change of column k of dtau/dq along
-        `model.integrate(q, h e_m)`. It is symmetric but for blocks of joints with several degrees of freedom.
-        d2tau/dqdqdd[i, k, m] is dH_im/dq_k. External forces stay constant in the world.
+        Derivatives with respect to q are on the tangent space: d2tau/dqdq[k, m] is the derivative of column k of
+        dtau/dq along `model.integrate(q, h e_m)`. It is symmetric except in blocks of joints with several degrees of
+        freedom. d2tau/dqdqdd[i, k, m] is dH_im/dq_k. External forces stay constant in the world.
 
-        Singh, Russell, Wensing, On Second-Order Derivatives of Rigid-Body Dynamics (2023), here contracted before
-        anything is summed: `robodyn.algorithms.idsva_hessian`.
+        Source: Singh, Russell, Wensing, On Second-Order Derivatives of Rigid-Body Dynamics (2023), with the vector
+        contracted before the sums (`robodyn.algorithms.idsva_hessian`).
 
-        With dtype "float32" results are those of "float64", rounded, but with check=False, which leaves all to single
-        precision, and on the GPU engine.
+        With dtype "float32" the engines "reference" and "cpu" round results of float64. With check=False they compute
+        in float32.
 
         Warns:
-            RuntimeWarning: (GPU engine) with dtype "float32", where up to four rows of the call, computed again in
-                "float64", show a result that is off by more than 1e-2 of its largest entry (of tensors: their sum over
-                i); of arrays on a GPU only with check=True.
+            RuntimeWarning: (other engines, dtype "float32") up to four rows of the call, computed again in float64,
+                show a result whose error is above 1e-2 of its largest entry. Tensors are compared by their sum over
+                i, arrays on a GPU only with check=True.
         """
         return self._hessians("inverse_dynamics_hessian", locals())
 
     def _hessians(self, name: str, given: Mapping[str, Any]) -> Hessians:
-        """Answer a query, and compare precisions."""
+        """Answer a query. In float32 compute it in float64 and round, or compare some rows with float64."""
         question = QUERIES[name]
         call = self._call(question, given)
         doubted = self._are_doubted(call)
         if doubted and call.engine.name in _ROUNDING:
             results = self._rounded_results(question, call)
         else:
-            asked = dict(call.inputs)
+            inputs = dict(call.inputs)
             results = self._results(question, call)
             if doubted:
-                self._warn_of_lost_digits(question, call, asked, results)
+                self._warn_of_lost_digits(question, call, inputs, results)
         return cast(Hessians, call.finish(results))
 
     @query
@@ -105,14 +105,15 @@ class SecondOrderQueries(Core):
         dV0: ArrayLike | None = None,
         out: Hessians | None = None,
     ) -> Hessians:
-        """(d2qdd/dqdq, d2qdd/dqdqd, d2qdd/dqddqd, d2qdd/dqdtau); every other second derivative is zero.
+        """(d2qdd/dqdq, d2qdd/dqdqd, d2qdd/dqddqd, d2qdd/dqdtau); all other second derivatives are zero.
 
         With `vector` (..., nv) each is (..., nv, nv): entry [k, m] of d2qdd/dxdy is d/dy_m of d/dx_k of vector' qdd.
-        Without, each is a tensor (..., nv, nv, nv) whose entry [i, k, m] is that of qdd_i. Conventions and warnings are
-        those of `inverse_dynamics_hessian`, formulas those of `robodyn.algorithms.forward_hessian`.
+        Without `vector` each is a tensor (..., nv, nv, nv): entry [i, k, m] is the same derivative of qdd_i.
+        Conventions and warnings are those of `inverse_dynamics_hessian`; `robodyn.algorithms.forward_hessian` has the
+        formulas.
 
         Raises:
-            SingularError: H is singular whatever the state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return self._hessians("forward_dynamics_hessian", locals())
 
@@ -123,43 +124,45 @@ class SecondOrderQueries(Core):
         return self.variant(dtype="float64", check=False)
 
     def _are_doubted(self, call: Call) -> bool:
-        """Whether single precision alone may have too few digits for a call, and somebody looks."""
+        """Whether a call in float32 needs float64 for rounding or comparison."""
         if self.dtype == np.float64 or self.check is False or not call.batch or not self.model.nv:
             return False
-        return call.checked or not call.library.on_device  # a look would wait for the device
+        return call.checked or not call.library.on_device  # reading values would wait for the device
 
     def _rounded_results(self, question: QuerySpec, call: Call) -> dict[str, Array]:
-        """The results of a call, computed in double precision, some rows after the other."""
+        """The results of a call, computed in float64 block by block and rounded."""
         if "inverse" in question.needs:
             self._require_regular(call)
         double = self._in_double
         double.joint_forces = self.joint_forces
         results = call.results(question.shapes(self.model, call.inputs))
-        with np.errstate(all="ignore"):  # what is too large for single precision is infinite
+        with np.errstate(all="ignore"):  # values too large for float32 become infinite
             for first in range(0, call.batch, _ROUNDED_ROWS):
                 rows = slice(first, first + _ROUNDED_ROWS)
-                given = {name: array[rows].astype(np.float64) for name, array in call.inputs.items()}
-                for name, wanted in double._results(question, Call(double, given)).items():
-                    results[name][rows] = wanted
+                inputs = {name: array[rows].astype(np.float64) for name, array in call.inputs.items()}
+                for name, result in double._results(question, Call(double, inputs)).items():
+                    results[name][rows] = result
         return results
 
     def _warn_of_lost_digits(self, question: QuerySpec, call: Call, asked: _Arrays, results: _Arrays) -> None:
-        """Compute some rows of a call, by its arguments, again in double precision."""
+        """Compute some rows of a call again in float64 and warn if the float32 results differ too much.
+
+        `asked`: the call's inputs."""
         rows = judged_rows(call.batch)
-        given = {key: _rows_in_double(call, array, rows) for key, array in asked.items()}
+        inputs = {key: _rows_in_double(call, array, rows) for key, array in asked.items()}
         got = {key: _rows_in_double(call, array, rows) for key, array in results.items()}
-        if "vector" not in given:
-            given["vector"] = np.ones((rows.size, self.model.nv))
+        if "vector" not in inputs:
+            inputs["vector"] = np.ones((rows.size, self.model.nv))
             with np.errstate(all="ignore"):
                 got = {key: array.sum(axis=1) for key, array in got.items()}
         double = self._in_double
         double.joint_forces = self.joint_forces
-        again = Call(double, given)
-        wanted = double._results(question, again)
-        sizes = double._usual_sizes(again)
+        double_call = Call(double, inputs)
+        reference = double._results(question, double_call)
+        sizes = double._usual_sizes(double_call)
         if call.singular is not None:
             sizes = {key: np.where(call.singular[rows], np.inf, size) for key, size in sizes.items()}
-        loss = worst_loss(got, wanted, dict(zip(wanted, sizes.values(), strict=True)))
+        loss = worst_loss(got, reference, dict(zip(reference, sizes.values(), strict=True)))
         if loss is not None:
             where = f" at {row_named(int(rows[loss.row]), call.leading)}" if call.leading else ""
             warnings.warn(
@@ -170,27 +173,27 @@ class SecondOrderQueries(Core):
             )
 
     def _usual_sizes(self, call: Call) -> _Arrays:
-        """About how large the results of a call usually are, in their order, each (B,).
+        """Typical magnitude of each result of a call, in order, each (B,).
 
-        y' tau is differentiated, y being the vector, or H^-1 times it. Velocities and accelerations count in full,
-        inertias and forces as much of them as y makes a difference to.
+        The results differentiate y' tau; y is the vector for inverse dynamics and H^-1 vector for forward dynamics.
+        The estimates multiply the largest velocities and accelerations with inertias and forces weighted by y.
         """
         H, weights = call.new(self.model.nv, self.model.nv), call.new(self.model.nv, 3)
         call.run(CRBA, H=H)
         call.run(GRAVITY_GRADIENT, tau_g=weights)
-        given = call.inputs
+        inputs = call.inputs
         with np.errstate(all="ignore"):
-            y = solve(H, given["vector"][..., None])[..., 0] if "tau" in given else given["vector"]
+            y = solve(H, inputs["vector"][..., None])[..., 0] if "tau" in inputs else inputs["vector"]
             inertia = _largest(np.abs(H) @ np.abs(y)[..., None])
             weight = _largest(np.abs(y)[:, None] @ np.abs(weights)) * np.linalg.norm(self.model.gravity)
-            most = {name: _largest(array) for name, array in given.items()}
-            rate = most["qd"] + most.get("V0", 0.0)
-            rates = most.get("qdd", 0.0) + rate * rate + most.get("dV0", 0.0)
-            by_q = inertia * rates + weight + _largest(y) * most.get("f_ext", 0.0)
+            largest = {name: _largest(array) for name, array in inputs.items()}
+            rate = largest["qd"] + largest.get("V0", 0.0)
+            rates = largest.get("qdd", 0.0) + rate * rate + largest.get("dV0", 0.0)
+            by_q = inertia * rates + weight + _largest(y) * largest.get("f_ext", 0.0)
             last = inertia
-            if "tau" in given:  # torques in place of accelerations; and H^-1, as large as what it makes of the vector
-                by_q = by_q + (np.abs(y) * np.abs(given["tau"])).sum(axis=1)
-                last = inertia * _largest(y) / most["vector"]
+            if "tau" in inputs:  # torques replace accelerations; |y| / |vector| estimates the size of H^-1
+                by_q = by_q + (np.abs(y) * np.abs(inputs["tau"])).sum(axis=1)
+                last = inertia * _largest(y) / largest["vector"]
         return {"dqdq": by_q, "dqdqd": inertia * rate, "dqddqd": inertia, "last": last}
 
 

@@ -1,4 +1,4 @@
-"""Singular robots: mass matrices that have no inverse, whatever the state."""
+"""Detects robots whose mass matrix is singular at every state."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
 
 ROUNDING_ERRORS = 32.0
-"""A pivot that is no larger than that many of its rounding errors counts as zero: no two digits of it are certain.
+"""A pivot counts as zero up to this multiple of its rounding error: then not even two of its digits are certain.
 
-Measured: pivots that are zero in exact arithmetic come out below 1 of them, of 1,600 robots one at 6; those of ordinary
-robots above 10^12, chains of 100,000 links included, and above 10^8 where links without mass lie between them and the
-next body. Chains that mix lengths from 1e-6 to 1e7 m fill the gap: in 45 of them, exact pivots differ from those
-computed by up to 0.9 of the errors, and mostly by a tenth. The number stands near the lower end: a joint whose inertia
-is small beside that of its neighbours is not refused while its acceleration has some digits left.
+Pivots that are zero in exact arithmetic came out below 1 rounding error for 1,599 of 1,600 robots, and at 6 for one.
+Pivots of ordinary robots, also of chains of 100,000 links, are above 10^12. With massless links before the next body
+they are above 10^8. Chains that mix lengths from 1e-6 to 1e7 m lie in between: in 45 of them computed pivots differ
+from exact ones by up to 0.9 rounding errors, mostly by a tenth. The threshold is near the lower end, so that a joint
+with a much smaller inertia than its neighbours is accepted while its acceleration has some digits left.
 """
 GIVEN_ROUNDINGS = 4.0
-"""The same for inertias in float32 and roundings of theirs: every number of them has been rounded once."""
+"""Additional tolerance for inertias in float32, in units of the float32 epsilon: each entry was rounded once."""
 _STATES = 3
-"""A regular robot may come near a singular state by accident, but not at one joint in all of them."""
+"""Number of random states. A regular robot may be near a singular state, but not at the same joint in all of them."""
 _MAX_NAMED = 5
 _EPS = float(np.finfo(np.float64).eps)
 _REFERENCE_BODIES = 300
 _JUDGED_SCALARS = 1 << 20
-"""Entries of the mass matrices that are factorised together."""
+"""Number of entries of the mass matrices factorised together."""
 
 
 def singularity(model: Model) -> str | None:
-    """Why the mass matrix is singular at every state, naming the body, or None where it is not.
+    """Why the mass matrix is singular at every state, naming the body; None if it is regular.
 
-    What vanishes at states drawn at random vanishes everywhere, but for accidents.
+    A pivot that vanishes at several random states is taken to vanish at all states.
     """
-    # What one state of a small robot takes least time on, compilation included; then what large trees need.
+    # For one state of a small robot the reference engine is fastest, as it does not compile.
     engine = make_engine(
         model, np.dtype(np.float64), Options(REFERENCE if model.n_bodies <= _REFERENCE_BODIES else AUTO)
     )
     vanishing = np.ones(model.nv, dtype=bool)
     for q in _states(model):
         pivot, limit = (each[0] for each in _pivots(model, engine, {"q": q}, ROUNDING_ERRORS * _EPS))
-        # Beyond a pivot of exactly zero there is NaN, which is not at most anything.
+        # Behind a pivot of exactly zero pivots are NaN; the comparison is False for them.
         vanishing &= np.abs(pivot) <= limit
         if not vanishing.any():
             return None
@@ -57,15 +57,15 @@ def singularity(model: Model) -> str | None:
 
 
 class InertiaJudge:
-    """Tells which inertias make the mass matrix of a model singular at every state.
+    """Finds inertias that make the mass matrix of a model singular at every state.
 
-    That takes longer than forward dynamics, and a simulation asks for the same inertias at every step: the last answer
-    is kept.
+    The test takes longer than forward dynamics, and a simulation repeats it for the same inertias at every step, so the
+    last result is cached.
 
     Args:
-        model: what else the robot is made of.
-        engine: one of the model, in float64.
-        dtype: of the inertias.
+        model: the robot; its own inertias are not used.
+        engine: an engine of the model, in float64.
+        dtype: dtype of the inertias.
     """
 
     def __init__(self, model: Model, engine: Engine, dtype: np.dtype[Any]) -> None:
@@ -75,9 +75,9 @@ class InertiaJudge:
         self._last = (np.empty((0, model.n_bodies, 10)), np.empty(0, dtype=bool))
 
     def singular(self, inertia: Array) -> Array:
-        """Which rows of inertias (B, n_bodies, 10) do, (B,); those that are not finite do not."""
-        known, answer = self._last
-        if not np.array_equal(known, inertia):
+        """Which rows of inertias (B, n_bodies, 10) make the mass matrix singular, (B,). Not finite rows do not."""
+        cached, answer = self._last
+        if not np.array_equal(cached, inertia):
             answer = np.empty(len(inertia), dtype=bool)
             rows = max(1, _JUDGED_SCALARS // max(1, self.model.nv**2))
             for start in range(0, len(inertia), rows):
@@ -89,7 +89,7 @@ class InertiaJudge:
         return cast(Array, self._vanishing(inertia).any(axis=1))
 
     def body(self, inertia: Array) -> int | None:
-        """The body farthest from the root whose joint has no inertia to move, with inertias (n_bodies, 10)."""
+        """The outermost body whose joint moves no inertia, with inertias (n_bodies, 10); None if there is none."""
         bodies = _bodies(self.model, np.flatnonzero(self._vanishing(inertia[None])[0]))
         return _outermost(self.model, bodies)[-1] if bodies.size else None
 
@@ -98,8 +98,8 @@ class InertiaJudge:
         vanishing = np.ones((len(inertia), self.model.nv), dtype=bool)
         rows = np.arange(len(inertia))
         for q in self.states:
-            given = {"q": np.broadcast_to(q, (rows.size, self.model.nq)), "inertia": inertia[rows]}
-            pivot, limit = _pivots(self.model, self.engine, given, self.tolerance)
+            inputs = {"q": np.broadcast_to(q, (rows.size, self.model.nq)), "inertia": inertia[rows]}
+            pivot, limit = _pivots(self.model, self.engine, inputs, self.tolerance)
             vanishing[rows] &= np.abs(pivot) <= limit
             rows = np.flatnonzero(vanishing.any(axis=1))
             if not rows.size:
@@ -108,15 +108,15 @@ class InertiaJudge:
 
 
 def _states(model: Model) -> Array:
-    """(_STATES, 1, nq) random configurations. Position limits may leave no room, which makes no robot singular."""
+    """(_STATES, 1, nq) random configurations without position limits: narrow limits do not make a robot singular."""
     infinite = np.full(model.nq_tree, np.inf)
     free = replace(model, tree_lower=-infinite, tree_upper=infinite)
     return free.random_configuration(np.random.default_rng(0), (_STATES, 1))
 
 
 def _pivots(model: Model, engine: Engine, given: dict[str, Array], tolerance: float) -> tuple[Array, Array]:
-    """(pivot, limit), each (B, nv): a pivot whose size is at most the limit counts as zero. `tolerance`: of what went
-    into it, how much."""
+    """(pivot, limit), each (B, nv): a pivot of magnitude up to the limit counts as zero. The limit is `tolerance` times
+    the magnitude of the terms that the pivot was computed from."""
     batch = len(given["q"])
 
     def run(algorithm: Algorithm, **outputs: Array) -> None:
@@ -152,12 +152,12 @@ def _message(model: Model, vanishing: Array, pivot: Array, limit: Array) -> str:
 
 
 def _bodies(model: Model, dofs: Array) -> Array:
-    """The body that each of some degrees of freedom moves."""
+    """The body that each degree of freedom moves."""
     return np.searchsorted(model.v_start, model._own_coordinates[1][dofs], side="right") - 1
 
 
 def _outermost(model: Model, bodies: Array) -> list[int]:
-    """Those of the bodies that have none of them behind: pivots nearer to the root than a vanishing one say nothing."""
+    """The given bodies without a given descendant: pivots closer to the root than a vanishing one are meaningless."""
     inside: set[int] = set()
     outermost = []
     for body in sorted({int(i) for i in bodies}, reverse=True):
