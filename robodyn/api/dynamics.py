@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.constraints.redundancy import warn_of_redundancy
 from robodyn.algorithms.tasks import Task
 from robodyn.api.motion.adjoint import rollout_vjp
+from robodyn.api.motion.fast_steps import fast_step
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.rollout import rollout, step, step_gradient
 from robodyn.api.motion.run import Policy
@@ -25,7 +26,7 @@ from robodyn.api.queries.constrained import ConstraintQueries
 from robodyn.api.queries.core import require_model
 from robodyn.api.queries.energies import EnergyQueries
 from robodyn.api.queries.explanation import explain
-from robodyn.api.queries.fast_path import changing
+from robodyn.api.queries.fast_path import STEPS, changing
 from robodyn.api.queries.forces import ForceQueries
 from robodyn.api.queries.gradients import GradientQueries
 from robodyn.api.queries.kinematic import KinematicQueries
@@ -172,7 +173,7 @@ class Dynamics(
         """Set an attribute and drop the built-in functions that were made for its old value."""
         if name == "engine" and not _is_engine(value):
             raise ArgumentError(f"engine: got {brief(value)}; wanted a robodyn.engines.protocol.Engine")
-        if find(name) is not None:  # a user's function that replaces a query stays
+        if find(name) is not None or name in STEPS:  # a user's function that replaces a query stays
             object.__setattr__(self, name, value)
             return
         epoch = changing(self)
@@ -363,6 +364,7 @@ class Dynamics(
             self, q0, qd0, tau, dt, steps, integrator, forces, limits, policy, save_every, checkpoint, progress, out
         )
 
+    @fast_step
     def step(
         self,
         q: ArrayLike,
@@ -406,6 +408,7 @@ class Dynamics(
         forces = forces_given(locals())
         return step(self, q, qd, tau, dt, integrator, forces, limits, out)
 
+    @fast_step
     def step_gradient(
         self,
         q: ArrayLike,

@@ -371,6 +371,9 @@ class Tracer(Protocol):
     model: Model
     link: int | None
 
+    def on_base(self, moves: tuple[str, ...]) -> Tracer:
+        """The same tracer where V0, dV0 or both are given."""
+
     def own(self, task: Any, given: NamedScalars) -> NamedScalars:
         """Results of a task at scalars of its inputs, by the tracer's implementation of this kind of task."""
 

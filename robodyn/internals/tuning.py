@@ -120,7 +120,7 @@ MAX_FETCHED_ROW, MAX_FETCHED_ROWS = 1 << 11, 1 << 14
 DOUBLE_ROWS, DOUBLE_BYTES = 64, 1 << 18
 """Rows that are computed in double precision at a time for single precision, and their bytes: they stay in the L2
 cache."""
-KEPT_FROM_BYTES, HUGE_FROM_BYTES = 1 << 17, 1 << 22
+KEPT_FROM_BYTES, HUGE_FROM_BYTES = 1 << 14, 1 << 22
 """Bytes of results from which their memory is pooled, because the C library returns such blocks to the system at once;
 and from which it is made of huge pages, with one page fault instead of 512."""
 MARKED_FROM_BYTES, MARKED_AFTER = 1 << 26, 4

@@ -5,6 +5,7 @@ Both share the arguments of the call, which `Run` reads and lays out once.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,16 +17,14 @@ import numpy as np
 
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
-from robodyn.algorithms.linearly_implicit import linearly_implicit
-from robodyn.algorithms.tasks import COEFFICIENTS, Chain, ScalarTask, StepGradient, Task, step_gradient_of
-from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, dynamics_asked, limits_kept, require_targets
+from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
+from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
-from robodyn.core.constraints.refusals import require_no_constraints
 from robodyn.core.constraints.resolved import anchored_by_calls
-from robodyn.core.integrators import GYROSCOPIC, INTEGRATORS, STABLE, Limits
+from robodyn.core.integrators import INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
 from robodyn.engines.protocol import Engine, TimeLoops
-from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS, QUERIES
+from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS
 from robodyn.engines.recursions import recursive_engine
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array, require_finite
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
-GRADIENT = QUERIES["forward_dynamics_gradient"]
 _LOOKED_AT, _POWERS = 16, 12
 """Number of states and of power iterations for the estimate of the damping rate."""
 _WINDOW_S = 0.1
@@ -110,10 +108,7 @@ class Run:
         Raises:
             UnavailableError: the robot has constraints.
         """
-        require_no_constraints(self.dyn.model, "step_gradient")
-        if self.integrator in GYROSCOPIC:
-            return step_gradient_of(self.step, linearly_implicit(self.step.dynamics.inputs, differentiated=True))
-        return step_gradient_of(self.step, cast(Chain, dynamics_asked(GRADIENT, self.dyn.model, tuple(self.given))))
+        return gradient_of(self.step, self.dyn.model, tuple(self.given))
 
     @cached_property
     def moves(self) -> Array | None:
@@ -304,11 +299,15 @@ class Run:
         }
         if self.policy is None and self._ran_time_loop((q, qd), inputs):
             return steps
+        loop = None if self.policy is None else self._policy_loop(q, qd, inputs)
         end = time.monotonic() + _WINDOW_S
         for k in range(steps):
-            now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
             try:
-                self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
+                if loop is not None:
+                    loop.step(k, self._policy_tau(first + k, q[k], qd[k]))
+                else:
+                    now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
+                    self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
             except KeyboardInterrupt:
                 self.interrupted = True
                 return k
@@ -317,15 +316,29 @@ class Run:
                 return k + 1
         return steps
 
+    def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> _PolicyLoop | None:
+        """The steps of a window, one program each. None if the engine has none."""
+        make = getattr(self.engine, "loop_table", None)
+        if make is None or not q.size:
+            return None
+        tau = self.library.xp.empty((1, self.start.batch, self.dyn.model.nv), self.dyn.dtype)
+        given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
+        with memory_for(self.start.batch):
+            table = make(self.step, (q[:2], qd[:2]), given, self.dt)
+        return None if table is None else _PolicyLoop(table, self.engine, (q, qd), {**inputs, "tau": tau})
+
     def finite(self, q: Array, qd: Array) -> bool:
         """Whether all states are finite."""
         xp = self.library.xp
+        # A sum of squares tells in a fraction of the time, unless it overflows.
+        if not self.library.on_device and math.isfinite(np.vdot(q, q)) and math.isfinite(np.vdot(qd, qd)):
+            return True
         return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 
     def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
         """Fill the second of two states, that after step `k`."""
         if self.policy is not None:
-            given["tau"] = self._policy_tau(self.policy, k, q[0], qd[0])
+            given["tau"] = self._policy_tau(k, q[0], qd[0])
             if self._ran_time_loop((q, qd), {name: array[None] for name, array in given.items()}):
                 return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
@@ -392,11 +405,16 @@ class Run:
         for name, array in results.items():
             out[name][...] = self.library.like_numpy(array)
 
-    def _policy_tau(self, policy: Policy, k: int, q: Array, qd: Array) -> Array:
+    def _policy_tau(self, k: int, q: Array, qd: Array) -> Array:
         """tau (B, nv) of the policy. The policy gets copies of the state, so it may keep or overwrite them."""
         leading, nv = self.start.leading, self.dyn.model.nv
         state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
-        answer = policy(k * self.dt, *state)
+        assert self.policy is not None
+        answer = self.policy(k * self.dt, *state)
+        plain = type(answer) is np.ndarray and self.outer is self.library
+        if plain and answer.dtype is self.dyn.dtype and answer.shape == (*leading, nv):
+            self.asked = answer.reshape(self.start.batch, nv)
+            return self.asked
         meaning = "the tau that it returns"
         tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=meaning, read=self.outer.array)
         try:
@@ -407,6 +425,29 @@ class Run:
             ) from None
         self.asked = self.inward(self._in_rows(rows, 1))
         return self.asked
+
+
+class _PolicyLoop:
+    """Steps of a window under forces that are known one step at a time."""
+
+    def __init__(self, table: Any, engine: Any, states: tuple[Array, Array], inputs: Mapping[str, Array]) -> None:
+        self._table, self._launch, self._tau = table, engine.launch, inputs["tau"][0]
+        advancing = {"q": states[0], "qd": states[1]}
+        advancing |= {name: array for name, array in inputs.items() if len(array) > 1}
+        self._starts = [(name, _address(array), array.strides[0]) for name, array in advancing.items()]
+        self._starts += [(f"{name}_next", at + move, move) for name, at, move in self._starts[:2]]
+
+    def step(self, k: int, tau: Array) -> None:
+        """Fill the state after step k of the window."""
+        self._tau[...] = tau
+        for name, start, move in self._starts:
+            self._table.move(name, start + k * move)
+        self._table.run(self._launch, 1)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 class _Arrays(Differentiable):

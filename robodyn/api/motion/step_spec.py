@@ -15,11 +15,13 @@ from robodyn.algorithms.tasks import (
     Chain,
     ScalarTask,
     Step,
+    StepGradient,
     Task,
     on_inertia,
+    step_gradient_of,
     step_of,
 )
-from robodyn.core.constraints.refusals import constraints_named
+from robodyn.core.constraints.refusals import constraints_named, require_no_constraints
 from robodyn.core.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, Algorithm
@@ -32,6 +34,7 @@ from robodyn.internals.messages import brief, quoted
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
+GRADIENT = QUERIES["forward_dynamics_gradient"]
 FORWARD_DYNAMICS = QUERIES["forward_dynamics"]
 _FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
 _OF_STEPS = ("qdd", "vector", "point", "restitution")
@@ -99,6 +102,18 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
     return step_of(dynamics, integrator, forces, names, limits, projection)
+
+
+def gradient_of(step: Step, model: Model, given: tuple[str, ...]) -> StepGradient:
+    """The derivative of a step for the names of arguments besides the state.
+
+    Raises:
+        UnavailableError: the robot has constraints.
+    """
+    require_no_constraints(model, "step_gradient")
+    if step.integrator in GYROSCOPIC:
+        return step_gradient_of(step, linearly_implicit(step.dynamics.inputs, differentiated=True))
+    return step_gradient_of(step, cast(Chain, dynamics_asked(GRADIENT, model, given)))
 
 
 def dynamics_asked(question: QuerySpec, model: Model, given: tuple[str, ...]) -> Task:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Epoch:
 
 def changing(dyn: Dynamics) -> Epoch | None:
     """Remove the built-in functions of a `Dynamics` whose attribute changes. Returns its epoch, if there is one."""
-    for name in (*QUERIES, *CONSTRAINED):
+    for name in (*QUERIES, *CONSTRAINED, *STEPS):
         dyn.__dict__.pop(name, None)
     epoch: Epoch | None = dyn.__dict__.get(_EPOCH)
     return epoch
@@ -78,15 +78,7 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
         return None
     function: Callable[..., Any] | None
     if dyn.engine.native:
-        epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
-        fast_queries = dyn.__dict__.setdefault(_KNOWN, {})
-        if name not in fast_queries:
-            fast = _FastQuery(dyn, question, method)
-            entry = dyn.engine.entry(name, documented(name, method), fast, epoch.now)
-            if entry is not None:
-                fast.entry = entry
-            fast_queries.setdefault(name, None if entry is None else fast)
-        function = fast_queries[name] and fast_queries[name].entry.function
+        function = built_in(dyn, name, method, lambda: _FastQuery(dyn, question, method))
     else:
         function = _launching(dyn, name, method, dyn.engine)
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
@@ -94,6 +86,22 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
     if function is not None:
         dyn.__dict__[name] = function
     return function
+
+
+def built_in(
+    dyn: Dynamics, name: str, method: Callable[..., Any], make: Callable[[], FastPath]
+) -> Callable[..., Any] | None:
+    """The built-in function that replaces a method, or None. `make`: makes the function behind it."""
+    epoch = dyn.__dict__.setdefault(_EPOCH, Epoch())
+    known = dyn.__dict__.setdefault(_KNOWN, {})
+    if name not in known:
+        fast = make()
+        entry = dyn.engine.entry(name, documented(name, method), fast, epoch.now)
+        if entry is not None:
+            fast.entry = entry
+        known.setdefault(name, None if entry is None else fast)
+    fast_path: FastPath | None = known[name]
+    return None if fast_path is None else fast_path.entry.function
 
 
 def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Engine) -> Launching | None:
@@ -108,6 +116,8 @@ def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Eng
     return Launching(dyn, method, engine, dyn.__dict__.setdefault(_EPOCH, Epoch()))
 
 
+STEPS = ("step", "step_gradient")
+"""Other methods of a `Dynamics` with fast calls (`robodyn.api.motion.fast_steps`)."""
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
 query = with_fast_path(_quicker)
 """Decorator: the method is the query of its name in `robodyn.engines.query_table.QUERIES`. On an object it is a
@@ -124,6 +134,8 @@ class FastPath(ABC):
     """
 
     entry: Entry
+    lists: ClassVar[str] = "links"
+    """Name of the argument that is a list."""
 
     def __init__(self, owner: Any, method: Callable[..., Any], dtype: np.dtype[Any]) -> None:
         self.__self__, self.__wrapped__, self._dtype = owner, method, dtype
@@ -159,10 +171,10 @@ class FastPath(ABC):
             return self._by_place(args)
         if not TEXT.issuperset(map(id, map(type, kwargs))):
             return self.__wrapped__(*args, **kwargs)
-        keywords, links = kwargs, kwargs.get("links")
+        keywords, links = kwargs, kwargs.get(self.lists)
         listed = links if links is None else self.listed(links)
         if listed is not links:  # with the list replaced the built-in function may know the call
-            keywords = {**kwargs, "links": listed}
+            keywords = {**kwargs, self.lists: listed}
             answer = self.entry.strict(*args, **keywords)
             if answer is not self.entry.missed:
                 return answer

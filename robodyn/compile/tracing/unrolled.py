@@ -495,6 +495,10 @@ class _Tracer:
     def __init__(self, model: Model, link: int | None, base: tuple[str, ...], graph: Graph) -> None:
         self.model, self.link, self.base, self.graph = model, link, base, graph
 
+    def on_base(self, moves: tuple[str, ...]) -> _Tracer:
+        """See `robodyn.core.sweeps.Tracer`."""
+        return _Tracer(self.model, self.link, moves, self.graph)
+
     def own(self, task: Any, given: NamedScalars) -> NamedScalars:
         """Trace a task of a basic kind (see `robodyn.core.sweeps.Tracer`)."""
         return _TRACERS[type(task)](self, task, given)

@@ -67,6 +67,9 @@ class Entry(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int64) for name in ("kind", "place", "stride", "move"))
 
 
+HEADER_WORDS, CALL_WORDS, ENTRY_WORDS = (ctypes.sizeof(each) // 8 for each in (Calls, Call, Entry))
+
+
 @dataclass(frozen=True)
 class Called:
     """A planned call. Entries are tuples (kind, place, stride, move)."""

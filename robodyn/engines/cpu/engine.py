@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.called_steps import CalledStep
 from robodyn.algorithms.tasks import (
     ScalarTask,
     Step,
@@ -39,7 +40,7 @@ from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
-from robodyn.engines.cpu.time_loop import Call, TimeLoop, step_in_parts, whole_step
+from robodyn.engines.cpu.time_loop import Call, LoopTable, TimeLoop, step_in_parts, whole_step
 from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
 from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
@@ -246,6 +247,15 @@ class CpuEngine(Engine):
 
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Run a step from the first row of states to the last; see `protocol.TimeLoops`."""
+        table = self.loop_table(step, states, given, dt)
+        if table is not None and states[0].size:
+            table.run(self.launch, len(states[0]) - 1)
+        return table is not None
+
+    def loop_table(
+        self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float
+    ) -> LoopTable | None:
+        """The arguments of `march`. None if the engine has no program for the step."""
         base = tuple(name for name in BASE if name in given)
         key = step, base, states[0].shape[1] == 1
         if key not in self._marches:
@@ -254,11 +264,9 @@ class CpuEngine(Engine):
             except UnavailableError:  # the step does not compile; its dynamics may
                 self._steps[step, base] = calls = ()
             if not calls:
-                return False
+                return None
             self._marches[key] = TimeLoop(self.compiler, step, calls)
-        if states[0].size:
-            self._marches[key].run(self.launch, states, given, dt)
-        return True
+        return self._marches[key].table(states, given, dt)
 
     def _calls(self, step: Step, base: tuple[str, ...], single: bool) -> Sequence[Call]:
         """The kernels of a step; empty if there are none."""
@@ -395,6 +403,61 @@ class CpuEngine(Engine):
             forces=forces,
             known=some_kernel.inputs.index("inertia") if inertia_matters else None,
             whole=complete,
+        )
+
+    def called(
+        self,
+        task: CalledStep,
+        arrays: Sequence[str],
+        *,
+        single: bool,
+        check: bool | None,
+        nonnegative: Sequence[str],
+        defaults: Mapping[str, float],
+    ) -> Answers:
+        """The kernels of a built-in function that takes a step.
+
+        Args:
+            task: what it computes.
+            arrays: names of the arguments of a call, in order.
+            single: True if the kernel for one state must be there, False for that for batches.
+            check: as of `Answers`.
+            nonnegative: names of arrays whose numbers must be finite and at least 0.
+            defaults: values of floats that calls do not give.
+
+        Raises:
+            UnavailableError: the program does not compile, or it takes too many arrays.
+        """
+        base = tuple(name for name in BASE if name in task.inputs)
+        key = _key(cast(Task, task), base, None)
+        self.kernel(cast(Task, task), base, single=single)
+        candidates = [self._kernels.get(key) or self._kernels.get((*key, one)) for one in (False, True)]
+        shapes = input_shapes(self.model, cast(Task, task), base)
+        inputs = [
+            Input(
+                arrays.index(name),
+                () if name == "dt" else shape,
+                default=defaults.get(name),
+                positive=name == "dt",
+                nonnegative=name in nonnegative,
+            )
+            for name, shape in shapes.items()
+        ]
+        outputs = [output_shape(self.model, output) for output in task.outputs.values()]
+        kernels = [None if kernel is None else self._entry_kernel(kernel) for kernel in candidates]
+        if not answers_can_be(self.dtype, inputs, outputs, kernels):
+            raise UnavailableError(f"{task.name}: no built-in function for calls with {', '.join(task.inputs)}")
+        return Answers(
+            self.dtype,
+            inputs,
+            outputs,
+            kernels[0],
+            kernels[1],
+            check,
+            pool=self.pool if self.threads > 1 else None,
+            scratch=self._scratch_of,
+            known=[*shapes].index("inertia") if "inertia" in shapes else None,
+            whole=None not in candidates,
         )
 
     def _in_double(

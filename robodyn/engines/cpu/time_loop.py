@@ -14,7 +14,18 @@ from dataclasses import replace
 import numpy as np
 
 from robodyn.algorithms.tasks import Step
-from robodyn.engines.cpu.calls import WORDS, Called, CallsPlan, by_steps, calls_module, constants_of, workspace_of
+from robodyn.engines.cpu.calls import (
+    CALL_WORDS,
+    ENTRY_WORDS,
+    HEADER_WORDS,
+    WORDS,
+    Called,
+    CallsPlan,
+    by_steps,
+    calls_module,
+    constants_of,
+    workspace_of,
+)
 from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
@@ -66,30 +77,71 @@ class TimeLoop:
             module=lambda: text,
         )
 
-    def run(self, launch: Launch, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> None:
-        """Fill states (steps + 1, B, ...) after their first row. `given`: inputs (steps, B, ...), or (1, B, ...) if
-        they are constant. One state's scalars are contiguous in all arrays."""
+    def table(self, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> LoopTable:
+        """The arguments that fill states (steps + 1, B, ...) after their first row. `given`: inputs (steps, B, ...), or
+        (1, B, ...) if they are constant. One state's scalars are contiguous in all arrays."""
         q, qd = states
-        steps, batch = len(q) - 1, q.shape[1]
+        batch = q.shape[1]
         time = np.full((1, 1, 1), dt, q.dtype)
         arrays = {"q": q[:-1], "qd": qd[:-1], "q_next": q[1:], "qd_next": qd[1:], **given}
         arrays["dt"] = np.broadcast_to(time, (1, batch, 1))
         if len(self._calls) > 1:
             arrays |= {name: np.empty_like(arrays[like][:1]) for name, like in self._step.between.items()}
-        planned = []
-        for call in self._calls:
+        return LoopTable(self._kernel, self._calls, arrays, batch)
+
+
+class LoopTable:
+    """The arguments of a loop over time. Their arrays may be exchanged for others of the same strides.
+
+    `arrays`: by name, (steps, B, ...), or (1, B, ...) if they are constant.
+    """
+
+    def __init__(self, kernel: Kernel, calls: Sequence[Call], arrays: Mapping[str, Array], batch: int) -> None:
+        self._kernel, self._batch = kernel, batch
+        self._arrays: object = arrays  # they must outlive the addresses
+        self._places: dict[str, list[int]] = {}
+        planned, at = [], HEADER_WORDS
+        for call in calls:
             entries = [_entry(arrays[name]) for name in call.arrays]
+            for k, name in enumerate(call.arrays):
+                self._places.setdefault(name, []).append(at + CALL_WORDS + ENTRY_WORDS * k + 1)
             constants = list(call.kernel.constants)
             if call.kernel.batch:
                 constants[-1] = batch
             entries += constants_of(constants)
             planned.append(Called(call.kernel.address, entries, call.kernel.workspace_bytes))
-        plan = CallsPlan(planned)
-        table = (ctypes.c_int64 * 2)(plan.descriptor.ctypes.data, steps)
-        launch(self._kernel, ctypes.addressof(table), batch, steps)
+            at += CALL_WORDS + ENTRY_WORDS * len(entries)
+        self._use(CallsPlan(planned).descriptor)
+
+    def _use(self, words: Array) -> None:
+        self._words, self._at = words, memoryview(words)  # type: ignore[arg-type]
+        self._table = (ctypes.c_int64 * 2)(words.ctypes.data, 0)
+
+    def copied(self) -> LoopTable:
+        """The same arguments, which another thread does not change."""
+        made = object.__new__(LoopTable)
+        made._kernel, made._batch, made._places, made._arrays = self._kernel, self._batch, self._places, self._arrays
+        made._use(self._words.copy())
+        return made
+
+    def move(self, name: str, address: int) -> None:
+        """Exchange an array for the one at an address."""
+        for place in self._places.get(name, ()):
+            self._at[place] = address
+
+    def run(self, launch: Launch, steps: int) -> None:
+        """Take so many steps."""
+        self._table[1] = steps
+        launch(self._kernel, ctypes.addressof(self._table), self._batch, steps)
 
 
 def _entry(array: Array) -> tuple[int, int, int, int]:
     """The entry of an array (steps, B, ...). Its address advances with the steps if there are several."""
     move = array.strides[0] if len(array) > 1 else 0
-    return WORDS, array.__array_interface__["data"][0], array.strides[1], move
+    return WORDS, address_of(array), array.strides[1], move
+
+
+def address_of(array: Array) -> int:
+    """The address of an array's first number."""
+    address: int = array.__array_interface__["data"][0]
+    return address

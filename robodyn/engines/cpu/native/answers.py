@@ -34,10 +34,17 @@ _LINE = 64
 @dataclass(frozen=True)
 class Input:
     """An array that a kernel reads: its index among the arrays of its query, and the shape for one state, (n,) or (n,
-    width), or () for a Python float."""
+    width), or () for a Python float.
+
+    `default`: the float if calls do not give one; `positive`: True if the float must be positive and finite;
+    `nonnegative`: True if the numbers of the array must be finite and at least 0.
+    """
 
     place: int
     shape: tuple[int, ...]
+    default: float | None = None
+    positive: bool = False
+    nonnegative: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,8 @@ class Answers:
         self.whole, self.knows = whole, known is not None
         self.start = pool.start if pool is not None else None
         self._pool, self._scratch = pool, scratch
-        self._kept: list[object] = [dtype, pool, self.start]
+        defaults = [None if each.default is None else ctypes.c_double(each.default) for each in inputs]
+        self._kept: list[object] = [dtype, pool, self.start, defaults]
         self._known = None if known is None else Known(bytes=-1)
         self._values: Array | None = None
         drives = [force.target for force in forces if force.target < len(inputs)]
@@ -173,6 +181,11 @@ class Answers:
             force=(Force * MAX_FORCES)(*map(self._force, forces)),
             **_numbers(dtype),
             **_shapes(inputs, outputs),
+            positive=sum(1 << k for k, each in enumerate(inputs) if each.positive),
+            nonnegative=sum(1 << k for k, each in enumerate(inputs) if each.nonnegative),
+            defaults=(ctypes.c_void_p * MAX_INPUTS)(
+                *(None if each is None else ctypes.addressof(each) for each in defaults)
+            ),
             **_staff(pool),
             **api(),
             handler=handler(),
@@ -220,7 +233,7 @@ def answers_can_be(
         dtype in (np.dtype(np.float64), np.dtype(np.float32))
         and layout_is_known()
         and len(inputs) <= MAX_INPUTS
-        and all(len(each.shape) in (1, 2) or (not each.shape and dtype == np.float64) for each in inputs)
+        and all(len(each.shape) <= 2 for each in inputs)
         and 1 <= len(outputs) <= MAX_OUTPUTS
         and all(len(shape) <= MAX_TRAILING for shape in outputs)
         and all(len(kernel.constants) <= MAX_CONSTANTS for kernel in kernels if kernel is not None)

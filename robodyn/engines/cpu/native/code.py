@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
     Flag,
     Integer,
+    Static,
     Word,
     address,
     array,
     call,
     code_of,
+    convert,
     exchange_if,
     load_atomic,
     local,
@@ -31,7 +35,7 @@ from robodyn.engines.cpu.native.context import (
     Known,
     Version,
 )
-from robodyn.engines.cpu.native.joint_forces import worked
+from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, worked
 from robodyn.engines.cpu.native.objects import PyArray, PyFloat, PyTuple
 from robodyn.engines.cpu.native.results import ONE_STATE, adoptable, create, handed
 from robodyn.engines.cpu.threads.code import State as Pool
@@ -58,7 +62,7 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
         targets: address of the user's array for the result, or of their tuple; null without `out=`.
     """
     table, given = local(Argument, _MAX_RECORDS), local(Argument, MAX_INPUTS)
-    rows = read_inputs(context, arrays, table, given)
+    rows = read_inputs(context, arrays, table, given, address(local(SINGLE, MAX_INPUTS)))
     if rows == _UNREADABLE or not is_known(context, given, rows):
         return LEFT
     count = 1 if rows == ONE_STATE else rows
@@ -92,19 +96,33 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
 
 
 def read_inputs(
-    context: Array[Context], arrays: Array[Address], table: Array[Argument], given: Array[Argument]
+    context: Array[Context],
+    arrays: Array[Address],
+    table: Array[Argument],
+    given: Array[Argument],
+    singles: Address,
 ) -> Word:
-    """Enter the inputs in two tables. Returns their number of rows, `ONE_STATE`, or `_UNREADABLE`."""
+    """Enter the inputs in two tables. Returns their number of rows, `ONE_STATE`, or `_UNREADABLE`. `singles`: memory
+    for floats in single precision."""
     rows, itemsize = ONE_STATE, context.itemsize
     for i in range(context.inputs):
         argument = arrays[context.places[i]]
         columns, width = context.columns[i], context.widths[i]
         data, stride = NULL, 0
         if width < 0:
-            number = array(PyFloat, argument)
-            if number.type != context.float_type:
+            data = context.defaults[i]
+            if data == NULL:
+                number = array(PyFloat, argument)
+                if number.type != context.float_type:
+                    return _UNREADABLE
+                data = address(place(number, "value"))
+            value = array(DOUBLE, data)[0]
+            if context.positive >> i & 1 == 1 and not (value > 0.0 and value * 0.0 == 0.0):
                 return _UNREADABLE
-            data = address(place(number, "value"))
+            if itemsize == 4:
+                single = array(SINGLE, singles) + i
+                single[0] = convert(SINGLE, value)
+                data = address(single)
         else:
             each = array(PyArray, argument)
             if each.type != context.array_type or not has_dtype(context, each) or each.flags & _CONTIGUOUS == 0:
@@ -125,9 +143,22 @@ def read_inputs(
                 size *= width
             if size != columns:
                 return _UNREADABLE
+            if context.nonnegative >> i & 1 == 1:
+                count = columns * (1 if stride == 0 else rows)
+                if not (
+                    are_nonnegative(data, count, DOUBLE) if itemsize == 8 else are_nonnegative(data, count, SINGLE)
+                ):
+                    return _UNREADABLE
         for record in (table + i, given + i):
             record.data, record.stride = data, stride
     return rows
+
+
+@routine
+def are_nonnegative(data: Address, count: Word, kind: Static[Any]) -> Flag:
+    """True if numbers are finite and at least 0. Infinity times zero is NaN."""
+    numbers = array(kind, data)
+    return all(numbers[k] >= 0.0 and numbers[k] * 0.0 == 0.0 for k in range(count))
 
 
 def has_dtype(context: Array[Context], given: Array[PyArray]) -> Flag:

@@ -10,7 +10,7 @@ import ctypes
 
 from robodyn.compile.loops.table import Argument
 
-MAX_INPUTS = 8
+MAX_INPUTS = 16
 MAX_OUTPUTS = 4
 MAX_FORCES = 2
 MAX_SLOTS = 16
@@ -79,6 +79,9 @@ class Context(ctypes.Structure):
         ("scratch", _POINTER),  # a word, 1 while in use; 64 bytes on, memory for all threads; or null
         ("known", _POINTER),  # a `Known`, or null if values of inputs do not matter
         ("known_input", _WORD),
+        ("positive", _WORD),  # bit i: input i, a float, must be positive and finite
+        ("nonnegative", _WORD),  # bit i: the numbers of input i, an array, must be finite and at least 0
+        ("defaults", _POINTER * MAX_INPUTS),  # address of the double that replaces a float; null if calls give it
         ("drive", _WORD),  # index of the input that forces are subtracted from, or -1
         ("forces", _WORD),  # number of forces
         ("force", Force * MAX_FORCES),

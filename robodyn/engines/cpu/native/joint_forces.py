@@ -9,7 +9,8 @@ from robodyn.compile.loops.language import Address, Array, Flag, Static, Word, a
 from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.context import Force, Job
 
-DOUBLE, SINGLE = Number("double", align=1), Number("float", align=1)
+DOUBLE: Any = Number("double", align=1)
+SINGLE: Any = Number("float", align=1)
 """Numbers in users' arrays, without alignment."""
 
 

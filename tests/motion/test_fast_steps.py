@@ -1,0 +1,220 @@
+"""Steps as built-in functions give the numbers of the methods, and refuse what those refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driven import EVERY_INTEGRATOR
+from robots import own
+
+import robodyn as rd
+from robodyn.api.motion.fast_steps import _ARRAYS
+from robodyn.joints import KINDS
+
+METHODS = {"step": rd.Dynamics.step, "step_gradient": rd.Dynamics.step_gradient}
+ROBOTS = {
+    "arm": lambda: rd.load_urdf(own("arm7")),
+    "floating": lambda: rd.load_urdf(own("quadruped"), base="floating"),
+    "ball joints": lambda: rd.load_urdf(own("ball_joint_arm")),
+    "mimic": lambda: rd.load_urdf(own("hand")),
+    "every kind": lambda: rd.random_tree(8, seed=3, joints=tuple(kind.name for kind in KINDS), armature=True),
+    "loop": lambda: rd.load_urdf(own("loops/four_bar")),
+}
+TOLERANCE = {"float64": 1e-12, "float32": 2e-4}
+"""Programs that begin at arguments may add in another order than those of rollouts."""
+
+
+def arguments(model, rng, shape, names):
+    """Arrays by name for states of a shape."""
+    sizes = {"q_des": (model.nq,), "f_ext": (model.n_bodies, 6), "V0": (6,), "dV0": (6,), "gravity": (3,)}
+    found = {
+        name: rng.uniform(0.1, 1.0, (*shape, *sizes.get(name, (model.nv,)))) for name in names if name != "inertia"
+    }
+    if "q_des" in found:
+        found["q_des"] = model.random_configuration(rng, shape)
+    if "inertia" in names:
+        found["inertia"] = np.broadcast_to(model.inertia, (*shape, *model.inertia.shape)) * 1.1
+    return found
+
+
+def states(model, rng, shape, dtype):
+    q = model.random_configuration(rng, shape)
+    if model.n_constraints:
+        q = np.broadcast_to(model.assemble(model.neutral() + 0.1), (*shape, model.nq))
+    q = np.ascontiguousarray(q * 1.0)
+    for start in model.quaternion_starts.tolist():  # of any length but zero
+        q[..., start : start + 4] *= 1.7
+    return q.astype(dtype), rng.standard_normal((*shape, model.nv)).astype(dtype)
+
+
+def close(found, wanted, dtype):
+    for one, other in zip(found, wanted, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=0, atol=TOLERANCE[dtype] * max(1.0, np.abs(other).max()))
+
+
+def is_known(dyn, name):
+    """Whether the built-in function has answers."""
+    return bool(dyn.__dict__["_quick_queries"][name].entry.forms.answers)
+
+
+def asked(dyn, name, *args, **kwargs):
+    """The built-in function's answer once it knows the call, and the method's."""
+    for _ in range(3):
+        found = getattr(dyn, name)(*args, **kwargs)
+    return found, METHODS[name](dyn, *args, **kwargs)
+
+
+@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
+@pytest.mark.parametrize("robot", ROBOTS)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_robot_and_integrator(name, robot, integrator, dtype):
+    dyn = rd.Dynamics(ROBOTS[robot](), dtype=dtype, check=None)
+    if dyn.model.n_constraints and (name == "step_gradient" or integrator == "implicit"):
+        pytest.skip("not for constraints")
+    rng = np.random.default_rng(1)
+    for shape in ((), (1,), (3,), (20,)):
+        q, qd = states(dyn.model, rng, shape, dtype)
+        tau = rng.standard_normal((*shape, dyn.model.nv)).astype(dtype)
+        found, wanted = asked(dyn, name, q, qd, tau, 2e-3, integrator=integrator)
+        close(found, wanted, dtype)
+    assert is_known(dyn, name)
+
+
+GIVEN = [
+    (),
+    ("tau", "f_ext"),
+    ("tau", "gravity"),
+    ("gravity", "dV0"),
+    ("tau", "V0", "dV0"),
+    ("tau", "armature", "damping", "friction"),
+    ("kp", "q_des"),
+    ("tau", "kp", "kd", "q_des", "f_ext"),
+    ("tau", "inertia"),
+]
+
+
+@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.parametrize("given", GIVEN, ids="+".join)
+@pytest.mark.parametrize("robot", ["arm", "floating", "mimic"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_argument(name, robot, given):
+    dyn = rd.Dynamics(ROBOTS[robot]())
+    rng = np.random.default_rng(2)
+    for shape in ((), (5,)):
+        q, qd = states(dyn.model, rng, shape, "float64")
+        others = arguments(dyn.model, rng, shape, given)
+        for dt in ({}, {"dt": 5e-3}):
+            found, wanted = asked(dyn, name, q, qd, **others, **dt)
+            close(found, wanted, "float64")
+    assert is_known(dyn, name)
+
+
+@pytest.mark.parametrize("limits", [("effort",), ["velocity", "effort"], ("position",), ()])
+def test_limits(limits):
+    dyn = rd.Dynamics(ROBOTS["arm"]())
+    rng = np.random.default_rng(3)
+    q, qd = states(dyn.model, rng, (), "float64")
+    found, wanted = asked(dyn, "step", q, 30.0 * qd, 1e3 * qd, limits=limits)
+    close(found, wanted, "float64")
+    assert is_known(dyn, "step")
+
+
+def test_constraints_at_their_places():
+    """Feet that are given places, and constraints that come and go."""
+    model = ROBOTS["loop"]()
+    dyn = rd.Dynamics(model)
+    q, qd = states(model, np.random.default_rng(0), (), "float64")
+    for active in (True, np.array([1.0]), np.array([False])):
+        found, wanted = asked(dyn, "step", q, 0.0 * qd, active=active)
+        close(found, wanted, "float64")
+
+
+def test_out_is_filled():
+    dyn = rd.Dynamics(ROBOTS["floating"]())
+    rng = np.random.default_rng(4)
+    for shape in ((), (7,)):
+        q, qd = states(dyn.model, rng, shape, "float64")
+        out = np.full((*shape, dyn.model.nq), np.nan), np.full((*shape, dyn.model.nv), np.nan)
+        wanted = METHODS["step"](dyn, q, qd)
+        for _ in range(3):
+            found = dyn.step(q, qd, out=out)
+            assert found[0] is out[0] and found[1] is out[1]
+            close(found, wanted, "float64")
+        # A result in the place of an argument.
+        again = dyn.step(q, qd, out=(q, qd))
+        assert again[0] is q
+        close((q, qd), wanted, "float64")
+
+
+def test_a_step_goes_on_from_the_last_one():
+    """Quaternions of a step's own results stay as they are: steps are a rollout's but for roundings."""
+    dyn = rd.Dynamics(ROBOTS["floating"]())
+    q, qd = dyn.model.random_configuration(0), np.linspace(-1.0, 1.0, dyn.model.nv)
+    run = dyn.rollout(q, qd, dt=1e-3, steps=50)
+    state = run.q[0], qd
+    for k in range(50):
+        state = dyn.step(*state)
+        close(state, (run.q[k + 1], run.qd[k + 1]), "float64")
+    assert is_known(dyn, "step")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_what_is_refused_stays_refused(dtype):
+    dyn = rd.Dynamics(ROBOTS["floating"](), dtype=dtype)
+    model = dyn.model
+    q, qd = (each.astype(dtype) for each in (model.neutral(), np.zeros(model.nv)))
+    good = np.ones(model.nv, dtype)
+    for _ in range(3):
+        dyn.step(q, qd, good, 1e-3)
+        dyn.step(q, qd, good, 1e-3, damping=good)
+    for dt in (0.0, -1e-3, np.inf, np.nan, 1e-3j, "1", None):
+        with pytest.raises(rd.ArgumentError, match="dt"):
+            dyn.step(q, qd, good, dt)
+    for bad in (-good, np.where(np.arange(model.nv) == 3, np.nan, good), np.full(model.nv, np.inf)):
+        with pytest.raises((rd.ArgumentError, rd.NumericalError), match="damping"):
+            dyn.step(q, qd, good, 1e-3, damping=bad.astype(dtype))
+        with pytest.raises((rd.ArgumentError, rd.NumericalError), match="damping"):
+            dyn.step(np.tile(q, (3, 1)), np.tile(qd, (3, 1)), good, 1e-3, damping=bad.astype(dtype))
+    with pytest.raises(rd.NumericalError, match="tau"):
+        dyn.step(q, qd, np.full(model.nv, np.nan, dtype), 1e-3)
+    with pytest.raises(rd.ArgumentError, match="zero length"):
+        dyn.step(np.zeros(model.nq, dtype), qd, good, 1e-3)
+    with pytest.raises(rd.ArgumentError, match="integrator"):
+        dyn.step(q, qd, good, 1e-3, integrator="heun")
+    with pytest.raises(rd.ArgumentError, match="kp"):
+        dyn.step(q, qd, good, 1e-3, q_des=q)
+
+
+def test_steps_too_long_for_damping_warn_each_time():
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")))
+    q, qd = dyn.model.neutral(), np.ones(dyn.model.nv)
+    for _ in range(4):
+        with pytest.warns(RuntimeWarning, match="unstable"):
+            dyn.step(q, qd, None, 1.0, integrator="euler", damping=np.full(dyn.model.nv, 1e3))
+
+
+def test_inertias_that_leave_no_mass():
+    dyn = rd.Dynamics(rd.load_urdf(own("arm6")))
+    q, qd = dyn.model.neutral(), np.zeros(dyn.model.nv)
+    close(*asked(dyn, "step", q, qd, inertia=dyn.model.inertia), "float64")
+    with pytest.raises(rd.SingularError):
+        dyn.step(q, qd, inertia=0.0 * dyn.model.inertia)
+    close(*asked(dyn, "step", q, qd, inertia=2.0 * dyn.model.inertia), "float64")
+
+
+def test_changes_of_the_dynamics_are_seen():
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")))
+    q, qd = dyn.model.neutral(), np.ones(dyn.model.nv)
+    asked(dyn, "step", q, qd)
+    dyn.joint_forces = ("damping",)
+    found, wanted = asked(dyn, "step", q, qd)
+    close(found, wanted, "float64")
+
+
+def test_every_array_of_the_methods_has_a_place():
+    for name, method in METHODS.items():
+        others = {"return", "integrator", "limits", "out"}
+        assert set(method.__annotations__) - others <= set(_ARRAYS), name
