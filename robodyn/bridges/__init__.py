@@ -1,1 +1,1 @@
-"""Other libraries: JAX, PyTorch, simulators, Dask."""
+"""Bridges to other libraries: JAX, PyTorch, simulators, Dask."""

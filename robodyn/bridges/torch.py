@@ -1,4 +1,4 @@
-"""robodyn in PyTorch: queries that autograd, `torch.func` and optimisers can work with.
+"""robodyn in PyTorch: queries as functions that autograd, `torch.func` and optimisers support.
 
 from robodyn.bridges.torch import wrap
 
@@ -40,7 +40,7 @@ __all__ = ["TorchDynamics", "wrap"]
 
 
 _RECORDER = torch._C._TorchDispatchModeKey.PROXY
-"""What torch.fx records operations with; not part of PyTorch's public interface, as tests notice."""
+"""Dispatch mode with which torch.fx records operations. It is not public in PyTorch; a test checks that it exists."""
 
 
 class _Torch:
@@ -54,7 +54,7 @@ class _Torch:
 
     def constant(self, array: Array) -> Any:
         kind = np.int64 if array.dtype.kind in "iu" else self._dtype
-        with torch.inference_mode(False):  # constants are kept, also for calls with gradients
+        with torch.inference_mode(False):  # constants are cached and may be used with gradients later
             return torch.from_numpy(np.array(array, dtype=kind)).to(self._device)
 
     def fixed(self, array: Any) -> Any:
@@ -82,22 +82,22 @@ class _Torch:
         return linear.apply(points, vectors)
 
     def scan(self, body: Body, state: Any, arrays: Mapping[str, Any], n: int) -> tuple[Any, Any]:
-        kept = []
+        stacked = []
         for k in range(n):
             state, each = body(state, {name: array[k] for name, array in arrays.items()})
-            kept.append(each)
-        return state, None if kept[0] is None else tuple(map(torch.stack, zip(*kept, strict=True)))
+            stacked.append(each)
+        return state, None if stacked[0] is None else tuple(map(torch.stack, zip(*stacked, strict=True)))
 
     def remade(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
-            return function  # nothing is kept, or what transforms of functions keep is not known to checkpoints
+            return function  # no gradients, or torch.func, which checkpoints do not support
         return partial(checkpoint, function, use_reentrant=False)
 
 
 def _watched(arrays: Arrays) -> bool:
-    """Whether PyTorch has to know what is done to tensors: a graph is made, or `torch.func` or forward mode is at work.
+    """Whether PyTorch must record operations on these tensors: for gradients, `torch.func` or forward mode.
 
-    Calls that it need not know of take half the time. The last two are not part of its public interface.
+    Unrecorded calls take half the time. The tests for the last two are not public in PyTorch.
     """
     return (
         (torch.is_grad_enabled() and any(array.requires_grad for array in arrays))
@@ -107,12 +107,12 @@ def _watched(arrays: Arrays) -> bool:
 
 
 def _is_gpu(device: torch.device) -> bool:
-    """Whether tensors of a device are for the GPU engine."""
+    """Whether tensors on the device go to the GPU engine."""
     return str(device.type) == "cuda"
 
 
 def _answers(call: Call, *arrays: Any) -> Arrays:
-    """Results of a query of robodyn, computed on the tensors' own memory."""
+    """Results of a `Call`, which reads the tensors' memory directly."""
     if torch._C._get_tracing_state() is not None or torch._C._get_dispatch_mode(_RECORDER) is not None:
         raise UnavailableError(
             f"{call.name} cannot be recorded by torch.jit.trace, torch.fx and torch.func.linearize, which would take "
@@ -120,12 +120,12 @@ def _answers(call: Call, *arrays: Any) -> Arrays:
         )
     if _is_gpu(arrays[0].device):
         return _answers_on_gpu(call, *arrays)
-    found = call.answers(*(_numpy(name, array) for name, array in zip(call.inputs, arrays, strict=True)))
-    return tuple(torch.from_numpy(np.asarray(each)) for each in found)
+    results = call.answers(*(_numpy(name, array) for name, array in zip(call.inputs, arrays, strict=True)))
+    return tuple(torch.from_numpy(np.asarray(each)) for each in results)
 
 
 def _numpy(name: str, array: Any) -> Array:
-    """A tensor's own memory as an array, where it has any."""
+    """NumPy view of a tensor's memory; raises an ArgumentError if the tensor has none."""
     try:
         return cast(Array, array.numpy(force=True))
     except RuntimeError as error:
@@ -135,10 +135,10 @@ def _numpy(name: str, array: Any) -> Array:
 
 
 def _answers_on_gpu(call: Call, *arrays: Any) -> Arrays:
-    """Results of a query for tensors on a GPU: kernels read and write their memory, in the order of PyTorch's current
-    stream, and nothing waits.
+    """Results of a `Call` for tensors on a GPU. Kernels access the tensors' memory, asynchronously on PyTorch's current
+    stream.
 
-    Memory of results is PyTorch's own, so that it knows, also of streams, when to use it again.
+    PyTorch allocates the results, so that its allocator knows when, and on which stream, their memory is free again.
     """
     device, leading = arrays[0].device, call.leading(arrays)
     results = tuple(
@@ -148,20 +148,19 @@ def _answers_on_gpu(call: Call, *arrays: Any) -> Arrays:
         gpu = call.dyn._gpu.device
         stream = torch.cuda.current_stream(device)
         with torch.cuda.device_of(arrays[0]), gpu.selected(), gpu.foreign_stream(stream):
-            given = [gpu.wrapped(_with_memory(array)) for array in arrays]
-            call.answers(*given, out=tuple(map(gpu.wrapped, results)))
+            inputs = [gpu.wrapped(_with_memory(array)) for array in arrays]
+            call.answers(*inputs, out=tuple(map(gpu.wrapped, results)))
     return results
 
 
 def _with_memory(array: Any) -> Any:
-    """The same numbers as a plain tensor, whose memory holds them: PyTorch has tensors that it only remembers to be
-    negated, or zero."""
+    """The tensor with its values in memory: PyTorch has lazily negated tensors and zero tensors without memory."""
     plain = array.detach().resolve_neg()
     return torch.zeros_like(plain, memory_format=torch.contiguous_format) if plain._is_zerotensor() else plain
 
 
 def _in_front(axes: Sequence[int | None], arguments: Sequence[Any]) -> list[Any]:
-    """Arguments whose tensors have their mapped axes in front; tensors that have none get one of length 1."""
+    """Move mapped axes of tensors to the front; tensors without one get an axis of length 1."""
     return [
         argument
         if not isinstance(argument, torch.Tensor)
@@ -171,14 +170,14 @@ def _in_front(axes: Sequence[int | None], arguments: Sequence[Any]) -> list[Any]
 
 
 def _summed(gradient: Any, like: Any) -> Any:
-    """The gradient with respect to a tensor that may have been repeated along axes of length 1."""
+    """Sum a gradient over axes along which the tensor was broadcast."""
     return None if gradient is None else gradient.sum_to_size(like.shape)
 
 
 def _refuse_nested_forward() -> None:
-    """Raise in forward mode inside of forward mode: PyTorch would take the inner derivatives for constants.
+    """Raise in nested forward mode: PyTorch would treat the inner derivatives as constants.
 
-    What is looked at is not part of PyTorch's public interface; a test holds that it is there.
+    The interpreter stack is not public in PyTorch; a test checks that it exists.
     """
     stack = torch._C._functorch.get_interpreter_stack() or ()
     if sum(each.key().name == "Jvp" for each in stack) > 1:
@@ -189,7 +188,7 @@ def _refuse_nested_forward() -> None:
 
 
 class _Call(torch.autograd.Function):
-    """Results of a query of robodyn. They have no derivatives."""
+    """Runs a `Call`. The results have no derivatives."""
 
     @staticmethod
     def forward(call: Call, *arrays: Any) -> Any:
@@ -210,12 +209,12 @@ class _Call(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, axes: Any, *arguments: Any) -> Any:
-        found = _Call.apply(*_in_front(axes, arguments))
-        return found, (0,) * len(found)
+        results = _Call.apply(*_in_front(axes, arguments))
+        return results, (0,) * len(results)
 
 
 class _Smooth(torch.autograd.Function):
-    """A `Smooth` function, and its arguments."""
+    """Evaluates a `Smooth` function on its arguments."""
 
     @staticmethod
     def forward(function: Smooth, *x: Any) -> Any:
@@ -230,8 +229,10 @@ class _Smooth(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *weights: Any) -> Any:
         (*x, y), wanted = ctx.saved_tensors, ctx.needs_input_grad[1:]
-        found = ctx.function.pullback(tuple(x), y, weights[0], wanted)
-        return None, *(_summed(each, like) if want else None for each, like, want in zip(found, x, wanted, strict=True))
+        gradients = ctx.function.pullback(tuple(x), y, weights[0], wanted)
+        return None, *(
+            _summed(each, like) if want else None for each, like, want in zip(gradients, x, wanted, strict=True)
+        )
 
     @staticmethod
     def jvp(ctx: Any, *rates: Any) -> Any:
@@ -245,7 +246,7 @@ class _Smooth(torch.autograd.Function):
 
 
 class _Linear(torch.autograd.Function):
-    """A `LinearMap`, how many points it has, its points and its vectors."""
+    """Applies a `LinearMap`. Arguments: the map, its number of points, the points, the vectors."""
 
     @staticmethod
     def forward(linear: LinearMap, points: int, *arrays: Any) -> Any:
@@ -273,8 +274,8 @@ class _Linear(torch.autograd.Function):
         by_point: Arrays = (None,) * len(points)
         if any(wanted[: ctx.points]):
             by_point = ctx.linear.pullback(points, vectors, weights)
-        found = zip((*by_point, *back), (*points, *vectors), wanted, strict=True)
-        return None, None, *(_summed(each, like) if want else None for each, like, want in found)
+        gradients = zip((*by_point, *back), (*points, *vectors), wanted, strict=True)
+        return None, None, *(_summed(each, like) if want else None for each, like, want in gradients)
 
     @staticmethod
     def jvp(ctx: Any, *rates: Any) -> Any:
@@ -292,18 +293,18 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, axes: Any, *arguments: Any) -> Any:
-        found = _Linear.apply(*_in_front(axes, arguments))
-        return found, (0,) * len(found)
+        results = _Linear.apply(*_in_front(axes, arguments))
+        return results, (0,) * len(results)
 
 
 class TorchDynamics(DifferentiableDynamics):
     """Queries of a robot as functions of PyTorch; made by `wrap`.
 
     They work with `backward`, also twice, with forward mode, and under `torch.func` (`grad`, `vmap`, `jacrev`,
-    `jacfwd`, `hessian`). Arguments are tensors of the dtype of `dyn`, all of a call on one device: in the processor's
-    memory, or on a GPU, where the GPU engine answers and results stay. They are read in place where rows are
-    contiguous. Values are checked as `dyn` says: by default NaN raises in single states in the processor's memory, and
-    stays in its row elsewhere.
+    `jacfwd`, `hessian`). Arguments are tensors of the dtype of `dyn`. All tensors of a call are on one device, the CPU
+    or a GPU. On a GPU the GPU engine answers, and results stay there. Tensors with contiguous rows are read in place.
+    Values are checked as `dyn` says: by default NaN raises for single states on the CPU, and stays in its row
+    otherwise.
     """
 
     def __init__(self, dyn: Dynamics | Model, device: torch.device | None = None) -> None:
@@ -314,7 +315,7 @@ class TorchDynamics(DifferentiableDynamics):
         super().__init__(dyn, _Torch(dyn.dtype, self._device))
 
     def _on(self, device: torch.device) -> TorchDynamics:
-        """The same queries for tensors of a device: constants lie there, and a GPU has an engine of its own."""
+        """The queries for tensors on a device. Each GPU has its own constants and engine."""
         if not _is_gpu(device):
             return self
         if device not in self._on_gpus:
@@ -329,16 +330,16 @@ class TorchDynamics(DifferentiableDynamics):
         return self._on_gpus[device]
 
     def _answer(self, question: QuerySpec, given: dict[str, Any]) -> Any:
-        """The query looks at its first tensor for the device to run on."""
+        """Answer on the device of the first tensor."""
         return super(TorchDynamics, self._for(given.values()))._answer(question, given)
 
     def _for(self, arguments: Iterable[Any]) -> TorchDynamics:
-        """The same queries for the device of the first tensor among arguments."""
+        """The queries for the device of the first tensor among the arguments."""
         first = next((each for each in arguments if isinstance(each, torch.Tensor)), None)
         return self if first is None else self._on(first.device)
 
     def _unit(self, q: Any) -> Any:
-        # Queries scale quaternions themselves; only derivatives need them scaled before.
+        # Queries normalise quaternions themselves; only derivatives need normalised ones in advance.
         return super()._unit(q) if _watched((q,)) else q
 
     def _read(self, name: str, value: Any) -> Any:
@@ -361,7 +362,7 @@ class TorchDynamics(DifferentiableDynamics):
 
 
 def _on_its_device(query: Callable[..., Any]) -> Callable[..., Any]:
-    """A query that looks at its first tensor for the device to run on."""
+    """Wrap a query so that it runs on the device of its first tensor."""
 
     @wraps(query)
     def ask(self: TorchDynamics, *arguments: Any, **named: Any) -> Any:

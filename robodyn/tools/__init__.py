@@ -1,1 +1,1 @@
-"""Programs around the library: the command line, viewer, figures, tests of users' models, hardware, benchmarks."""
+"""Programs around the library: command line, viewer, plots, test helpers for users, hardware, benchmarks."""

@@ -158,11 +158,11 @@ class Stepping(ABC):
             SingularError: the mass matrix is singular at every state; names the body.
             UnavailableError: (derivatives) the robot is too large for straight-line code.
         """
-        n, given = count("steps", steps, 1, _MOST_STEPS), {"tau": tau, **forces_given(locals())}
+        n, forces = count("steps", steps, 1, _MOST_STEPS), {"tau": tau, **forces_given(locals())}
         every = n if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
-        stepper = _Stepper(self, given, integrator, limits)
-        warn_of_unused_forces(self.dyn, "rollout", given)
-        fixed, timed = self._in_time({"q": q0, "qd": qd0, "dt": self._time(dt), **given}, n)
+        stepper = _Stepper(self, forces, integrator, limits)
+        warn_of_unused_forces(self.dyn, "rollout", forces)
+        fixed, timed = self._in_time({"q": q0, "qd": qd0, "dt": self._time(dt), **forces}, n)
         return _Followed(stepper, self._library, stepper.allowed(fixed), timed).states(n, min(every, n))
 
     def _time(self, dt: Any) -> Any:

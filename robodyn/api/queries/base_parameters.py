@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _ROWS = 5
 """Regressor rows per column, by default."""
 _DEPENDENT, _INDEPENDENT = 1e-9, 1e-6
-"""Relative norm of a column after projecting out the previous ones: below the first the column is dependent, above the
-second independent. In between it is undecided and raises."""
+"""Thresholds for the relative norm of a column after projecting out the previous ones. Below the first the column is
+dependent, above the second independent; a norm in between raises."""
 _LEFT_OUT = 1e-9
 """Smaller coefficients, relative to the largest of their column, are rounding errors and become zero."""
 

@@ -26,10 +26,9 @@ class KinematicQueries(Core):
     `point`: (..., 3), m, in the link's frame, replaces the link's origin in poses and in the frames "body" and
     "world_aligned". With `links` it is (..., n, 3), or (3,) for all links.
 
-    `relative_to`: name or index of a link whose frame the pose and motion of `link` are relative to. Relative velocity
-    is the difference of the velocities. Relative acceleration is its rate for an observer on `relative_to`, without
-    the terms of the observer's rotation. The pose is in the axes of `relative_to`; the frames "body" and
-    "world_aligned" are still those of `link`.
+    `relative_to`: name or index of a link a; the pose and motion of `link` b are then those that an observer on a sees.
+    With spatial velocities and accelerations in world coordinates they are V = V_b - V_a and A = A_b - A_a - V_a x V.
+    The pose is in the axes of a; the frames "body" and "world_aligned" are still those of b.
     """
 
     @query

@@ -1,4 +1,4 @@
-"""What a worker does with a block. Functions here are sent to workers by name: both sides have the same version."""
+"""Computes a block on a worker. Functions here are sent by name, so both sides must have the same version."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from robodyn.internals.records import dataclass
 from robodyn.internals.version import __version__
 
 _FIRST_CALL, _PATIENCE_S = "first_call", 120.0
-"""The lock in the cache of compiled code that a process holds while it asks for the first time, and how long others
-wait for it; those who come later find the code there."""
+"""Lock in the code cache for the first call, and how long (s) other processes wait for it. One process of a machine
+compiles; the others then find the code in the cache."""
 _FIRST_STATES = 4096
-"""Of the first call: enough for the code for batches, and over in no time."""
+"""States of the first call: enough to compile code for batches, and quickly computed."""
 _DOUBLE = 8
 _KEPT = 4
-"""Jobs whose compiled robots a worker keeps."""
+"""Number of jobs whose compiled robots a worker keeps."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all blocks of a map have in common."""
+    """The part of a map that all its blocks share."""
 
     version: str
     dyn: Dynamics
@@ -50,66 +50,66 @@ class Job:
     reduction: Reduction | None
     output: Output | None
     known: Mapping[str, str] = field(default_factory=dict)
-    """Hashes of functions by the names of their arguments, as they are where map was called."""
+    """Hashes of functions by argument name, computed in the process that called `map`."""
 
     @property
     def question(self) -> QuerySpec:
-        """Its row."""
+        """The query's row of the table."""
         return asked_of(self.dyn.model)[self.query]
 
     def require_known(self) -> None:
-        """Raise where this worker has another function under the name by which one was sent.
+        """Raise if this worker's version of a function differs from the one that was sent by name.
 
         Raises:
             UnavailableError: names the argument.
         """
-        for name, wanted in self.known.items():
+        for name, expected in self.known.items():
             try:
-                found = identity(name, self.draw if name == "draw" else self.reduction)
+                actual = identity(name, self.draw if name == "draw" else self.reduction)
                 reason = "another function"
             except UncertainError as error:
-                found, reason = None, str(error)
-            if found != wanted:
+                actual, reason = None, str(error)
+            if actual != expected:
                 raise UnavailableError(
                     f"{name}: on this worker it is not what it is where map was called ({reason}); wanted workers that "
                     "were started after its module changed, with the same Python and NumPy, or key="
                 )
 
     def arrays(self, block: Block, pieces: Mapping[str, Any]) -> dict[str, Array]:
-        """Inputs of a block by name, those that are the same for all states without an axis for them.
+        """Inputs of a block by name. Inputs that are the same for all states have no axis of states.
 
         Raises:
-            ArgumentError: the function that draws gives something else than arrays by name.
+            ArgumentError: the draw function does not return arrays by name.
         """
-        found = dict(pieces)
+        arrays = dict(pieces)
         if block.seed is not None:
             rng, n = np.random.default_rng(block.seed), block.last - block.first
             drawn = random_inputs(self.dyn.model, self.query, rng, n) if self.draw is None else self.draw(rng, n)
             if not isinstance(drawn, Mapping) or not set(drawn) <= set(self.question.arrays):
                 allowed = ", ".join(self.question.arrays)
                 raise ArgumentError(f"draw: gave {brief(drawn)}; wanted a dictionary of arrays with names of {allowed}")
-            found.update(drawn)
-        found.update({name: array[block.first : block.last] for name, array in self.stored.items()})
-        return {**found, **self.fixed}
+            arrays.update(drawn)
+        arrays.update({name: array[block.first : block.last] for name, array in self.stored.items()})
+        return {**arrays, **self.fixed}
 
     def ask(self, dyn: Dynamics, arrays: Mapping[str, Array]) -> tuple[Array, ...]:
-        """Results in order."""
+        """The results of the query, in order."""
         question = self.question
         if missing := [name for name in question.inputs if name not in arrays]:
             raise ArgumentError(f"draw: gave no {missing[0]}, which {self.query} needs")
         by_place, by_name = question.arguments(arrays)
-        found = getattr(dyn, self.query)(*by_place, **by_name, **self.choices)
-        return found if isinstance(found, tuple) else (found,)
+        results = getattr(dyn, self.query)(*by_place, **by_name, **self.choices)
+        return results if isinstance(results, tuple) else (results,)
 
     def bytes_of_a_state(self) -> int:
-        """In what is drawn or cut for a state, and in its results."""
+        """Bytes of a state's inputs and results."""
         inputs = {*self.question.inputs, *self.stored} - set(self.fixed)
         numbers = sum(math.prod(self.dyn.argument_shapes[name]) for name in inputs)
         return _DOUBLE * numbers + self.dyn.dtype.itemsize * sum(map(math.prod, self.shapes.values()))
 
 
 class _Prepared:
-    """A job on this worker, with its compiled robot."""
+    """A job on this worker, and its compiled robot."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -117,10 +117,11 @@ class _Prepared:
         self._dyn: Dynamics | None = None
 
     def dynamics(self, threads: int, arrays: Mapping[str, Array]) -> Dynamics:
-        """With so many threads, compiled: once in a process, and by one process of a machine at a time."""
+        """The compiled robot for a number of threads. It is compiled once per process, by one process of a machine at a
+        time."""
         with self._lock:
             if self._dyn is None or self._dyn.threads != threads:
-                # Code that is made in the background would leave the first blocks to another engine, with other bits.
+                # "background" would leave the first blocks to another engine, whose results have other bits.
                 dyn = self.job.dyn.variant(threads=threads, compile="lazy")
                 shapes = dyn.argument_shapes
                 few = {
@@ -138,10 +139,10 @@ _PREPARING = forks.lock()
 
 
 def _prepared(payload: bytes) -> _Prepared:
-    """The job that was sent, one object for all its blocks.
+    """The job of a payload, cached for all its blocks.
 
     Raises:
-        UnavailableError: this worker has another version, or another function.
+        UnavailableError: this worker has another version of robodyn or of a function.
     """
     key = hashlib.blake2b(payload, digest_size=16).digest()
     with _PREPARING:
@@ -161,7 +162,7 @@ def _prepared(payload: bytes) -> _Prepared:
 
 
 def pack(job: Job) -> bytes:
-    """A job as it is sent. The version can be read where the rest cannot."""
+    """Pickle a job. The version is pickled separately, so that other versions can read it."""
     import cloudpickle
 
     packed: bytes = cloudpickle.dumps((job.version, cloudpickle.dumps(job)))
@@ -172,17 +173,17 @@ def run_block(payload: bytes, block: Block, pieces: Mapping[str, Any], slots: Ma
     """Compute a block on a worker.
 
     Args:
-        payload: the job, of `pack`.
-        block: which one.
-        pieces: arrays of its states by name, as far as they are sent.
-        slots: by machine, how many blocks its workers compute at the same time.
+        payload: the job, from `pack`.
+        block: the block.
+        pieces: arrays of its states by name, those that are sent with it.
+        slots: for each machine, the number of blocks that its workers compute at the same time.
 
     Returns:
-        Its value where there is a reduction, its results where there is no output, or None.
+        The block's value if there is a reduction, else its results if there is no output, else None.
 
     Raises:
         ArgumentError: its states do not fit into the memory of this worker.
-        UnavailableError: this worker has another version, or does not see the storage.
+        UnavailableError: this worker has another version, or cannot access the storage.
     """
     prepared = _prepared(payload)
     job, states = prepared.job, block.last - block.first
@@ -191,10 +192,10 @@ def run_block(payload: bytes, block: Block, pieces: Mapping[str, Any], slots: Ma
     dyn = prepared.dynamics(_threads(job.dyn.threads, slots), arrays)
     results = job.ask(dyn, arrays)
     named = dict(zip(job.shapes, results, strict=True))
-    wanted = {name: (states, *shape) for name, shape in job.shapes.items()}
-    if wrong := [name for name in wanted if named[name].shape != wanted[name]]:
+    wanted_shapes = {name: (states, *shape) for name, shape in job.shapes.items()}
+    if wrong := [name for name in wanted_shapes if named[name].shape != wanted_shapes[name]]:
         name = wrong[0]
-        raise ArgumentError(f"draw: gives a result {name} of shape {named[name].shape}; wanted {wanted[name]}")
+        raise ArgumentError(f"draw: gives a result {name} of shape {named[name].shape}; wanted {wanted_shapes[name]}")
     if job.reduction is not None:
         return job.reduction.block({**arrays, **named})
     if job.output is None:
@@ -204,7 +205,8 @@ def run_block(payload: bytes, block: Block, pieces: Mapping[str, Any], slots: Ma
 
 
 def _threads(asked: int | None, slots: Mapping[str, int]) -> int:
-    """A block's part of the processors of this machine; one where it is not known how many others there are."""
+    """The number of threads for a block: its share of this machine's CPUs; 1 if the number of other blocks is
+    unknown."""
     from dask.system import CPU_COUNT
     from distributed import get_worker
     from distributed.comm import get_address_host
@@ -215,7 +217,7 @@ def _threads(asked: int | None, slots: Mapping[str, int]) -> int:
 
 
 def _require_room(job: Job, states: int) -> None:
-    """Raise where a block would take more memory than this worker may have: its end would come without a word."""
+    """Raise if a block needs more memory than this worker may use: Dask would kill the worker without a reason."""
     from distributed import get_worker
 
     worker = get_worker()

@@ -1,4 +1,4 @@
-"""Values of blocks as storage keeps them: a form in JSON, and arrays."""
+"""Splits values of blocks for storage into a form (their nested structure in JSON) and a list of arrays."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from robodyn.internals.messages import brief
 
 
 def form_of(value: Any, leaves: list[Array]) -> Any:
-    """The form of a value in JSON, its arrays put at the end of `leaves`.
+    """The form of a value. Its arrays are appended to `leaves`.
 
     Raises:
-        ArgumentError: it holds something else than numbers, arrays, dictionaries by words, tuples and lists.
+        ArgumentError: the value holds something else than numbers, arrays, tuples, lists and dictionaries with texts as
+            keys.
     """
     if isinstance(value, dict) and all(type(name) is str for name in value):
         return {"dict": {name: form_of(each, leaves) for name, each in value.items()}}
@@ -34,31 +35,31 @@ def form_of(value: Any, leaves: list[Array]) -> Any:
 
 
 def built(form: Any, leaves: list[Array]) -> Any:
-    """A value of this form."""
+    """The value with this form and these arrays."""
     ((kind, inside),) = form.items()
     if kind == "array":
         return leaves[inside][()]
     if kind == "dict":
         return {name: built(each, leaves) for name, each in inside.items()}
-    found = [built(each, leaves) for each in inside]
-    return tuple(found) if kind == "tuple" else found
+    members = [built(each, leaves) for each in inside]
+    return tuple(members) if kind == "tuple" else members
 
 
 def count_of(form: Any) -> int | None:
-    """How many arrays are in a value of this form; None where it is no form."""
+    """The number of arrays in a value of this form; None if it is no form."""
     numbers: list[Any] = []
-    left = [form]
-    while left:
-        found = left.pop()
-        if not isinstance(found, dict) or len(found) != 1:
+    stack = [form]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, dict) or len(node) != 1:
             return None
-        ((kind, inside),) = found.items()
+        ((kind, inside),) = node.items()
         if kind == "array":
             numbers.append(inside)
         elif kind == "dict" and isinstance(inside, dict):
-            left.extend(inside.values())
+            stack.extend(inside.values())
         elif kind in ("tuple", "list") and isinstance(inside, list):
-            left.extend(inside)
+            stack.extend(inside)
         else:
             return None
     count = len(numbers)

@@ -1,9 +1,9 @@
-"""What a function is known by in another process: a hash of all that determines what it computes, or a refusal.
+"""Identity of functions across processes: a hash of everything that determines what a function computes.
 
-Certain is what is read here to its end: bytecode, constants, defaults, captured variables and the globals that the code
-names, as far as they are values whose bytes say everything, other such functions, or functions of Python and NumPy that
-keep nothing and read no file, which a version stands for. All else, such as an object of a user's class, may
-differ where nobody looks; it has no hash, and the user has to give a name.
+The hash covers bytecode, constants, defaults, captured variables, and the globals that the code names. These must be
+plain values and arrays, other such functions, or pure functions of Python and NumPy, which a version number represents.
+Anything else, such as an object of a user's class, may differ in ways that this module cannot see. It has no hash, and
+the user must pass a key instead.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from robodyn.internals.messages import printable, shortened
 
 _DIGEST_BYTES = 16
 _DEEPEST = 60
-"""Functions in functions and values in values that are looked into."""
+"""Limit of nesting of functions and values."""
 _MOST_VALUES = 200_000
-"""So many values, one by one, are looked into; of arrays the bytes are read together."""
+"""Limit of the number of values. An array counts as one."""
 _RUN_BYTES = 1 << 24
-"""Of an array whose rows are apart in memory, so much is copied at a time."""
+"""Bytes of an array that is not contiguous that are copied at a time."""
 
 _PYTHON = f"{sys.implementation.cache_tag} {importlib.util.MAGIC_NUMBER.hex()}"
-"""Bytecode means the same where this is the same."""
+"""Version of the bytecode format: equal bytecode means the same for equal versions."""
 _LIBRARIES = {"math": _PYTHON, "cmath": _PYTHON, "numpy": f"numpy {np.__version__}", "robodyn": ""}
-"""What stands for functions and classes of a library; robodyn's version stands beside this hash."""
+"""Versions that represent functions and classes of a library. The manifest has robodyn's version separately."""
 _OF_NUMPY = ("numpy", "numpy.linalg", "numpy.fft", "numpy.random")
 _READING = (
     *("load", "loadtxt", "genfromtxt", "fromfile", "fromregex", "memmap", "save", "savetxt", "savez"),
@@ -47,7 +47,7 @@ _READING = (
     *("get_printoptions", "set_printoptions", "printoptions", "array_repr", "array_str", "array2string"),
     *("datetime64", "show_config", "show_runtime", "info", "test"),
 )
-"""NumPy's that read or write files, settings or the clock."""
+"""NumPy's functions that access files, settings or the clock."""
 _OF_ROBODYN = (
     ("robodyn.bridges.distributed.inputs", "random_inputs"),
     ("robodyn.api.queries.external", "external_force"),
@@ -62,7 +62,7 @@ _OF_PYTHON = {
     for name, each in vars(builtins).items()
     if name in _PURE or (strict_types.is_a(each, type) and issubclass(each, BaseException))
 }
-"""Built-in functions and classes that read nothing but their arguments."""
+"""Built-in functions and classes that depend on their arguments alone."""
 
 _SCALARS = frozenset(np.sctypeDict.values())
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
@@ -74,35 +74,35 @@ _WRONG_NAMES = {
     "STORE_ATTR": "it sets the attribute {}",
     "DELETE_ATTR": "it removes the attribute {}",
 }
-"""What an instruction with a name says, of those that make results depend on more than what is read here."""
+"""Messages for instructions whose effects depend on state that the hash does not cover."""
 _REACHING = (
     *("format", "format_map", "gi_frame", "ag_frame", "cr_frame", "tb_frame"),
     *("f_globals", "f_locals", "f_builtins", "f_back"),
 )
-"""Attributes by which code reaches what it does not name, besides those that begin with two underscores."""
+"""Attributes that give access to objects that the code does not name, besides those with two leading underscores."""
 
 _Seen: TypeAlias = dict[int, tuple[int, Any]]
-"""By `id`: the number of an object that can change, and the object, so that no other one gets its place."""
+"""By `id`: the number of a mutable object, and the object itself, which keeps its id from being reused."""
 
 
 _LONGEST = 300
-"""Characters of the words that say what is uncertain."""
+"""Longest message of an `UncertainError`, in characters."""
 
 
 class UncertainError(Exception):
-    """Something has no identity that is certain; says where, and what it is."""
+    """An object has no certain identity; the message says where and what it is."""
 
 
 def identity(name: str, value: Any, by_key: bool = False) -> str:
-    """A hash of a value, and of all that a function reads; the same in every process where it would compute the same.
+    """A hash of a value, or of everything that a function reads. Equal hashes mean equal computations in all processes.
 
     Args:
-        name: of the argument, for messages.
+        name: name of the argument, for messages.
         value: a function, a reduction, or plain values.
-        by_key: whether the user's key stands for functions, and for whatever is not certain.
+        by_key: True if the user's key stands for functions and objects without a certain identity.
 
     Raises:
-        UncertainError: something in it may differ where nobody looks.
+        UncertainError: a part of the value has no certain identity.
     """
     reader = _Reader(by_key, iter(range(_MOST_VALUES)))
     try:
@@ -115,21 +115,21 @@ def identity(name: str, value: Any, by_key: bool = False) -> str:
 
 
 def array_bytes(array: Array) -> Iterator[Array]:
-    """The bytes of an array in C order, in runs: what is contiguous is not copied."""
+    """The bytes of an array in C order, in runs. Contiguous arrays are not copied."""
     if array.nbytes == 0:
         return
-    whole = array.flags.c_contiguous
-    rows = max(1, _RUN_BYTES * len(array) // array.nbytes) if not whole else 0
-    for run in (array,) if whole else (array[start : start + rows] for start in range(0, len(array), rows)):
+    contiguous = array.flags.c_contiguous
+    rows = max(1, _RUN_BYTES * len(array) // array.nbytes) if not contiguous else 0
+    for run in (array,) if contiguous else (array[start : start + rows] for start in range(0, len(array), rows)):
         yield np.ascontiguousarray(run).reshape(-1).view(np.uint8)
 
 
 def _plain_kinds() -> dict[type, Callable[[Any], bytes]]:
-    """Immutable values, and what tells them from others of their exact type."""
+    """Types of plain immutable values, and functions that return their bytes."""
     nothing = dict.fromkeys((type(None), type(...), type(NotImplemented)), lambda value: b"")
     return nothing | {
         bool: lambda value: b"1" if value else b"0",
-        int: lambda value: hex(value).encode(),  # decimals of long ones are refused
+        int: lambda value: hex(value).encode(),  # Python refuses decimal text of long integers
         float: lambda value: struct.pack("<d", value),
         complex: lambda value: struct.pack("<dd", value.real, value.imag),
         str: lambda value: value.encode("utf-8", "surrogatepass"),
@@ -141,7 +141,7 @@ _PLAIN = _plain_kinds()
 
 
 class _Reader:
-    """Reads a value into a hash. Every part has its kind and length before it, so that no two values run together."""
+    """Adds a value to a hash. Kind and length precede each part, so that different values never coincide."""
 
     def __init__(self, by_key: bool, left: Iterator[int]) -> None:
         self.state = blake2b(_PYTHON.encode(), digest_size=_DIGEST_BYTES)
@@ -153,8 +153,8 @@ class _Reader:
         self.state.update(data)
 
     def read(self, where: str, value: Any, seen: _Seen, depth: int, literal: bool = False) -> None:
-        """Read a value. `seen`: what can change and was read before in the same function; an alias is no copy.
-        `literal`: whether it is written in the code of a function."""
+        """Add a value. `seen`: mutable objects read before in the same function, since an alias differs from a copy.
+        `literal`: True for constants of a function's code."""
         kind = type(value)
         plain = _PLAIN.get(kind)
         if next(self._left, None) is None:
@@ -175,16 +175,16 @@ class _Reader:
             for part in parts:
                 self.read(where, part, seen, depth + 1, literal)
         elif kind in (set, frozenset):
-            # Equal sets may list their members in other orders; the same literal is made in the same way.
+            # The order of a set's members may vary between equal sets, but not for the same literal.
             if len(value) > 1 and not (literal or self._by_key):
                 raise UncertainError(f"{where}: a {kind.__name__} of {len(value)}, whose order may be looked at")
-            # What can change is in no set, but for functions, of which none is certain here.
+            # Members are immutable values only; `_of_member` refuses others, such as functions.
             self._put(kind.__name__, b"".join(sorted(self._of_member(where, member, depth + 1) for member in value)))
         elif not self._read_array(value):
             self._read_object(where, value, seen, depth)
 
     def _of_member(self, where: str, member: Any, depth: int) -> bytes:
-        """The hash of what is in a set: of values that cannot change."""
+        """The hash of a set's member, an immutable value."""
         plain = type(member) in _PLAIN or type(member) in (tuple, frozenset) or type(member) in _SCALARS
         if not plain:
             raise UncertainError(f"{where}: {_words_for(member)} in a set")
@@ -197,7 +197,7 @@ class _Reader:
         return reader.state.digest()
 
     def _read_array(self, value: Any) -> bool:
-        """Read an array, a number or a dtype of NumPy, if it is one whose bytes say everything."""
+        """Add a NumPy array, number or dtype. False if `value` is none, or if its bytes do not determine it."""
         if type(value) is np.ndarray:
             dtype, array = value.dtype, value
         elif type(value) in _SCALARS:
@@ -207,12 +207,12 @@ class _Reader:
             dtype, array = value, None
         else:
             return False
-        long = dtype.char in "gG"  # numbers with bytes of no meaning
+        long = dtype.char in "gG"  # long double has padding bytes
         if dtype.kind not in "biufcSUmM" or dtype.metadata or long:
             return False
         self._put("dtype" if array is None else type(value).__name__, dtype.str.encode())
         if array is not None:
-            turned = bool(array.flags.f_contiguous and not array.flags.c_contiguous)  # sums go another way
+            turned = bool(array.flags.f_contiguous and not array.flags.c_contiguous)  # affects the order of sums
             self._put("turned" if turned else "rows", repr((array.shape, array.flags.writeable)).encode())
             for run in array_bytes(array.T if turned else array):
                 self.state.update(run.data)
@@ -221,7 +221,7 @@ class _Reader:
     def _read_object(self, where: str, value: Any, seen: _Seen, depth: int) -> None:
         kind = type(value)
         if kind is Model:
-            self._put("model", value.digest.encode())  # and what has no part in it, but may be read
+            self._put("model", value.digest.encode())  # the digest does not cover the fields below
             others = (value.proximal, tuple(value.report), value.file_tree, value.source)
             self.read(where, others, seen, depth + 1)
         elif kind is Dynamics:
@@ -257,7 +257,7 @@ class _Reader:
         self._put("function")
         seen: _Seen = {}
         for name, value in captured.items():
-            if type(value) is ModuleType:  # what is read of it is told by the code
+            if type(value) is ModuleType:  # the code shows which attributes are used
                 self._put("module")
             else:
                 self.read(f"{where}, variable {name}", value, seen, depth + 1)
@@ -267,7 +267,7 @@ class _Reader:
         names.read_code(code, frozenset(captured))
 
     def read_code(self, code: CodeType) -> None:
-        """Read what a code does, but for its constants. Names of files and lines are left out."""
+        """Add a code object without its constants, file name and line numbers."""
         self._put("code", code.co_code)
         self._put("exceptions", code.co_exceptiontable)
         facts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -276,7 +276,7 @@ class _Reader:
 
 
 class _Names:
-    """Reads the code of a function, with the codes in it, and what their names stand for."""
+    """Adds the code of a function, nested code objects, and the values of the names that they use."""
 
     def __init__(
         self, reader: _Reader, where: str, function: FunctionType, captured: dict[str, Any], seen: _Seen, depth: int
@@ -289,7 +289,7 @@ class _Names:
             raise UncertainError(f"{where}: its globals are no dictionary of Python's")
 
     def read_code(self, code: CodeType, captured: frozenset[str], depth: int = 0) -> None:
-        """Read a code. `captured`: which of the function's variables its names stand for."""
+        """Add a code object. `captured`: names that refer to captured variables of the function."""
         reader = self._reader
         reader.read_code(code)
         if depth > _DEEPEST:
@@ -323,12 +323,12 @@ class _Names:
                 self._read_name("variable", name, after)
 
     def _read_name(self, kind: str, name: str, after: Sequence[dis.Instruction]) -> None:
-        """What a name stands for, or where that is a module, what is read of it."""
+        """Add the value of a name; for a module the attributes that the code uses."""
         where = f"{self._where}, {kind} {name}"
         if kind == "variable":
             value = self._captured[name]
             if type(value) is not ModuleType:
-                return  # read already
+                return  # already added
         elif name in self._globals:
             value = self._globals[name]
         elif name in self._builtins:
@@ -350,7 +350,7 @@ class _Names:
 
 
 def _attribute(where: str, module: ModuleType, name: str) -> Any:
-    """What a module has under a name. Only of our libraries it is made when it is asked for."""
+    """An attribute of a module. Only for `_LIBRARIES` it may be created on access."""
     if name not in vars(module) and module.__name__.partition(".")[0] in _LIBRARIES:
         return getattr(module, name, None)
     if name not in vars(module):
@@ -359,7 +359,7 @@ def _attribute(where: str, module: ModuleType, name: str) -> Any:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a value of Python's own kinds holds, in order."""
+    """The parts of a Python container, in order."""
     if type(value) is dict:
         return [part for pair in value.items() for part in pair]
     if type(value) in (range, slice):
@@ -368,13 +368,13 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _library(value: Any) -> str | None:
-    """What a function or class of Python, NumPy or robodyn is known by that reads nothing but its arguments."""
+    """Version and name of a pure function or class of Python, NumPy or robodyn; None for any other value."""
     named = _name_of(value)
     if named is None:
         return None
     (module, name), bound = named, getattr(value, "__self__", None)
     if bound is not None and type(bound) is not ModuleType:
-        return None  # a method, which has an object behind it
+        return None  # a bound method depends on its object
     if _OF_PYTHON.get(name) is value:
         return f"{_PYTHON} {name}"
     root = module.partition(".")[0]
@@ -387,7 +387,7 @@ def _library(value: Any) -> str | None:
 
 
 def _is_of(root: str, value: Any) -> bool:
-    """Whether a function or class of a library is the one that the library has under its name."""
+    """Whether a value is the library's own function or class of its name."""
     named = _name_of(value)
     if named is None or named[0].partition(".")[0] != root:
         return False
@@ -397,14 +397,14 @@ def _is_of(root: str, value: Any) -> bool:
 def _name_of(value: Any) -> tuple[str, str] | None:
     """The module of a function or class, and its name there, or None."""
     try:
-        found = value.__module__, value.__qualname__
+        names = value.__module__, value.__qualname__
     except Exception:  # a foreign object may raise anything
         return None
-    return found if type(found[0]) is type(found[1]) is str else None
+    return names if type(names[0]) is type(names[1]) is str else None
 
 
 def _words_for(value: Any) -> str:
-    """What a value is; not what it holds, which may be secret."""
+    """Description of a value's type. It omits contents, which may be secret."""
     if strict_types.is_a(value, type):
         return f"the class {strict_types.name_of(value)}"
     if type(value) is ModuleType:

@@ -1,4 +1,4 @@
-"""Where the states of blocks come from: arrays that are cut, arrays in storage, or seeds."""
+"""Sources of the states of blocks: arrays that are cut, arrays in storage, or seeds."""
 
 from __future__ import annotations
 
@@ -23,54 +23,54 @@ from robodyn.internals.messages import brief, quoted
 from robodyn.internals.records import dataclass
 
 Draw: TypeAlias = Callable[[np.random.Generator, int], Mapping[str, Any]]
-"""A function of a generator and a number of states n that gives arrays by name, (n, ...) each."""
+"""Function of a generator and a number of states n that returns arrays (n, ...) by name."""
 
 MOST_BLOCKS = 10_000_000
-"""Each has a task, and in storage a file."""
+"""Limit, because each block has a task and, in storage, a file."""
 _MOST_SEED = 2**63 - 1
 _RATE, _FORCE = 1.0, 1.0
-"""How far velocities and forces are drawn where a joint has no limit, SI units."""
+"""Range of drawn velocities and forces of joints without limits, SI units."""
 
 
 def random_inputs(model: Model, query: str, rng: np.random.Generator, n: int) -> dict[str, Array]:
-    """States as `map` draws them: arrays (n, ...) by name for everything that a query cannot do without.
+    """Draw states as `map` does: arrays (n, ...) by name for all required inputs of a query.
 
-    q as `model.random_configuration`; qd and tau uniform within the model's limits, or within +-1 rad/s or m/s and
-    +-1 N m or N where there is none; others uniform within +-1. They are drawn in this order, so that equal seeds give
-    equal q for all queries.
+    q is drawn by `model.random_configuration`. qd and tau are uniform within the model's limits, or within +-1 rad/s or
+    m/s and +-1 N m or N without limits; other inputs are uniform within +-1. They are drawn in this order, so that
+    equal seeds give equal q for all queries.
 
     Args:
         model: the robot.
         query: the name of a query, such as "forward_dynamics".
-        rng: what draws: `numpy.random.default_rng(seed)` of the block's seed.
+        rng: the generator, `numpy.random.default_rng(seed)` of the block's seed.
         n: number of states.
 
     Raises:
-        ArgumentError: no such query, or no number of states.
+        ArgumentError: no such query, or a wrong number of states.
     """
     require_model(model)
     question = _question(model, query)
     n = count("n", n, 0, sys.maxsize)
     if not strict_types.is_a(rng, np.random.Generator):
         raise ArgumentError(f"rng: got {brief(rng)}; wanted a numpy.random.Generator")
-    none: Array = np.full(model.nv, np.inf)
+    unlimited: Array = np.full(model.nv, np.inf)
     limits = {"qd": (model.velocity_limit, _RATE), "tau": (model.effort_limit, _FORCE)}
-    found: dict[str, Array] = {"q": model.random_configuration(rng, (n,))}
+    arrays: dict[str, Array] = {"q": model.random_configuration(rng, (n,))}
     for name in question.inputs[1:]:
-        limit, otherwise = limits.get(name, (none, 1.0))
-        wide = np.where(np.isfinite(limit), np.abs(limit), otherwise)
-        found[name] = wide * rng.uniform(-1.0, 1.0, (n, model.nv))
-    return found
+        limit, otherwise = limits.get(name, (unlimited, 1.0))
+        half_range = np.where(np.isfinite(limit), np.abs(limit), otherwise)
+        arrays[name] = half_range * rng.uniform(-1.0, 1.0, (n, model.nv))
+    return arrays
 
 
 def _question(model: Model, query: Any) -> QuerySpec:
-    asked = asked_of(model)
-    return asked[one_of("query", query, tuple(asked))]
+    queries = asked_of(model)
+    return queries[one_of("query", query, tuple(queries))]
 
 
 @dataclass(frozen=True)
 class Block:
-    """States `first` to `last`, that excluded, of all; drawn by a seed, or None."""
+    """A block of states `first` to `last` (exclusive), and the seed to draw them, or None."""
 
     number: int
     first: int
@@ -87,14 +87,14 @@ class Inputs:
     """The states of a map.
 
     Args:
-        states: how many.
-        chunk: of a block, but for the last one.
+        states: number of states.
+        chunk: number of states of a block; the last block may be smaller.
         seeds: one for each block, or None.
-        draw: what draws by them.
+        draw: function that draws states by seeds.
         fixed: arrays by name that are the same for all states.
-        stored: arrays of zarr, (states, ...), from which workers read.
-        lazy: arrays of Dask, (states, ...).
-        cut: arrays in this process, (states, ...).
+        stored: zarr arrays (states, ...), from which workers read.
+        lazy: Dask arrays (states, ...).
+        cut: arrays (states, ...) in this process, from which blocks are cut.
     """
 
     states: int
@@ -108,28 +108,28 @@ class Inputs:
 
     @property
     def blocks(self) -> int:
-        """How many."""
+        """Number of blocks."""
         return -(-self.states // self.chunk)
 
     def block(self, number: int) -> Block:
-        """One of them."""
+        """The block of this number."""
         first = number * self.chunk
         seed = None if self.seeds is None else int(self.seeds[number])
         return Block(number, first, min(self.states, first + self.chunk), seed)
 
     def pieces(self, block: Block, start: Callable[[Any], Any]) -> dict[str, Any]:
-        """What is sent with a block; `start` begins to compute a piece of an array of Dask."""
+        """The arrays that are sent with a block; `start` starts the computation of a part of a Dask array."""
         rows = slice(block.first, block.last)
         cut = {name: array[rows] for name, array in self.cut.items()}
         return {**cut, **{name: start(array[rows]) for name, array in self.lazy.items()}}
 
     def digest(self, by_key: bool) -> str:
-        """A hash of the states: of the bytes of arrays, those in storage included, and of seeds.
+        """A hash of the states: of the bytes of arrays, including those in storage, and of seeds.
 
-        `by_key`: the user's key stands for what arrays in storage and of Dask hold; only their names are read.
+        `by_key`: True if the user's key stands for the contents of zarr and Dask arrays; then only their names count.
 
         Raises:
-            UncertainError: there are arrays of Dask, whose names do not tell what they hold.
+            UncertainError: there are Dask arrays, whose names do not identify their contents.
             UnavailableError: storage cannot be read.
         """
         state = hashlib.blake2b(digest_size=16)
@@ -151,21 +151,21 @@ class Inputs:
 
 
 def _stored_rows(name: str, array: Any) -> Iterator[Array]:
-    """An array of zarr, as many rows at a time as it has in a chunk."""
+    """The rows of a zarr array, one chunk at a time."""
     rows = max(1, int(array.chunks[0]))
     for start in range(0, int(array.shape[0]), rows):
         try:
-            found = np.asarray(array[start : start + rows])
+            chunk = np.asarray(array[start : start + rows])
         except Exception as error:  # storage, or zarr, may raise anything
             raise UnavailableError(f"{name}: its rows from {start} on cannot be read: {brief(error)}") from error
-        yield found
+        yield chunk
 
 
 _RUN = 1 << 20
 
 
 def _runs(rows: Any) -> Iterator[Any]:
-    """A sequence or an array in runs of rows: a hash of it all takes no copy of it all."""
+    """A sequence or array in runs of rows, so that hashing does not copy all of it."""
     if isinstance(rows, np.ndarray) and rows.ndim == 0:
         yield rows
         return
@@ -175,8 +175,7 @@ def _runs(rows: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class MapCall:
-    """A call of `map`, read: the question, its states, what a call of it chooses besides, and the shapes of a state's
-    results."""
+    """The parsed arguments of `map`: query, states, other choices, and the shapes of results for one state."""
 
     question: QuerySpec
     inputs: Inputs
@@ -187,10 +186,10 @@ class MapCall:
 def read(
     dyn: Dynamics, query: Any, given: tuple[Any, ...], chunk: Any, draw: Draw | None, others: dict[str, Any]
 ) -> MapCall:
-    """What a call of `map` asks.
+    """Parse the arguments of `map`.
 
     Raises:
-        ArgumentError: no such query; arrays that do not fit it, or one another; arguments that it does not have.
+        ArgumentError: no such query; arrays that do not fit the query or one another; unknown arguments.
     """
     question = _question(dyn.model, query)
     chunk = count("chunk", chunk, 1, sys.maxsize)
@@ -224,12 +223,12 @@ def read(
 def _result_shapes(
     question: QuerySpec, model: Model, arrays: Mapping[str, Any], draw: Draw | None, places: LinkSelection | None
 ) -> dict[str, tuple[int, ...]]:
-    """Of one state; of what a function draws one state is drawn, to see whether a vector is among it."""
+    """Shapes of results for one state. A user's `draw` is called for one state to see whether it draws a vector."""
     drawn: tuple[str, ...] = ()
     if draw is not None and "vector" in question.optional:
         try:
             drawn = tuple(draw(np.random.default_rng(0), 1))
-        except Exception as error:  # of a user's function
+        except Exception as error:  # a user's function may raise anything
             raise ArgumentError(f"draw: raised {type(error).__name__}: {quoted(str(error), 300)}") from error
     return question.shapes(model, (*arrays, *drawn), places)
 
@@ -237,7 +236,7 @@ def _result_shapes(
 def _by_name(
     question: QuerySpec, given: tuple[Any, ...], order: list[str], others: dict[str, Any]
 ) -> tuple[Sequence[int] | None, dict[str, Any]]:
-    """Seeds, if they stand in the place of arrays, and all other arguments by name."""
+    """Seeds, if they replace the arrays, and all other arguments by name."""
     placed = [name for name in order if name in question.inputs]
     rest = [name for name in order[1:] if name not in placed]
     first = given[0] if given else None
@@ -261,10 +260,10 @@ def _is_array(value: Any) -> bool:
 
 
 def _seeds(value: Any) -> Sequence[int] | None:
-    """The seeds that a value is: a `range`, an integer, or integers in one dimension; None for anything else.
+    """Seeds from a `range`, an integer, or a one-dimensional list or array of integers; None for anything else.
 
     Raises:
-        ArgumentError: one of them cannot be a seed, one stands twice, or there are none or too many.
+        ArgumentError: an invalid seed, a duplicate, or none or too many seeds.
     """
     if integer(value) is not None:
         value = [value]
@@ -276,30 +275,30 @@ def _seeds(value: Any) -> Sequence[int] | None:
         strict_types.is_a(value, list, tuple) and all(integer(each) is not None for each in strict_types.members(value))
     ):
         return None
-    found: Any = value if type(value) is range else np.asarray(value).tolist()
-    if not 1 <= len(found[: MOST_BLOCKS + 1]) <= MOST_BLOCKS:  # a range may be longer than `len` can say
+    numbers: Any = value if type(value) is range else np.asarray(value).tolist()
+    if not 1 <= len(numbers[: MOST_BLOCKS + 1]) <= MOST_BLOCKS:  # a range may be longer than `len` can say
         raise ArgumentError(f"seeds: got {brief(value)}; wanted from 1 to {MOST_BLOCKS} of them, one for each block")
-    # Of a range the ends tell, and none stands twice.
-    for seed in (found[0], found[-1]) if type(value) is range else found:
+    # For a range checking both ends suffices, and it has no duplicates.
+    for seed in (numbers[0], numbers[-1]) if type(value) is range else numbers:
         count("seeds", seed, 0, _MOST_SEED)
-    if type(value) is not range and len(set(found)) < len(found):
-        twice = next(seed for k, seed in enumerate(sorted(found)[1:]) if sorted(found)[k] == seed)
+    if type(value) is not range and len(set(numbers)) < len(numbers):
+        twice = next(seed for k, seed in enumerate(sorted(numbers)[1:]) if sorted(numbers)[k] == seed)
         raise ArgumentError(f"seeds: {twice} stands twice; wanted others for every block, or its states count twice")
-    seeds: Sequence[int] = found
+    seeds: Sequence[int] = numbers
     return seeds
 
 
 def _inputs(
     arrays: dict[str, tuple[Any, tuple[int, ...]]], chunk: int, seeds: Sequence[int] | None, draw: Draw | None
 ) -> Inputs:
-    """Arrays by name, each with the shape of one state, sorted by where they live."""
+    """Sort arrays, given with their shape for one state, by where they live."""
     fixed: dict[str, Array] = {}
     divided: dict[str, dict[str, Any]] = {"zarr": {}, "dask": {}, "numpy": {}}
     for name, (value, shape) in arrays.items():
         home = type(value).__module__.partition(".")[0]
         if home in ("zarr", "dask") and hasattr(value, "shape") and hasattr(value, "dtype"):
             array = value
-            if integer(array.shape[0] if array.shape else None) is None:  # Dask may not know yet
+            if integer(array.shape[0] if array.shape else None) is None:  # Dask arrays may have unknown lengths
                 raise ArgumentError(
                     f"{name}: got shape {tuple(array.shape)}; {wanted_shape(shape)}, with one axis of states"
                 )
@@ -317,7 +316,7 @@ def _inputs(
                 fixed[name] = array
                 continue
         divided[home][name] = array
-    if not any(divided.values()) and seeds is None:  # the only state
+    if not any(divided.values()) and seeds is None:  # a map of a single state
         ones = [name for name, array in fixed.items() if array.ndim > len(arrays[name][1])]
         divided["numpy"] = {name: fixed.pop(name) for name in ones}
     lengths = {name: int(array.shape[0]) for home in divided.values() for name, array in home.items()}

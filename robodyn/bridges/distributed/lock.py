@@ -1,4 +1,4 @@
-"""One map at a time writes to a place: a lock that the death of its process frees."""
+"""A lock that lets one map at a time write to a place. The end of its process releases it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE = ".robodyn.lock"
-"""In the folder that is written to, as long as it is: who does so."""
+"""Lock file in the output folder while a map writes there. It names the map's process."""
 _OTHERS = (errno.EAGAIN, errno.EACCES)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TRIES = 100
-"""How often a lock file is opened anew that its owner removed between opening and locking."""
+"""Number of attempts to lock the file if its owner removes it between opening and locking."""
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _HELD: dict[str, int | None] = {}
-"""Places that maps of this process write to, with the descriptors of their locks."""
+"""Places that maps of this process write to, and the file descriptors of their locks."""
 _GUARD = forks.lock()
 
 
 def _after_fork() -> None:
-    """The child of a fork holds nothing, and does not keep what its parent gives back."""
+    """In the child of a fork: close inherited descriptors, which would keep the parent's locks alive."""
     for descriptor in _HELD.values():
         if descriptor is not None:
             os.close(descriptor)
@@ -47,14 +47,14 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def alone(place: str, folder: Path | None) -> Iterator[None]:
-    """Around what one map alone may do.
+    """Context that excludes other maps from a place.
 
-    Maps of one process are told from one another whatever the place is; those of other processes only in a folder, on
-    a system and a disk that have locks.
+    Maps of the same process are always excluded. Maps of other processes are excluded only for folders, on systems and
+    disks with file locks.
 
     Args:
-        place: what stands for the place in this process.
-        folder: where it is on this machine, made if it is missing; None where it is no folder.
+        place: key of the place in this process.
+        folder: its folder on this machine, made if it is missing; None if it is no folder.
 
     Raises:
         UnavailableError: another map writes there; names its process.
@@ -71,18 +71,18 @@ def alone(place: str, folder: Path | None) -> Iterator[None]:
             _HELD[place] = _locked(place, folder / LOCK_FILE)
         yield
     finally:
-        if os.getpid() == process:  # a child that was forked meanwhile has nothing to give back
+        if os.getpid() == process:  # a child forked meanwhile does not own the lock
             descriptor = _HELD.pop(place)
             if descriptor is not None:
                 with suppress(OSError):
                     (folder / LOCK_FILE).unlink()  # type: ignore[operator]
                 with suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # for children, too, that were forked in a bad moment
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # unlocks also for descriptors inherited by children
                 os.close(descriptor)
 
 
 def _locked(place: str, path: Path) -> int | None:
-    """A descriptor of the file, which is locked; None where nobody can write, or the disk has no locks."""
+    """A descriptor of the locked file; None if nobody can write there or the disk has no locks."""
     for _ in range(_TRIES):
         try:
             descriptor = _opened(path)
@@ -96,7 +96,7 @@ def _locked(place: str, path: Path) -> int | None:
                 if os.fstat(descriptor).st_ino == path.stat().st_ino:
                     _sign(descriptor)
                     return descriptor
-            os.close(descriptor)  # removed by its owner, who was just done
+            os.close(descriptor)  # its owner has just finished and removed the file
         except OSError as error:
             owner = _owner(descriptor)
             os.close(descriptor)
@@ -107,7 +107,7 @@ def _locked(place: str, path: Path) -> int | None:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of the lock file, which is made if it is missing; that of another user can be read alone."""
+    """Open the lock file, which is made if it is missing; read-only if it belongs to another user."""
     try:
         return os.open(path, _OPEN, 0o666)
     except OSError as error:
@@ -118,16 +118,16 @@ def _opened(path: Path) -> int:
 
 def _sign(descriptor: int) -> None:
     owner = {"process": os.getpid(), "machine": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-    with suppress(OSError):  # a full disk; the lock holds without words
+    with suppress(OSError):  # on a full disk the lock holds without its text
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
 
 
 def _owner(descriptor: int) -> str:
-    """Who holds a lock, as far as it has written that."""
+    """Description of the lock's owner, from the file's text."""
     try:
-        found = json.loads(os.pread(descriptor, 1000, 0))
-        return quoted(f"process {found['process']} on {found['machine']} since {found['since']}", 200)[1:-1]
+        owner = json.loads(os.pread(descriptor, 1000, 0))
+        return quoted(f"process {owner['process']} on {owner['machine']} since {owner['since']}", 200)[1:-1]
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 

@@ -1,4 +1,4 @@
-"""What a map computes, in words by which another call is known as the same."""
+"""The manifest of a map: a description of its computation, compared to decide whether another call may resume it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from robodyn.internals.version import __version__
 
 
 class Manifest:
-    """What a map computes, in words that are the same in every process."""
+    """Describes the computation of a map by texts that are the same in every process."""
 
     def __init__(self, words: dict[str, Any]) -> None:
         self.words = words
         self.unknown: list[str] = []
-        """Why some of them are missing, which are None."""
+        """Reasons for entries that are None."""
         self.functions: dict[str, str] = {}
-        """Hashes of functions that workers can compare with theirs."""
+        """Hashes of functions, which workers compare with theirs."""
 
     def add(self, name: str, words: Callable[[], str]) -> None:
-        """Words by name, or why they are not certain."""
+        """Add an entry; None, with the reason in `unknown`, if its identity is uncertain."""
         try:
             self.words[name] = words()
         except UncertainError as error:
@@ -38,18 +38,18 @@ class Manifest:
             self.unknown.append(str(error))
 
     def function(self, name: str, value: Any, by_key: bool) -> str:
-        """The hash of an argument."""
-        found = identity(name, value, by_key)
+        """The hash of an argument that is a function."""
+        digest = identity(name, value, by_key)
         if value is not None and not by_key:
-            self.functions[name] = found
-        return found
+            self.functions[name] = digest
+        return digest
 
 
 def manifest_of(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, key: str | None) -> Manifest:
-    """What a map computes. Its version stands for what is robodyn's."""
+    """The manifest of a map. The version stands for robodyn's own code."""
     inputs, by_key = asked.inputs, key is not None
     options = {name: value for name, value in dyn._arguments.items() if name not in ("threads", "compile")}
-    found = Manifest(
+    entries = Manifest(
         {
             "version": __version__,
             "query": asked.question.name,
@@ -58,20 +58,20 @@ def manifest_of(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, key: 
             "key": key or "",
         }
     )
-    found.add("robot", lambda: _robot(dyn, by_key))
-    found.add("dynamics", lambda: f"{dyn.engine.name} {identity('dyn', options, by_key)}")
-    found.add("inputs", lambda: inputs.digest(by_key))
-    drawn = "" if inputs.seeds is None else f"numpy {np.__version__} "  # its generators may draw other numbers
-    found.add("draw", lambda: drawn + found.function("draw", inputs.draw, by_key))
-    found.add("reduce", lambda: found.function("reduce", reducing, by_key))
-    found.add(
+    entries.add("robot", lambda: _robot(dyn, by_key))
+    entries.add("dynamics", lambda: f"{dyn.engine.name} {identity('dyn', options, by_key)}")
+    entries.add("inputs", lambda: inputs.digest(by_key))
+    drawn = "" if inputs.seeds is None else f"numpy {np.__version__} "  # other versions may draw other numbers
+    entries.add("draw", lambda: drawn + entries.function("draw", inputs.draw, by_key))
+    entries.add("reduce", lambda: entries.function("reduce", reducing, by_key))
+    entries.add(
         "arguments", lambda: identity("arguments", {name: _plain(each) for name, each in sorted(asked.choices.items())})
     )
-    return found
+    return entries
 
 
 def _plain(value: Any) -> Any:
-    """A name or number of a link, or several, of Python's own types: what a call takes for the same is the same."""
+    """Convert names and numbers of links to plain Python types, so that equivalent arguments get the same hash."""
     if strict_types.is_a(value, list, tuple):
         return [_plain(each) for each in strict_types.members(value)]
     text, number = strict_types.text_or_none(value), integer(value)
@@ -79,10 +79,10 @@ def _plain(value: Any) -> Any:
 
 
 def _robot(dyn: Dynamics, by_key: bool) -> str:
-    """What a robot is known by, its constraints included.
+    """Name and digest of a robot, including its constraints.
 
     Raises:
-        UncertainError: it is of a class of the user's, which may answer otherwise.
+        UncertainError: its class is the user's, whose methods may differ.
     """
     if not by_key and (type(dyn) is not Dynamics or type(dyn.model) is not Model):
         raise UncertainError(
@@ -95,10 +95,10 @@ _LONGEST_KEY = 200
 
 
 def key_of(given: Any) -> str | None:
-    """A name that a user gave, or None.
+    """Check the user's argument `key`.
 
     Raises:
-        ArgumentError: it is no word.
+        ArgumentError: it is neither None nor a short printable text.
     """
     if given is None:
         return None

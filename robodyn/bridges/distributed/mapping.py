@@ -1,4 +1,4 @@
-"""`map`: a query of many states, block by block, on the workers of a Dask cluster."""
+"""`map`: answers a query for many states, block by block, on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from robodyn.internals.messages import brief, quoted
 from robodyn.internals.version import __version__
 
 _GATHERED_BYTES = 1 << 30
-"""Of results that are returned as arrays; more belongs into storage, or is reduced where it is."""
+"""Largest size of results returned as arrays. Larger ones must be stored or reduced."""
 _AHEAD, _FEWEST_AHEAD = 4, 16
-"""Blocks that wait for each one that is computed: a worker that joins finds some, and memory holds few."""
+"""Blocks at the scheduler per computed block, and at least in total. Workers that join find waiting blocks, but few
+blocks take memory."""
 _LOOKS_S = 1.0
-"""How long what is known of the cluster is taken for true."""
+"""Seconds until the list of workers is read again."""
 
 
 def map(
@@ -46,93 +47,93 @@ def map(
     key: str | None = None,
     **others: Any,
 ) -> Any:
-    """Ask a query of many states, in blocks, on the workers of a Dask cluster. Needs the extra `dask`.
+    """Answer a query for many states, in blocks, on the workers of a Dask cluster. Needs the extra `dask`.
 
-    A block whose worker dies is computed again by another one, from the same states: the result is complete, and has
-    the same bits on processors of the same kind. Each worker compiles the robot once or finds the code in the cache,
-    one process of a machine after the other. The threads of all blocks that a machine computes at the same time are no
-    more than its processors, as long as its workers' own threads are not.
+    If a worker dies, another one computes its block again from the same states. So the result is complete, and has the
+    same bits on CPUs of the same kind. Each worker compiles the robot once or finds the code in the cache; processes of
+    a machine compile one after another. All blocks that a machine computes at the same time use at most as many threads
+    as it has CPUs, if its workers do not have more threads themselves.
 
     Args:
-        dyn: what to ask; it travels by pickle.
+        dyn: the `Dynamics` to use; it is sent by pickle.
         query: the name of a query, such as "forward_dynamics".
-        arrays_or_seeds: the query's arrays in order, (n, ...) each, or one without an axis of states for all of them:
-            NumPy's, which are cut and sent; zarr's, from which workers read; Dask's. Or, in the place of all arrays,
-            seeds: a `range`, a list or array of integers, or one. There is a block of `chunk` states for each, drawn on
-            its worker by `draw`.
-        out: where results are written: a path that all workers see, a URL, or a store of zarr. A group with an array of
-            NaN for each result (n, ...) in chunks of a block, which workers fill, and two, "done" and "checksums", that
-            say which blocks are there, and of which bytes. With `reduce` it keeps the value of each block. What it
-            holds otherwise is refused, and while another map writes there, so is this one.
-        chunk: states of a block.
-        client: a `distributed.Client`; None for the one that is current, or else for threads of this process, as many
-            as processors.
-        reduce: instead of results: a function of a block's results, whose values are returned in a list, in order of
-            blocks; a `Reduction`, such as `Statistics()`; or a dictionary of these by name.
-        resume: whether blocks that `out` has already, undamaged, are left out. They must be of the same robot, query,
-            states, chunk, choices, functions and version. If not, what an earlier map has written to `out` is removed.
-        draw: a function (rng, n) that gives arrays by name, (n, ...) each, at least those that the query needs;
-            `random_inputs` where it is None.
-        progress: whether to show a progress bar.
-        key: a name of your own for what `draw` and `reduce` compute and for what arrays of zarr and Dask hold, which
-            counts instead of these where blocks are resumed; change it when they change. None: functions are known by
-            all that they read, and arrays of zarr by their bytes. Where that is not certain, as of objects of your
-            classes, captured generators, files, or arrays of Dask, nothing is resumed without a key.
-        others: other arguments of the query by name, such as link="tool0"; arrays as above. Beside seeds, arrays
-            that are the same for all states take the place of drawn ones.
+        arrays_or_seeds: the query's arrays in order, (n, ...) each, or without the axis of states if one value is for
+            all states. NumPy arrays are cut and sent, zarr arrays are read by workers; Dask arrays work, too.
+            Alternatively seeds instead of all arrays: a `range`, a list or array of integers, or one integer. Each seed
+            stands for a block of `chunk` states, which its worker draws by `draw`.
+        out: location for results: a path that all workers see, a URL, or a zarr store. It becomes a group with an array
+            (n, ...) for each result, in chunks of a block and NaN until workers fill it. Two more arrays, "done" and
+            "checksums", tell which blocks are complete, and check their bytes. With `reduce` it keeps the value of each
+            block. A location with other contents is refused, as is one that another map writes to.
+        chunk: number of states of a block.
+        client: a `distributed.Client`; None for the current one or, without one, for as many threads of this process as
+            there are CPUs.
+        reduce: returns reduced values instead of results: a function of a block's results, whose values are returned in
+            a list in the order of blocks; a `Reduction`, such as `Statistics()`; or a dictionary of these by name.
+        resume: True to skip blocks that `out` already has undamaged. They must be of the same robot, query, states,
+            chunk, choices, functions and version. False: results of an earlier map in `out` are removed.
+        draw: function of (rng, n) that returns arrays (n, ...) by name, at least the required ones; None for
+            `random_inputs`.
+        progress: True to show a progress bar.
+        key: your name for the computations of `draw` and `reduce` and for the contents of zarr and Dask arrays, used to
+            decide whether blocks may be resumed; change it when these change. None: functions are identified by
+            everything that they read, zarr arrays by their bytes. Objects of your classes, captured generators, files
+            and Dask arrays cannot be identified; with them a map is resumed only with a key.
+        others: other arguments of the query by name, such as link="tool0"; arrays as above. With seeds, arrays that are
+            the same for all states replace drawn ones.
 
     Returns:
-        With `reduce` what it makes of all blocks. Else as the query one array, or a tuple: with `out` arrays of zarr,
-        to be read piece by piece; without, NumPy arrays of at most 1 GiB together.
+        With `reduce` its result for all blocks. Otherwise one array or a tuple, as the query returns: with `out` zarr
+        arrays, to be read piece by piece; without `out` NumPy arrays of at most 1 GiB in total.
 
     Raises:
-        ArgumentError: arguments that do not fit the query or one another, what cannot be pickled, `out` that holds
-            something else, or results of which it is not certain that they are of the same functions, a block that does
-            not fit into a worker's memory; names it. Also, as every error of the query, what a block raised: of the
-            same kind, if it is one of robodyn's, and the message names the block.
-        RobodynError: a block raised something else, which is its cause.
-        UnavailableError: no Dask or zarr, the scheduler is gone, a block whose workers died again and again, a worker
-            that has another function of the same name, `out` that cannot be read or written to, that is not shared,
-            that another map writes to, or where a block is missing or damaged at the end. Blocks that are done stay in
-            `out`, and another call goes on from there.
+        ArgumentError: arguments that do not fit the query or one another; an object that cannot be pickled; `out` with
+            other contents, or with results that cannot be shown to be of the same functions; a block that does not fit
+            into a worker's memory. Also every error of the query in a block: robodyn's errors keep their type, and the
+            message names the block.
+        RobodynError: a block raised another error, which is the cause.
+        UnavailableError: no Dask or zarr; the scheduler is gone; a block whose workers died repeatedly; a worker with
+            another function of the same name; `out` that cannot be read or written, is not shared, or is in use by
+            another map; a block that is missing or damaged at the end. Complete blocks stay in `out`, and another call
+            continues from there.
     """
     dask, distributed = _dask()
     if not strict_types.is_a(dyn, Dynamics):
         raise ArgumentError(f"dyn: got {strict_types.type_name(dyn)}; wanted a robodyn.Dynamics")
     resume, progress, key = flag("resume", resume), flag("progress", progress), key_of(key)
     require_function("draw", draw)
-    asked = read(dyn, query, arrays_or_seeds, chunk, draw, others)
-    reducing = reduction(reduce, tuple(asked.shapes))
+    request = read(dyn, query, arrays_or_seeds, chunk, draw, others)
+    reducing = reduction(reduce, tuple(request.shapes))
     sent = _sent(dyn)
-    _require_picklable(draw=draw, reduce=reduce, others=asked.choices)
-    manifest = None if out is None else manifest_of(dyn, asked, reducing, key)
-    with _storage(out, manifest, resume, dyn, asked, reducing) as results:
-        keeper = _keeper(dyn, asked, reducing, results)
-        left = np.ones(asked.inputs.blocks, bool) if results is None else ~results.done
-        with progress_bar(progress, asked.inputs.states, "map") as advance:
-            for block in keeper.had(np.flatnonzero(~left), asked.inputs):
+    _require_picklable(draw=draw, reduce=reduce, others=request.choices)
+    manifest = None if out is None else manifest_of(dyn, request, reducing, key)
+    with _storage(out, manifest, resume, dyn, request, reducing) as results:
+        keeper = _keeper(dyn, request, reducing, results)
+        remaining = np.ones(request.inputs.blocks, bool) if results is None else ~results.done
+        with progress_bar(progress, request.inputs.states, "map") as advance:
+            for block in keeper.had(np.flatnonzero(~remaining), request.inputs):
                 advance(block.last - block.first)
-            if left.any():
+            if remaining.any():
                 output = None if reducing or results is None else results.output
-                job = _job(sent, asked, reducing, output, manifest.functions if manifest else {})
+                job = _job(sent, request, reducing, output, manifest.functions if manifest else {})
                 with _client(distributed, client) as used, used.as_current(), dask.config.set(_QUIET):
-                    run = _Run(distributed, used, pack(job), asked.inputs)
-                    with closing(run.finished(np.flatnonzero(left))) as finished:
+                    run = _Run(distributed, used, pack(job), request.inputs)
+                    with closing(run.finished(np.flatnonzero(remaining))) as finished:
                         for block, value in finished:
                             keeper.take(block, value)
-                            left[block.number] = False
+                            remaining[block.number] = False
                             advance(block.last - block.first)
-                if left.any():
-                    raise UnavailableError(f"{asked.inputs.block(int(left.argmax()))}: it has not come back")
+                if remaining.any():
+                    raise UnavailableError(f"{request.inputs.block(int(remaining.argmax()))}: it has not come back")
                 if results is not None:
-                    results.require_whole(asked.inputs.block)
+                    results.require_whole(request.inputs.block)
         return keeper.result()
 
 
 def _storage(
     out: Any, manifest: Manifest | None, resume: bool, dyn: Dynamics, asked: MapCall, reducing: Reduction | None
 ) -> AbstractContextManager[Results | None]:
-    """What `out` is, open as long as this map writes there."""
+    """Context with the storage of `out`, locked for this map; None without `out`."""
     if manifest is None:
         return nullcontext()
     inputs = asked.inputs
@@ -142,7 +143,8 @@ def _storage(
 
 
 _QUIET = {"distributed.admin.large-graph-warning-threshold": "1TB"}
-"""States are sent with their block on purpose: what is scattered would be lost with its worker."""
+"""Silences Dask's warning about large tasks. States are sent with their block, because scattered data would be lost
+with their worker."""
 
 
 def _dask() -> tuple[Any, Any]:
@@ -154,15 +156,15 @@ def _dask() -> tuple[Any, Any]:
 
 @contextmanager
 def _client(distributed: Any, given: Any) -> Iterator[Any]:
-    """The client that was given, the current one, or one of threads of this process."""
+    """The user's client, the current one, or one with threads of this process."""
     if given is None:
         try:
             given = distributed.default_client()
         except ValueError:
-            # No processes: they would run a user's script again that does not guard its main part.
-            here = {"processes": False, "n_workers": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
-            with distributed.Client(**here, set_as_default=False) as own:
-                yield own
+            # Threads, because worker processes would run a user's script again if it lacks a main guard.
+            options = {"processes": False, "n_workers": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
+            with distributed.Client(**options, set_as_default=False) as local:
+                yield local
             return
     if not isinstance(given, distributed.Client) or given.asynchronous:
         raise ArgumentError(f"client: got {brief(given)}; wanted a distributed.Client that is not asynchronous")
@@ -178,7 +180,7 @@ def _job(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, output: Any,
 
 
 class _Run:
-    """Blocks on their way: some are with the scheduler, the others wait here."""
+    """Sends blocks to the scheduler, a limited number at a time, and yields their results."""
 
     def __init__(self, distributed: Any, client: Any, payload: bytes, inputs: Inputs) -> None:
         self._distributed, self._client, self._payload, self._inputs = distributed, client, payload, inputs
@@ -188,10 +190,10 @@ class _Run:
         self._looked = -np.inf
 
     def finished(self, numbers: Array) -> Generator[tuple[Block, Any]]:
-        """Blocks of these numbers and what became of them, as they come.
+        """The blocks of these numbers with their results, in the order of completion.
 
         Raises:
-            RobodynError: one failed, or the scheduler is gone.
+            RobodynError: a block failed, or the scheduler is gone.
         """
         try:
             with _scheduler_there():
@@ -213,7 +215,7 @@ class _Run:
                     yield block, value
         finally:
             if self._flying:
-                with suppress(Exception):  # of a scheduler that is gone
+                with suppress(Exception):  # the scheduler may be gone
                     self._client.cancel(list(self._flying), force=True)
 
     def _send(self, block: Block) -> Any:
@@ -230,7 +232,7 @@ class _Run:
         return max(_FEWEST_AHEAD, _AHEAD * sum(self._slots.values()))
 
     def _look(self) -> None:
-        """Ask which workers there are, now and then."""
+        """Update the number of worker threads per machine, at most once per `_LOOKS_S`."""
         from distributed.comm import get_address_host
 
         if time.monotonic() - self._looked < _LOOKS_S:
@@ -244,10 +246,10 @@ class _Run:
 
 @contextmanager
 def _scheduler_there() -> Iterator[None]:
-    """Around what talks to the scheduler.
+    """Context around communication with the scheduler.
 
     Raises:
-        UnavailableError: it is gone.
+        UnavailableError: the scheduler is gone.
     """
     from distributed import CancelledError
 
@@ -261,7 +263,7 @@ def _scheduler_there() -> Iterator[None]:
 
 
 def _named(distributed: Any, block: Block, error: BaseException) -> RobodynError:
-    """The error of a block, with its name."""
+    """The error of a block, with the block named in the message."""
     if isinstance(error, distributed.KilledWorker):
         times = error.allowed_failures + 1
         return UnavailableError(
@@ -273,30 +275,30 @@ def _named(distributed: Any, block: Block, error: BaseException) -> RobodynError
     return RobodynError(f"{block}: {type(error).__name__}: {quoted(str(error), 300)}")
 
 
-# What is kept of blocks.
+# Collection of results.
 
 
 class _Keeper:
-    """Of results in storage nothing is kept here."""
+    """Collects results of blocks. This base class is for results in storage, of which nothing is kept in memory."""
 
     def __init__(self, results: Results | None) -> None:
         self._results = results
 
     def had(self, numbers: Array, inputs: Inputs) -> Iterator[Block]:
-        """Blocks of these numbers, which are in storage."""
+        """The blocks of these numbers, which are complete in storage."""
         yield from (inputs.block(int(number)) for number in numbers)
 
     def take(self, block: Block, value: Any) -> None:
-        """Of a block that has come."""
+        """Take the result of a completed block."""
 
     def result(self) -> Any:
-        """What `map` returns."""
+        """The return value of `map`."""
         assert self._results is not None
         return _one_or_all(self._results.arrays())
 
 
 class _Gathered(_Keeper):
-    """Results in arrays."""
+    """Collects results in arrays in memory."""
 
     def __init__(self, arrays: tuple[Array, ...]) -> None:
         super().__init__(None)
@@ -311,7 +313,7 @@ class _Gathered(_Keeper):
 
 
 class _Reduced(_Keeper):
-    """Values of blocks, put together in their order whatever the order in which they come, each of them once."""
+    """Combines values of blocks in the order of blocks, whatever the order of their completion."""
 
     def __init__(self, reducing: Reduction, results: Results | None) -> None:
         super().__init__(results)
@@ -352,10 +354,10 @@ def _naming(block: Block) -> Iterator[None]:
 
 
 def _keeper(dyn: Dynamics, asked: MapCall, reducing: Reduction | None, results: Results | None) -> _Keeper:
-    """What is to be kept.
+    """The collector for the arguments of a map.
 
     Raises:
-        ArgumentError: results that are too large to be gathered.
+        ArgumentError: results are too large to be returned as arrays.
     """
     inputs = asked.inputs
     if reducing is not None:
@@ -374,14 +376,14 @@ def _one_or_all(arrays: tuple[Any, ...]) -> Any:
     return arrays[0] if len(arrays) == 1 else arrays
 
 
-# What is sent, and what it is known by.
+# Pickling.
 
 
 def _sent(dyn: Dynamics) -> Dynamics:
-    """What travels: the same, which compiles nothing before it is asked.
+    """The `Dynamics` that is sent to workers: the same with compile="lazy".
 
     Raises:
-        ArgumentError: it cannot be pickled, or is another one afterwards; names the robot.
+        ArgumentError: it cannot be pickled, or differs afterwards; names the robot.
     """
     import cloudpickle
 
@@ -389,7 +391,7 @@ def _sent(dyn: Dynamics) -> Dynamics:
     try:
         sent = dyn.variant(compile="lazy")
         back = cloudpickle.loads(cloudpickle.dumps(sent))
-    except Exception as error:  # of whatever a user's class does
+    except Exception as error:  # a user's class may raise anything
         raise ArgumentError(f"{robot} cannot be pickled, and so not sent to workers: {brief(error)}") from error
     if type(back) is not type(dyn) or back.model != dyn.model or type(back.engine) is not type(dyn.engine):
         raise ArgumentError(f"{robot} is another one after it was pickled: {brief(back)}; wanted {brief(dyn)}")
@@ -397,16 +399,16 @@ def _sent(dyn: Dynamics) -> Dynamics:
 
 
 def _require_picklable(**values: Any) -> None:
-    """Raise for what cannot be sent to workers.
+    """Raise if a value cannot be sent to workers.
 
     Raises:
-        ArgumentError: it cannot be pickled; names it.
+        ArgumentError: a value cannot be pickled; names it.
     """
     import cloudpickle
 
     for name, value in values.items():
         try:
             cloudpickle.dumps(value)
-        except Exception as error:  # of whatever a user's object does
+        except Exception as error:  # a user's object may raise anything
             reason = f"cannot be pickled, and so not sent to workers: {brief(error)}"
             raise ArgumentError(f"{name}: {brief(value)} {reason}") from error

@@ -1,4 +1,4 @@
-"""Where results are stored: what users give, what is there already, and errors that name it."""
+"""Locations of stored results: reads the user's `out`, inspects what is stored there, and names it in errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableErr
 from robodyn.internals.messages import brief, quoted
 
 ATTRIBUTE = "robodyn"
-"""Of a group: what it says of itself."""
+"""Name of the attribute of a zarr group that holds the map's manifest."""
 
 
 @contextmanager
 def naming(store: Any) -> Iterator[None]:
-    """Around what reads from storage and writes to it.
+    """Context around access to storage: errors become an UnavailableError that names the store.
 
     Raises:
         UnavailableError: storage, or zarr, raised something.
@@ -37,12 +37,12 @@ def naming(store: Any) -> Iterator[None]:
 
 
 def shown(store: Any) -> str:
-    """A store in words."""
+    """A store as text for messages."""
     return quoted(str(store), 200)
 
 
 def location(out: Any) -> Any:
-    """A place that means the same for workers, which run in other folders."""
+    """Convert `out` to a location that is valid for workers, whose working directories differ."""
     from zarr.abc.store import Store
 
     if isinstance(out, Store):
@@ -59,7 +59,7 @@ def location(out: Any) -> Any:
 
 
 def folder_of(store: Any) -> Path | None:
-    """The folder of this machine that it is, or None."""
+    """The folder of a store on this machine, or None."""
     if isinstance(store, str):
         return None if "://" in store else Path(store)
     root = getattr(store, "root", None)
@@ -67,30 +67,30 @@ def folder_of(store: Any) -> Path | None:
 
 
 def open_group(store: Any, mode: str) -> Any:
-    """A group of zarr that is there, as it is: metadata that others have consolidated may be of an earlier state."""
+    """Open an existing zarr group without its consolidated metadata, which may be outdated."""
     import zarr
 
     return zarr.open_group(store, mode=mode, zarr_format=3, use_consolidated=False)
 
 
 def attributes(store: Any, out: Any) -> dict[str, Any] | None:
-    """What a group that is there says of itself; None where nothing is there.
+    """The manifest stored in an existing group; None if nothing is there.
 
     Raises:
-        ArgumentError: something is there that no map has made.
+        ArgumentError: the location holds something that no map has made.
     """
 
     try:
-        found = dict(open_group(store, "r").attrs).get(ATTRIBUTE)
+        manifest = dict(open_group(store, "r").attrs).get(ATTRIBUTE)
     except FileNotFoundError:
         path = folder_of(store)
         if path is None or not path.exists():
             return None
         if path.is_dir() and all(each.name == LOCK_FILE for each in path.iterdir()):
             return None
-        found = None
-    except Exception as error:  # whatever lies there may break whatever reads it
+        manifest = None
+    except Exception as error:  # unknown data may raise anything in zarr
         raise ArgumentError(f"out: {brief(out)} cannot be read by zarr: {brief(error)}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("identity"), str):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("identity"), str):
         raise ArgumentError(f"out: {brief(out)} is there, and no results of map; wanted another place")
-    return found
+    return manifest

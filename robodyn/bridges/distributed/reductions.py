@@ -1,4 +1,4 @@
-"""What becomes of a block's results where not all of them are kept: a value for each block, and values put together."""
+"""Reductions: each block's results become a value, and the values of all blocks are combined."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
 
 Of: TypeAlias = Callable[[Mapping[str, Array]], Any]
-"""A function of a block's arrays, inputs and results by name, whose first axis is that of states."""
+"""Function of a block's arrays (inputs and results by name), whose first axis is that of states."""
 
 
 class Reduction(ABC):
-    """How the arrays of blocks become one value.
+    """Reduces the arrays of all blocks to one value.
 
-    Workers ask `block`. The values are put together here, in the order of blocks: the outcome is the same bits
-    whichever worker was quicker. Values are numbers and arrays, or dictionaries, tuples and lists of them.
+    Workers call `block`. The process that called `map` combines the values in the order of blocks, so the result has
+    the same bits whichever worker is faster. Values are numbers and arrays, or dictionaries, tuples and lists of them.
     """
 
     @abstractmethod
     def block(self, arrays: Mapping[str, Array]) -> Any:
-        """The value of a block, from its inputs and results by name, such as q, qd, qdd and tau: (n, ...) each, or one
-        for all states of the map."""
+        """The value of a block, from its inputs and results by name, such as q, qd, qdd and tau. Each is (n, ...), or
+        without the axis of states if it is the same for all states of the map."""
 
     @abstractmethod
     def combine(self, one: Any, other: Any) -> Any:
-        """The value of two runs of blocks, the other behind the one."""
+        """The value of two consecutive runs of blocks."""
 
     def finish(self, value: Any) -> Any:
-        """What `map` returns, from the value of all blocks."""
+        """The result of `map`, from the value of all blocks."""
         return value
 
 
 @dataclass(frozen=True)
 class Statistics(Reduction):
-    """Number, mean, standard deviation, least and largest of every entry of a result.
+    """Count, mean, standard deviation, minimum and maximum of every entry of a result.
 
     `map` returns a dictionary: "count", "mean", "std" (of the population), "minimum", "maximum", and "not_finite", the
-    number of entries that were NaN or infinite and are left out of the others. All have the shape of one state. Means
-    and squares are put together as Chan, Golub and LeVeque do (1979), so that nothing cancels over many states.
+    number of NaN or infinite entries, which the others exclude. All have the shape of one state. Means and squares are
+    combined as by Chan, Golub and LeVeque (1979), which avoids cancellation over many states.
 
     Args:
-        of: a function of the block's arrays by name, for something else than the result, such as power:
-            `lambda a: a["tau"] * a["qd"]`. It is needed where the query has several results.
+        of: function of the block's arrays by name whose statistics to compute instead of the result's, such as power:
+            `lambda a: a["tau"] * a["qd"]`. Queries with several results need it.
     """
 
     of: Of | None = None
@@ -58,17 +58,17 @@ class Statistics(Reduction):
         require_function("of", self.of)
 
     def block(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Count, mean, sum of squares about the mean, least and largest."""
+        """Count, mean, sum of squares about the mean, minimum and maximum of a block."""
         x = _chosen(self.of, arrays)
         finite = np.isfinite(x)
-        whole = bool(finite.all())
-        known = x if whole else np.where(finite, x, 0.0)
+        all_finite = bool(finite.all())
+        values = x if all_finite else np.where(finite, x, 0.0)
         count = finite.sum(axis=0)
-        with np.errstate(all="ignore"):  # an overflow shows in what is returned; nothing at all is NaN below
-            mean = known.sum(axis=0) / np.maximum(count, 1)
-            apart = known - mean
-            squares = np.square(apart, out=apart).sum(axis=0, where=True if whole else finite)
-        least, largest = (known, known) if whole else (np.where(finite, x, np.inf), np.where(finite, x, -np.inf))
+        with np.errstate(all="ignore"):  # an overflow shows in the result; entries without values become NaN below
+            mean = values.sum(axis=0) / np.maximum(count, 1)
+            deviation = values - mean
+            squares = np.square(deviation, out=deviation).sum(axis=0, where=True if all_finite else finite)
+        least, largest = (values, values) if all_finite else (np.where(finite, x, np.inf), np.where(finite, x, -np.inf))
         return {
             "count": count,
             "mean": mean,
@@ -79,13 +79,13 @@ class Statistics(Reduction):
         }
 
     def combine(self, one: dict[str, Array], other: dict[str, Array]) -> dict[str, Array]:
-        """Of both."""
+        """Statistics of both runs."""
         count = one["count"] + other["count"]
         with np.errstate(all="ignore"):
             share = other["count"] / np.maximum(count, 1)
-            apart = other["mean"] - one["mean"]
-            squares = one["squares"] + other["squares"] + apart * apart * (one["count"] * share)
-            mean = one["mean"] + apart * share
+            difference = other["mean"] - one["mean"]
+            squares = one["squares"] + other["squares"] + difference * difference * (one["count"] * share)
+            mean = one["mean"] + difference * share
         return {
             "count": count,
             "mean": mean,
@@ -96,27 +96,27 @@ class Statistics(Reduction):
         }
 
     def finish(self, value: dict[str, Array]) -> dict[str, Array]:
-        """With the standard deviation in place of squares; NaN where there was nothing finite."""
-        none = value["count"] == 0
+        """Replace squares by the standard deviation. Entries without finite values are NaN."""
+        empty = value["count"] == 0
         with np.errstate(all="ignore"):
             std = np.sqrt(value["squares"] / np.maximum(value["count"], 1))
-        found = {"mean": value["mean"], "std": std, "minimum": value["minimum"], "maximum": value["maximum"]}
-        found = {name: np.where(none, np.nan, array) for name, array in found.items()}
-        return {"count": value["count"], **found, "not_finite": value["not_finite"]}
+        statistics = {"mean": value["mean"], "std": std, "minimum": value["minimum"], "maximum": value["maximum"]}
+        statistics = {name: np.where(empty, np.nan, array) for name, array in statistics.items()}
+        return {"count": value["count"], **statistics, "not_finite": value["not_finite"]}
 
 
 @dataclass(frozen=True)
 class Histogram(Reduction):
-    """How many states fall into each box of a grid.
+    """Counts states in the bins of a grid.
 
-    `map` returns a dictionary: "counts", integers of one axis for each dimension, and "outside", how many states were
+    `map` returns a dictionary: "counts", integers with one axis for each dimension, and "outside", the number of states
     beyond the grid or not finite.
 
     Args:
-        of: a function of the block's arrays by name that gives (n,) or (n, d): `lambda a: a["T"][:, :3, 3]` is the
-            place of a link of "link_pose".
-        edges: for each of the d dimensions the increasing edges of its boxes; boxes have their lower edge, the last one
-            both.
+        of: function of the block's arrays by name that returns (n,) or (n, d). `lambda a: a["T"][:, :3, 3]` is the
+            position of a link of "link_pose".
+        edges: for each of the d dimensions the increasing edges of its bins. A bin includes its lower edge, the last
+            bin both edges.
     """
 
     of: Of
@@ -126,23 +126,23 @@ class Histogram(Reduction):
         if of is None:
             raise ArgumentError("of: got None; wanted a function of a dictionary of arrays")
         require_function("of", of)
-        given = strict_types.members(edges) if strict_types.is_a(edges, list, tuple) else ()
-        found = []
-        for number, each in enumerate(given):
+        members = strict_types.members(edges) if strict_types.is_a(edges, list, tuple) else ()
+        arrays = []
+        for number, each in enumerate(members):
             array = as_array(f"edges[{number}]", each, "wanted a one-dimensional array of increasing numbers")
             rising = array.ndim == 1 and array.size > 1 and array.dtype.kind in "fiu"
             if not (rising and np.isfinite(array).all() and (np.diff(array) > 0).all()):
                 raise ArgumentError(
                     f"edges[{number}]: got {brief(each)}; wanted a one-dimensional array of increasing finite numbers"
                 )
-            found.append(array.astype(np.float64))
-        if not found:
+            arrays.append(array.astype(np.float64))
+        if not arrays:
             raise ArgumentError(f"edges: got {brief(edges)}; wanted a list of arrays, one for each dimension")
         object.__setattr__(self, "of", of)
-        object.__setattr__(self, "edges", tuple(found))
+        object.__setattr__(self, "edges", tuple(arrays))
 
     def block(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Counts of a block."""
+        """The counts of a block."""
         x = _chosen(self.of, arrays)
         x = x.reshape(x.shape[0], -1)
         if x.shape[1] != len(self.edges):
@@ -155,51 +155,51 @@ class Histogram(Reduction):
         return {"counts": counts, "outside": np.asarray(x.shape[0] - counts.sum())}
 
     def combine(self, one: dict[str, Array], other: dict[str, Array]) -> dict[str, Array]:
-        """Sums."""
+        """The sums of counts."""
         return {name: one[name] + other[name] for name in one}
 
 
 @dataclass(frozen=True)
 class Several(Reduction):
-    """Reductions by name, of the same blocks."""
+    """Several reductions by name, of the same blocks."""
 
     parts: Mapping[str, Reduction]
 
     def block(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
-        """Of each."""
+        """The block's value of each reduction."""
         return {name: part.block(arrays) for name, part in self.parts.items()}
 
     def combine(self, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-        """Of each."""
+        """The combined value of each reduction."""
         return {name: part.combine(one[name], other[name]) for name, part in self.parts.items()}
 
     def finish(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Of each."""
+        """The result of each reduction."""
         return {name: part.finish(value[name]) for name, part in self.parts.items()}
 
 
 @dataclass(frozen=True)
 class Listed(Reduction):
-    """What a function makes of the results of each block, in a list."""
+    """List of a function's values for the results of each block."""
 
     function: Callable[..., Any]
     results: tuple[str, ...]
 
     def block(self, arrays: Mapping[str, Array]) -> list[Any]:
-        """Of one block."""
+        """List with the value of one block."""
         return [self.function(*(arrays[name] for name in self.results))]
 
     def combine(self, one: list[Any], other: list[Any]) -> list[Any]:
-        """One list, extended where it lies: it is as long as there are blocks."""
+        """Extend the first list in place: it gets as long as the number of blocks."""
         one.extend(other)
         return one
 
 
 def reduction(given: Any, results: tuple[str, ...]) -> Reduction | None:
-    """What a user gave for `reduce`.
+    """Convert the user's argument `reduce` to a `Reduction`, or None.
 
     Raises:
-        ArgumentError: it is nothing that reduces.
+        ArgumentError: it is no reduction.
     """
     if given is None:
         return None
@@ -221,7 +221,7 @@ def reduction(given: Any, results: tuple[str, ...]) -> Reduction | None:
 
 
 def require_function(name: str, given: Any) -> None:
-    """Raise for anything but a function or None.
+    """Raise unless `given` is a function or None.
 
     Raises:
         ArgumentError: it cannot be called.
@@ -231,10 +231,10 @@ def require_function(name: str, given: Any) -> None:
 
 
 def _chosen(of: Of | None, arrays: Mapping[str, Array]) -> Array:
-    """(n, ...) of a block: what `of` makes of its arrays, or its one result, which stands last."""
+    """Array (n, ...) to reduce: the value of `of`, or the block's only result, which is the last array."""
     result = tuple(arrays.values())[-1]
     wanted = f"wanted a real array whose first axis is that of the {len(result)} states"
-    found = result if of is None else as_array("of", of(arrays), wanted)
-    if found.ndim == 0 or len(found) != len(result) or found.dtype.kind not in "fiub":
-        raise ArgumentError(f"of: gave {found.dtype} of shape {found.shape}; {wanted}")
-    return found.astype(np.float64, copy=False)
+    values = result if of is None else as_array("of", of(arrays), wanted)
+    if values.ndim == 0 or len(values) != len(result) or values.dtype.kind not in "fiub":
+        raise ArgumentError(f"of: gave {values.dtype} of shape {values.shape}; {wanted}")
+    return values.astype(np.float64, copy=False)

@@ -1,8 +1,7 @@
-"""Results of blocks in storage (zarr), which of them are there, and whether they are what was computed.
+"""Results of blocks in storage (zarr), with checks of completeness and integrity.
 
-Nothing that lies in storage is believed: of each block there is a checksum, of the run that it is part of, its number
-and its bytes. So what is missing, cut short, changed, of another block or of an earlier run is found, in whatever order
-a crash lost things.
+Each block has a checksum over its run, its number and its bytes. So blocks that are missing, truncated, changed,
+exchanged or of an earlier run are detected, whatever a crash has lost.
 """
 
 from __future__ import annotations
@@ -31,41 +30,41 @@ from robodyn.internals.messages import brief, quoted
 from robodyn.internals.records import dataclass
 
 FORMAT = 2
-"""Of what lies in storage; another one is not resumed."""
+"""Version of the storage format. Other versions are not resumed."""
 _DONE, _SUMS = "done", "checksums"
-"""Arrays of the group that say which blocks are there, and of which bytes."""
+"""Arrays of the group: flags of complete blocks, and checksums of blocks."""
 _VALUE = "value"
 _SUM_BYTES = 16
 _CODECS = ["bytes", "crc32c"]
 _RUN_BYTES, _MOST_ROWS = 1 << 26, 1 << 12
-"""Of values of blocks that are read at once."""
+"""Limits of bytes and of blocks that are read at once."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where workers write.
+    """The group that workers write to.
 
     Args:
-        store: a path, a URL, or a store of zarr.
-        mark: of the group: another one may be under the same name where a disk is not shared.
+        store: a path, a URL, or a zarr store.
+        mark: hash that identifies the group. On a disk that is not shared another group may have the same name.
     """
 
     store: Any
     mark: str
 
     def write(self, block: Block, results: Mapping[str, Array]) -> None:
-        """Write a block, after it its checksum, and last that it is there.
+        """Write a block, then its checksum, and finally its flag.
 
         Raises:
-            UnavailableError: the group is not there, or cannot be written to.
+            UnavailableError: the group does not exist, or cannot be written to.
         """
         with naming(self.store):
             try:
                 group = open_group(self.store, "r+")
-                there = dict(group.attrs).get(ATTRIBUTE)
+                manifest = dict(group.attrs).get(ATTRIBUTE)
             except FileNotFoundError:
-                there = None
-            if not isinstance(there, dict) or _mark(there) != self.mark:
+                manifest = None
+            if not isinstance(manifest, dict) or _mark(manifest) != self.mark:
                 raise UnavailableError(
                     f"out: {self.store} as this worker sees it is not what map has made; wanted shared storage"
                 )
@@ -84,27 +83,27 @@ def open_results(
     rows: tuple[int, int, int],
     arrays: Mapping[str, tuple[tuple[int, ...], Any]] | None,
 ) -> Iterator[Results]:
-    """The group for the results of a map, which no other map writes to meanwhile.
+    """Context with the group for the results of a map, locked against other maps.
 
     Args:
-        out: a path, a URL, or a store of zarr.
-        manifest: what the map computes, by words; what is there must be of the same. None for what is not known.
-        unknown: why something of it is not known for certain.
-        resume: whether blocks that are there stay; if not, they are removed.
-        rows: how many blocks and states there are, and how many states a block has.
-        arrays: results by name, with the shape of one state and their dtype; None where values of blocks are kept.
+        out: a path, a URL, or a zarr store.
+        manifest: description of the map's computation; existing results must have the same. None for unknown entries.
+        unknown: reasons for unknown entries.
+        resume: True to keep existing blocks, False to remove them.
+        rows: number of blocks, number of states, states of a block.
+        arrays: results by name, with the shape of one state and their dtype; None if values of blocks are stored.
 
     Raises:
-        ArgumentError: something else is there, or it is not certain that it is of the same map.
+        ArgumentError: the location holds something else, or results that may be of another map.
         UnavailableError: another map writes there, or it cannot be read or written to.
     """
     store = location(out)
     folder = folder_of(store)
     try:
-        attributes(store, out)  # nothing is put into what others have made
+        attributes(store, out)  # raises if the location belongs to something else
     except ArgumentError:
         if folder is None or not (folder / LOCK_FILE).exists():
-            attributes(store, out)  # unless a map was just making it
+            attributes(store, out)  # try again: a map may just have created it
     with ExitStack() as stack:
         with naming(store):
             stack.enter_context(alone(str(folder or store), folder))
@@ -113,7 +112,7 @@ def open_results(
 
 
 class Results:
-    """A group of zarr, of `open_results`."""
+    """The zarr group with the results of a map; made by `open_results`."""
 
     def __init__(
         self,
@@ -148,13 +147,13 @@ class Results:
             shapes = {name: ((self._states, *shape), dtype) for name, (shape, dtype) in arrays.items()}
             self._results = {name: self._array(name, *each, self._chunk) for name, each in shapes.items()}
         self.done = self._intact()
-        """Which blocks were there to begin with."""
+        """Which blocks were complete when the group was opened."""
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: Any, rows: int) -> Any:
-        """An array of the group, made if it is missing; chunks are of whole rows. What was not written is NaN, or zero.
+        """An array of the group, made if it is missing. Chunks have whole rows; unwritten entries are NaN or zero.
 
         Raises:
-            ArgumentError: there is another one of that name.
+            ArgumentError: another array has that name.
         """
         from zarr.codecs import Crc32cCodec
         from zarr.errors import ContainsArrayError, ContainsGroupError
@@ -165,7 +164,7 @@ class Results:
                 return self._group[name]
             raise self._strange(name)
         try:
-            # Random numbers do not get smaller by compression.
+            # No compression: it does not shrink data that look random.
             return self._group.create_array(
                 name,
                 shape=shape,
@@ -174,7 +173,7 @@ class Results:
                 compressors=[Crc32cCodec()],
                 fill_value=np.nan if dtype.kind in "fc" else 0,
             )
-        except (ContainsArrayError, ContainsGroupError):  # one that zarr cannot read
+        except (ContainsArrayError, ContainsGroupError):  # an array that zarr cannot read
             raise self._strange(name) from None
 
     def _strange(self, name: str) -> ArgumentError:
@@ -183,23 +182,23 @@ class Results:
         )
 
     def _is_there(self, name: str) -> bool:
-        """Whether there is an array of that name, or something in its place that zarr cannot read."""
+        """Whether an array of that name exists, or something that zarr cannot read."""
         folder = folder_of(self.store)
-        if folder is not None:  # damaged metadata is nothing to zarr, and in the way all the same
+        if folder is not None:  # zarr does not see an array with damaged metadata, but cannot create a new one either
             return os.path.lexists(folder / name)
         try:
             return name in self._group
         except OSError:
             raise
-        except Exception:  # whatever lies there may break whatever reads it
+        except Exception:  # unknown data may raise anything in zarr
             return True
 
     def _is_alike(self, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]) -> bool:
-        """Whether an array is as this makes them: no codecs but these, of which others run code on what they read."""
+        """Whether an array has the format that `_array` makes. Other codecs are refused: some run code on data."""
         try:
-            found = self._group[name]
-            codecs = [each["name"] for each in found.metadata.to_dict()["codecs"]]
-            return bool((found.shape, found.dtype, found.chunks, codecs) == (shape, dtype, chunks, _CODECS))
+            array = self._group[name]
+            codecs = [each["name"] for each in array.metadata.to_dict()["codecs"]]
+            return bool((array.shape, array.dtype, array.chunks, codecs) == (shape, dtype, chunks, _CODECS))
         except OSError:
             raise
         except Exception:  # as above
@@ -207,22 +206,22 @@ class Results:
 
     @staticmethod
     def _results_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names of the arrays that a map stores."""
+        """Names of the arrays of a map's results."""
         question = every_query().get(str(manifest.get("query")))
         return () if question is None else tuple(question.results)
 
     def _start_again(self, found: Mapping[str, Any], manifest: dict[str, Any]) -> None:
-        """Remove the arrays of the map that was here, and those of this one; what others have put beside them stays."""
-        # First that blocks are there: whatever happens on the way, nothing old is taken for new.
+        """Remove the arrays of the previous map and of this one; other arrays in the group stay."""
+        # Flags go first, so that old blocks never count as new ones, even after an interruption.
         for name in (_DONE, _SUMS, *self._results_of(found), *self._results_of(manifest), *self._values()):
-            with suppress(FileNotFoundError, KeyError):  # of those that are not there
+            with suppress(FileNotFoundError, KeyError):  # some do not exist
                 del self._group[name]
         if _VALUE in self._group.attrs:
             del self._group.attrs[_VALUE]
         self._group.attrs[ATTRIBUTE] = manifest
 
     def _values(self) -> tuple[str, ...]:
-        """Names of arrays of values, and of whatever stands in their place."""
+        """Names of arrays of values, including damaged ones."""
         least = count_of(self._group.attrs.get(_VALUE)) or 0
         names = (f"{_VALUE}{k}" for k in itertools.count())
         first = [name for name in itertools.islice(names, least) if self._is_there(name)]
@@ -250,10 +249,10 @@ class Results:
                 "it; or resume=False, which removes the results"
             )
 
-    # What is there.
+    # Checks of stored blocks.
 
     def _intact(self) -> Array:
-        """Which blocks are there, with the bytes that were written; the others are not marked as done any more."""
+        """Which blocks are complete and undamaged. Flags of damaged blocks are cleared."""
         self._require_no_others()
         flags = self._is_done()
         intact = np.zeros(self._blocks, bool)
@@ -261,7 +260,7 @@ class Results:
             intact[number] = leaves is not None
         for damaged in np.flatnonzero(flags & ~intact):
             self._done[int(damaged)] = 0
-        if self._results is None and not intact.any():  # whatever the form of values is there, it is of none
+        if self._results is None and not intact.any():  # without intact values their stored form is obsolete
             for name in self._values():
                 del self._group[name]
             if _VALUE in self._group.attrs:
@@ -269,10 +268,10 @@ class Results:
         return intact
 
     def require_whole(self, blocks: Any) -> None:
-        """Raise where a block is not there, or is not what was written. `blocks`: gives a block by its number.
+        """Raise if a block is missing or damaged. `blocks`: function that returns a block by number.
 
         Raises:
-            UnavailableError: names the first, and its place.
+            UnavailableError: names the first such block and its file.
         """
         with naming(self.store):
             self._require_no_others()
@@ -297,11 +296,11 @@ class Results:
         return flags
 
     def _leaves(self, wanted: Array) -> Iterator[tuple[int, dict[str, Array] | None]]:
-        """Of each wanted block its arrays by name, None where they are not those of its checksum."""
-        words, arrays = "", self._results
+        """For each wanted block its arrays by name; None if they do not match the checksum."""
+        form_text, arrays = "", self._results
         if arrays is None:
             form = self._group.attrs.get(_VALUE)
-            words, count = _words(form), count_of(form)
+            form_text, count = _words(form), count_of(form)
             names = [f"{_VALUE}{k}" for k in range(count or 0)]
             if count is None or not all(map(self._is_value, names)):
                 yield from ((int(number), None) for number in np.flatnonzero(wanted))
@@ -316,43 +315,43 @@ class Results:
             sums = _rows(self._group[_SUMS], first, last)
             columns = {name: self._pieces(each, first, last) for name, each in arrays.items()}
             for number in (first + np.flatnonzero(wanted[first:last])).tolist():
-                found = {name: column[number - first] for name, column in columns.items()}
-                read = {name: piece for name, piece in found.items() if piece is not None}
-                total, noted = _checksum(self.output.mark, number, read, words), sums[number - first]
-                good = len(read) == len(found) and noted is not None and (noted == total).all()
+                pieces = {name: column[number - first] for name, column in columns.items()}
+                read = {name: piece for name, piece in pieces.items() if piece is not None}
+                total, noted = _checksum(self.output.mark, number, read, form_text), sums[number - first]
+                good = len(read) == len(pieces) and noted is not None and (noted == total).all()
                 yield number, read if good else None
 
     def _pieces(self, array: Any, first: int, last: int) -> list[Array | None]:
-        """Of an array the part of each block, None where it cannot be read."""
+        """The part of an array for each block; None for parts that cannot be read."""
         if self._results is None:
             return _rows(array, first, last)
         return [_piece(array, number * self._chunk, (number + 1) * self._chunk) for number in range(first, last)]
 
     def _is_value(self, name: str) -> bool:
-        """Whether an array of values is as this makes them."""
+        """Whether an array of values has the format that `_array` makes."""
         if not self._is_there(name):
             return False
         try:
-            found = self._group[name]
-            shape, dtype = tuple(found.shape), np.dtype(found.dtype)
+            array = self._group[name]
+            shape, dtype = tuple(array.shape), np.dtype(array.dtype)
         except OSError:
             raise
-        except Exception:  # whatever lies there may break whatever reads it
+        except Exception:  # unknown data may raise anything in zarr
             return False
         plain = dtype.kind in "biufc" and shape[:1] == (self._blocks,)
         return plain and self._is_alike(name, shape, dtype, (1, *(max(1, n) for n in shape[1:])))
 
     def _place(self, number: int) -> str:
-        """Where a block is, in words."""
+        """Path of a block in storage, for messages."""
         array = next(iter(self._results.values())) if self._results else self._group[_SUMS]
         key = "/".join(map(str, ("c", number, *(0 for _ in array.shape[1:]))))
         return f"{self.store}/{array.basename}/{key}"
 
     def _require_no_others(self) -> None:
-        """Raise where files lie among the chunks of an array that are none of its blocks; in a folder of this machine.
+        """Raise if an array's folder has chunk files that belong to no block. Only local folders are checked.
 
         Raises:
-            ArgumentError: names the first.
+            ArgumentError: names the first such file.
         """
         folder = folder_of(self.store)
         if folder is None:
@@ -368,13 +367,13 @@ class Results:
                         "resume=False, which removes all blocks"
                     )
 
-    # Values of blocks, where there is a reduction.
+    # Values of blocks of a reduction.
 
     def put_value(self, number: int, value: Any) -> Any:
-        """Keep the value of a block; returns it as `value` will.
+        """Store the value of a block; returns it as `values` will read it.
 
         Raises:
-            ArgumentError: it is not made of arrays, or not as those of other blocks are.
+            ArgumentError: it does not consist of arrays, or its structure differs from that of other blocks.
         """
         leaves: list[Array] = []
         form = form_of(value, leaves)
@@ -393,7 +392,7 @@ class Results:
         return built(form, leaves)
 
     def _require_alike(self, name: str, leaf: Array) -> None:
-        """Raise where an array of a value is another than that of the blocks before."""
+        """Raise if an array of a value has another shape or dtype than that of earlier blocks."""
         if self._is_there(name):
             before = self._group[name]
             had, has = f"{before.dtype} of shape {before.shape[1:]}", f"{leaf.dtype} of shape {leaf.shape}"
@@ -403,39 +402,39 @@ class Results:
                 )
 
     def values(self, numbers: Array) -> Iterator[tuple[int, Any]]:
-        """Values of these blocks, with their numbers.
+        """Numbers and values of these blocks.
 
         Raises:
-            UnavailableError: one is not what was written.
+            UnavailableError: a value has changed since it was checked.
         """
-        wanted = np.zeros(self._blocks, bool)
-        wanted[numbers] = True
+        selected = np.zeros(self._blocks, bool)
+        selected[numbers] = True
         with naming(self.store):
             form = self._group.attrs.get(_VALUE)
-            for number, leaves in self._leaves(wanted):
+            for number, leaves in self._leaves(selected):
                 if leaves is None:
                     raise UnavailableError(f"out: {self._place(number)} has just changed; wanted one map at a time")
                 yield number, built(form, list(leaves.values()))
 
     def arrays(self) -> tuple[Any, ...]:
-        """Results, as arrays of zarr to read."""
+        """The results as zarr arrays, opened for reading."""
         with naming(self.store):
             group = open_group(self.store, "r")
             return tuple(group[name] for name in self._results or ())
 
 
 def _mark(manifest: Mapping[str, Any]) -> str:
-    """A hash of all that a group says of itself: checksums are those of these words alone."""
+    """Hash of a group's manifest, which is part of all its checksums."""
     return blake2b(json.dumps(manifest, sort_keys=True).encode(), digest_size=_SUM_BYTES).hexdigest()
 
 
 def _words(form: Any) -> str:
-    """A form as checksums count it."""
+    """A form as text for checksums."""
     return json.dumps(form, sort_keys=True)
 
 
 def _checksum(mark: str, number: int, arrays: Mapping[str, Array], words: str = "") -> Array:
-    """Of a block's arrays, and of which block of which run they are."""
+    """Checksum of a block's arrays, its number and its run."""
     state = blake2b(f"{mark} {number} {words}".encode(), digest_size=_SUM_BYTES)
     for name, array in arrays.items():
         array = _as_stored(np.asarray(array))
@@ -447,17 +446,17 @@ def _checksum(mark: str, number: int, arrays: Mapping[str, Array], words: str = 
 
 
 def _as_stored(array: Array) -> Array:
-    """What is read again: zarr leaves out a chunk of nothing but NaN, and gives one kind of NaN for it."""
+    """The array as zarr reads it back: zarr omits chunks of NaN alone, so their NaN payloads change."""
     if array.dtype.kind in "fc" and array.size and np.isnan(array.flat[0]) and np.isnan(array).all():
         return np.full_like(array, np.nan)
     return array
 
 
 def _rows(array: Any, first: int, last: int) -> list[Array | None]:
-    """Rows of an array of zarr, None for those that cannot be read."""
-    found = _piece(array, first, last)
-    if found is not None:
-        return list(found)
+    """Rows of a zarr array; None for those that cannot be read."""
+    rows = _piece(array, first, last)
+    if rows is not None:
+        return list(rows)
     if last - first == 1:
         return [None]
     middle = (first + last) // 2
@@ -465,17 +464,17 @@ def _rows(array: Any, first: int, last: int) -> list[Array | None]:
 
 
 def _piece(array: Any, first: int, last: int) -> Array | None:
-    """Rows of an array of zarr together, None where one of them is damaged."""
+    """Rows of a zarr array as one array; None if one of them is damaged."""
     try:
         return np.asarray(array[first:last])
     except OSError:
         raise
-    except Exception:  # damage shows as whatever error it leads to
+    except Exception:  # damaged data may raise anything
         return None
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Below a folder, but for hidden ones of file systems, and for what a crash left half written."""
+    """Files below a folder, except hidden files and partial files left by a crash."""
     for parent, _, files in os.walk(folder):
         for file in files:
             if not file.startswith(".") and not file.endswith(".partial"):

@@ -1,4 +1,4 @@
-"""robodyn in JAX: queries that can be compiled, mapped and differentiated by `jit`, `vmap`, `grad` and the like.
+"""robodyn in JAX: queries as functions that `jit`, `vmap`, `grad` and other transformations accept.
 
 import robodyn.jax
 
@@ -53,7 +53,7 @@ class _Jax:
         self._operations: dict[Call, Operation] = {}
 
     def constant(self, array: Array) -> Any:
-        """NumPy's own: JAX puts it where it is needed."""
+        """A NumPy array: JAX moves it to the device that needs it."""
         return array if array.dtype.kind in "iu" else array.astype(self.dtype)
 
     def fixed(self, array: Any) -> Any:
@@ -90,9 +90,9 @@ class _Jax:
 
 
 class _Compiled:
-    """A query that JAX compiles, and that names an argument which JAX refuses before the query can look at it.
+    """A query compiled by JAX. If JAX refuses an argument, the error names it.
 
-    Everything but a call goes to what `jax.jit` makes: `lower` and the like.
+    Attributes such as `lower` are those of the function that `jax.jit` returns.
     """
 
     def __init__(self, query: Any, read: Callable[[str, Any], Any]) -> None:
@@ -112,15 +112,15 @@ class _Compiled:
         return getattr(self._compiled, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as the method that it is."""
+        """Pickle like a bound method."""
         return getattr, (self._query.__self__, self._query.__name__)
 
     def _readable(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any] | None:
-        """Arguments by name, arrays as those of JAX: `jax.numpy.asarray` takes more than `jax.jit`. None where they are
-        too few or too many, as the call has said.
+        """Arguments by name, converted to JAX arrays: `jax.numpy.asarray` accepts more types than `jax.jit`. None if
+        their number is wrong, which the call has reported.
 
         Raises:
-            ArgumentError: one cannot be read.
+            ArgumentError: one cannot be converted.
         """
         try:
             bound = signature(self._query).bind(*arguments, **named).arguments
@@ -145,9 +145,9 @@ class _Compiled:
 class JaxDynamics(DifferentiableDynamics):
     """Queries of a robot as functions of JAX; made by `wrap`.
 
-    Each is compiled by `jax.jit`, and works under `jit`, `vmap`, `grad`, `jvp`, `jacfwd`, `jacrev`, `hessian` and in
-    loops and conditions. Arguments are anything that `jax.numpy.asarray` takes, converted to the dtype of `dyn`. Values
-    are not checked: NaN stays in its row.
+    Each is compiled by `jax.jit` and works under `jit`, `vmap`, `grad`, `jvp`, `jacfwd`, `jacrev`, `hessian` and in
+    JAX's loops and conditions. Arguments are anything that `jax.numpy.asarray` takes, converted to the dtype of `dyn`.
+    Values are not checked: NaN stays in its row.
     """
 
     def __init__(self, dyn: Dynamics | Model) -> None:
@@ -157,7 +157,7 @@ class JaxDynamics(DifferentiableDynamics):
             setattr(self, name, _Compiled(getattr(self, name), self._read))
 
     def _generic(self, question: QuerySpec) -> Callable[..., Any]:
-        """The query is compiled by JAX; its link and its frame are no arrays."""
+        """The query, compiled by JAX with link and frame as static arguments."""
         return _Compiled(super()._generic(question), self._read)
 
     def _read(self, name: str, value: Any) -> Any:
@@ -168,10 +168,10 @@ class JaxDynamics(DifferentiableDynamics):
             )
         wanted = wanted_shape(self.dyn.argument_shapes[name])
         if isinstance(value, np.ndarray):
-            as_array(name, value, wanted)  # which says so where it is masked
+            as_array(name, value, wanted)  # raises for masked arrays
         try:
             array = jnp.asarray(value)
-        except FloatingPointError:  # JAX was told to stop at NaN, and does
+        except FloatingPointError:  # from JAX's debug_nans
             raise
         except Exception as error:  # JAX, or a foreign object, may raise anything
             raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error

@@ -1,9 +1,9 @@
-"""Machine code that XLA calls on GPUs in place of a query: a handler that launches a kernel; see `interface`.
+"""XLA handler for GPUs: machine code that launches a query's kernel; see `interface`.
 
-The kernel runs on XLA's stream, reads and fills XLA's own memory, and nothing waits. Scratch memory is one more result
-of the call, so that XLA allocates it. A launch is the same whatever the buffers hold, so XLA may record it in a graph.
-XLA compiles once for all GPUs, and makes the context of the one that a call is for current: a handler has the kernel on
-each of them.
+The kernel runs asynchronously on XLA's stream and accesses XLA's buffers directly. Scratch memory is an additional
+result of the call, so that XLA allocates it. Launches do not depend on values in the buffers, so XLA may record them in
+a CUDA graph. XLA compiles once for all GPUs and makes the CUDA context of a call's GPU current. So a handler has the
+kernel for each GPU.
 """
 
 from __future__ import annotations
@@ -56,39 +56,39 @@ from robodyn.engines.gpu.source import KernelSource
 from robodyn.internals.version import __version__
 
 _RECORDABLE = 1
-"""The trait of handlers whose launches may be recorded in a graph."""
+"""Trait of handlers whose launches may be recorded in a CUDA graph."""
 
 
 class Place(ctypes.Structure):
     """A kernel on one GPU."""
 
     _fields_ = (
-        ("kernel", POINTER),  # null where it is not loaded
-        ("constant", ctypes.POINTER(WORD)),  # addresses of its constants there
-        ("blocks", WORD),  # the most
+        ("kernel", POINTER),  # null if it is not loaded on this GPU
+        ("constant", ctypes.POINTER(WORD)),  # addresses of its constants on this GPU
+        ("blocks", WORD),  # largest number of blocks of a launch
     )
 
 
 class Context(ctypes.Structure):
-    """A kernel as its handler reads it."""
+    """Data of a kernel for its handler."""
 
     _fields_ = (
         ("launch", POINTER),  # cuLaunchKernel
         ("current", POINTER),  # cuCtxGetDevice
-        ("places", ctypes.POINTER(Place)),  # of the GPUs by their numbers
-        ("gpus", WORD),
-        ("minor", INTEGER),  # of the interface's version 0.minor
+        ("places", ctypes.POINTER(Place)),  # indexed by GPU number
+        ("gpus", WORD),  # length of `places`
+        ("minor", INTEGER),  # minor version of the interface
         ("dtype", INTEGER),
-        ("inputs", WORD),
-        ("arrays", WORD),  # inputs and outputs
+        ("inputs", WORD),  # number of inputs
+        ("arrays", WORD),  # number of inputs and outputs
         ("columns", ctypes.POINTER(WORD)),  # scalars in a row of each array
         ("constants", WORD),
-        ("scratch", WORD),  # scalars for each block, 0 for a kernel that needs none
-        ("states", WORD),  # that a block works on at a time
-        ("threads", INTEGER),  # of a block
+        ("scratch", WORD),  # scalars of scratch memory for each block, 0 for none
+        ("states", WORD),  # states that a block computes at a time
+        ("threads", INTEGER),  # threads of a block
         ("shared", INTEGER),  # bytes of dynamic shared memory of a block
-        ("wrong", POINTER),  # messages
-        ("refused", POINTER),  # where the driver does not launch it
+        ("wrong", POINTER),  # error messages
+        ("refused", POINTER),  # the driver refuses to launch the kernel
     )
 
 
@@ -103,7 +103,7 @@ _STREAM_GET_BYTES = ctypes.sizeof(StreamGet)
 
 @cache
 def handler_text() -> str:
-    """The module of a handler."""
+    """LLVM module of the handler."""
     module = Module({})
     module.export(handler)
     return module.text()
@@ -111,7 +111,7 @@ def handler_text() -> str:
 
 @routine
 def handler(frame: Array[Frame]) -> Address:
-    """Answer a call of XLA's: launch the kernel on its buffers."""
+    """Answer a call by XLA: launch the kernel on its buffers."""
     context = variable(Array[Context], "context")[0]
     if is_described(frame, context.minor, _RECORDABLE):
         return NULL
@@ -140,7 +140,7 @@ def handler(frame: Array[Frame]) -> Address:
 
 
 def rows_of_call(context: Array[Context], frame: Array[Frame]) -> Word:
-    """The rows of all buffers but that of scratch memory, or -1 where buffers are not those of the kernel."""
+    """The number of rows of all buffers but scratch memory, or -1 if the buffers do not fit the kernel."""
     inputs, arrays = context.inputs, context.arrays
     if not has_buffers(frame, inputs, arrays - inputs + int(context.scratch != 0)):
         return -1
@@ -153,7 +153,7 @@ def rows_of_call(context: Array[Context], frame: Array[Frame]) -> Word:
 
 
 def kernel_here(context: Array[Context]) -> Array[Place]:
-    """The kernel on the GPU whose context is current; null where it is not."""
+    """The kernel on the GPU whose CUDA context is current; null if it is not loaded there."""
     number = local(Integer, 1)
     failed = call(Integer, context.current, number)
     gpu = convert(Word, number[0])
@@ -175,8 +175,8 @@ def launch(
     room: Address,
     stream: Address,
 ) -> Integer:
-    """Launch the kernel, which is given addresses of arrays and of constants, that of scratch memory, and the number of
-    rows. Returns what the driver says."""
+    """Launch the kernel. Its arguments are the addresses of arrays, constants and scratch memory, and the number of
+    rows. Returns the driver's error code."""
     inputs, arrays, constants = context.inputs, context.arrays, context.constants
     words = arrays + constants + 2
     values, parameters = local(Word, words), local(Address, words)
@@ -193,7 +193,7 @@ def launch(
 
 @routine
 def find_stream(frame: Array[Frame], found: Array[Address]) -> Address:
-    """Leave the stream that a call is for at a place; returns an error, or null."""
+    """Write the CUDA stream of a call to `found[0]`; returns an XLA error, or null."""
     given = local(StreamGet, 1)
     given.size, given.extension = _STREAM_GET_BYTES, NULL
     given.context, given.stream = frame.context, NULL
@@ -203,7 +203,7 @@ def find_stream(frame: Array[Frame], found: Array[Address]) -> Address:
 
 
 def scratch_shape(launch: Launch, rows: int) -> tuple[int, int] | None:
-    """The shape of the scratch memory for n rows, a row for each block; None for a kernel that needs none."""
+    """Shape of the scratch memory for n rows: one row per block. None for a kernel that needs none."""
     source = launch.kernel.source
     if not source.workspace_scalars:
         return None
@@ -211,10 +211,10 @@ def scratch_shape(launch: Launch, rows: int) -> tuple[int, int] | None:
 
 
 class CudaHandler:
-    """A kernel's handler, loaded; it and all that it points to must live as long as XLA may call it.
+    """The loaded handler of a kernel. It and everything that it points to must live as long as XLA may call it.
 
     Args:
-        launches: of the kernel, one on each GPU that it is loaded on, with the GPU.
+        launches: each GPU with the kernel's launch on it.
         columns: scalars in a row of each input and each output, in the kernel's order.
     """
 
@@ -222,8 +222,8 @@ class CudaHandler:
         self._launches = tuple(launches)
         (device, launch), *_ = self._launches
         source = launch.kernel.source
-        maker = KernelCompiler(ObjectCache.from_environment())
-        self._code: Code = maker.shared(handler_text(), "robodyn runtime", host_target())
+        compiler = KernelCompiler(ObjectCache.from_environment())
+        self._code: Code = compiler.shared(handler_text(), "robodyn runtime", host_target())
         self._columns = (WORD * len(columns))(*columns)
         self._constants = [(WORD * len(each.constants))(*map(_place, each.constants)) for _, each in self._launches]
         self._places = (Place * (1 + max(each.number for each, _ in self._launches)))()
@@ -262,7 +262,7 @@ def _place(array: Any) -> int:
 
 
 def gpu_numbers() -> list[int]:
-    """The driver's numbers of the GPUs that JAX has in this process; none where code is lowered for others."""
+    """The CUDA driver's numbers of JAX's GPUs in this process; empty if it has none, as in cross-compilation."""
     import jax
 
     try:
@@ -275,7 +275,8 @@ HANDLERS = Handlers("CUDA")
 
 
 def target_name(task: str, source: KernelSource, columns: tuple[int, ...]) -> str:
-    """What XLA shall call a kernel: the same name in every process means the same function, also in what JAX keeps."""
+    """XLA target name of a kernel. JAX caches compiled code on disk, so equal names must mean equal functions in all
+    processes."""
     state = hashlib.blake2b(digest_size=16)
     facts = (source.inputs, source.outputs, columns, source.block_threads, source.shared_bytes, source.workspace(1))
     state.update(repr((source.name, source.text, str(source.dtype), facts, __version__)).encode())
@@ -285,11 +286,11 @@ def target_name(task: str, source: KernelSource, columns: tuple[int, ...]) -> st
 
 
 def register(task: str, launches: Sequence[tuple[Device, Launch]], columns: tuple[int, ...]) -> str:
-    """Make a kernel of a task known to XLA, once in a process; returns its target's name.
+    """Register a kernel of a task with XLA, once per process; returns its target name.
 
     Raises:
-        UnavailableError: there is no machine code for this processor.
-        ValueError, RuntimeError, OSError: XLA does not take it, or there is no driver.
+        UnavailableError: robodyn has no machine code for this CPU.
+        ValueError, RuntimeError, OSError: XLA refuses it, or there is no CUDA driver.
     """
     name = target_name(task, launches[0][1].kernel.source, columns)
     return HANDLERS.register(name, lambda: CudaHandler(launches, columns))

@@ -1,4 +1,4 @@
-"""Machine code that XLA calls on processors in place of a query: a handler around a kernel; see `interface`."""
+"""XLA handler for CPUs: machine code that calls a query's kernel; see `interface`."""
 
 from __future__ import annotations
 
@@ -54,33 +54,33 @@ _EXHAUSTED = ctypes.create_string_buffer(b"robodyn: there is not enough memory f
 
 
 class Context(ctypes.Structure):
-    """A query as its handler reads it."""
+    """Data of a query for its handler."""
 
     _fields_ = (
         ("kernel", POINTER),
-        ("minor", INTEGER),  # of the interface's version 0.minor
+        ("minor", INTEGER),  # minor version of the interface
         ("dtype", INTEGER),
-        ("inputs", WORD),
-        ("arrays", WORD),  # inputs and outputs
+        ("inputs", WORD),  # number of inputs
+        ("arrays", WORD),  # number of inputs and outputs
         ("columns", ctypes.POINTER(WORD)),  # scalars in a row of each array
         ("itemsize", WORD),
-        ("constants", WORD),  # words of the table after those of arrays
+        ("constants", WORD),  # words of the argument table after those of arrays
         ("constant", ctypes.POINTER(WORD)),
         ("workspace", WORD),  # bytes of scratch memory for each thread
         ("threads", WORD),
-        ("share_rows", WORD),  # from n rows the pool runs them
+        ("share_rows", WORD),  # least number of rows for which the thread pool is used
         ("grain", WORD),
         ("pool", POINTER),
         ("malloc", POINTER),
         ("free", POINTER),
-        ("wrong", POINTER),  # messages
+        ("wrong", POINTER),  # error messages
         ("exhausted", POINTER),
     )
 
 
 @cache
 def handler_text() -> str:
-    """The module of a handler."""
+    """LLVM module of the handler."""
     module = Module({})
     module.export(handler)
     return module.text()
@@ -88,7 +88,7 @@ def handler_text() -> str:
 
 @routine
 def handler(frame: Array[Frame]) -> Address:
-    """Answer a call of XLA's: run the kernel on its buffers."""
+    """Answer a call by XLA: run the kernel on its buffers."""
     context = variable(Array[Context], "context")[0]
     if is_described(frame, context.minor, 0):
         return NULL
@@ -118,8 +118,8 @@ def handler(frame: Array[Frame]) -> Address:
 
 
 def fill_table(context: Array[Context], frame: Array[Frame], table: Array[Word]) -> Word:
-    """Write what the kernel reads: its arrays, of which inputs of one row stand for any number of them, and constants.
-    Returns the number of rows, or -1 where buffers are not those of the query."""
+    """Fill the kernel's argument table: arrays, then constants. An input of one row is used for all rows. Returns the
+    number of rows, or -1 if the buffers do not fit the query."""
     inputs, arrays = context.inputs, context.arrays
     if not has_buffers(frame, inputs, arrays - inputs):
         return -1
@@ -139,11 +139,11 @@ def fill_table(context: Array[Context], frame: Array[Frame], table: Array[Word])
 
 
 class Handler:
-    """A kernel's handler, loaded; it and all that it points to must live as long as XLA may call it.
+    """The loaded handler of a kernel. It and everything that it points to must live as long as XLA may call it.
 
     Args:
-        engine: whose kernel it is.
-        kernel: of one algorithm or chain.
+        engine: the engine of the kernel.
+        kernel: the kernel of one algorithm or chain.
         columns: scalars in a row of each input and each output, in the table's order.
     """
 
@@ -195,7 +195,8 @@ HANDLERS = Handlers("cpu")
 
 
 def target_name(engine: CpuEngine, kernel: Kernel, columns: tuple[int, ...]) -> str:
-    """What XLA shall call a kernel: the same name in every process means the same function, also in what JAX keeps."""
+    """XLA target name of a kernel. JAX caches compiled code on disk, so equal names must mean equal functions in all
+    processes."""
     request = kernel.request
     facts = (request.link, request.model.digest, engine.threads, kernel.workspace_bytes, columns)
     digest = request.digest(kernel.mode, *facts)
@@ -203,9 +204,9 @@ def target_name(engine: CpuEngine, kernel: Kernel, columns: tuple[int, ...]) -> 
 
 
 def register(engine: CpuEngine, kernel: Kernel, columns: tuple[int, ...]) -> str:
-    """Make a kernel known to XLA, once in a process; returns its target's name.
+    """Register a kernel with XLA, once per process; returns its target name.
 
     Raises:
-        ValueError, RuntimeError: XLA does not take it.
+        ValueError, RuntimeError: XLA refuses it.
     """
     return HANDLERS.register(target_name(engine, kernel, columns), lambda: Handler(engine, kernel, columns))

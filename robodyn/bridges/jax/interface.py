@@ -1,10 +1,10 @@
-"""XLA's foreign function interface, which calls handlers in machine code: what those of every platform share.
+"""Parts of XLA's foreign function interface (FFI) that handlers of all platforms share.
 
-The interface is a binary one in C (xla/ffi/api/c_api.h of jaxlib, version 0.x): a handler gets a frame that holds
-buffers of arguments and results, and returns null or an error. The same frame, with an extension of type 1, asks at
-registration which version the handler speaks. Versions 0.x have added fields at the ends of structs alone, so the
-answer is the version that jaxlib has. What differs between two queries is in a context, so that a handler is
-compiled once and kept on disk; every query has a copy of it loaded, with its context's address in `context`.
+XLA calls handlers in machine code through a C interface (xla/ffi/api/c_api.h of jaxlib, version 0.x). A handler gets a
+call frame with buffers of arguments and results, and returns null or an error. At registration XLA passes a frame with
+an extension of type 1, which asks for the handler's version. Versions 0.x only append fields to structs, so the answer
+is jaxlib's own version. Data of a query are in a context struct, so a handler is compiled once and cached on disk. Each
+query loads its own copy of the handler, whose variable `context` holds the address of its context.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from robodyn.internals import forks
 
 WORD, INTEGER, POINTER = ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p
 DTYPE = {4: 11, 8: 12}
-"""XLA's numbers for float32 and float64, by their size."""
+"""XLA's codes of float32 and float64, by size in bytes."""
 INVALID_ARGUMENT, RESOURCE_EXHAUSTED, INTERNAL = 3, 8, 13
-"""XLA's numbers for errors."""
+"""XLA's error codes."""
 WRONG = ctypes.create_string_buffer(b"robodyn: the buffers are not those of the query")
 
-# Structs of c_api.h. Each begins with its size and an extension.
+# Structs of c_api.h. Each starts with its size and a pointer to an extension.
 
 _HEAD = (("size", WORD), ("extension", POINTER))
 
@@ -83,7 +83,7 @@ class Failure(ctypes.Structure):
 
 
 class Frame(ctypes.Structure):
-    """XLA_FFI_CallFrame, as far as the results."""
+    """XLA_FFI_CallFrame, up to the results."""
 
     _fields_ = (
         ("size", WORD),
@@ -96,13 +96,13 @@ class Frame(ctypes.Structure):
     )
 
 
-_FAILURE_BYTES = Failure.code.offset + Failure.code.size  # the padding does not count
+_FAILURE_BYTES = Failure.code.offset + Failure.code.size  # without padding at the end
 _METADATA = 1
 
 
 @routine
 def failure(frame: Array[Frame], message: Address, code: Static[int]) -> Address:
-    """An error that XLA makes of a message."""
+    """Create an XLA error with a message."""
     given = local(Failure, 1)
     given.size, given.extension = _FAILURE_BYTES, NULL
     given.message, given.code = message, code
@@ -110,7 +110,7 @@ def failure(frame: Array[Frame], message: Address, code: Static[int]) -> Address
 
 
 def is_described(frame: Array[Frame], minor: Integer, traits: Static[int]) -> Flag:
-    """Whether the frame asks for version and traits, which it is told."""
+    """If the frame asks for metadata, fill in version and traits. Returns whether it does."""
     extension = frame.extension
     if extension == NULL or extension.type != _METADATA:
         return False
@@ -121,12 +121,12 @@ def is_described(frame: Array[Frame], minor: Integer, traits: Static[int]) -> Fl
 
 
 def has_buffers(frame: Array[Frame], inputs: Word, outputs: Word) -> Flag:
-    """Whether there are as many inputs and outputs."""
+    """Whether the frame has these numbers of inputs and outputs."""
     return bool(frame.arguments.count == inputs and frame.results.count == outputs)
 
 
 def buffer_of(frame: Array[Frame], number: Word, inputs: Word) -> Array[Buffer]:
-    """A buffer, counted through inputs and then outputs."""
+    """Buffer by number: inputs first, then outputs."""
     arguments: Array[Array[Buffer]] = frame.arguments.buffers
     results: Array[Array[Buffer]] = frame.results.buffers
     if number < inputs:
@@ -136,7 +136,7 @@ def buffer_of(frame: Array[Frame], number: Word, inputs: Word) -> Array[Buffer]:
 
 @routine
 def rows_of(buffer: Array[Buffer], dtype: Integer, columns: Word) -> Word:
-    """The rows of a buffer of this dtype and of so many columns, -1 for any other."""
+    """The number of rows of a matrix buffer; -1 if its dtype or number of columns differs."""
     if buffer.dtype != dtype or buffer.rank != 2:
         return -1
     dims: Array[Word] = buffer.dims
@@ -147,30 +147,32 @@ def rows_of(buffer: Array[Buffer], dtype: Integer, columns: Word) -> Word:
 
 @cache
 def interface_minor() -> int:
-    """The y of the version 0.y of the interface that jaxlib has.
+    """The minor version y of jaxlib's interface version 0.y.
 
     Raises:
-        ValueError: it has another version, or does not say.
+        ValueError: the major version is not 0, or the version is unknown.
     """
     import jax
 
     header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
     text = header.read_text(encoding="utf-8") if header.is_file() else ""
-    found = {name: int(n) for name, n in re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)$", text, re.MULTILINE)}
-    if found.get("MAJOR") != 0 or "MINOR" not in found:
-        raise ValueError(f"its interface has the version {found or 'unknown'}; wanted 0.x")
-    return found["MINOR"]
+    versions = {
+        name: int(n) for name, n in re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)$", text, re.MULTILINE)
+    }
+    if versions.get("MAJOR") != 0 or "MINOR" not in versions:
+        raise ValueError(f"its interface has the version {versions or 'unknown'}; wanted 0.x")
+    return versions["MINOR"]
 
 
 class Handler(Protocol):
-    """A function in machine code; it and all that it points to must live as long as XLA may call it."""
+    """A function in machine code. It and everything that it points to must live as long as XLA may call it."""
 
     address: int
 
 
 class Handlers:
-    """The handlers that XLA knows on one of its platforms, by the names of their targets. It may call them for as long
-    as the process runs."""
+    """The handlers registered with XLA on one platform, by target name. XLA may call them until the process ends, so
+    they are never freed."""
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
@@ -178,10 +180,10 @@ class Handlers:
         self._lock = forks.lock()
 
     def register(self, name: str, make: Callable[[], Handler]) -> str:
-        """Make a target known to XLA, once in a process; returns its name.
+        """Register a target with XLA, once per process; returns its name.
 
         Raises:
-            ValueError, RuntimeError: XLA does not take it.
+            ValueError, RuntimeError: XLA refuses it.
         """
         import jax
 
@@ -194,10 +196,10 @@ class Handlers:
 
 
 def address_of(function: Any) -> int:
-    """Of a function of ctypes."""
+    """The address of a ctypes function."""
     return ctypes.cast(function, POINTER).value or 0
 
 
 def fill(code: Any, context: ctypes.Structure) -> None:
-    """Give a loaded handler its context."""
+    """Store the address of the context in a loaded handler."""
     POINTER.from_address(code.address("context")).value = ctypes.addressof(context)

@@ -1,9 +1,9 @@
-"""Primitives of JAX: a query of robodyn, a smooth function and a linear map with derivatives of their own.
+"""JAX primitives for a query of robodyn, a `Smooth` function and a `LinearMap`, with their derivative rules.
 
-They are primitives, where `jax.custom_jvp` could be thought of, because they keep their rules when JAX takes a loop
-apart to differentiate it in reverse, and because the transpose of a linear map has a rule too.
+They are primitives instead of `jax.custom_jvp` functions for two reasons. Primitives keep their rules when JAX
+partially evaluates a loop for reverse mode. The transpose of a linear map needs a rule of its own, too.
 
-All take and give arrays whose leading axes are equally many and broadcast. Under vmap they get one more in front.
+Arguments and results have equally many leading axes, which broadcast. `vmap` adds one axis in front.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class Operation:
-    """A computation of robodyn as an operation on arrays of JAX; its arguments, all of them arrays, in order.
+    """A computation of robodyn as an operation on JAX arrays, which are its arguments in order.
 
-    On processors and on CUDA devices it runs inside of what JAX compiles, where an engine has machine code or kernels
-    for it. Otherwise, and on other devices, JAX calls Python, which takes a tenth of a millisecond.
+    On CPUs and CUDA devices the operation is part of JAX's compiled code, if an engine has machine code or kernels for
+    it. Otherwise JAX calls Python, which takes about 0.1 ms.
 
     Args:
         call: the computation.
@@ -46,30 +46,32 @@ class Operation:
 
     @cached_property
     def compiled(self) -> Any:
-        """The operation as a function that is compiled for the shapes it meets."""
+        """The operation as a function that JAX compiles for each combination of shapes."""
         return jax.jit(partial(bind, call_p, operation=self))
 
     def leading(self, arrays: Sequence[Any]) -> tuple[int, ...]:
-        """The common leading axes of arguments."""
+        """The broadcast leading axes of arguments."""
         return self.call.leading(arrays)
 
     def run_native(self, *arrays: Any) -> Any:
-        """The query inside of what JAX compiles."""
+        """The query as machine code in JAX's compiled code."""
         leading = self.leading(arrays)
         target = self._target(prod(leading) == 1)
         if target is None:
             return self.run_python(*arrays)
         owns = self.inputs.values()
-        given = [_rows(array, len(own), leading) for array, own in zip(arrays, owns, strict=True)]
-        wanted = [jax.ShapeDtypeStruct((prod(leading), prod(own)), self.dyn.dtype) for own in self.outputs.values()]
-        found = jax.ffi.ffi_call(target, wanted)(*given)
-        return [array.reshape((*leading, *own)) for array, own in zip(found, self.outputs.values(), strict=True)]
+        rows = [_rows(array, len(own), leading) for array, own in zip(arrays, owns, strict=True)]
+        result_types = [
+            jax.ShapeDtypeStruct((prod(leading), prod(own)), self.dyn.dtype) for own in self.outputs.values()
+        ]
+        results = jax.ffi.ffi_call(target, result_types)(*rows)
+        return [array.reshape((*leading, *own)) for array, own in zip(results, self.outputs.values(), strict=True)]
 
     def _target(self, single: bool) -> str | None:
-        """The name that XLA knows the query's machine code by, or None where there is none."""
+        """The XLA target name of the query's machine code, or None if there is none."""
         if not self.dyn.engine.native or self.dyn.model.n_bodies == 0:
             return None
-        from robodyn.bridges.jax.handler import register  # LLVM, which the reference engine does without
+        from robodyn.bridges.jax.handler import register  # imports LLVM, which the reference engine does not need
 
         engine = cast("CpuEngine", self.dyn.engine)
         try:
@@ -83,12 +85,12 @@ class Operation:
             return None
         try:
             return register(engine, kernel, tuple(map(prod, (*self.inputs.values(), *self.outputs.values()))))
-        except (RuntimeError, ValueError) as error:  # an interface of a version that is not known here
+        except (RuntimeError, ValueError) as error:  # an unknown version of the interface
             warnings.warn(f"XLA refuses machine code, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
             return None
 
     def run_cuda(self, *arrays: Any) -> Any:
-        """The query inside of what JAX compiles for CUDA devices: kernels, one after another."""
+        """The query as a sequence of kernels in JAX's compiled code for CUDA devices."""
         leading = self.leading(arrays)
         rows = prod(leading)
         kernels = self._kernels(rows)
@@ -97,35 +99,37 @@ class Operation:
         from robodyn.bridges.jax.cuda_handler import scratch_shape
 
         launches, shapes = kernels
-        found = {
+        buffers = {
             name: _rows(array, len(own), leading, every=True)
             for (name, own), array in zip(self.inputs.items(), arrays, strict=True)
         }
         for target, launch in launches:
             source = launch.kernel.source
-            wanted = [(rows, prod(shapes[name])) for name in source.outputs]
+            result_shapes = [(rows, prod(shapes[name])) for name in source.outputs]
             scratch = scratch_shape(launch, rows)
-            results = [jax.ShapeDtypeStruct(shape, self.dyn.dtype) for shape in (*wanted, *filter(None, (scratch,)))]
-            left = jax.ffi.ffi_call(target, results)(*(found[name] for name in source.inputs))
-            found.update(zip(source.outputs, left, strict=False))
-        return [found[name].reshape((*leading, *own)) for name, own in self.outputs.items()]
+            results = [
+                jax.ShapeDtypeStruct(shape, self.dyn.dtype) for shape in (*result_shapes, *filter(None, (scratch,)))
+            ]
+            outputs = jax.ffi.ffi_call(target, results)(*(buffers[name] for name in source.inputs))
+            buffers.update(zip(source.outputs, outputs, strict=False))
+        return [buffers[name].reshape((*leading, *own)) for name, own in self.outputs.items()]
 
     @cached_property
     def _engines(self) -> list[GpuEngine]:
-        """The GPU engine, and its like on other GPUs that JAX has: XLA compiles once for all of them."""
+        """The GPU engine, and engines on JAX's other GPUs of the same model: XLA compiles once for all of them."""
         from robodyn.bridges.jax.cuda_handler import gpu_numbers
         from robodyn.engines.gpu.device import selected
 
-        found = [self.dyn._gpu]
+        engines = [self.dyn._gpu]
         for number in gpu_numbers():
-            if number != found[0].device.number:
+            if number != engines[0].device.number:
                 with selected(number):
-                    found.append(self.dyn.variant(engine="gpu")._gpu)
-        return [engine for engine in found if engine.device.name == found[0].device.name]
+                    engines.append(self.dyn.variant(engine="gpu")._gpu)
+        return [engine for engine in engines if engine.device.name == engines[0].device.name]
 
     def _kernels(self, rows: int) -> tuple[list[tuple[str, Launch]], dict[str, tuple[int, ...]]] | None:
-        """What answers n rows on a CUDA device: kernels with the names that XLA knows them by, in order, and the
-        shapes of all their arrays for one state; None where JAX has to call Python."""
+        """The kernels for n rows on a CUDA device, in order, with their XLA target names, and the shapes of all their
+        arrays for one state. None if JAX must call Python."""
         options = self.dyn._options
         if not options.takes_gpu or self.dyn.model.n_bodies == 0:
             return None
@@ -143,30 +147,30 @@ class Operation:
             warnings.warn(f"{error}; Python is called instead, on the processor", RuntimeWarning, stacklevel=2)
             return None
         shapes = {**self.inputs, **self.outputs, **plans[0].between}
-        devices, found = [engine.device for engine in self._engines], []
+        devices, targets = [engine.device for engine in self._engines], []
         try:
             for launches in zip(*(plan.launches for plan in plans), strict=True):
                 source = launches[0].kernel.source
                 columns = tuple(prod(shapes[name]) for name in (*source.inputs, *source.outputs))
                 target = register(self.call.task.name, list(zip(devices, launches, strict=True)), columns)
-                found.append((target, launches[0]))
+                targets.append((target, launches[0]))
         except (RuntimeError, ValueError, OSError) as error:
             warnings.warn(f"XLA refuses kernels, Python is called instead: {error}", RuntimeWarning, stacklevel=2)
             return None
-        return found, shapes
+        return targets, shapes
 
     def run_python(self, *arrays: Any) -> Any:
-        """The query as a call of Python from what JAX compiles."""
+        """The query as a callback to Python from JAX's compiled code."""
         leading = self.leading(arrays)
-        wanted = [jax.ShapeDtypeStruct((*leading, *own), self.dyn.dtype) for own in self.outputs.values()]
-        return jax.pure_callback(self._answer, wanted, *arrays)
+        result_types = [jax.ShapeDtypeStruct((*leading, *own), self.dyn.dtype) for own in self.outputs.values()]
+        return jax.pure_callback(self._answer, result_types, *arrays)
 
     def _answer(self, *arrays: Any) -> list[Any]:
         return [np.asarray(array) for array in self.call.answers(*map(np.asarray, arrays))]
 
 
 def _rows(array: Any, trailing: int, leading: tuple[int, ...], *, every: bool = False) -> Any:
-    """The array as rows: one for each state, or only one where they are all the same and `every` row is not needed."""
+    """Flatten an array to rows, one for each state. Unless `every`, an array shared by all states stays one row."""
     own, axes = array.shape[len(array.shape) - trailing :], array.shape[: len(array.shape) - trailing]
     if axes != leading and (every or prod(axes) != 1):
         array, axes = jnp.broadcast_to(array, (*leading, *own)), leading
@@ -174,7 +178,7 @@ def _rows(array: Any, trailing: int, leading: tuple[int, ...], *, every: bool = 
 
 
 def _in_front(arrays: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
-    """Arrays with their mapped axes in front; those that have none get one of length 1."""
+    """Move mapped axes to the front; arrays without one get an axis of length 1."""
     return [
         jnp.expand_dims(array, 0) if axis is None else jnp.moveaxis(array, axis, 0)
         for array, axis in zip(arrays, axes, strict=True)
@@ -182,26 +186,26 @@ def _in_front(arrays: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
 
 
 def _varying(kind: Any) -> frozenset[Any]:
-    """Axes of a mesh along which arrays of this kind differ between devices, inside of `jax.shard_map`.
+    """Mesh axes along which arrays of this type vary between devices inside `jax.shard_map`.
 
-    JAX has had several names for it.
+    The attribute's name depends on the version of JAX.
     """
-    found = getattr(kind, "vma", None)
-    return getattr(getattr(kind, "mat", None), "varying", frozenset()) if found is None else found
+    axes = getattr(kind, "vma", None)
+    return getattr(getattr(kind, "mat", None), "varying", frozenset()) if axes is None else axes
 
 
 def bind(primitive: Primitive, *arrays: Any, **parameters: Any) -> Any:
-    """Apply one of the primitives below to arrays, all of which vary along the same axes of a mesh."""
-    own = [_varying(jax.typeof(array)) for array in arrays]
-    every = frozenset().union(*own)
-    if any(each != every for each in own):
+    """Apply one of the primitives below to arrays, after making all of them vary along the same mesh axes."""
+    varying = [_varying(jax.typeof(array)) for array in arrays]
+    mesh_axes = frozenset().union(*varying)
+    if any(each != mesh_axes for each in varying):
         cast_to = partial(jax.lax.pcast, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary
-        arrays = tuple(cast_to(array, tuple(every - each)) for array, each in zip(arrays, own, strict=True))
+        arrays = tuple(cast_to(array, tuple(mesh_axes - each)) for array, each in zip(arrays, varying, strict=True))
     return primitive.bind(*arrays, **parameters)
 
 
 def _result(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """The kind of a result that varies between devices as an argument does."""
+    """Abstract value of a result that varies between devices like an argument."""
     if not _varying(like):
         return jax.core.ShapedArray(shape, dtype)
     sharding = like.sharding.update(spec=PartitionSpec(*[None] * len(shape)))
@@ -209,22 +213,22 @@ def _result(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 call_p = Primitive("robodyn_call")
-"""An `Operation`."""
+"""Primitive that runs an `Operation`."""
 call_p.multiple_results = True
 
 
 def _run_call(*arrays: Any, operation: Operation) -> Any:
-    """Compiled also where JAX runs all else operation by operation, to find NaN or because it is told to: what is
-    compiled there is this very call."""
+    """Run the compiled operation even under `jax.disable_jit` and `jax.debug_nans`, because compiling the operation
+    calls this function again. NaN and infinity are checked afterwards."""
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
-        found = operation.compiled(*arrays)
-    for wanted, what, test in (
+        results = operation.compiled(*arrays)
+    for enabled, label, test in (
         (jax.config.jax_debug_nans, "NaN", jnp.isnan),
         (jax.config.jax_debug_infs, "inf", jnp.isinf),
     ):
-        if wanted and any(bool(test(each).any()) for each in found):
-            raise FloatingPointError(f"{what} in results of {operation.call.name} of {operation.dyn.model.name!r}")
-    return found
+        if enabled and any(bool(test(each).any()) for each in results):
+            raise FloatingPointError(f"{label} in results of {operation.call.name} of {operation.dyn.model.name!r}")
+    return results
 
 
 def _call_shapes(*arrays: Any, operation: Operation) -> Any:
@@ -233,8 +237,8 @@ def _call_shapes(*arrays: Any, operation: Operation) -> Any:
 
 
 def _map_call(arrays: Sequence[Any], axes: Sequence[int | None], *, operation: Operation) -> Any:
-    found = bind(call_p, *_in_front(arrays, axes), operation=operation)
-    return found, [0] * len(found)
+    results = bind(call_p, *_in_front(arrays, axes), operation=operation)
+    return results, [0] * len(results)
 
 
 def _refuse(*_: Any, operation: Operation, **__: Any) -> Any:
@@ -254,7 +258,7 @@ for _platform, _run in ((None, "run_python"), ("cpu", "run_native"), ("cuda", "r
 
 
 smooth_p = Primitive("robodyn_smooth")
-"""A `Smooth` function."""
+"""Primitive that evaluates a `Smooth` function."""
 
 
 def _run_smooth(*x: Any, function: Smooth) -> Any:
@@ -262,8 +266,8 @@ def _run_smooth(*x: Any, function: Smooth) -> Any:
 
 
 def _smooth_shape(*x: Any, function: Smooth) -> Any:
-    found = jax.eval_shape(function.value, *x)
-    return _result(x[0], found.shape, found.dtype)
+    result = jax.eval_shape(function.value, *x)
+    return _result(x[0], result.shape, result.dtype)
 
 
 def _map_smooth(x: Sequence[Any], axes: Sequence[int | None], *, function: Smooth) -> Any:
@@ -284,7 +288,7 @@ mlir.register_lowering(smooth_p, mlir.lower_fun(_run_smooth, False))
 
 
 linear_p = Primitive("robodyn_linear")
-"""A `LinearMap`: arrays are its points, of which there are as many as `points` says, and its vectors."""
+"""Primitive that applies a `LinearMap`. Its arrays are the points (their number is `points`), then the vectors."""
 linear_p.multiple_results = True
 
 
@@ -293,43 +297,43 @@ def _run_linear(*arrays: Any, linear: LinearMap, points: int) -> Any:
 
 
 def _linear_shapes(*arrays: Any, linear: LinearMap, points: int) -> Any:
-    found = jax.eval_shape(linear.apply, arrays[:points], arrays[points:])
-    return [_result(arrays[0], each.shape, each.dtype) for each in found]
+    results = jax.eval_shape(linear.apply, arrays[:points], arrays[points:])
+    return [_result(arrays[0], each.shape, each.dtype) for each in results]
 
 
 def _map_linear(arrays: Sequence[Any], axes: Sequence[int | None], **parameters: Any) -> Any:
-    found = bind(linear_p, *_in_front(arrays, axes), **parameters)
-    return found, [0] * len(found)
+    results = bind(linear_p, *_in_front(arrays, axes), **parameters)
+    return results, [0] * len(results)
 
 
 def _linear_rates(primals: Arrays, tangents: Arrays, *, linear: LinearMap, points: int) -> Any:
     """Derivatives with respect to points and vectors."""
     at, vectors, moved, directions = primals[:points], primals[points:], tangents[:points], tangents[points:]
-    found = bind(linear_p, *primals, linear=linear, points=points)
-    rates = [jnp.zeros_like(each) for each in found]
+    results = bind(linear_p, *primals, linear=linear, points=points)
+    rates = [jnp.zeros_like(each) for each in results]
     if any(type(each) is not ad.Zero for each in directions):
         full = [ad.instantiate_zeros(each) for each in directions]
         rates = bind(linear_p, *at, *full, linear=linear, points=points)
     if any(type(each) is not ad.Zero for each in moved):
         changes = [None if type(each) is ad.Zero else each for each in moved]
         rates = [one + other for one, other in zip(rates, linear.tangent(at, vectors, changes), strict=True)]
-    return found, [jnp.broadcast_to(rate, each.shape) for rate, each in zip(rates, found, strict=True)]
+    return results, [jnp.broadcast_to(rate, each.shape) for rate, each in zip(rates, results, strict=True)]
 
 
 def _transpose_linear(weights: Sequence[Any], *arrays: Any, linear: LinearMap, points: int) -> Sequence[Any]:
     if all(type(each) is ad.Zero for each in weights):
         return [None] * len(arrays)
     full = [ad.instantiate_zeros(each) for each in weights]
-    found = bind(linear_p, *arrays[:points], *full, linear=linear.transposed, points=points)
+    gradients = bind(linear_p, *arrays[:points], *full, linear=linear.transposed, points=points)
     back = [
         _summed(each, vector.aval.shape) if ad.is_undefined_primal(vector) else None
-        for each, vector in zip(found, arrays[points:], strict=True)
+        for each, vector in zip(gradients, arrays[points:], strict=True)
     ]
     return [None] * points + back
 
 
 def _summed(array: Any, shape: tuple[int, ...]) -> Any:
-    """The sum over axes along which an array of this shape was repeated."""
+    """Sum over axes along which an array of this shape was broadcast."""
     axes = tuple(i for i, (long, short) in enumerate(zip(array.shape, shape, strict=True)) if long != short)
     return array.sum(axes, keepdims=True) if axes else array
 

@@ -1,5 +1,5 @@
-"""Robots inside the simulators that people use: one module for each, imported when it is asked for.
+"""Bridges to simulators: one module each, imported on demand.
 
-`robodyn.simulators.mujoco`, `pybullet`, `gymnasium`, `drake` and `ros` need their library, but for `ros`, when they are
-used; robodyn itself needs none of them.
+`robodyn.simulators.mujoco`, `pybullet`, `gymnasium` and `drake` need their libraries when they are used; `ros` needs
+none, except for bags. robodyn itself needs none of them.
 """

@@ -1,4 +1,4 @@
-"""Checks of what users pass in to every simulator: models, and vectors of one state."""
+"""Checks of arguments that all simulator bridges share: models, and vectors of one state."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from robodyn.internals.messages import brief
 
 
 def require_model(model: Any, otherwise: str = "") -> None:
-    """Raise for what is no model; `otherwise` ends the message.
+    """Raise unless `model` is a `Model`; `otherwise` ends the message.
 
     Raises:
-        ArgumentError: so it is.
+        ArgumentError: it is no `Model`.
     """
     if not strict_types.is_a(model, Model):
         raise ArgumentError(f"model: got {brief(model)}; wanted a robodyn.Model{otherwise}")
 
 
 def vector(name: str, value: Any, n: int) -> Array:
-    """`value` as an array (n,) of finite numbers, float64.
+    """Convert `value` to an array (n,) of finite numbers, float64.
 
     Raises:
-        ArgumentError: of another shape or type.
+        ArgumentError: wrong shape or type.
         NumericalError: NaN or infinity.
     """
     array = real_array(name, value, (n,), np.float64)

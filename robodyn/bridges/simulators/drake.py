@@ -1,4 +1,4 @@
-"""A robot as a system of Drake: `system(dyn)` goes into a diagram where a MultibodyPlant would."""
+"""A robot as a system of Drake: `system(dyn)` replaces a MultibodyPlant in a diagram."""
 
 from __future__ import annotations
 
@@ -23,37 +23,36 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
     """A `pydrake.systems.framework.LeafSystem` with the continuous dynamics of a robot. Needs the extra `drake`.
 
     Its numbers are in Drake's convention (`robodyn.converter(model, "drake")`): quaternions wxyz before positions,
-    velocities in the axes of the world.
+    velocities in world axes.
 
-    - input port "tau" (nv): generalised forces; zero where it is not connected.
+    - input port "tau" (nv): generalised forces; zero if it is not connected.
     - output port "state" (nq + nv): positions and velocities.
     - output port "acceleration" (nv): the rates of velocities.
-    - continuous state: the same as "state", nq positions and nv velocities, at first the neutral configuration at rest,
-      assembled if there are constraints and it can be.
+    - continuous state: as "state", nq positions and nv velocities. It starts as the neutral configuration at rest,
+      assembled if there are constraints and the assembly succeeds.
 
-    It is of the scalar type float alone: Drake's AutoDiffXd and Expression do not go through compiled code. Damping and
-    friction count as `joint_forces=` of `dyn` says, dry friction as in rollouts; of a `Model` a `Dynamics` with damping
-    is made. Quaternions are scaled to unit length where they are read, so that an integrator's drift changes nothing
-    else.
+    The only scalar type is float: Drake's AutoDiffXd and Expression cannot pass through compiled code. Damping and
+    friction act as `joint_forces=` of `dyn` says, dry friction as in rollouts. A `Model` gets a `Dynamics` with
+    damping. Quaternions are normalised when they are read, so their drift in an integrator has no effect.
 
-    Constraints are obeyed: accelerations are those of `constrained_forward_dynamics`, with Baumgarte's terms where
-    constraints have them, and before each step of a `Simulator` an event moves the state onto the constraints. An
-    integrator that is run without a `Simulator` handles no events: its errors stay, and want Baumgarte's terms.
+    Constraints are obeyed: accelerations are those of `constrained_forward_dynamics`, including Baumgarte's terms.
+    Before each step of a `Simulator` an event projects the state onto the constraints. An integrator without a
+    `Simulator` handles no events, so constraints need Baumgarte's terms there.
 
     Args:
         dyn: the robot.
-        joint_names: the order of joints; None for Drake's own of a file: depth first.
+        joint_names: the order of joints; None for Drake's order of joints of a file, depth first.
 
-    The system has three more attributes: `dynamics`, `converter`, and `set_state(context, q, qd)`, which takes this
-    library's q (nq,) and qd (nv,).
+    The system has three more attributes: `dynamics`, `converter`, and `set_state(context, q, qd)`, which takes q (nq,)
+    and qd (nv,) of this library.
 
     Raises:
-        ArgumentError: no robot, one whose floating joints do not stand in the world, or a constraint to the world
-            without a place.
+        ArgumentError: no robot, a floating joint whose parent is not the world, or a constraint to the world without a
+            target.
         NumericalError: (a simulation) the state is not on the constraints; names the row.
         UnavailableError: Drake is not installed.
     """
-    # A simulation that diverges is Drake's to stop; it asks for states that nobody gave.
+    # check=False: Drake itself handles simulations that diverge, and evaluates trial states.
     robot = dynamics_of(dyn, "drake.system", "obeyed", joint_forces=("damping",)).variant(check=False)
     try:
         from pydrake.systems import framework
@@ -71,7 +70,7 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
 
 
 def _first(model: Model) -> Array:
-    """The neutral configuration, on the constraints where it is near them."""
+    """The neutral configuration, assembled to satisfy the constraints if possible."""
     neutral = model.neutral()
     if not model.constraints:
         return neutral
@@ -82,7 +81,7 @@ def _first(model: Model) -> Array:
 
 
 def _class(framework: Any) -> Any:
-    """The class, made where Drake is there: none of its names exists before."""
+    """Define the system class, whose base class exists only once Drake is imported."""
 
     class RobodynSystem(framework.LeafSystem):
         """See `system`."""
@@ -92,8 +91,8 @@ def _class(framework: Any) -> Any:
             self.dynamics, self.converter, self._equations = dyn, way, equations
             self._rates = _Rates(way)
             neutral = np.concatenate((way.q_to(_first(dyn.model)), np.zeros(way.nv)))
-            # Error control asks for maps between rates of positions and velocities, which Python cannot give where
-            # there are quaternions: then all of it is state without more structure.
+            # Drake's error control needs maps between dq/dt and velocities, which a Python system cannot define for
+            # quaternions. Then the whole state is declared as miscellaneous.
             parts = (way.nq, way.nv, 0) if way.nq == way.nv else (0, 0, way.nq + way.nv)
             index = self.DeclareContinuousState(framework.BasicVector(neutral), *parts)
             self.DeclareVectorInputPort("tau", way.nv)
@@ -103,11 +102,11 @@ def _class(framework: Any) -> Any:
                 self.DeclarePerStepUnrestrictedUpdateEvent(self._hold)
 
         def set_state(self, context: Any, q: Any, qd: Any) -> None:
-            """Put the robot at q (nq,) with velocity qd (nv,), both of this library."""
+            """Set the state to q (nq,) and qd (nv,), in coordinates of this library."""
             model = self.dynamics.model
-            at, speed = model.normalized(vector("q", q, model.nq)), vector("qd", qd, model.nv)
-            theirs = np.concatenate((self.converter.q_to(at), self.converter.v_to(at, speed)))
-            self.GetMyMutableContextFromRoot(context).SetContinuousState(theirs)
+            configuration, speed = model.normalized(vector("q", q, model.nq)), vector("qd", qd, model.nv)
+            state = np.concatenate((self.converter.q_to(configuration), self.converter.v_to(configuration, speed)))
+            self.GetMyMutableContextFromRoot(context).SetContinuousState(state)
 
         def DoCalcTimeDerivatives(self, context: Any, derivatives: Any) -> None:
             position, velocity = self._parts(context)
@@ -115,8 +114,8 @@ def _class(framework: Any) -> Any:
             derivatives.SetFromVector(np.concatenate((rates, self._acceleration(context))))
 
         def _parts(self, context: Any) -> tuple[Array, Array]:
-            whole = context.get_continuous_state_vector().CopyToVector()
-            return whole[: self.converter.nq], whole[self.converter.nq :]
+            state = context.get_continuous_state_vector().CopyToVector()
+            return state[: self.converter.nq], state[self.converter.nq :]
 
         def _read(self, context: Any) -> tuple[Array, Array]:
             """The state in this library's coordinates."""
@@ -125,14 +124,14 @@ def _class(framework: Any) -> Any:
             return q, self.converter.v_from(q, velocity)
 
         def _acceleration(self, context: Any) -> Array:
-            way, (q, qd) = self.converter, self._read(context)
+            convention, (q, qd) = self.converter, self._read(context)
             port = self.get_input_port(0)
-            given = port.Eval(context) if port.HasValue(context) else np.zeros(way.nv)
-            qdd = self._equations.accelerations(q, qd, way.tau_from(q, given))
-            return np.asarray(way.a_to(q, qd, qdd))
+            force = port.Eval(context) if port.HasValue(context) else np.zeros(convention.nv)
+            qdd = self._equations.accelerations(q, qd, convention.tau_from(q, force))
+            return np.asarray(convention.a_to(q, qd, qdd))
 
         def _hold(self, context: Any, state: Any) -> None:
-            """Move the state onto the constraints: what the last step has left of errors would grow."""
+            """Project the state onto the constraints; otherwise errors of steps would grow."""
             q, qd = self._read(context)
             off = self._equations.off(q)
             if off is not None:
@@ -148,8 +147,8 @@ def _class(framework: Any) -> Any:
 
 
 class _Rates:
-    """Rates of Drake's positions by its velocities: they are the same but for quaternions, where they are half of a
-    product with the angular velocity, of a base in the world's axes and of a ball joint in the child's."""
+    """Rates of Drake's positions from its velocities. They are equal except for quaternions: the rate of a quaternion
+    is half its product with the angular velocity, in world axes for a base and in the child's axes for a ball joint."""
 
     def __init__(self, way: Converter) -> None:
         model, at_q, at_v = way.model, 0, 0
@@ -166,10 +165,10 @@ class _Rates:
             at_q, at_v = at_q + kind.nq, at_v + kind.nv
 
     def __call__(self, position: Array, velocity: Array) -> Array:
-        found = np.empty_like(position)
-        found[self._plain[0]] = velocity[self._plain[1]]
-        for at, along, left in self._turning:
+        rates = np.empty_like(position)
+        rates[self._plain[0]] = velocity[self._plain[1]]
+        for at, along, in_world in self._turning:
             (w, *v), omega = position[at], velocity[along]
-            turned = np.cross(omega, v) if left else np.cross(v, omega)
-            found[at] = 0.5 * np.concatenate(([-(omega @ v)], w * omega + turned))
-        return found
+            turned = np.cross(omega, v) if in_world else np.cross(v, omega)
+            rates[at] = 0.5 * np.concatenate(([-(omega @ v)], w * omega + turned))
+        return rates

@@ -1,4 +1,4 @@
-"""Two environments of Gymnasium as examples: a pole to balance on a cart, and an arm that reaches for points."""
+"""Two example environments for Gymnasium: a cart-pole, and an arm that reaches for points."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _EFFORT_COST, _SPEED_COST = 1e-3, 1e-3
 
 
 def cartpole(**options: Any) -> RobodynEnv:
-    """One "robodyn/CartPole-v0": the action is the force on the cart in parts of 10 N; 1 for every step in which the
-    pole stands within 12 degrees and the cart is on its track. Options are those of `RobodynEnv`."""
+    """One "robodyn/CartPole-v0". The action is the force on the cart in units of 10 N. The reward is 1 for every step
+    with the pole within 12 degrees and the cart on its track. Options are those of `RobodynEnv`."""
     return RobodynEnv(**{**_balance(), **options})
 
 
 def cartpoles(num_envs: int = 1, **options: Any) -> RobodynVectorEnv:
-    """Many of them; options are those of `RobodynVectorEnv`."""
+    """Many cart-poles; options are those of `RobodynVectorEnv`."""
     return RobodynVectorEnv(num_envs=num_envs, **{**_balance(), **options})
 
 
 def _balance() -> dict[str, Any]:
     model = load_urdf(_CARTPOLE)
-    # Twice the bounds, so that the observation that ends an episode lies within them; speeds have none.
+    # Twice the bounds, so that an episode's last observation lies within them. Speeds are unbounded.
     high = np.array([2.0 * _TRACK, 2.0 * _TILT, np.inf, np.inf])
 
     def terminated(q: Array, qd: Array) -> Array:
@@ -74,15 +74,15 @@ def _balance() -> dict[str, Any]:
 
 
 def arm_reach(model: Model | None = None, link: str | None = None, **options: Any) -> RobodynEnv:
-    """One "robodyn/ArmReach-v0": the origin of a link is to go to a point of its workspace and stay there.
+    """One "robodyn/ArmReach-v0": the origin of a link should reach a point of its workspace and stay there.
 
     Args:
-        model: the arm, with effort limits; None for one of four joints.
-        link: the link that reaches, by name; None for the last one.
+        model: the arm, with effort limits; None for an arm with four joints.
+        link: name of the link that reaches; None for the last one.
         options: those of `RobodynEnv`.
 
-    Actions are forces in parts of their limits. What is seen: q, qd, and the way from the link to the goal in world
-    axes. The reward is minus the distance in m, minus 0.001 of squared actions and speeds.
+    Actions are forces relative to their limits. Observations are q, qd, and the vector from the link to the goal in
+    world axes, m. The reward is minus the distance in m, minus 0.001 times the sums of squared actions and speeds.
     """
     return RobodynEnv(**{**_reach(model, link), **options})
 
@@ -90,7 +90,7 @@ def arm_reach(model: Model | None = None, link: str | None = None, **options: An
 def arms_reach(
     num_envs: int = 1, model: Model | None = None, link: str | None = None, **options: Any
 ) -> RobodynVectorEnv:
-    """Many of them, as `arm_reach`; options are those of `RobodynVectorEnv`."""
+    """Many arms as in `arm_reach`; options are those of `RobodynVectorEnv`."""
     return RobodynVectorEnv(num_envs=num_envs, **{**_reach(model, link), **options})
 
 
@@ -99,7 +99,7 @@ def _reach(model: Model | None, link: str | None) -> dict[str, Any]:
         model = _arm()
     require_model(model, ", or None")
     arm, tip = model, model.link_index(len(model.link_names) - 1 if link is None else link)
-    # Many small robots: a thread has work for a millisecond at most, and learning wants the others.
+    # A step of many small robots takes a thread 1 ms at most; other threads are left to learning.
     dyn = Dynamics(arm, joint_forces=("damping", "friction"), threads=1, check=False)
 
     def reached(q: Array) -> Array:
@@ -114,10 +114,10 @@ def _reach(model: Model | None, link: str | None) -> dict[str, Any]:
 
     def reward(q: Array, qd: Array, action: Array, goal: Array) -> Array:
         away = goal - reached(q)
-        # A product with itself, row by row: a tenth of the time of squares and their sums.
-        distance, pushed, speed = (np.einsum("ij,ij->i", each, each) for each in (away, action, qd))
-        found: Array = -np.sqrt(distance) - _EFFORT_COST * pushed - _SPEED_COST * speed
-        return found
+        # einsum takes a tenth of the time of squaring and summing.
+        distance, effort, speed = (np.einsum("ij,ij->i", each, each) for each in (away, action, qd))
+        rewards: Array = -np.sqrt(distance) - _EFFORT_COST * effort - _SPEED_COST * speed
+        return rewards
 
     return {
         "dyn": dyn,
@@ -131,8 +131,8 @@ def _reach(model: Model | None, link: str | None) -> dict[str, Any]:
 
 
 def _arm() -> Model:
-    """Four joints: about the vertical, and three about horizontal axes, between rods of 0.3 m. Motors with gears have
-    the inertia and the damping that they have in arms of this size: in 20 ms a motor alone gains 2 rad/s at most."""
+    """An arm with one vertical and three horizontal joint axes and rods of 0.2 to 0.3 m. Armature and damping are those
+    of geared motors in arms of this size, so that 20 ms of torque add 2 rad/s at most to a joint without load."""
     links, joints = [Link("base")], []
     for k, (axis, length, mass, effort) in enumerate(
         (((0.0, 0.0, 1.0), 0.2, 2.0, 10.0), ((0.0, 1.0, 0.0), 0.3, 1.5, 20.0), ((0.0, 1.0, 0.0), 0.3, 1.0, 10.0),

@@ -1,4 +1,4 @@
-"""Robots as environments of Gymnasium: one, or thousands side by side that are stepped in one call.
+"""Robots as environments of Gymnasium: one, or thousands that one call steps as a batch.
 
     import robodyn.simulators.gymnasium as environments
 
@@ -41,36 +41,36 @@ class RobodynEnv(gymnasium.Env):
     """A robot as a `gymnasium.Env`. Needs the extra `gymnasium`.
 
     Args:
-        dyn: the robot; of a `Model` a `Dynamics` with damping and friction is made.
-        reward: (q (n, nq), qd (n, nv), action (n, m)) to rewards (n,): the states after a step, and the actions as they
-            were clipped. All functions are asked about batches, here of one state.
-        terminated: (q, qd) to bools (n,), which episodes end by themselves; None: none do.
-        reset: (rng, n) to (q, qd) at the start of n episodes, rng the environment's `numpy.random.Generator`. It may
-            return (q, qd, goal), a goal (n, k) for each episode: then `reward`, `terminated` and `observation` get it
-            as one argument more, the last, and it is part of what is observed. None: around the neutral configuration,
-            uniform within 0.1 in positions and velocities.
-        observation: (q, qd) to what an agent sees (n, k); None for q and qd side by side.
-        observation_space: a Box (k,) of it; None for one without bounds, of the dtype of `dyn`.
+        dyn: the robot's `Dynamics`, or its `Model`, which gets a `Dynamics` with damping and friction.
+        reward: function of (q (n, nq), qd (n, nv), action (n, m)) that returns rewards (n,), from the states after a
+            step and the clipped actions. All functions take batches, here of one state.
+        terminated: function of (q, qd) that returns bools (n,), True for episodes that end; None: none do.
+        reset: function of (rng, n) that returns the initial (q, qd) of n episodes; rng is the environment's
+            `numpy.random.Generator`. It may return (q, qd, goal) with a goal (n, k) for each episode. Then `reward`,
+            `terminated` and `observation` get the goal as an additional last argument, and the default observation
+            includes it. None: uniform within 0.1 around the neutral configuration and zero velocity.
+        observation: function of (q, qd) that returns observations (n, k); None for q and qd concatenated.
+        observation_space: a Box (k,) of observations; None for one without bounds, of the dtype of `dyn`.
         dt: seconds between actions.
-        substeps: steps that these are made of (`Dynamics.step`).
-        integrator: of these steps, as in `Dynamics.step`.
-        actuation: what an action (m,) is: "torque": forces, N or N m, within effort limits; "normalized": the same in
-            parts of the limits, -1 to 1; "position": positions within position limits, to which drives go by `kp` and
-            `kd`, with forces within effort limits. Actions beyond the bounds are clipped.
-        joints: names of the joints that are driven, in the order of actions; None for all but floating ones, those that
-            follow others and those whose effort limit is 0.
+        substeps: number of steps (`Dynamics.step`) in this time.
+        integrator: integrator of these steps, as in `Dynamics.step`.
+        actuation: meaning of an action (m,). "torque": forces, N or N m, within effort limits. "normalized": the same
+            relative to the limits, -1 to 1. "position": target positions within position limits, for drives with `kp`
+            and `kd` and forces within effort limits. Actions out of bounds are clipped.
+        joints: names of the driven joints, in the order of actions; None for all but floating joints, mimic joints and
+            those whose effort limit is 0.
         effort: (m,) or one number instead of the model's limits.
         kp: (m,) or one number, N/m or N m/rad, for "position".
         kd: (m,) or one number, N s/m or N m s/rad, for "position".
-        limits: of the model's limits those that steps keep to, as in `Dynamics.rollout`; None: "effort" for "position".
-        max_episode_steps: after which an episode is truncated; None: never.
+        limits: which limits of the model steps keep, as in `Dynamics.rollout`; None: "effort" for "position".
+        max_episode_steps: number of steps after which an episode is truncated; None: never.
 
-    A state that diverges, beyond 1e8 in SI units or NaN, ends its episode quietly: it is terminated, the state before
-    is what is observed and judged, and `info["diverged"]` is True. Spaces have the dtype of `dyn`.
+    A state that diverges (beyond 1e8 in SI units, or NaN) terminates its episode without an error. Observation and
+    reward are then those of the state before, and `info["diverged"]` is True. Spaces have the dtype of `dyn`.
 
     Raises:
-        ArgumentError: (also every call) an argument, or what a function returns, of the wrong shape, type or value.
-        NumericalError: a NaN in an action or in what a function returns.
+        ArgumentError: (also every call) an argument, or the result of a function, has the wrong shape, type or value.
+        NumericalError: NaN in an action or in the result of a function.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  Gymnasium's own declaration
@@ -104,13 +104,13 @@ class RobodynEnv(gymnasium.Env):
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode: an observation, and an empty info."""
+        """Begin an episode: returns an observation and an empty info."""
         super().reset(seed=seed)
         self._states, self._steps = self.task.start(self.np_random, 1), 0
         return _seen(self.task, self._states)[0], {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Act once: observation, reward, terminated, truncated, info."""
+        """Take one action: returns observation, reward, terminated, truncated, info."""
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")
         taken = self.task.action(action, 1)
@@ -124,18 +124,19 @@ class RobodynEnv(gymnasium.Env):
 
 
 class RobodynVectorEnv(gymnasium.vector.VectorEnv):
-    """Robots side by side as a `gymnasium.vector.VectorEnv`, stepped in one call. Needs the extra `gymnasium`.
+    """A batch of robots as a `gymnasium.vector.VectorEnv`, stepped in one call. Needs the extra `gymnasium`.
 
     Args:
         dyn: the robot.
-        num_envs: how many.
-        autoreset_mode: Gymnasium's, or its value. "NextStep": the step after an episode's end ignores the action,
-            begins the next episode and returns its first observation, with reward 0. "SameStep": the step that ends an
-            episode begins the next one; `info["final_obs"]` and `info["final_info"]` have what was. "Disabled":
-            episodes begin by `reset(options={"reset_mask": mask})` alone, mask a bool array (num_envs,).
+        num_envs: number of environments.
+        autoreset_mode: Gymnasium's `AutoresetMode`, or its value. "NextStep": the step after an episode's end ignores
+            the action, begins the next episode and returns its first observation with reward 0. "SameStep": the step
+            that ends an episode begins the next one; `info["final_obs"]` and `info["final_info"]` are those of the old
+            episode. "Disabled": only `reset(options={"reset_mask": mask})` begins episodes, with a bool array
+            (num_envs,).
 
-    The other arguments are those of `RobodynEnv`. There is one generator, `np_random`, for all environments: a seed
-    gives the same episodes for the same number of environments. Functions get arrays that they cannot write to.
+    The other arguments are those of `RobodynEnv`. One generator, `np_random`, serves all environments: a seed gives the
+    same episodes for the same number of environments. Functions get read-only arrays.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -207,8 +208,8 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         """
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")
-        ended, anew = self._ended, self._ended.any()
-        if anew and self.autoreset_mode is AutoresetMode.DISABLED:
+        ended, any_ended = self._ended, self._ended.any()
+        if any_ended and self.autoreset_mode is AutoresetMode.DISABLED:
             raise gymnasium.error.ResetNeeded(
                 f"{int(ended.sum())} episodes have ended, the first in environment {int(np.argmax(ended))}: call "
                 "reset(options={'reset_mask': mask})"
@@ -217,14 +218,14 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
         states: States = (q, qd, *self._states[2:])
         self._steps += 1
-        if anew:
+        if any_ended:
             states, lost = self._begun_anew(states, ended), lost & ~ended
         states = _fixed(states)
         rewards, terminations = self.task.judged(states, taken)
         terminations |= lost
-        most = self.task.max_episode_steps
-        truncations = np.zeros(self.num_envs, np.bool_) if most is None else self._steps >= most
-        if anew:
+        max_steps = self.task.max_episode_steps
+        truncations = np.zeros(self.num_envs, np.bool_) if max_steps is None else self._steps >= max_steps
+        if any_ended:
             rewards = np.where(ended, 0.0, rewards)
             terminations &= ~ended
             truncations &= ~ended
@@ -233,7 +234,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
     def _told(
         self, states: States, rewards: Array, terminations: Array, truncations: Array, lost: Array
     ) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """What a step returns; where a mode says so, episodes that ended begin again."""
+        """The return values of a step. In the mode "SameStep" ended episodes begin again."""
         seen, ended = _seen(self.task, states), terminations | truncations
         infos: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
@@ -248,22 +249,22 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         return seen, rewards, terminations, truncations, infos
 
     def _begun_anew(self, states: States, mask: Array) -> States:
-        """The states, new ones where the mask is; their episodes count from there."""
+        """The states with new initial states where the mask is True; step counts of these episodes become 0."""
         self._steps[mask] = 0
-        begun = self.task.start(self.np_random, int(mask.sum()))
-        whole = [each.copy() for each in states]
-        for array, rows in zip(whole, begun, strict=True):
+        initial = self.task.start(self.np_random, int(mask.sum()))
+        arrays = [each.copy() for each in states]
+        for array, rows in zip(arrays, initial, strict=True):
             if array.shape[1] != rows.shape[1]:
                 raise ArgumentError(f"reset's goal: got {rows.shape[1]} numbers; wanted {array.shape[1]} as before")
             array[mask] = rows
-        return tuple(whole)
+        return tuple(arrays)
 
 
 def _spaces(task: Task, observation_space: Any) -> tuple[Any, Any]:
     """The spaces of one environment's observations and actions."""
     dtype = task.dyn.dtype.type
     acts = Box(task.low.astype(dtype), task.high.astype(dtype), dtype=dtype)
-    # One state tells how wide an observation is; nobody's random numbers are touched.
+    # One initial state shows the width of an observation. Its generator is separate, so seeds are not affected.
     width = task.observe(_fixed(task.start(np.random.default_rng(0), 1))).shape[1]
     if observation_space is None:
         return Box(-np.inf, np.inf, (width,), dtype), acts
@@ -273,13 +274,13 @@ def _spaces(task: Task, observation_space: Any) -> tuple[Any, Any]:
 
 
 def _seen(task: Task, states: States) -> Array:
-    """Observations that are the caller's own."""
+    """Observations in memory of their own."""
     seen = task.observe(states)
     return seen.copy() if not seen.flags.writeable or seen.base is not None else seen
 
 
 def _fixed(states: States) -> States:
-    """The states, which functions of users cannot write to."""
+    """Make the state arrays read-only for the user's functions."""
     for array in states:
         array.flags.writeable = False
     return states

@@ -1,4 +1,4 @@
-"""States, forces and torques between a robot here and the same robot in a MuJoCo simulation."""
+"""Converts states, forces and torques between a `Model` and the same robot in a MuJoCo simulation."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from robodyn.io.conventions.converter import converter
 Policy = Callable[[float, Array, Array], Any]
 """(t, q (nq,), qd (nv,)) to tau (nv,), as in rollouts."""
 Callback = Callable[[Any, Any], None]
-"""What `mujoco.set_mjcb_control` takes."""
+"""The type of callback of `mujoco.set_mjcb_control`."""
 
 _ALIKE = 1e-6
-"""How far gravity and axes may be from those of the scene."""
+"""Largest tolerated difference of gravity and axes between model and scene."""
 
 
 class Bridge:
-    """The way between a `Model` and the `mujoco.MjData` of a simulation of the same robot. Needs the extra `mujoco`.
+    """Connects a `Model` to the `mujoco.MjData` of a simulation of the same robot. Needs the extra `mujoco`.
 
     Args:
         mj_model: the simulation's `mujoco.MjModel`.
-        model: the robot, as other programs of yours know it; its joints are found by their names, and a base that
-            floats by MuJoCo's only free joint where names differ. Joints and bodies of the scene that the robot does
-            not have are left alone. None for the whole scene: `robodyn.load_mjcf(mj_model)`.
+        model: the robot. Its joints are matched by name; a floating base with another name matches MuJoCo's only free
+            joint. Other joints and bodies of the scene are left alone. None for the whole scene:
+            `robodyn.load_mjcf(mj_model)`.
 
-    Everything that is returned or taken is in this library's coordinates and axes, float64: q (nq,), qd, qdd and tau
-    (nv,). What MuJoCo computes, as `data.qacc` and `data.xipos`, is as old as its last step or `mj_forward`.
+    All arguments and results are in this library's coordinates and axes, float64: q (nq,), qd, qdd and tau (nv,).
+    Quantities that MuJoCo computes, such as `data.qacc` and `data.xipos`, are those of its last step or `mj_forward`.
 
     Warns:
-        RuntimeWarning: gravity, or the axes of the robot's joints, are others in the scene than in the model, or the
-            model has constraints and the scene no equalities.
+        RuntimeWarning: gravity or axes of joints differ between scene and model, or the model has constraints and the
+            scene no equalities.
 
     Raises:
-        ArgumentError: no mjModel, or joints of the robot that MuJoCo does not have, or has of another type.
+        ArgumentError: no mjModel, or joints of the robot are missing in MuJoCo or have another type there.
         LoadError: without a model, an mjModel that is no usable robot.
         UnavailableError: MuJoCo is not installed.
     """
@@ -87,7 +87,7 @@ class Bridge:
     # The state.
 
     def q(self, data: Any) -> Array:
-        """The configuration (nq,). Joints that mimic others are not looked at."""
+        """The configuration (nq,). Coordinates of mimic joints are ignored."""
         return self._array(self.converter.q_from(self._read(data, "qpos")[self._q_at]))
 
     def qd(self, data: Any) -> Array:
@@ -95,15 +95,15 @@ class Bridge:
         return self._array(self.converter.v_from(self.q(data), self._read(data, "qvel")[self._v_at]))
 
     def qdd(self, data: Any) -> Array:
-        """The acceleration (nv,), the rate of qd, of MuJoCo's `qacc`."""
+        """The acceleration (nv,), the rate of qd, from MuJoCo's `qacc`."""
         q, qd = self.q(data), self.qd(data)
         return self._array(self.converter.a_from(q, qd, self._read(data, "qacc")[self._v_at]))
 
     def set_state(self, data: Any, q: Any, qd: Any = None) -> None:
-        """Put the robot at q with velocity qd, None for rest, and let MuJoCo compute what follows (`mj_forward`).
+        """Set the state to q and qd (None for rest), and let MuJoCo compute derived quantities (`mj_forward`).
 
         Raises:
-            ArgumentError: no such arrays, or a quaternion of zero length.
+            ArgumentError: wrong arrays, or a quaternion of zero length.
             NumericalError: NaN or infinity.
         """
         self._of(data)
@@ -114,29 +114,29 @@ class Bridge:
 
     @property
     def keyframes(self) -> dict[str, tuple[Array, Array]]:
-        """(q, qd) of MuJoCo's keyframes by their names, "key_0" and so on for those without."""
-        found = {}
+        """(q, qd) of MuJoCo's keyframes by name; keyframes without a name are "key_0" and so on."""
+        keyframes = {}
         for k, (qpos, qvel) in enumerate(zip(self._arrays["key_qpos"], self._arrays["key_qvel"], strict=True)):
             name = self._mujoco.mj_id2name(self.mj_model, self._mujoco.mjtObj.mjOBJ_KEY, k) or f"key_{k}"
             q = self.converter.q_from(qpos[self._q_at])
-            found[name] = (q, self.converter.v_from(q, qvel[self._v_at]))
-        return found
+            keyframes[name] = (q, self.converter.v_from(q, qvel[self._v_at]))
+        return keyframes
 
     # Forces.
 
     def f_ext(self, data: Any) -> Array:
-        """(n_bodies, 6) what `xfrc_applied` does to the robot's bodies, as queries take it: moments about the world's
-        origin, then forces."""
+        """The wrenches (n_bodies, 6) of `xfrc_applied` on the robot's bodies, as the `f_ext` of queries: moments about
+        the world's origin, then forces."""
         points, applied = (self._read(data, name)[self._their_bodies] for name in ("xipos", "xfrc_applied"))
         f_ext = np.zeros((self.model.n_bodies, 6))
         np.add.at(f_ext, self._bodies, self.converter.wrench_from(self.q(data), points, applied))
         return f_ext
 
     def passive(self, data: Any, damping: bool = True) -> Array:
-        """(nv,) MuJoCo's passive forces: springs, dampers, compensation of gravity, fluids.
+        """MuJoCo's passive forces (nv,): springs, dampers, gravity compensation, fluids.
 
-        `damping`: False leaves out what the model has itself, for a `Dynamics` made with `joint_forces="damping"`: the
-        linear damping of `dof_damping`, with that of actuators which turn joints.
+        `damping`: False leaves out the linear damping that the model itself has, for a `Dynamics` with
+        `joint_forces="damping"`: `dof_damping`, and the damping of actuators on joints.
         """
         force = self._read(data, "qfrc_passive")
         if not flag("damping", damping):
@@ -144,20 +144,20 @@ class Bridge:
         return self._tau(data, force)
 
     def tau(self, data: Any) -> Array:
-        """(nv,) what drives the robot: `qfrc_applied` and the forces of actuators."""
+        """The driving forces (nv,): `qfrc_applied` plus the forces of actuators."""
         return self._tau(data, self._read(data, "qfrc_applied") + self._read(data, "qfrc_actuator"))
 
     def constraint(self, data: Any) -> Array:
-        """(nv,) forces of contacts, limits, equalities and dry friction, `qfrc_constraint`."""
+        """Forces (nv,) of contacts, limits, equalities and dry friction, `qfrc_constraint`."""
         return self._tau(data, self._read(data, "qfrc_constraint"))
 
     def apply_torque(self, data: Any, tau: Any) -> None:
-        """Let tau (nv,) act in the next steps, by `qfrc_applied`; actuators stay as they are. It is in the axes of the
-        base as it is now: call it before every step.
+        """Set `qfrc_applied` so that tau (nv,) acts in the next steps; actuators are unchanged. tau is converted with
+        the base's present orientation, so call this before every step.
 
         Raises:
-            ArgumentError: no such array.
-            NumericalError: NaN or infinity, from which MuJoCo would start all over.
+            ArgumentError: wrong array.
+            NumericalError: NaN or infinity, which would make MuJoCo reset the simulation.
         """
         q = self.q(data)
         data.qfrc_applied[self._v_at] = self.converter.tau_to(q, vector("tau", tau, self.model.nv))
@@ -165,8 +165,8 @@ class Bridge:
     def controller(self, policy: Policy) -> Callback:
         """A callback for `mujoco.set_mjcb_control` that applies the tau of a policy, a function of (t, q, qd).
 
-        MuJoCo's callback is one for the whole process: this one leaves other mjModels alone. MuJoCo calls it in every
-        `mj_step`, `mj_forward` and stage of a Runge-Kutta step, when it knows positions and velocities.
+        MuJoCo has one callback per process; this one ignores other mjModels. MuJoCo calls it in every `mj_step`,
+        `mj_forward` and Runge-Kutta stage, after positions and velocities are known.
         """
         if not callable(policy):
             raise ArgumentError(f"policy: got {brief(policy)}; wanted a function of (t, q, qd) that returns tau")
@@ -179,7 +179,8 @@ class Bridge:
 
     @contextmanager
     def controlled(self, policy: Policy) -> Iterator[None]:
-        """A `with` block in which a policy drives the robot (`controller`); then the callback is what it was before."""
+        """Context in which a policy drives the robot (see `controller`). The previous callback is restored at the
+        end."""
         before = self._mujoco.get_mjcb_control()
         self._mujoco.set_mjcb_control(self.controller(policy))
         try:
@@ -187,22 +188,22 @@ class Bridge:
         finally:
             self._mujoco.set_mjcb_control(before)
 
-    # What all of that is made of.
+    # Helpers.
 
     def _of(self, data: Any) -> Any:
-        """Data that belong to the mjModel."""
+        """Check that data belong to the mjModel, and return them."""
         if not strict_types.is_a(data, self._mujoco.MjData):
             raise ArgumentError(f"data: got {brief(data)}; wanted a mujoco.MjData")
-        own = self.mj_model
-        if (data.qpos.size, data.qvel.size, len(data.xipos)) != (own.nq, own.nv, own.nbody):
+        mj_model = self.mj_model
+        if (data.qpos.size, data.qvel.size, len(data.xipos)) != (mj_model.nq, mj_model.nv, mj_model.nbody):
             raise ArgumentError(
                 f"data: got nq {data.qpos.size}, nv {data.qvel.size} and {len(data.xipos)} bodies; wanted data of the "
-                f"bridge's mjModel, with {own.nq}, {own.nv} and {own.nbody}"
+                f"bridge's mjModel, with {mj_model.nq}, {mj_model.nv} and {mj_model.nbody}"
             )
         return data
 
     def _read(self, data: Any, name: str) -> Array:
-        """An array of data that belong to the mjModel, as a view."""
+        """View of a named array of the data."""
         return self._arrays.of(self._of(data), name)
 
     def _tau(self, data: Any, force: Array) -> Array:
@@ -213,23 +214,23 @@ class Bridge:
         return np.asarray(value, dtype=np.float64)
 
     def _joints_by_name(self) -> dict[str, int]:
-        """MuJoCo's joints that the robot has, in MuJoCo's order: our name and their number."""
+        """The robot's joints in MuJoCo's order: our name and MuJoCo's number."""
         types = [each.kind for each in self._types]
-        kinds, found, wrong = self._kinds(), {}, []
+        kinds, numbers, wrong = self._kinds(), {}, []
         floating = [name for name, kind in kinds.items() if kind == "floating"]
-        for j, given in enumerate(joint_names(self.mj_model)):
+        for j, their_name in enumerate(joint_names(self.mj_model)):
             alone = types[j] == "floating" and types.count("floating") == len(floating) == 1
-            name = floating[0] if alone and given not in kinds else given
+            name = floating[0] if alone and their_name not in kinds else their_name
             if name in kinds:
-                found[name] = j
+                numbers[name] = j
                 if kinds[name] != types[j]:
                     wrong.append(f"{quoted(name)} ({kinds[name]} here, {types[j]} in MuJoCo)")
         if wrong:
             raise ArgumentError(f"model: joints of another type: {listed(wrong)}; wanted the robot of the mjModel")
-        return found
+        return numbers
 
     def _places(self, starts: str, numbers: dict[str, int], count: str) -> Array:
-        """Where the numbers of joints stand in qpos ("nq" of them) or qvel ("nv")."""
+        """Indices of the joints' entries in qpos (`count` "nq") or qvel ("nv")."""
         starting = self._arrays[starts]
         ranges = [int(starting[j]) + np.arange(getattr(self._types[j], count)) for j in numbers.values()]
         return np.concatenate([np.empty(0, np.intp), *ranges]).astype(np.intp)
@@ -239,7 +240,7 @@ class Bridge:
         return dict(zip(self.model.joint_names, kinds, strict=True))
 
     def _warn_of_directions(self, numbers: dict[str, int]) -> None:
-        """Warn where gravity or the root's axes are others in the scene: forces would be in other axes than states."""
+        """Warn if gravity or axes of joints differ in the scene: forces would be in other axes than states."""
         m, model, data = self.mj_model, self.model, self._mujoco.MjData(self.mj_model)
         off = int(m.opt.disableflags) & int(self._mujoco.mjtDisableBit.mjDSBL_GRAVITY)
         gravity = np.zeros(3) if off else np.array(m.opt.gravity)
@@ -255,15 +256,15 @@ class Bridge:
         for name, j in numbers.items():
             i = model.joint_names.index(name)
             kind = KINDS[model.joint_kind[i]]
-            if kind.nv != 1 or model.has_mimic:  # a leader's column has its followers' motion, too
+            if kind.nv != 1 or model.has_mimic:  # a Jacobian column includes the motion of mimic joints
                 continue
             link = int(np.flatnonzero(model.link_body == i)[0])
             column = dyn.jacobian(q, link, frame="world")[:, model.v_source[model.v_start[i]]]
             axis = column[3:] if kind.name == "prismatic" else column[:3]
             if np.abs(axis - axes[j]).max() > _ALIKE:
-                here, there = (np.round(each, 6).tolist() for each in (axis, axes[j]))
+                ours, theirs = (np.round(each, 6).tolist() for each in (axis, axes[j]))
                 warnings.warn(
-                    f"model: joint {name!r} of {model.name!r} has the axis {here} in the world, {there} in the "
+                    f"model: joint {name!r} of {model.name!r} has the axis {ours} in the world, {theirs} in the "
                     "scene; forces and gravity are in axes of the scene",
                     RuntimeWarning,
                     stacklevel=users_line(),
@@ -271,7 +272,7 @@ class Bridge:
                 return
 
     def _carried(self, numbers: dict[str, int]) -> tuple[Array, Array]:
-        """Our bodies and theirs, side by side: each of theirs that moves with a joint of the robot."""
+        """(our bodies, MuJoCo's bodies): pairs for each MuJoCo body that moves with a joint of the robot."""
         moved, parents = self._arrays["jnt_bodyid"].tolist(), self._arrays["body_parentid"].tolist()
         last = {moved[j]: self.model.joint_names.index(name) for name, j in numbers.items()}
         jointed, ours, theirs = set(moved), [], []

@@ -1,4 +1,4 @@
-"""States and torques between a robot here and the same robot in a PyBullet simulation."""
+"""Converts states and torques between a `Model` and the same robot in a PyBullet simulation."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from robodyn.io.conventions.converter import converter
 _MOST = (1 << 31) - 1
 _SINGLE = ("revolute", "prismatic")
 _REST = 1e-9
-"""N or N m: what a base may feel of rounding, and is let go."""
+"""Largest force on a base, N or N m, that counts as rounding and is dropped."""
 
 _MASSES = 1e-6
-"""How far masses may be apart, in parts of the whole."""
+"""Largest tolerated relative difference of total masses."""
 
 
 class Bridge:
-    """The way between a `Model` and the same robot in PyBullet. Needs the extra `pybullet`.
+    """Connects a `Model` to the same robot in PyBullet. Needs the extra `pybullet`.
 
-    PyBullet's motors that hold joints at rest are switched off here, so that torques alone move them.
+    The constructor switches off PyBullet's motors, which hold joints at rest, so that torques alone move the joints.
 
     Args:
-        body_id: what `pybullet.loadURDF` returned.
-        client: what `pybullet.connect` returned.
-        model: the robot, of the same file: its joints are found by their names. A base that floats here floats there
-            (`useFixedBase=False`).
+        body_id: result of `pybullet.loadURDF`.
+        client: result of `pybullet.connect`.
+        model: the robot, from the same file; its joints are matched by name. A floating base must float in PyBullet,
+            too (`useFixedBase=False`).
 
-    What PyBullet does besides is yours to set: gravity, which is zero at first, and damping of bodies in air, 0.04
-    unless `changeDynamics(body_id, link, linearDamping=0, angularDamping=0)` takes it away. Links without an
-    `<inertial>` have 1 kg and 1 kg m^2 there, unless `changeDynamics(body_id, link, mass=0, localInertiaDiagonal=[0, 0,
-    0])` takes them away; inertias are those of the file with `flags=pybullet.URDF_USE_INERTIA_FROM_FILE`. Joints that
-    mimic others are free in PyBullet, which does not read `<mimic>`, and loops are open. A body that is removed and
-    loaded again wants another bridge, as its motors are on again.
+    Other settings of PyBullet are up to you. Gravity is zero by default. Bodies have an air damping of 0.04 unless
+    `changeDynamics(body_id, link, linearDamping=0, angularDamping=0)` removes it. Links without an `<inertial>` have
+    1 kg and 1 kg m^2 unless `changeDynamics(body_id, link, mass=0, localInertiaDiagonal=[0, 0, 0])` removes them. With
+    `flags=pybullet.URDF_USE_INERTIA_FROM_FILE` inertias are those of the file. PyBullet does not read `<mimic>`, so
+    mimic joints are free, and loops are open. A body that is removed and loaded again needs a new bridge, because its
+    motors are on again.
 
     Raises:
         ArgumentError: no such body or client; a base that is fixed in one and floats in the other; a model with joints
@@ -53,7 +53,7 @@ class Bridge:
         UnavailableError: PyBullet is not installed.
 
     Warns:
-        RuntimeWarning: what moves weighs something else there, or the model has constraints and the client none.
+        RuntimeWarning: the total mass of moving bodies differs, or the model has constraints and the client none.
     """
 
     def __init__(self, body_id: int, client: int, model: Model) -> None:
@@ -90,27 +90,27 @@ class Bridge:
         return f"<Bridge between {self.model.name!r} and PyBullet: nq {self.model.nq}, nv {self.model.nv}>"
 
     def state(self) -> tuple[Array, Array]:
-        """(q (nq,), qd (nv,)), float64. Joints that mimic others are not looked at.
+        """(q (nq,), qd (nv,)), float64. Coordinates of mimic joints are ignored.
 
         Raises:
-            ArgumentError: (also what follows) PyBullet has the body no more, or another one in its place.
+            ArgumentError: (also other methods) the body was removed, or its number now belongs to another body.
         """
         bullet = self._bullet
         with self._present():
-            found = bullet.getJointStates(self.body_id, self._numbers, **self._there) if self._numbers else ()
-            position, velocity = ([each[k] for each in found] for k in (0, 1))
+            states = bullet.getJointStates(self.body_id, self._numbers, **self._there) if self._numbers else ()
+            position, velocity = ([each[k] for each in states] for k in (0, 1))
             if self.floats:
-                at, turned = bullet.getBasePositionAndOrientation(self.body_id, **self._there)
+                at, quaternion = bullet.getBasePositionAndOrientation(self.body_id, **self._there)
                 linear, angular = bullet.getBaseVelocity(self.body_id, **self._there)
-                position, velocity = [*at, *turned, *position], [*linear, *angular, *velocity]
+                position, velocity = [*at, *quaternion, *position], [*linear, *angular, *velocity]
         q = self.converter.q_from(np.array(position, dtype=np.float64))
         return q, self.converter.v_from(q, np.array(velocity, dtype=np.float64))
 
     def set_state(self, q: Any, qd: Any = None) -> None:
-        """Put the robot at q with velocity qd, None for rest.
+        """Set the state to q and qd (None for rest).
 
         Raises:
-            ArgumentError: no such arrays, or a quaternion of zero length.
+            ArgumentError: wrong arrays, or a quaternion of zero length.
             NumericalError: NaN or infinity.
         """
         bullet, model = self._bullet, self.model
@@ -126,35 +126,35 @@ class Bridge:
                 bullet.resetJointState(self.body_id, joint, at, speed, **self._there)
 
     def apply_torque(self, tau: Any) -> None:
-        """Let tau (nv,) act in the next step, by TORQUE_CONTROL; PyBullet forgets it after one step.
+        """Let tau (nv,) act in the next step, by TORQUE_CONTROL. PyBullet resets it after one step.
 
         Raises:
-            ArgumentError: no such array, or a force on a base that floats: nothing drives it.
+            ArgumentError: wrong array, or a force on a floating base, which has no drive.
             NumericalError: NaN or infinity.
         """
-        given = vector("tau", tau, self.model.nv)
+        torques = vector("tau", tau, self.model.nv)
         if self.floats:
-            if np.abs(given[:6]).max() > _REST:
-                raise ArgumentError(f"tau: got {brief(given[:6])} on the base, which floats; wanted zeros there")
-            given = np.concatenate((np.zeros(6), given[6:]))
-        # Of joints alone: forces are the same in both conventions, followers' are zero.
-        forces = self._theirs(given)
+            if np.abs(torques[:6]).max() > _REST:
+                raise ArgumentError(f"tau: got {brief(torques[:6])} on the base, which floats; wanted zeros there")
+            torques = np.concatenate((np.zeros(6), torques[6:]))
+        # Joints only: their forces are the same in both conventions, and those of mimic joints are zero.
+        forces = self._theirs(torques)
         with self._present():
             if self._numbers:
                 self._bullet.setJointMotorControlArray(
                     self.body_id, self._numbers, self._bullet.TORQUE_CONTROL, forces=forces.tolist(), **self._there
                 )
 
-    # What all of that is made of.
+    # Helpers.
 
     def _called(self) -> tuple[str, int]:
-        """What tells bodies apart: PyBullet gives the number of one that was removed to the next."""
+        """Name and number of joints, which identify a body: PyBullet reuses the number of a removed body."""
         name = self._bullet.getBodyInfo(self.body_id, **self._there)[1].decode(errors="replace")
         return name, self._bullet.getNumJoints(self.body_id, **self._there)
 
     @contextmanager
     def _present(self) -> Iterator[None]:
-        """Around what asks PyBullet about the body; raises an ArgumentError where it is gone."""
+        """Context around calls to PyBullet; raises an ArgumentError if the body is gone."""
         try:
             if (other := self._called()) != self._known:
                 raise ArgumentError(
@@ -170,17 +170,17 @@ class Bridge:
             ) from error
 
     def _require_bases_alike(self) -> None:
-        """PyBullet's bases have no mass where they are held."""
+        """Raise if only one of both bases floats. PyBullet reports mass 0 for a fixed base."""
         free = self._bullet.getDynamicsInfo(self.body_id, -1, **self._there)[0] > 0.0
         if free != self.floats:
-            here, there = ("floats" if each else "is fixed" for each in (self.floats, free))
+            ours, other = ("floats" if each else "is fixed" for each in (self.floats, free))
             raise ArgumentError(
-                f"model: the base of {self.model.name!r} {here}, and that of the body {there} in PyBullet; wanted both "
+                f"model: the base of {self.model.name!r} {ours}, and that of the body {other} in PyBullet; wanted both "
                 "alike: `useFixedBase`, `rd.load_urdf(..., base='floating')`"
             )
 
     def _warn_of_masses(self) -> None:
-        """Say that PyBullet has made up masses."""
+        """Warn if PyBullet added masses to links without <inertial>."""
         bullet, model = self._bullet, self.model
         total = bullet.getDynamicsInfo(self.body_id, -1, **self._there)[0] if self.floats else 0.0
         for j in range(bullet.getNumJoints(self.body_id, **self._there)):
@@ -197,7 +197,7 @@ class Bridge:
             )
 
     def _warn_of_constraints(self) -> None:
-        """Say that PyBullet does not close loops."""
+        """Warn that PyBullet does not close loops."""
         if self.model.constraints and not self._bullet.getNumConstraints(**self._there):
             warnings.warn(
                 f"pybullet.Bridge: {quoted(self.model.name)} has constraints ({constraints_named(self.model)}), and "
@@ -211,8 +211,8 @@ class Bridge:
         return {"physicsClientId": self.client}
 
     def _theirs(self, tau: Array) -> Array:
-        own = np.asarray(self.converter.tau_to(self.model.neutral(), tau))
-        return own[6:] if self.floats else own
+        forces = np.asarray(self.converter.tau_to(self.model.neutral(), tau))
+        return forces[6:] if self.floats else forces
 
     def _found(self, kinds: list[str]) -> dict[str, int]:
         """PyBullet's numbers of the model's joints by name, in PyBullet's order."""
@@ -222,16 +222,19 @@ class Bridge:
             bullet.getJointInfo(self.body_id, j, **self._there)
             for j in range(bullet.getNumJoints(self.body_id, **self._there))
         ]
-        there = {info[1].decode(errors="replace"): (info[0], types.get(info[2], "")) for info in infos}
+        their_joints = {info[1].decode(errors="replace"): (info[0], types.get(info[2], "")) for info in infos}
         wanted = dict(zip(self.model.joint_names, kinds, strict=True))
         if self.floats:
             del wanted[self.model.joint_names[0]]
         several = [f"{quoted(name)} ({kind})" for name, kind in wanted.items() if kind not in _SINGLE]
-        wrong = [quoted(name) for name, kind in wanted.items() if there.get(name, (0, ""))[1] != kind]
+        wrong = [quoted(name) for name, kind in wanted.items() if their_joints.get(name, (0, ""))[1] != kind]
         if several or wrong:
-            told = ((several, "it has joints of several degrees of freedom"), (wrong, "PyBullet has no such joints as"))
-            raise ArgumentError(f"model: {'; '.join(f'{text} {listed(names)}' for names, text in told if names)}")
-        return {name: number for name, (number, _) in there.items() if name in wanted}
+            problems = (
+                (several, "it has joints of several degrees of freedom"),
+                (wrong, "PyBullet has no such joints as"),
+            )
+            raise ArgumentError(f"model: {'; '.join(f'{text} {listed(names)}' for names, text in problems if names)}")
+        return {name: number for name, (number, _) in their_joints.items() if name in wanted}
 
 
 def _bullet() -> Any:

@@ -1,7 +1,7 @@
-"""States of a robot as messages of ROS 2: JointState by names, Odometry of a base that floats, bags of them.
+"""Converts states of a robot to and from messages of ROS 2 (JointState, Odometry of a floating base) and bags.
 
-Nothing here needs a running ROS. Messages may be those of rclpy or of `rosbags`: what is read are their fields, and
-what is written is of the classes that are given. Bags need the extra `ros`.
+No running ROS is needed. Messages may be those of rclpy or of `rosbags`: only their fields are read, and the caller
+passes the classes of messages to write. Bags need the extra `ros`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ JOINT_STATE, ODOMETRY = "sensor_msgs/msg/JointState", "nav_msgs/msg/Odometry"
 
 @dataclass(frozen=True)
 class States:
-    """What messages say of a robot, once or for many times.
+    """States of a robot from one message or from many.
 
-    `t`: (...,) s; `q` (..., nq); `qd` (..., nv) and `tau` (..., nv), None where messages have no velocities or efforts.
+    `t`: (...,) s; `q` (..., nq); `qd` (..., nv) and `tau` (..., nv), None if messages have no velocities or efforts.
     """
 
     t: Array
@@ -55,17 +55,15 @@ def from_joint_state(
 
     Args:
         model: the robot.
-        message: a `sensor_msgs/msg/JointState`; joints in any order. Joints that mimic others may be among them, and
-            are not looked at.
-        strict: whether the message must have every joint of one degree of freedom that follows no other, and no joint
-            that the robot does not have. Otherwise joints that it lacks keep the numbers of `q`, `qd` and `tau`, and
-            joints that the robot lacks are left out.
-        q: (nq,) what other coordinates are, such as those of a base that floats; None for the neutral configuration.
-        qd: (nv,) the same of velocities; None for zeros.
-        tau: (nv,) the same of forces; None for zeros.
+        message: a `sensor_msgs/msg/JointState` with joints in any order. Mimic joints are ignored.
+        strict: True: the message must have every joint with one degree of freedom, except mimic joints, and no unknown
+            joint. False: missing joints keep their values in `q`, `qd` and `tau`, and unknown joints are ignored.
+        q: (nq,) values of other coordinates, such as those of a floating base; None for the neutral configuration.
+        qd: (nv,) values of other velocities; None for zeros.
+        tau: (nv,) values of other forces; None for zeros.
 
     Raises:
-        ArgumentError: no such message; numbers that are not as many as names; joints that are missing, unknown, named
+        ArgumentError: a wrong message; other numbers of values than of names; joints that are missing, unknown, named
             twice or have several degrees of freedom.
         NumericalError: NaN or infinity in the message.
     """
@@ -79,46 +77,48 @@ def from_joint_state(
     unknown = [quoted(name) for name in names if name not in known]
     missing = [quoted(name) for name in places if name not in set(names)]
     if strict and (unknown or missing):
-        told = ((unknown, "joints that the robot does not have"), (missing, "it lacks"))
+        problems = ((unknown, "joints that the robot does not have"), (missing, "it lacks"))
         raise ArgumentError(
-            "message: " + "; ".join(f"{text}: {listed(each)}" for each, text in told if each)
+            "message: " + "; ".join(f"{text}: {listed(each)}" for each, text in problems if each)
             + "; wanted each joint of one degree of freedom, or strict=False"
         )  # fmt: skip
-    found: list[Any] = []
-    given = zip((model.neutral() if q is None else q, qd, tau), ("q", "qd", "tau"), _FIELDS, (0, 1, 1), strict=True)
-    for rest, name, field, which in given:
+    vectors: list[Any] = []
+    rows = zip((model.neutral() if q is None else q, qd, tau), ("q", "qd", "tau"), _FIELDS, (0, 1, 1), strict=True)
+    for rest, name, field, which in rows:
         n = model.nv if which else model.nq
-        whole = real_array(name, np.zeros(n) if rest is None else rest, (n,), np.float64).copy()
-        if whole.ndim != 1:
-            raise ArgumentError(f"{name}: got shape {whole.shape}; wanted ({n},)")
+        values = real_array(name, np.zeros(n) if rest is None else rest, (n,), np.float64).copy()
+        if values.ndim != 1:
+            raise ArgumentError(f"{name}: got shape {values.shape}; wanted ({n},)")
         for joint, number in zip(names, arrays[field], strict=True) if arrays[field].size else ():
             if joint in places:
-                whole[places[joint][which]] = number
-        found.append(whole if arrays[field].size or field == "position" else None)
-    return States(np.array(_seconds(message)), found[0], found[1], found[2])
+                values[places[joint][which]] = number
+        vectors.append(values if arrays[field].size or field == "position" else None)
+    return States(np.array(_seconds(message)), vectors[0], vectors[1], vectors[2])
 
 
 def to_joint_state(
     model: Model, q: Any, qd: Any = None, tau: Any = None, *, message: Any = None, t: float = 0.0
 ) -> Any:
-    """A JointState with the joints of one degree of freedom, those that mimic others with theirs.
+    """A JointState of all joints with one degree of freedom, including mimic joints.
 
     Args:
         model: the robot.
         q: (nq,) configuration.
-        qd: (nv,) velocity; None for a message without.
-        tau: (nv,) generalised forces; None for a message without. Followers have none of their own: zero.
-        message: the class to make, rclpy's `sensor_msgs.msg.JointState` or that of a typestore of `rosbags`; None for a
-            dict of `name`, `position`, `velocity` and `effort`.
-        t: its stamp, s from 0 to 2^31 - 1.
+        qd: (nv,) velocity; None for a message without velocities.
+        tau: (nv,) generalised forces; None for a message without efforts. Efforts of mimic joints are zero.
+        message: the class of the message, rclpy's `sensor_msgs.msg.JointState` or that of a typestore of `rosbags`;
+            None for a dict of `name`, `position`, `velocity` and `effort`.
+        t: time stamp, s from 0 to 2^31 - 1.
 
     Raises:
-        ArgumentError: no such arrays, or a class of another message.
+        ArgumentError: wrong arrays, or a class of another message.
         NumericalError: NaN or infinity.
     """
     require_model(model)
-    given = {"q": (q, model.nq), "qd": (qd, model.nv), "tau": (tau, model.nv)}
-    arrays = {name: vector(name, value, n) for name, (value, n) in given.items() if value is not None or name == "q"}
+    arguments = {"q": (q, model.nq), "qd": (qd, model.nv), "tau": (tau, model.nv)}
+    arrays = {
+        name: vector(name, value, n) for name, (value, n) in arguments.items() if value is not None or name == "q"
+    }
     tree = model.tree_coordinates(arrays["q"])
     names, position, velocity, effort = [], [], [], []
     for i, name in enumerate(model.joint_names):
@@ -132,23 +132,23 @@ def to_joint_state(
             velocity.append(arrays["qd"][source] * model.v_multiplier[along])
         if "tau" in arrays:
             effort.append(0.0 if follows else arrays["tau"][source])
-    told: dict[str, Any] = {"name": names}
+    contents: dict[str, Any] = {"name": names}
     for field, numbers in zip(_FIELDS, (position, velocity, effort), strict=True):
-        told[field] = np.array(numbers, dtype=np.float64)
-    return told if message is None else _made(message, told, t, "")
+        contents[field] = np.array(numbers, dtype=np.float64)
+    return contents if message is None else _made(message, contents, t, "")
 
 
 def from_odometry(model: Model, message: Any, q: Any = None, qd: Any = None) -> States:
-    """The state of a base that floats, of an Odometry-like message: pose in the world, twist in the base's own axes.
+    """The state of a floating base from an Odometry message: pose in the world, twist in the base's own axes.
 
     Args:
         model: a robot whose first joint floats in the world.
         message: a `nav_msgs/msg/Odometry`, or anything with its `pose.pose` and `twist.twist`.
-        q: (nq,) what other coordinates are; None for the neutral configuration.
-        qd: (nv,) the same of velocities; None for zeros.
+        q: (nq,) values of other coordinates; None for the neutral configuration.
+        qd: (nv,) values of other velocities; None for zeros.
 
     Raises:
-        ArgumentError: a base that does not float, no such message, or a quaternion of zero length.
+        ArgumentError: a base that does not float, a wrong message, or a quaternion of zero length.
         NumericalError: NaN or infinity in the message.
     """
     _require_floating(model)
@@ -164,22 +164,22 @@ def from_odometry(model: Model, message: Any, q: Any = None, qd: Any = None) -> 
         raise ArgumentError(f"message: got {brief(message)}; wanted a {ODOMETRY}") from error
     for name, array in zip(("pose", "twist"), numbers, strict=True):
         require_finite(f"message.{name}", array, 1)
-    whole = vector("q", model.neutral() if q is None else q, model.nq).copy()
-    moving = vector("qd", np.zeros(model.nv) if qd is None else qd, model.nv).copy()
-    whole[:7], moving[:6] = numbers
-    return States(np.array(_seconds(message)), model.normalized(whole), moving, None)
+    q_full = vector("q", model.neutral() if q is None else q, model.nq).copy()
+    qd_full = vector("qd", np.zeros(model.nv) if qd is None else qd, model.nv).copy()
+    q_full[:7], qd_full[:6] = numbers
+    return States(np.array(_seconds(message)), model.normalized(q_full), qd_full, None)
 
 
 def to_odometry(model: Model, q: Any, qd: Any, message: Any, *, t: float = 0.0, frame_id: str = "odom") -> Any:
-    """An Odometry of a base that floats; its child frame is the base's link, and covariances are zero.
+    """An Odometry message of a floating base. Its child frame is the base's link; covariances are zero.
 
     Args:
         model: a robot whose first joint floats in the world.
         q: (nq,) configuration.
-        qd: (nv,) velocity; its first six are the twist as ROS has it: linear and angular, in the base's axes.
-        message: the class to make, rclpy's `nav_msgs.msg.Odometry` or that of a typestore of `rosbags`.
-        t: its stamp, s.
-        frame_id: the name of the world.
+        qd: (nv,) velocity; the first six entries are the twist in ROS's order: linear, angular, in the base's axes.
+        message: the class of the message, rclpy's `nav_msgs.msg.Odometry` or that of a typestore of `rosbags`.
+        t: time stamp, s.
+        frame_id: name of the world frame.
     """
     _require_floating(model)
     at, speed = vector("q", q, model.nq)[:7].tolist(), vector("qd", qd, model.nv)[:6].tolist()
@@ -188,21 +188,21 @@ def to_odometry(model: Model, q: Any, qd: Any, message: Any, *, t: float = 0.0, 
     twist = {
         name: dict(zip("xyz", part, strict=True)) for name, part in (("linear", speed[:3]), ("angular", speed[3:]))
     }
-    none = np.zeros(36)
-    given = {
+    covariance = np.zeros(36)
+    contents = {
         "child_frame_id": link,
-        "pose": {"pose": pose, "covariance": none},
-        "twist": {"twist": twist, "covariance": none},
+        "pose": {"pose": pose, "covariance": covariance},
+        "twist": {"twist": twist, "covariance": covariance},
     }
-    return _made(message, given, t, frame_id)
+    return _made(message, contents, t, frame_id)
 
 
 def from_robot_description(message: Any, base: Literal["fixed", "floating"] = "fixed") -> Model:
-    """The robot of a topic or parameter `robot_description`: a `std_msgs/msg/String` with URDF, or its text.
+    """Load the robot of a topic or parameter `robot_description`: a `std_msgs/msg/String` with URDF, or its text.
 
     Raises:
-        LoadError: (`robodyn.load_urdf`) it is no usable robot.
-        ArgumentError: neither a text nor a message with one, or `base` is none.
+        LoadError: (`robodyn.load_urdf`) the text is no usable robot.
+        ArgumentError: neither a text nor a message with one, or a wrong `base`.
     """
     try:
         text = strict_types.text_or_none(getattr(message, "data", message))
@@ -216,21 +216,21 @@ def from_robot_description(message: Any, base: Literal["fixed", "floating"] = "f
 def write_bag(
     path: Any, model: Model, t: Any, q: Any, qd: Any = None, tau: Any = None, topic: str = "/joint_states"
 ) -> None:
-    """Write states as a bag of ROS 2, one JointState for each time; of a base that floats an Odometry on "/odom" too.
+    """Write states as a ROS 2 bag: one JointState for each time, and for a floating base an Odometry on "/odom".
 
     Args:
-        path: the bag's folder, which must not be there.
+        path: the bag's folder, which must not exist.
         model: the robot.
         t: (T,) s, from 0 to 2^31 - 1.
         q: (T, nq) configurations.
-        qd: (T, nv) velocities, or None; the Odometry of a base without has zeros.
+        qd: (T, nv) velocities, or None; the twist of an Odometry is then zero.
         tau: (T, nv) generalised forces, or None.
-        topic: of the joints.
+        topic: topic of the JointStates.
 
     Raises:
-        ArgumentError: no such arrays, or a path that is there.
+        ArgumentError: wrong arrays, or a path that exists.
         UnavailableError: rosbags is not installed.
-        OSError: it cannot be written.
+        OSError: the bag cannot be written.
     """
     require_model(model)
     times = real_array("t", t, (), np.float64)
@@ -261,7 +261,7 @@ def write_bag(
         odometry = bag.add_connection("/odom", ODOMETRY, typestore=store) if floats else None
         for k, stamp in enumerate(stamps):
             one = [rows[name][k] for name in ("q", "qd", "tau")]
-            if odometry is not None:  # first: readers take what came before the joints
+            if odometry is not None:  # before the joints: readers use the last Odometry before a JointState
                 speed = np.zeros(model.nv) if one[1] is None else one[1]
                 message = to_odometry(model, one[0], speed, store.types[ODOMETRY], t=times[k])
                 bag.write(odometry, stamp, store.serialize_cdr(message, ODOMETRY))
@@ -272,19 +272,20 @@ def write_bag(
 def read_bag(
     path: Any, model: Model, topic: str = "/joint_states", strict: bool = True, odometry: str | None = None
 ) -> States:
-    """States of all JointStates in a bag of ROS 1 or 2, by their stamps: t (T,), q (T, nq), qd and tau (T, nv).
+    """Read the states of all JointStates in a bag of ROS 1 or 2, by their stamps: t (T,), q (T, nq), qd and tau (T,
+    nv).
 
     Args:
         path: the bag.
         model: the robot.
-        topic: of the joints.
-        strict: as in `from_joint_state`; what a message lacks stays as it was in the message before.
-        odometry: the topic of a base that floats: a state has the last Odometry that came no later; before the first
-            it is neutral and at rest. None for none.
+        topic: topic of the JointStates.
+        strict: as in `from_joint_state`; joints that a message lacks keep their values of the previous message.
+        odometry: topic of the floating base's Odometry. A state has the last Odometry that was received no later;
+            before the first one the base is neutral and at rest. None for no Odometry.
 
     Raises:
-        ArgumentError: also a topic that the bag does not have, or not of that type.
-        LoadError: no bag that can be read.
+        ArgumentError: also a topic that the bag does not have, or that has another type.
+        LoadError: the bag cannot be read.
         UnavailableError: rosbags is not installed.
     """
     require_model(model)
@@ -296,14 +297,14 @@ def read_bag(
     last: dict[str, Any] = {"q": None, "qd": None, "tau": None}
     try:
         with highlevel.AnyReader([Path(path)], default_typestore=_typestore()) as bag:
-            found = {name: {each.msgtype for each in bag.connections if each.topic == name} for name in wanted}
+            types = {name: {each.msgtype for each in bag.connections if each.topic == name} for name in wanted}
             for name, kind in wanted.items():
-                if found[name] != {kind}:
-                    had = ", ".join(sorted(found[name])) or "nothing"
+                if types[name] != {kind}:
+                    had = ", ".join(sorted(types[name])) or "nothing"
                     raise ArgumentError(f"topic: {brief(name)} has {had} in this bag; wanted {kind}")
             chosen = [each for each in bag.connections if each.topic in wanted]
             messages = groupby(bag.messages(connections=chosen), key=itemgetter(1))
-            # What came at one time: the base first.
+            # Among messages with equal time stamps the Odometry comes first.
             ordered = (each for _, at in messages for each in sorted(at, key=lambda one: one[0].topic != odometry))
             for connection, _, raw in ordered:
                 message = bag.deserialize(raw, connection.msgtype)
@@ -316,15 +317,15 @@ def read_bag(
                             (("q", rows[-1].q), ("qd", rows[-1].qd), ("tau", rows[-1].tau))}  # fmt: skip
     except (RobodynError, OSError):
         raise
-    except Exception as error:  # rosbags has many errors for bags that are broken
+    except Exception as error:  # rosbags raises many kinds of errors for broken bags
         raise LoadError(f"cannot read the bag {brief(str(path))}: {brief(error)}") from error
     t, q = np.array([float(each.t) for each in rows]), np.array([each.q for each in rows])
-    more = [None if not rows or any(getattr(each, name) is None for each in rows) else
+    velocities_and_efforts = [None if not rows or any(getattr(each, name) is None for each in rows) else
             np.array([getattr(each, name) for each in rows]) for name in ("qd", "tau")]  # fmt: skip
-    return States(t, q.reshape(-1, model.nq), more[0], more[1])
+    return States(t, q.reshape(-1, model.nq), velocities_and_efforts[0], velocities_and_efforts[1])
 
 
-# What all of that is made of.
+# Helpers.
 
 
 def _topic(given: Any) -> str:
@@ -345,7 +346,7 @@ def _require_floating(model: Any) -> None:
 
 
 def _places(model: Model) -> dict[str, tuple[int, int]]:
-    """Where the coordinate and the velocity of each free joint of one degree of freedom stand."""
+    """Indices of coordinate and velocity of each joint with one degree of freedom that is no mimic joint."""
     return {
         name: (int(model.q_source[model.q_start[i]]), int(model.v_source[model.v_start[i]]))
         for i, name in enumerate(model.joint_names)
@@ -356,10 +357,10 @@ def _places(model: Model) -> dict[str, tuple[int, int]]:
 def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
     """Names and numbers of a JointState."""
     try:
-        given = None if strict_types.is_a(message.name, str) else strict_types.at_most(message.name, _MOST_NAMES)
-        texts = [strict_types.text_or_none(name) for name in given or ()]
+        members = None if strict_types.is_a(message.name, str) else strict_types.at_most(message.name, _MOST_NAMES)
+        texts = [strict_types.text_or_none(name) for name in members or ()]
         names = [name for name in texts if name is not None]
-        if given is None or len(names) < len(texts):
+        if members is None or len(names) < len(texts):
             raise ArgumentError(f"message.name: got {brief(message.name)}; wanted a list of names")
         arrays = {field: _numbers(f"message.{field}", getattr(message, field)) for field in _FIELDS}
     except RobodynError:
@@ -377,7 +378,7 @@ def _read(message: Any) -> tuple[list[str], dict[str, Array]]:
 
 
 def _numbers(name: str, given: Any) -> Array:
-    """A list of numbers of a message as an array of float64; texts, bytes and bools are none, whatever they spell."""
+    """Convert a list of numbers of a message to a float64 array. Texts, bytes and bools are refused."""
     array = as_array(name, given, "wanted numbers")
     members = strict_types.members(given) if strict_types.is_a(given, list, tuple) else ()
     spelt = strict_types.is_a(given, str, bytes, bytearray) or any(
@@ -389,7 +390,7 @@ def _numbers(name: str, given: Any) -> Array:
 
 
 def _seconds(message: Any) -> float:
-    """The stamp of a message, s; 0 for one without."""
+    """The time stamp of a message, s; 0 for a message without."""
     try:
         stamp = getattr(getattr(message, "header", None), "stamp", None)
         seconds, nanoseconds = (finite_real(getattr(stamp, part, 0)) for part in ("sec", "nanosec"))
@@ -408,20 +409,21 @@ def _time(t: Any) -> float:
 
 
 def _made(kind: Any, given: dict[str, Any], t: Any, frame_id: str) -> Any:
-    """A message of a class, with a header."""
+    """Make a message of a class, with a header."""
     nanoseconds = round(math.modf(_time(t))[0] * _NANO)
     sec, nanosec = divmod(int(_time(t)) * _NANO + nanoseconds, _NANO)
     header = {"stamp": {"sec": sec, "nanosec": nanosec}, "frame_id": frame_id}
     try:
         return _filled(kind, {"header": header, **given})
-    except Exception as error:  # classes are foreign, and raise what they like
+    except Exception as error:  # a foreign class may raise anything
         raise ArgumentError(
             f"message: {brief(kind)} cannot be filled ({brief(error)}); wanted a class of a message"
         ) from error
 
 
 def _filled(kind: Any, given: dict[str, Any]) -> Any:
-    """rosbags has dataclasses, whose parts are named by their types; rclpy makes messages with parts to fill."""
+    """Make a message with these fields. Classes of rosbags are dataclasses whose annotations name the types of parts;
+    classes of rclpy make messages whose parts are then filled."""
     if not is_dataclass(kind):
         made = kind()
         _fill(made, given)
@@ -446,7 +448,7 @@ def _fill(made: Any, given: dict[str, Any]) -> None:
 
 
 class _Bags:
-    """Parts of rosbags, imported when they are asked for."""
+    """Modules of rosbags, imported on demand."""
 
     def __init__(self) -> None:
         from rosbags import highlevel, rosbag2, typesys

@@ -1,5 +1,5 @@
-"""What an agent may do to a robot and what becomes of it, for many robots at once: the part of an environment that no
-library of environments has a say in."""
+"""Actions, steps, observations and rewards of a batch of robots: the part of an environment that does not depend on
+Gymnasium."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from robodyn.internals.errors import ArgumentError, AssemblyError, NumericalErro
 from robodyn.internals.messages import brief, quoted
 
 ACTUATIONS = ("torque", "normalized", "position")
-"""What an action is: forces, forces in parts of their limits, or positions that drives go to."""
+"""Meaning of an action: forces, forces relative to their limits, or target positions of drives."""
 _MOST_JOINTS = 1 << 20
 _START = 0.1
-"""How far around the neutral configuration episodes begin, and how fast."""
+"""Initial configurations and velocities are drawn from this range around the neutral state."""
 _ROUNDS = 3
-"""Of Newton steps from there to the constraints of a robot."""
+"""Projections of initial states onto the constraints."""
 _FARTHEST = 1e16
-"""The square of 1e8 m, rad or their rates: beyond is no robot, and functions of such states would overflow."""
+"""Squared norm, (1e8 m, rad or their rates)^2, beyond which a state has diverged and functions of it would overflow."""
 
 States = tuple[Array, ...]
-"""q (n, nq), qd (n, nv), and the goal (n, k) where a task has one."""
+"""q (n, nq), qd (n, nv), and the goal (n, k) if the task has one."""
 
 
 class Task:
-    """A robot, what drives it, and functions of batches of its states; see `robodyn.simulators.gymnasium`."""
+    """A robot, its actuation, and the user's functions of batches of states; see `robodyn.simulators.gymnasium`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Task:
         for name, function in functions.items():
             if not callable(function) and not (function is None and name != "reward"):
                 raise ArgumentError(f"{name}: got {brief(function)}; wanted a function of states")
-        # What diverges ends an episode, and does not raise.
+        # check=False: a diverging state ends its episode instead of raising.
         self.dyn = robot.variant(check=False)
         self.model = robot.model
         self._equations = Equations(self.dyn)
@@ -84,13 +84,13 @@ class Task:
         self.substeps = count("substeps", substeps, 1, 1 << 20)
         self.dt = seconds
         self.actuation = one_of("actuation", actuation, ACTUATIONS)
-        # Forces are clipped as actions; what drives to positions may ask for more than there is.
-        own = ("effort",) if self.actuation == "position" else ()
+        # Actions that are forces are clipped already. Drives to positions may exceed effort limits.
+        default_limits = ("effort",) if self.actuation == "position" else ()
         self.integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
-        self.limits = limits_kept(own if limits is None else limits, self.integrator)
-        chosen_step(self.dyn, ("tau",), self.integrator, self.limits)  # raises where it does not know constraints
-        most = max_episode_steps
-        self.max_episode_steps = None if most is None else count("max_episode_steps", most, 1, 1 << 62)
+        self.limits = limits_kept(default_limits if limits is None else limits, self.integrator)
+        chosen_step(self.dyn, ("tau",), self.integrator, self.limits)  # raises if it does not support the constraints
+        max_steps = max_episode_steps
+        self.max_episode_steps = None if max_steps is None else count("max_episode_steps", max_steps, 1, 1 << 62)
         self.joints, self._v = self._driven(joints)
         self.effort = self._effort(effort)
         self._kp, self._kd = (self._gain(name, gain) for name, gain in (("kp", kp), ("kd", kd)))
@@ -99,10 +99,10 @@ class Task:
         self.low, self.high = self._bounds()
         warn_of_unused_forces(robot, "a Gymnasium environment")
 
-    # What is driven.
+    # Actuation.
 
     def _driven(self, joints: Any) -> tuple[tuple[str, ...], Array]:
-        """Names of joints that are driven, and their degrees of freedom."""
+        """Names of driven joints, and indices of their degrees of freedom."""
         model = self.model
         kinds = {
             name: (KINDS[code].name, int(model.v_source[start]), KINDS[code].nv, followed < 0)
@@ -134,19 +134,19 @@ class Task:
         return names, np.concatenate(at)
 
     def _coordinates(self) -> Array:
-        """The coordinates of driven joints, which have one each."""
+        """Indices of the driven joints' coordinates. Raises for joints with several degrees of freedom."""
         model = self.model
-        found = []
+        indices = []
         for name in self.joints:
             i = model.joint_index(name)
             kind = KINDS[model.joint_kind[i]]
             if kind.nv != 1:
                 raise ArgumentError(f"joints: {quoted(name)} is {kind.name}; wanted joints of one degree of freedom")
-            found.append(int(model.q_source[model.q_start[i]]))
-        return np.array(found, dtype=np.intp)
+            indices.append(int(model.q_source[model.q_start[i]]))
+        return np.array(indices, dtype=np.intp)
 
     def _effort(self, effort: Any) -> Array:
-        """(m,) what actuators can do at most."""
+        """Effort limits (m,) of actuators."""
         if effort is None:
             return np.array(self.model.effort_limit[self._v])
         if self.actuation == "position":
@@ -159,7 +159,7 @@ class Task:
         return numbers
 
     def _gain(self, name: str, gain: Any) -> Array | None:
-        """(nv,) a gain of drives, zero where nothing is driven."""
+        """A gain (nv,) of the drives, zero for joints without drives."""
         if self.actuation != "position":
             if gain is not None:
                 raise ArgumentError(f"{name}: got {brief(gain)}; wanted None where actuation is {self.actuation!r}")
@@ -170,12 +170,12 @@ class Task:
                 f"{name}: not given, and actuation is 'position'; wanted the {drive} of drives: a number >= 0, or one "
                 f"for each of {self._v.size} degrees of freedom"
             )
-        whole = np.zeros(self.model.nv)
-        whole[self._v] = self._numbers(name, gain)
-        return whole
+        gains = np.zeros(self.model.nv)
+        gains[self._v] = self._numbers(name, gain)
+        return gains
 
     def _numbers(self, name: str, given: Any) -> Array:
-        """(m,) numbers of at least 0, or one for all."""
+        """Check (m,) numbers of at least 0, or one number for all."""
         numbers = real_array(name, given, (), np.float64)
         if numbers.shape not in ((), self._v.shape) or not (numbers >= 0.0).all():
             wanted = f"wanted a number >= 0, or one for each of {self._v.size} degrees of freedom"
@@ -183,7 +183,7 @@ class Task:
         return np.broadcast_to(numbers, self._v.shape).copy()
 
     def _bounds(self) -> tuple[Array, Array]:
-        """(m,) the least and the most of an action."""
+        """Lower and upper bounds (m,) of an action."""
         if self.actuation == "position":
             lower, upper = self.model.lower[self._q], self.model.upper[self._q]
             return np.array(lower), np.array(upper)
@@ -196,14 +196,13 @@ class Task:
             return -np.ones(self._v.size), np.ones(self._v.size)
         return -self.effort, self.effort
 
-    # What happens.
+    # Episodes.
 
     def action(self, action: Any, n: int, ignored: Array | None = None) -> Array:
-        """Actions (n, m) within their bounds; those beyond are clipped, as actuators do. Of rows that are `ignored` it
-        does not matter what they are.
+        """Check actions (n, m) and clip them to their bounds. Rows that are `ignored` become zero unchecked.
 
         Raises:
-            ArgumentError: of another shape or type.
+            ArgumentError: wrong shape or type.
             NumericalError: NaN.
         """
         array = real_array("action", action, (self._v.size,), np.float64)
@@ -218,40 +217,40 @@ class Task:
         return np.clip(array, self.low, self.high)
 
     def advance(self, q: Array, qd: Array, action: Array) -> tuple[Array, Array, Array]:
-        """States (n, ...) after an action, and which of them have diverged; those are as they were before."""
-        given: dict[str, Any] = {"limits": self.limits, "integrator": self.integrator}
+        """States (n, ...) after an action, and which have diverged; diverged states keep their previous values."""
+        options: dict[str, Any] = {"limits": self.limits, "integrator": self.integrator}
         tau = np.zeros((len(q), self.model.nv), self.dyn.dtype)
         if self.actuation == "position":
             target = q.copy()
             target[:, self._q] = action
-            given |= {"kp": self._kp, "kd": self._kd, "q_des": target}
+            options |= {"kp": self._kp, "kd": self._kd, "q_des": target}
         else:
             tau[:, self._v] = action * self.effort if self.actuation == "normalized" else action
         after = q, qd
         for _ in range(self.substeps):
-            after = self.dyn.step(*after, tau, self.dt / self.substeps, **given)
+            after = self.dyn.step(*after, tau, self.dt / self.substeps, **options)
         q1, qd1 = after
         with np.errstate(all="ignore"):
-            kept = (np.einsum("ij,ij->i", q1, q1) <= _FARTHEST) & (np.einsum("ij,ij->i", qd1, qd1) <= _FARTHEST)
+            within = (np.einsum("ij,ij->i", q1, q1) <= _FARTHEST) & (np.einsum("ij,ij->i", qd1, qd1) <= _FARTHEST)
             if self._equations.constrained:
-                kept &= self._equations.near(q1)
-        lost = ~kept  # NaN, too
+                within &= self._equations.near(q1)
+        lost = ~within  # NaN, too
         if lost.any():
             q1, qd1 = np.where(lost[:, None], q, q1), np.where(lost[:, None], qd, qd1)
         return q1, qd1, lost
 
     def start(self, rng: np.random.Generator, n: int) -> States:
-        """States at the start of n episodes.
+        """Initial states of n episodes.
 
         Raises:
-            ArgumentError, NumericalError: a function of the user's returns something else than finite states.
+            ArgumentError, NumericalError: the user's function does not return finite states.
         """
         if self._reset is None:
             return self._near_neutral(rng, n)
-        found = self._reset(rng, n)
-        members = strict_types.members(found) if strict_types.is_a(found, tuple) else ()
+        initial = self._reset(rng, n)
+        members = strict_types.members(initial) if strict_types.is_a(initial, tuple) else ()
         if len(members) not in (2, 3):
-            raise ArgumentError(f"reset: returned {brief(found)}; wanted (q, qd), or (q, qd, goal)")
+            raise ArgumentError(f"reset: returned {brief(initial)}; wanted (q, qd), or (q, qd, goal)")
         arrays = []
         for name, value, width in zip(("q", "qd"), members, (self.model.nq, self.model.nv), strict=False):
             array = real_array(f"reset's {name}", value, (width,), self.dyn.dtype)
@@ -275,7 +274,7 @@ class Task:
         return tuple(arrays)
 
     def _first(self) -> Array:
-        """The neutral configuration, on the constraints."""
+        """The neutral configuration, assembled to satisfy the constraints."""
         neutral = self.model.neutral()
         try:
             return self.model.assemble(neutral) if self.model.constraints else neutral
@@ -294,7 +293,7 @@ class Task:
         return self._on_constraints(q, qd) if self._equations.constrained else (q, qd)
 
     def _on_constraints(self, q: Array, qd: Array) -> States:
-        """States near these on the constraints; where there are none, that in the middle at rest."""
+        """Project states onto the constraints; rows where that fails become the neutral state."""
         for _ in range(_ROUNDS):
             q, qd = self._equations.projected(q, qd)
         lost = ~self._equations.near(q)
@@ -302,19 +301,19 @@ class Task:
         return q, qd
 
     def observe(self, states: States) -> Array:
-        """(n, k) what an agent sees: q, qd and the goal, or what a function of these returns."""
+        """Observations (n, k): q, qd and the goal, or the user's function of these."""
         if self._observation is None:
             return np.concatenate(states, axis=1)
-        found = real_array("observation", self._observation(*states), (), self.dyn.dtype)
-        if found.ndim != 2 or len(found) != len(states[0]):
-            raise ArgumentError(f"observation: returned shape {found.shape}; wanted ({len(states[0])}, k)")
-        return found
+        observations = real_array("observation", self._observation(*states), (), self.dyn.dtype)
+        if observations.ndim != 2 or len(observations) != len(states[0]):
+            raise ArgumentError(f"observation: returned shape {observations.shape}; wanted ({len(states[0])}, k)")
+        return observations
 
     def judged(self, states: States, action: Array) -> tuple[Array, Array]:
-        """Rewards (n,), and which episodes end by themselves (n,).
+        """Rewards (n,), and which episodes terminate (n,).
 
         Raises:
-            ArgumentError, NumericalError: a function of the user's returns something else.
+            ArgumentError, NumericalError: a user's function returns something else.
         """
         q, qd, *goal = states
         n = len(q)

@@ -1,1 +1,1 @@
-"""Measuring: how fast queries are on a robot, beside whatever else is installed that answers them."""
+"""Benchmarks: how fast queries are on a robot, compared with other installed libraries."""

@@ -1,4 +1,4 @@
-"""Runs the contenders: compares every answer with ours, then times it."""
+"""Runs benchmarks: compares the results of every contender with ours, then times it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from robodyn.tools.benchmark.pinocchio_peer import Pinocchio
 from robodyn.tools.benchmark.timing import Timing, measure, seconds_of
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-2}
-"""How far an answer may be from ours, relative to the largest entry. Float32 loses digits to ill-conditioned robots."""
+"""Tolerance of the difference from our results, relative to the largest entry. Ill-conditioned robots cost float32
+digits."""
 EngineName: TypeAlias = Literal["auto", "reference", "cpu", "gpu", "scan"]
 
 _DISTINCT_STATES = 256
@@ -47,7 +48,7 @@ _LONGEST_CALL_S = 5.0
 _STEP = 8
 _MOST_GIB = 4.0
 _MOST_NUMBERS = 1 << 24
-"""Numbers in the answers that everything is compared with. The reference engine needs some times their memory."""
+"""Limit of the scalars of the results for comparison. The reference engine needs several times their memory."""
 _MOST_BATCH = 10_000_000
 _MOST_THREADS = 4096
 _PEERS: tuple[Callable[[Model], Peer], ...] = (Pinocchio, MuJoCo)
@@ -55,10 +56,10 @@ _PEERS: tuple[Callable[[Model], Peer], ...] = (Pinocchio, MuJoCo)
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure.
+    """Settings of a benchmark.
 
-    `threads` are numbers of threads; `seconds` the time for each case. Cases in which one call would take longer than
-    some seconds, or whose arrays would fill gigabytes, are named and left out.
+    `threads`: numbers of threads. `seconds`: time for each case. Cases in which one call would take more than some
+    seconds, or whose arrays would fill gigabytes, are skipped and named.
 
     Raises:
         ArgumentError: a value that is not allowed.
@@ -90,7 +91,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Result:
-    """One contender at one query, number of threads and batch; times are for one state."""
+    """The result of one contender for one query, number of threads and batch. Times are for one state."""
 
     name: str
     ours: bool
@@ -98,22 +99,22 @@ class Result:
     dtype: str
     threads: int
     batch: int | None
-    """States in a call; None for one a call from a loop in Python, which holds for every batch."""
+    """States in a call; None for one state a call in a Python loop, which is valid for every batch."""
     best_ns: float | None = None
     median_ns: float | None = None
     runs: int = 0
     off_by: float | None = None
-    """Largest difference from our answer, relative to the largest entry."""
+    """Largest difference from our results, relative to the largest entry."""
     operations: int | None = None
-    """Floating-point operations for one state, where the engine counts them."""
+    """Floating-point operations for one state, if the engine counts them."""
     problem: str = ""
-    """Why it was not measured."""
+    """Why the case was not measured."""
     estimated: bool = False
 
 
 @dataclass
 class Report:
-    """What was measured on one robot."""
+    """The measurements on one robot."""
 
     robot: str
     dof: int
@@ -124,8 +125,8 @@ class Report:
     results: list[Result] = field(default_factory=list)
 
     def best_peer(self, ours: Result) -> Result | None:
-        """The fastest peer at the same query and batch on no more threads. An estimate of what a library's C++ takes
-        counts for batches only: nobody calls it for one state from Python."""
+        """The fastest peer for the same query and batch with at most as many threads. Estimates of a library's C++ time
+        count for batches only, because single calls from Python include the overhead."""
         rivals = [
             each
             for each in self.results
@@ -139,7 +140,7 @@ class Report:
 
 
 def find_peers(model: Model) -> tuple[list[Peer], list[str]]:
-    """The peers that take this robot, and why others do not."""
+    """The peers that can represent this robot, and reasons why others cannot."""
     if model.nv == 0:
         return [], ["nothing moves"]
     peers: list[Peer] = []
@@ -160,18 +161,18 @@ def compare(
     robot: str | None = None,
     announce: Callable[[str], object] = lambda text: None,
 ) -> Report:
-    """Measure queries of a model and of its peers, after comparing their answers.
+    """Measure queries of a model and of its peers, after comparing their results.
 
     Args:
         model: the robot.
         settings: what to measure.
-        peers: whom to measure besides us (`find_peers`).
-        robot: what to call it; its own name if None.
-        announce: told what is measured now.
+        peers: other libraries to measure (`find_peers`).
+        robot: name of the robot in the report; None for the model's.
+        announce: called with a description of each measurement.
 
     Raises:
-        ArgumentError: nothing in the robot moves.
-        UnavailableError: an engine that this version does not have.
+        ArgumentError: the robot has no degree of freedom.
+        UnavailableError: this version does not have the engine.
     """
     if model.nv == 0:
         raise ArgumentError(f"model {model.name!r}: nothing moves; wanted a robot with a degree of freedom")
@@ -198,10 +199,10 @@ def compare(
 
 
 class _Bench:
-    """One query of one robot: states, our answers to them, and the measuring of contenders.
+    """The benchmark of one query of one robot: states, our results for them, and measurements of contenders.
 
     Raises:
-        RobodynError: there is no answer to compare with.
+        RobodynError: there is no result to compare with.
     """
 
     def __init__(self, model: Model, settings: Settings, query: str, announce: Callable[[str], object]) -> None:
@@ -213,7 +214,7 @@ class _Bench:
         chosen, reference = Dynamics(model, engine=settings.engine), Dynamics(model, engine="reference")
         first = self._inputs(1)
         for dyn in (chosen, reference):
-            self._answered(dyn, first)  # compiles, where the engine does
+            self._answered(dyn, first)  # the first call may compile
         slowest = max(seconds_of(partial(self._answered, dyn, first)) for dyn in (chosen, reference))
         rows = min(_DISTINCT_STATES, int(_LONGEST_CALL_S / slowest), _MOST_NUMBERS // numbers)
         self.states = self._inputs(max(1, rows))
@@ -231,7 +232,7 @@ class _Bench:
         return answer if isinstance(answer, tuple) else (answer,)
 
     def ours(self, threads: Sequence[int]) -> list[Result]:
-        """Ours in every dtype on every number of threads."""
+        """Results of our contenders for every dtype and number of threads."""
         results = []
         for dtype in self.settings.dtypes:
             for n in threads:
@@ -242,14 +243,14 @@ class _Bench:
         return results
 
     def _sizes(self, contender: Contender) -> Sequence[int | None]:
-        """Batches to measure a contender at: a loop of single calls of ours is the batch of one."""
+        """Batches to measure a contender at. Our loop of single calls is the batch of 1."""
         batches = self.settings.batches
         if not contender.ours:
             return (None,) if contender.single else batches
         return [batch for batch in batches if (batch == 1) == contender.single]
 
     def measured(self, contender: Contender, operations: int | None = None) -> list[Result]:
-        """The results of one contender at every batch. What goes wrong is said in its result."""
+        """The results of one contender for every batch. Errors are recorded in the results."""
         results: list[Result] = []
         for batch in self._sizes(contender):
             self.announce(f"{self.query}: {contender.name}, {contender.dtype}, batch {batch or 'any'}")
@@ -259,20 +260,20 @@ class _Bench:
                 too_much = self._too_much(contender, batch or 1)
                 results += [Result(**case, problem=too_much)] if too_much else self._timed(contender, case)
             except Exception as error:
-                # A peer may fail in any way; what fails in ours without saying so is a bug.
+                # A peer may raise anything; an unexpected exception in our code is a bug.
                 if contender.ours and not isinstance(error, RobodynError | MemoryError):
                     raise
                 results.append(Result(**case, problem=_reason(error)))
         return results
 
     def _too_much(self, contender: Contender, batch: int) -> str:
-        """Why a batch is left out, or nothing."""
-        # Inputs are there twice where a peer wants them in an order of its own.
+        """Why a batch is skipped, or ""."""
+        # Inputs count twice, since a peer may need a reordered copy.
         numbers = numbers_of(self.asked, self.model) + 2 * len(self.asked.plain) * self.model.nq
         gigabytes = batch * numbers * np.dtype(contender.dtype).itemsize / (1 << 30)
         if gigabytes > _MOST_GIB:
             return f"left out: it would fill {gigabytes:.0f} GiB"
-        # What a call costs whatever the batch must not be taken for the time of a state, so batches grow step by step.
+        # Batches grow step by step, so that the fixed cost of a call is not extrapolated as time per state.
         tried = 1
         while tried < batch:
             run = self._batch(contender, tried).run
@@ -293,22 +294,22 @@ class _Bench:
         case = {**case, "off_by": off_by if np.isfinite(off_by) else None}
         if not off_by <= (contender.tolerance or TOLERANCE[contender.dtype]):
             return [Result(**case, problem=f"WRONG: differs from robodyn by {off_by:.1g}")]
-        found = _per_state(measure(prepared.run, seconds), prepared.states)
-        results = [Result(**case, **found)]
+        cost = _per_state(measure(prepared.run, seconds), prepared.states)
+        results = [Result(**case, **cost)]
         if contender.overhead is not None:
             less = _per_state(contender.overhead(seconds), 1)
-            found = {**found, **{key: found[key] - less[key] for key in ("best_ns", "median_ns")}}
+            cost = {**cost, **{key: cost[key] - less[key] for key in ("best_ns", "median_ns")}}
             case |= {"name": contender.overhead_name, "estimated": True}
-            some_left = min(found["best_ns"], found["median_ns"]) > 0.0
+            some_left = min(cost["best_ns"], cost["median_ns"]) > 0.0
             problem = "a call costs as much on a robot of one joint"
-            results.append(Result(**case, **found) if some_left else Result(**case, problem=problem))
+            results.append(Result(**case, **cost) if some_left else Result(**case, problem=problem))
         return results
 
     def _batch(self, contender: Contender, batch: int) -> Prepared:
         return contender.prepare(repeated(self.states, batch))
 
     def _loop(self, contender: Contender) -> Prepared:
-        """A loop over as many states as take a tenth of the time of a case."""
+        """A loop over as many states as take a tenth of the time for a case."""
         one = contender.prepare({name: array[:1] for name, array in self.states.items()})
         one.run()
         rows = max(1, int(0.1 * self.settings.seconds / max(seconds_of(one.run), 1e-9)))
@@ -333,7 +334,7 @@ def _difference(answers: Answers, truth: Answers) -> float:
 
 
 def _operations(dyn: Dynamics, query: str) -> int | None:
-    """The engine's own count of floating-point operations for one state, if it has one."""
+    """The engine's count of floating-point operations for one state, or None."""
     program = getattr(dyn, "program", None)
     if program is None:
         return None
@@ -350,15 +351,15 @@ def _reason(error: BaseException) -> str:
 
 
 def threads_from(words: Sequence[str]) -> tuple[int, ...]:
-    """Numbers of threads from words such as "1" and "all", each once.
+    """Numbers of threads from words such as "1" and "all", without duplicates.
 
     Raises:
         ArgumentError: a word that is neither a number nor "all".
     """
-    found = []
+    numbers = []
     for word in words:
         number = available_threads() if word == "all" else whole_number(word)
         if number is None:
             raise ArgumentError(f"threads: got {brief(word)}; wanted a number, or 'all'")
-        found.append(number)
-    return tuple(dict.fromkeys(found))
+        numbers.append(number)
+    return tuple(dict.fromkeys(numbers))

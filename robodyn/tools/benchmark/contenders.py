@@ -1,4 +1,4 @@
-"""What is measured: queries, the states they are asked at, and those who answer them."""
+"""The parts of a benchmark: queries, states, and contenders that answer the queries."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from robodyn.tools.benchmark.timing import Timing
 States = Mapping[str, Array]
 """q (B, nq), qd, qdd, tau and vector (B, nv)."""
 Answers = tuple[Array, ...]
-"""What a query returns, (B, ...) each, in the order and the conventions of `robodyn.Dynamics`."""
+"""Results of a query, (B, ...) each, in the order and conventions of `robodyn.Dynamics`."""
 
 
 USUAL = (
     *("inverse_dynamics", "forward_dynamics", "mass_matrix", "bias_force"),
     *("inverse_dynamics_gradient", "forward_dynamics_gradient"),
 )
-"""Queries that are measured where none are named."""
+"""Queries that are measured by default."""
 
 
 def numbers_of(question: QuerySpec, model: Model) -> int:
-    """Numbers in the answer to one state."""
+    """The number of scalars in the results for one state."""
     return sum(map(prod, question.shapes(model, question.plain).values()))
 
 
 def plain_call(dyn: Dynamics, question: QuerySpec) -> Callable[..., Any]:
-    """A query as a function of the arrays of a plain call, in order; of the robot's last link, where it is about one.
+    """A query as a function of its required arrays, in order. Link queries use the robot's last link.
 
-    An attribute looked up now: after the first answer it may be a quicker function.
+    The method is looked up at each call of `plain_call`: after the first answer it may be a faster function.
     """
     method = getattr(dyn, question.name)
     if not question.of_link and "vector" not in question.plain:
@@ -53,12 +53,12 @@ def plain_call(dyn: Dynamics, question: QuerySpec) -> Callable[..., Any]:
 
 
 class RefusedError(Exception):
-    """A peer that is not installed, or that cannot take this robot; says why."""
+    """A peer is not installed, or cannot represent this robot; the message says why."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A contender with its inputs laid out: `run` answers all `states` of them once, `answers` says what came out."""
+    """A contender with prepared inputs: `run` answers all `states` once, `answers` returns the results."""
 
     run: Callable[[], object]
     answers: Callable[[], Answers]
@@ -74,15 +74,15 @@ class Contender:
     dtype: str
     threads: int
     single: bool
-    """Whether it answers one state a call, called from a loop in Python, or a whole batch in one call."""
+    """True: one state a call, in a Python loop. False: a whole batch in one call."""
     prepare: Callable[[States], Prepared]
     ours: bool = False
     tolerance: float | None = None
-    """How far its answers may be from ours, if not as usual for its dtype."""
+    """Tolerance of the difference from our results; None for the default of the dtype."""
     overhead: Callable[[float], Timing] | None = None
-    """Measures, within n seconds, what one call costs whatever the robot."""
+    """Function of a time in seconds that measures the cost of a call that does not depend on the robot."""
     overhead_name: str = ""
-    """What is left of a call without its overhead."""
+    """Name of the estimate without that overhead."""
 
 
 class Peer(Protocol):
@@ -91,14 +91,14 @@ class Peer(Protocol):
     name: str
     """Name and version."""
     notes: tuple[str, ...]
-    """What to know when comparing."""
+    """Remarks for comparisons."""
 
     def contenders(self, query: str, threads: Sequence[int]) -> list[Contender]:
-        """Its ways to answer a query; none where it has none."""
+        """Its ways to answer a query; an empty list if it has none."""
 
 
 def draw(model: Model, count: int, seed: int = 0) -> dict[str, Array]:
-    """Random states: q within limits, everything else between -1 and 1."""
+    """Random states: q within limits, all others uniform between -1 and 1."""
     rng = np.random.default_rng(seed)
     q = model.random_configuration(rng, (count,))
     qd, qdd, tau = rng.uniform(-1.0, 1.0, (3, count, model.nv))
@@ -106,21 +106,21 @@ def draw(model: Model, count: int, seed: int = 0) -> dict[str, Array]:
 
 
 def repeated(states: States, batch: int) -> dict[str, Array]:
-    """A batch of any size made of the same states over and over, so that each of its rows has a known answer."""
+    """A batch that repeats the same states, so that the result of each row is known."""
     return {name: np.resize(array, (batch, *array.shape[1:])) for name, array in states.items()}
 
 
 def available_threads() -> int:
-    """Processors that this process may run on."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def one_by_one(
     call: Callable[..., Any], rows: Sequence[tuple[Any, ...]], read: Callable[[Any, int], Answers]
 ) -> Prepared:
-    """A call that takes one state, in a loop over the arguments `rows`.
+    """Prepare a call that takes one state, in a loop over the arguments `rows`.
 
-    `read` makes one state's answer of what a call returned and the row's number; nobody looks at it while timing.
+    `read`: converts the return value of a call, with the row's number, to the results of one state. It is not timed.
     """
 
     def run() -> None:
@@ -135,14 +135,14 @@ def one_by_one(
 
 
 def own_contenders(dyn: Dynamics, query: str, threads: int) -> tuple[Contender, Contender]:
-    """Ours: one state a call, as users write it; and a batch, results written to the same `out` every time."""
+    """Our contenders: one state a call, as users write it, and a batch with results in the same `out` every time."""
     question, dtype = QUERIES[query], str(dyn.dtype)
 
     def given(states: States) -> list[Array]:
         return [states[name].astype(dyn.dtype, copy=False) for name in question.plain]
 
     def warm(*arguments: Any, **options: Any) -> Callable[..., Any]:
-        """The query, looked up after its first answer."""
+        """Call the query once, then look it up again (see `plain_call`)."""
         plain_call(dyn, question)(*arguments, **options)
         return plain_call(dyn, question)
 

@@ -1,4 +1,4 @@
-"""MuJoCo as a peer: its forward and inverse dynamics on the same robot, made body by body from our arrays."""
+"""MuJoCo as a peer: its forward and inverse dynamics on the same robot, converted body by body."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST_BODIES = 2000
 _CALLS = {"inverse_dynamics": "mj_inverse", "forward_dynamics": "mj_forward"}
 _SWITCHED_OFF = ("CONSTRAINT", "SPRING", "DAMPER", "CONTACT", "WARMSTART", "SENSOR")
 _STEP_S = 1.0
-"""Time step of a rollout: then the velocity after it less that before is the acceleration."""
+"""Time step of a rollout, 1 s, so that the change of velocity is the acceleration."""
 
 
 class MuJoCo:
     """A robot in MuJoCo, without constraints, contacts, limits, springs, damping and friction.
 
     Raises:
-        RefusedError: it is not installed, does not take the robot, or has other coordinates for it.
+        RefusedError: MuJoCo is not installed, cannot represent the robot, or has other coordinates for it.
     """
 
     notes: tuple[str, ...] = (
@@ -46,7 +46,7 @@ class MuJoCo:
         try:
             self._mujoco: Any = import_module("mujoco")
             self._rollout: Any = import_module("mujoco.rollout")
-        except Exception as error:  # a module that is not built for this NumPy may raise anything
+        except Exception as error:  # a module built for another NumPy may raise anything
             raise RefusedError(f"MuJoCo is not installed ({error})") from None
         self.name = f"MuJoCo {self._mujoco.__version__}"
         kinds = [KINDS[code].name for code in model.joint_kind]
@@ -63,7 +63,7 @@ class MuJoCo:
             self._model.opt.disableflags |= getattr(self._mujoco.mjtDisableBit, f"mjDSBL_{flag}", 0)
         self._q_at, self._v_at = places(model, self._model)
 
-    # Conventions: MuJoCo has the scalar of a quaternion first, and linear rates and forces of a free body in the world.
+    # MuJoCo's conventions: quaternions are wxyz; linear rates and forces of a free body are in world axes.
 
     def _coordinates(self, q: Array) -> Array:
         ours = q[:, [0, 1, 2, 6, 3, 4, 5, *range(7, q.shape[1])]] if self._floating else q
@@ -72,7 +72,7 @@ class MuJoCo:
         return theirs
 
     def _turned(self, q: Array, rates: Array, back: bool = False) -> Array:
-        """Rates or forces (B, nv) with the linear part of the base turned into world axes, or back."""
+        """Rotate the linear part of the base in rates or forces (B, nv) to world axes, or back."""
         turned = rates.copy()
         if self._floating:
             R = _rotations(q[:, 3:7])
@@ -80,7 +80,7 @@ class MuJoCo:
         return turned
 
     def _swing(self, qd: Array) -> Array:
-        """What the acceleration of the base's origin has over the spatial acceleration, in body axes: w x v."""
+        """Difference w x v between the classical and the spatial acceleration of the base, in body axes."""
         swing = np.zeros_like(qd)
         if self._floating:
             swing[:, :3] = np.cross(qd[:, 3:6], qd[:, :3])
@@ -97,33 +97,33 @@ class MuJoCo:
         return [self._coordinates(q), self._placed(self._turned(q, qd)), self._placed(self._turned(q, last))]
 
     def _ours(self, query: str, states: States, theirs: Array) -> Array:
-        """Their generalised forces or accelerations in our order and frames."""
+        """Convert MuJoCo's generalised forces or accelerations to our order and frames."""
         turned = self._turned(states["q"], theirs[:, self._v_at], back=True)
         return turned - self._swing(states["qd"]) if query == "forward_dynamics" else turned
 
     # Contenders.
 
     def contenders(self, query: str, threads: Sequence[int]) -> list[Contender]:
-        """mj_inverse or mj_forward; for forward dynamics also rollouts of one step, on each number of threads."""
+        """mj_inverse or mj_forward; for forward dynamics also rollouts of one step, for each number of threads."""
         if query not in _CALLS:
             return []
         prepare = partial(self._single, query)
-        found = [Contender(_CALLS[query], query, "float64", 1, single=True, prepare=prepare)]
+        contenders = [Contender(_CALLS[query], query, "float64", 1, single=True, prepare=prepare)]
         if query == "forward_dynamics":
             for count in threads:
                 prepare = partial(self._rolled, count)
-                found.append(Contender("mujoco.rollout", query, "float64", count, single=False, prepare=prepare))
-        return found
+                contenders.append(Contender("mujoco.rollout", query, "float64", count, single=False, prepare=prepare))
+        return contenders
 
     def _single(self, query: str, states: States) -> Prepared:
         model, data = self._model, self._mujoco.MjData(self._model)
         compute = getattr(self._mujoco, _CALLS[query])
         forward = query == "forward_dynamics"
         qpos, qvel = data.qpos, data.qvel
-        given, result = (data.qfrc_applied, data.qacc) if forward else (data.qacc, data.qfrc_inverse)
+        input_array, result = (data.qfrc_applied, data.qacc) if forward else (data.qacc, data.qfrc_inverse)
 
         def call(q: Array, qd: Array, last: Array) -> Array:
-            qpos[:], qvel[:], given[:] = q, qd, last
+            qpos[:], qvel[:], input_array[:] = q, qd, last
             compute(model, data)
             return result  # type: ignore[no-any-return]
 
@@ -138,7 +138,7 @@ class MuJoCo:
         batch, nq = len(q), q.shape[1]
         initial = np.hstack([np.zeros((batch, 1)), q, qd])
         after = np.full((batch, 1, initial.shape[1]), np.nan)
-        # One thread is the caller's own; checks are left to us, which saves MuJoCo some time.
+        # With one thread the calling thread is used. MuJoCo's own checks are skipped to save time.
         pool = self._rollout.Rollout(nthread=threads if threads > 1 else 0)
         run = partial(
             pool.rollout,
@@ -165,7 +165,7 @@ def _allowed(model: Model, i: int) -> tuple[str, ...]:
 
 
 def _rotations(quaternion: Array) -> Array:
-    """(B, 3, 3) rotations, body to world, of unit quaternions xyzw (B, 4)."""
+    """Rotations (B, 3, 3), body to world, of unit quaternions xyzw (B, 4)."""
     x, y, z, w = quaternion.T
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],

@@ -1,4 +1,4 @@
-"""Pinocchio as a peer: its algorithms on the same robot, made joint by joint from our arrays."""
+"""Pinocchio as a peer: its algorithms on the same robot, converted joint by joint."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _OVERHEAD_STATES = 64
 
 
 class Pinocchio:
-    """A robot in Pinocchio. Its joints are depth-first, as its mass matrix relies on; ours are put in that order.
+    """A robot in Pinocchio. Pinocchio requires depth-first joints, so our arrays are reordered.
 
     Raises:
-        RefusedError: it is not installed, or does not take the robot.
+        RefusedError: Pinocchio is not installed, or cannot represent the robot.
     """
 
     notes: tuple[str, ...] = (
@@ -57,7 +57,7 @@ class Pinocchio:
             raise RefusedError(f"Pinocchio: not compared on robots of more than {_MOST_BODIES} bodies")
         try:
             self._pin: Any = import_module("pinocchio")
-        except Exception as error:  # a module that is not built for this NumPy may raise anything
+        except Exception as error:  # a module built for another NumPy may raise anything
             raise RefusedError(f"Pinocchio is not installed ({error})") from None
         self.name = f"Pinocchio {self._pin.__version__}"
         try:
@@ -74,7 +74,7 @@ class Pinocchio:
         ]
 
     def _read(self, query: str, answer: Any) -> Answers:
-        """One state's answer in our order. Of symmetric matrices Pinocchio fills one half."""
+        """Convert one state's results to our order. Pinocchio fills only one triangle of symmetric matrices."""
         square = self._at.square
         if query == "mass_matrix":
             return (square(symmetric(answer)),)
@@ -89,10 +89,10 @@ class Pinocchio:
     # Contenders.
 
     def contenders(self, query: str, threads: Sequence[int]) -> list[Contender]:
-        """One call at a time; and, where there is one, the parallel function on each number of threads."""
+        """Single calls, and the parallel function, if there is one, for each number of threads."""
         if query not in _CALLS:
             return []
-        found = [
+        contenders = [
             Contender(
                 f"pin.{_CALLS[query]}",
                 query,
@@ -107,8 +107,8 @@ class Pinocchio:
         if query in _PARALLEL:
             for count in threads:
                 prepare = partial(self._parallel, query, count)
-                found.append(Contender(_PARALLEL[query], query, "float64", count, single=False, prepare=prepare))
-        return found
+                contenders.append(Contender(_PARALLEL[query], query, "float64", count, single=False, prepare=prepare))
+        return contenders
 
     def _single(self, query: str, states: States) -> Prepared:
         call = getattr(self._pin, _CALLS[query])
@@ -123,11 +123,11 @@ class Pinocchio:
 
     @cached_property
     def _smallest(self) -> Pinocchio:
-        """A robot of one joint."""
+        """A robot with one joint, to measure the overhead of calls."""
         return Pinocchio(auto_tree(1))
 
     def _parallel(self, query: str, threads: int, states: States) -> Prepared:
-        # Pinocchio has a state in each column; the transpose of our rows is that, without a copy.
+        # Pinocchio stores states in columns: a transpose of our rows, without a copy.
         columns = [array.T for array in self._arguments(query, states)]
         pool = self._pin.ModelPool(self._model, threads)
         out = np.full_like(columns[1], np.nan)

@@ -1,4 +1,4 @@
-"""Fits the cost model of the scan engine's methods by measurements on this machine."""
+"""Fits the cost model of the scan engine's methods to measurements on this machine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure
 
 CHOSEN = ("inverse_dynamics", "forward_dynamics")
-"""Questions whose methods on the scan engine are chosen by what they cost."""
+"""Queries whose scan methods are chosen by cost."""
 BODIES = (4, 16, 64, 256, 1024, 4096)
 BATCHES = (1, 16, 256)
 BRANCHING = (1.0, 2.0)
 _MOST = 1 << 16
 _SLOWEST_S = 0.3
-"""Seconds of a call from which larger ones of the method are left out."""
+"""Once a call takes longer (in seconds), larger cases of the method are skipped."""
 
 
 def cases() -> Iterator[tuple[float, int, int]]:
@@ -36,7 +36,8 @@ def cases() -> Iterator[tuple[float, int, int]]:
 
 
 def fit(seconds: float = 0.02, announce: Callable[[str], None] = lambda text: None) -> tuple[Costs, list[Any]]:
-    """Costs of all methods, and rows (method, branching, bodies, batch, seconds measured, seconds by the model)."""
+    """Measure and fit all methods. Returns costs, and rows (method, branching, bodies, batch, seconds measured, seconds
+    by the cost model)."""
     measured: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TERMS}
     too_slow: set[tuple[str, float, int]] = set()
     for factor, n, batch in cases():
@@ -55,7 +56,7 @@ def fit(seconds: float = 0.02, announce: Callable[[str], None] = lambda text: No
     coefficients = {name: _fitted(rows) for name, rows in measured.items()}
     table = [(name, *row[:4], float(row[4] @ coefficients[name])) for name, rows in measured.items() for row in rows]
     source = f"measured on {platform.node() or 'this machine'} with NumPy {np.__version__}"
-    return Costs({name: tuple(map(float, found)) for name, found in coefficients.items()}, source), table
+    return Costs({name: tuple(map(float, values)) for name, values in coefficients.items()}, source), table
 
 
 def _states(dyn: Dynamics, batch: int) -> tuple[Any, ...]:
@@ -71,22 +72,22 @@ def _time(dyn: Dynamics, query: str, method: str, arrays: tuple[Any, ...], secon
 
 
 def _fitted(rows: list[tuple[Any, ...]]) -> np.ndarray:
-    """Coefficients that are not negative and miss the measured times least, each relative to itself."""
+    """Nonnegative coefficients that minimise the relative errors of measured times."""
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
-    there = [row for row in rows if np.isfinite(row[3])]
-    matrix = np.array([row[4] / row[3] for row in there])
+    finite = [row for row in rows if np.isfinite(row[3])]
+    matrix = np.array([row[4] / row[3] for row in finite])
     scale = matrix.max(axis=0)
     scale[scale == 0.0] = 1.0
-    return nnls(matrix / scale, np.ones(len(there)))[0] / scale  # type: ignore[no-any-return]
+    return nnls(matrix / scale, np.ones(len(finite)))[0] / scale  # type: ignore[no-any-return]
 
 
 def coefficient_table(costs: Costs) -> Cells:
-    """Nanoseconds per unit of every term."""
+    """A table of the costs of all terms, in nanoseconds per unit."""
     names = list(dict.fromkeys(name for row in TERMS.values() for name in row))
     rows = [
-        (method, *(_ns(dict(zip(TERMS[method], found, strict=True)).get(name)) for name in names))
-        for method, found in costs.coefficients.items()
+        (method, *(_ns(dict(zip(TERMS[method], fitted, strict=True)).get(name)) for name in names))
+        for method, fitted in costs.coefficients.items()
     ]
     return Cells(f"what scans cost, ns ({costs.source})", ("method", *(f"{name} " for name in names)), rows)
 
@@ -96,25 +97,25 @@ def _ns(seconds: float | None) -> str:
 
 
 def choice_table(model: Model, engine: str, queries: Sequence[str], batches: Sequence[int]) -> Cells:
-    """What the engine asked for and the scan engine would run."""
+    """A table of the methods that the given engine and the scan engine would use."""
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys((engine, "scan")):
         dyn = Dynamics(model, engine=name)  # type: ignore[arg-type]
         for query in queries or CHOSEN:
             for batch in batches:
                 if QUERIES[one_of("query", query, tuple(QUERIES))].is_answered_by(dyn.engine.name):
-                    found = dyn.explain(query, batch)
-                    rows.append((query, str(batch), found.engine, found.method, found.reason))
+                    explanation = dyn.explain(query, batch)
+                    rows.append((query, str(batch), explanation.engine, explanation.method, explanation.reason))
     return Cells(f"what answers {model.name}", ("query", "batch ", "engine", "method", "why"), rows)
 
 
 def worst_choice(rows: list[Any]) -> float:
-    """How many times longer the method that the model chooses takes than the quickest, at worst."""
+    """The largest time of the method that the cost model chooses, relative to the fastest method."""
     worst = 1.0
     for methods in map(choices_of, CHOSEN):
         for case in {row[1:4] for row in rows}:
-            found = {row[0]: (row[5], row[4]) for row in rows if row[1:4] == case and row[0] in methods}
-            if found:
-                chosen = min(found.values())[1]
-                worst = max(worst, chosen / min(time for _, time in found.values()))
+            times = {row[0]: (row[5], row[4]) for row in rows if row[1:4] == case and row[0] in methods}
+            if times:
+                chosen = min(times.values())[1]
+                worst = max(worst, chosen / min(time for _, time in times.values()))
     return worst

@@ -1,4 +1,4 @@
-"""Tables of what was measured: for the screen and for pages."""
+"""Tables of measurements, for the terminal and for documentation."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ HEADLINE = (
     "whatever the batch. Before anything was timed, its answers were compared with robodyn's (`differs`: largest "
     "difference, relative to the largest entry)."
 )
-"""What the numbers mean."""
+"""Explanation of the numbers."""
 _REMARK_WIDTH = 48
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A table as text: its title, its columns (the names of those that hold numbers end in a blank), and its rows."""
+    """A table as text: title, columns (names of numeric columns end in a blank), and rows."""
 
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
     def filled(self) -> Cells:
-        """The same table without the columns in which nothing stands."""
-        kept = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
-        rows = [tuple(row[i] for i in kept) for row in self.rows]
-        return Cells(self.title, tuple(self.columns[i] for i in kept), rows)
+        """The table without empty columns."""
+        columns = [i for i in range(len(self.columns)) if any(row[i] for row in self.rows)]
+        rows = [tuple(row[i] for i in columns) for row in self.rows]
+        return Cells(self.title, tuple(self.columns[i] for i in columns), rows)
 
     def rich(self) -> Table:
-        """For the screen."""
+        """The table for the terminal."""
         look = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
         table = Table(title=self.title, **look)  # type: ignore[arg-type]
         for column in self.columns:
@@ -46,7 +46,7 @@ class Cells:
         return table
 
     def markdown(self) -> list[str]:
-        """Lines for a page."""
+        """The table as lines of Markdown."""
         names = [column.strip() for column in self.columns]
         rule = ["---:" if column.endswith(" ") else "---" for column in self.columns]
         lines = [_row(names), f"|{'|'.join(rule)}|"]
@@ -58,12 +58,12 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def tables(report: Report) -> list[Cells]:
-    """Ours, and those of the peers."""
+    """The table of our results and that of the peers' results; empty ones are omitted."""
     return [table for table in (_ours(report), _peers(report)) if table.rows]
 
 
 def footnotes(report: Report) -> list[str]:
-    """Long remarks, by the numbers that the tables give them, and the report's notes."""
+    """Long remarks with their numbers in the tables, and the report's notes."""
     return [*(f"[{n}] {text}" for n, text in enumerate(_long_remarks(report), start=1)), *report.notes]
 
 
@@ -120,7 +120,7 @@ def _label(result: Result) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, thousands separated."""
+    """A number with three significant digits and thousands separators."""
     if value >= 1000:
         digits = int(float(f"{value:.3g}"))
         return f"{digits:,}"

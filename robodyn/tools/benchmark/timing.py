@@ -1,4 +1,4 @@
-"""Timing a call: as often as a budget allows."""
+"""Times a call repeatedly within a time budget."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from statistics import median
 from robodyn.internals.records import dataclass
 
 Clock = Callable[[Callable[[], object], int], float]
-"""Seconds that n runs of a call take."""
+"""Function that returns the seconds of n runs of a call."""
 
 _SHORTEST_SAMPLE_S = 2e-4
-"""A thousand times what reading the clock costs, so that it does not count."""
+"""Shortest sample, s: about a thousand times the time to read the clock."""
 _SAMPLES = 3
 _PATIENCE = 3.0
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call: best and median of `runs` samples, each the mean of as many calls as make it measurable."""
+    """Seconds of one call: best and median of `runs` samples. A sample is the mean of enough calls to be measurable."""
 
     best_s: float
     median_s: float
@@ -28,14 +28,14 @@ class Timing:
 
 
 def settle() -> None:
-    """Wait for the code that takes the place of what answered first, if any does."""
-    hurry = sys.modules.get("robodyn.engines.cpu.tiered_compilation")
-    if hurry is not None:
-        hurry.settle()
+    """Wait until optimised code has replaced quickly compiled code, if any is pending."""
+    module = sys.modules.get("robodyn.engines.cpu.tiered_compilation")
+    if module is not None:
+        module.settle()
 
 
 def seconds_of(call: Callable[[], object], times: int = 1) -> float:
-    """Seconds that some calls take."""
+    """Seconds of a number of calls."""
     start = time.perf_counter()
     for _ in range(times):
         call()
@@ -43,7 +43,7 @@ def seconds_of(call: Callable[[], object], times: int = 1) -> float:
 
 
 def measure(call: Callable[[], object], seconds: float, clock: Clock = seconds_of) -> Timing:
-    """Time a call over and over for about `seconds`; a slow one three times, if that is not three times too long."""
+    """Time a call for about `seconds`. A slow call is sampled three times unless that takes three times too long."""
     call()
     settle()
     times, sample = 1, clock(call, 1)

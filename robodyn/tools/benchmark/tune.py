@@ -1,4 +1,4 @@
-"""Measures this machine once: engines against each other, and the methods of scans."""
+"""Measures engines and GPU kernels on this machine, for the tables by which calls choose among them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ MEASURED = (
 )
 _SQUARE = ("mass_matrix", "inverse_dynamics_gradient", "forward_dynamics_gradient")
 _SLOWEST_S = 0.3
-"""Seconds of a call from which larger ones of the engine are left out."""
+"""Once a call takes longer (in seconds), larger cases of the engine are skipped."""
 _MOST_SCALARS = {"mass_matrix": 1 << 24, "inverse_dynamics_gradient": 1 << 24}
 _USUAL_MOST = 1 << 22
-"""Of a result. Matrices of some thousand bodies, where what writes them counts, are the larger ones."""
+"""Limits of the scalars of a result. The larger limits allow matrices of some thousand bodies, for which writing the
+result dominates."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured: chains and trees of branching factor 2 with n bodies, other robots, and batches."""
+    """The cases to measure: chains and trees of branching factor 2 with n bodies, other robots, and batches."""
 
     bodies: tuple[int, ...] = (6, 30, 150, 1000, 3000, 10_000)
     batches: tuple[int, ...] = (1, 16, 256, 4096, 65_536)
@@ -44,7 +45,7 @@ class Grid:
     robots: tuple[Model, ...] = ()
 
     def models(self) -> Iterator[Model]:
-        """Robots, then trees."""
+        """The robots, then the generated trees."""
         yield from self.robots
         for n in self.bodies:
             for branching in (1.0, 2.0):
@@ -54,27 +55,30 @@ class Grid:
         """(tree, query, dtype, batch), small batches first."""
         for model in self.models():
             for query in self.queries:
-                row, most = model.nv * (model.nv if query in _SQUARE else 1), _MOST_SCALARS.get(query, _USUAL_MOST)
+                row, max_scalars = (
+                    model.nv * (model.nv if query in _SQUARE else 1),
+                    _MOST_SCALARS.get(query, _USUAL_MOST),
+                )
                 for dtype in self.dtypes:
                     for batch in self.batches:
-                        if batch * row <= most:
+                        if batch * row <= max_scalars:
                             yield model, query, dtype, batch
 
 
 CHECKED = Grid(bodies=(12, 400), batches=(4, 1024), dtypes=("float64",))
-"""Beside what the table has: what its choices are judged by."""
+"""Cases that are not in the table, to test its choices."""
 
 
 def engines_here() -> tuple[str, ...]:
-    """Those of the engines that run on this machine."""
-    found, model = [], auto_tree(2)
+    """The engines that run on this machine."""
+    engines, model = [], auto_tree(2)
     for name in ENGINES:
         try:
             Dynamics(model, engine=name)  # type: ignore[arg-type]
         except UnavailableError:
             continue
-        found.append(name)
-    return tuple(found)
+        engines.append(name)
+    return tuple(engines)
 
 
 def fit(
@@ -83,7 +87,7 @@ def fit(
     announce: Callable[[str], object] = lambda text: None,
     engines: Sequence[str] | None = None,
 ) -> Table:
-    """The table of a grid: engines that run here, all that are chosen from if none are named."""
+    """Measure a grid. `engines`: None for all engines that run here."""
     rows: list[Row] = []
     made = cache(lambda model, dtype, engine: Dynamics(model, engine=engine, dtype=dtype))
     slow: set[tuple[Model, str, str, str]] = set()
@@ -120,7 +124,7 @@ def _time(dyn: Dynamics, query: str, arrays: tuple[Any, ...], seconds: float) ->
 
 @dataclass(frozen=True)
 class Judged:
-    """A choice where every engine was measured: `over`, how many times longer it takes than the `fastest` one."""
+    """A choice compared with measurements: `over` is its time relative to the `fastest` engine."""
 
     query: str
     dtype: str
@@ -133,7 +137,7 @@ class Judged:
 
     @property
     def place(self) -> tuple[str, str, int, int, int]:
-        """As rows have it."""
+        """The place as in rows of a table."""
         return self.query, self.dtype, self.bodies, self.depth, self.batch
 
     def __str__(self) -> str:
@@ -141,56 +145,57 @@ class Judged:
 
 
 def judged(table: Table, checked: Table) -> list[Judged]:
-    """What a table chooses at each place of other measurements. An engine that was too slow to be measured there is
-    infinitely slower than the fastest."""
+    """Compare a table's choices with other measurements. A chosen engine that was too slow to be measured counts as
+    infinitely slow."""
     times: dict[tuple[str, str, int, int, int], dict[str, float]] = {}
     for row in checked.rows:
         times.setdefault(row.place, {})[row.choice] = row.seconds
-    found = []
+    judgements = []
     for place, seconds in times.items():
         chosen = next(iter(table.nearest(*place)), USUAL)
         fastest = min(seconds, key=lambda name: seconds[name])
-        found.append(Judged(*place, chosen, fastest, seconds.get(chosen, math.inf) / seconds[fastest]))
-    return found
+        judgements.append(Judged(*place, chosen, fastest, seconds.get(chosen, math.inf) / seconds[fastest]))
+    return judgements
 
 
 def worst_choice(table: Table, checked: Table) -> tuple[float, str]:
-    """How many times longer than the fastest engine the chosen one takes at most in other measurements, and where."""
+    """The largest time of a chosen engine relative to the fastest one in other measurements, and its case."""
     worst = max(judged(table, checked), key=lambda each: each.over, default=None)
     return (1.0, "everywhere") if worst is None else (worst.over, str(worst))
 
 
 def engine_table(table: Table) -> Cells:
-    """Times of engines beside each other."""
+    """A table with the times of all engines."""
     engines = [name for name in ENGINES if any(row.choice == name for row in table.rows)]
     places = dict.fromkeys(row.place for row in table.rows)
     times = {(*row.place, row.choice): row.seconds for row in table.rows}
     rows = []
     for place in places:
-        found = {name: times.get((*place, name)) for name in engines}
-        there = {name: each for name, each in found.items() if each is not None}
-        cells = ("-" if each is None else f"{1e6 * each:.4g}" for each in found.values())
-        rows.append((*map(str, place), *cells, min(there, key=lambda name: there[name])))
+        by_engine = {name: times.get((*place, name)) for name in engines}
+        timed = {name: each for name, each in by_engine.items() if each is not None}
+        cells = ("-" if each is None else f"{1e6 * each:.4g}" for each in by_engine.values())
+        rows.append((*map(str, place), *cells, min(timed, key=lambda name: timed[name])))
     head = ("query", "dtype", "bodies ", "levels ", "batch ", *(f"{name}, us " for name in engines), "fastest")
     return Cells("engines on NumPy arrays", head, rows)
 
 
 def document(table: Table) -> list[dict[str, Any]]:
-    """Times of engines for a JSON file."""
+    """The times of engines, for a JSON file."""
     names = ("query", "dtype", "bodies", "depth", "batch", "engine", "seconds")
     return [dict(zip(names, (*row.place, row.choice, row.seconds), strict=True)) for row in table.rows]
 
 
-# Kernels of a GPU.
+# GPU kernels.
 
 
 def fit_kernels(
     grid: Grid, seconds: float = 0.01, announce: Callable[[str], object] = lambda text: None
 ) -> tuple[Table, str]:
-    """What the GPU engine is to choose its kernels by: every kernel on arrays that live there, and the GPU's name.
+    """Measure every GPU kernel on arrays on the GPU. Returns the table for the GPU engine's choices, and the GPU's
+    name.
 
     Raises:
-        UnavailableError: no GPU.
+        UnavailableError: there is no GPU.
     """
     rows: list[Row] = []
     made = cache(_with_kernel)
@@ -216,12 +221,12 @@ def _with_kernel(model: Model, dtype: str, variant: choice.Variant) -> Dynamics:
 
 
 def _time_there(dyn: Dynamics, query: str, arrays: tuple[Any, ...], seconds: float) -> float | None:
-    """Seconds of a call on arrays on the GPU, waited for."""
+    """Seconds of a call on arrays on the GPU, including the wait for its end."""
     device = dyn._gpu.device
-    there = [dyn._gpu.library.like_numpy(array) for array in arrays]
+    uploaded = [dyn._gpu.library.like_numpy(array) for array in arrays]
 
     def call() -> None:
-        getattr(dyn, query)(*there)
+        getattr(dyn, query)(*uploaded)
         device.settle()
 
     try:

@@ -1,7 +1,7 @@
 """The `robodyn` command: look at a robot file, check it, and compute with it.
 
-The library is imported inside the commands, so that `--help` and `--version` answer at once. Commands stand together
-because most of each is its signature, which is its help: they share options, and what they do is in modules of its own.
+The library is imported inside the commands, so that `--help` and `--version` answer at once. This file holds the
+signatures of the commands, which are their help; other modules implement the commands.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TREE_ROWS = 40
 _LABEL_WIDTH = 50
 _LEAST_COLUMNS = 40
 
-# Typer may carry its own copy of click, so the base class of its usage errors is reached through one of them.
+# Typer may bundle its own copy of click, so the base class of usage errors is taken from a subclass.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 File = Annotated[
@@ -107,12 +107,12 @@ Out = Annotated[
 ]
 
 Options: TypeAlias = Mapping[str, Any]
-"""What a parameter of a command is that stands for a group of options: their values by name."""
+"""Values by name of a group of options that one parameter of a command stands for."""
 NONE: Options = MappingProxyType({})
 
 
 def _group(**options: Any) -> dict[str, Parameter]:
-    """Options by name, each an annotation and a default."""
+    """A group of options, from (annotation, default) by name."""
     how = Parameter.POSITIONAL_OR_KEYWORD
     return {name: Parameter(name, how, default=usual, annotation=kind) for name, (kind, usual) in options.items()}
 
@@ -142,7 +142,7 @@ _GROUPS = {
         json=(Json, False),
     ),
 }
-"""Options that several commands have, in their order."""
+"""Groups of options that several commands share, in order."""
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
@@ -150,18 +150,18 @@ app = typer.Typer(
 
 
 def _declare(name: str | None = None, *, help: str | None = None) -> Callable[[Callable[..., None]], Any]:
-    """Declare a command. A parameter with the name of a group stands for the options of that group."""
+    """Decorator that declares a command. A parameter named like a group stands for the group's options."""
 
     def declared(function: Callable[..., None]) -> Any:
-        own = signature(function, eval_str=True).parameters
-        groups = {name: _GROUPS[name] for name in own if name in _GROUPS}
+        parameters = signature(function, eval_str=True).parameters
+        groups = {name: _GROUPS[name] for name in parameters if name in _GROUPS}
 
         @functools.wraps(function)
         def command(**given: Any) -> None:
-            found = {name: {each: given.pop(each) for each in group} for name, group in groups.items()}
-            function(**given, **found)
+            grouped = {name: {each: given.pop(each) for each in group} for name, group in groups.items()}
+            function(**given, **grouped)
 
-        shown = [each for name, one in own.items() for each in groups.get(name, {name: one}).values()]
+        shown = [each for name, one in parameters.items() for each in groups.get(name, {name: one}).values()]
         command.__signature__ = Signature(shown)  # type: ignore[attr-defined]
         return app.command(name, help=help)(command)
 
@@ -219,13 +219,13 @@ def info(
     rows = model.n_bodies if everything else _TREE_ROWS
     deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
     if everything:
-        screen.width = sys.maxsize  # Nothing is cut: lines may be longer than the screen is wide.
+        screen.width = sys.maxsize  # Do not truncate lines at the width of the screen.
     screen.print(tables.model_summary(model))
     screen.print()
     screen.print(tables.model_tree(model, rows, deepest))
     screen.print()
     joints = tables.model_table(model, rows)
-    joints.title = None  # The summary has said it.
+    joints.title = None  # The summary already names the robot.
     screen.print(joints)
     if model.n_bodies > rows:
         screen.print("--all shows everything")
@@ -377,7 +377,7 @@ def ik(
 
 @_declare()
 def queries(json: Json = False) -> None:
-    """List what can be asked."""
+    """List all queries."""
     from robodyn.tools.cli import results as cli_results
 
     cli_results.list_queries(json)
@@ -501,7 +501,7 @@ def tune(
     quick: Annotated[bool, typer.Option("--quick", help="A few cases alone.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure this machine, some minutes long: what engine="auto", scans and the GPU engine choose by from then on."""
+    """Measure this machine for some minutes. engine="auto", scans and the GPU engine then choose by the results."""
     from robodyn.tools.cli import tune as cli_tune
 
     cli_tune.tune(seconds, quick, json)
@@ -601,7 +601,7 @@ def _load(
     model_dir: list[str] | None,
     gravity: str | None = None,
 ) -> Model:
-    """The robot of a file; options that are not given are left to the format."""
+    """Load the robot of a file. Options that are not given have the format's defaults."""
     from robodyn.io.builders.load_any import load
     from robodyn.io.builders.xacro import load_xacro
     from robodyn.tools.cli.states import numbers
@@ -623,7 +623,7 @@ def _load(
 
 
 def _answer(name: str, options: dict[str, Any]) -> None:
-    """Compute what a command asks for. `options` are its parameters by name, as its signature lists them."""
+    """Answer the query of a command. `options`: the command's parameters by name."""
     from robodyn.api.dynamics import Dynamics
     from robodyn.tools.cli import results as cli_results
     from robodyn.tools.cli.states import read_states
@@ -633,7 +633,7 @@ def _answer(name: str, options: dict[str, Any]) -> None:
         raise ArgumentError("--json prints results and --out writes them; give one")
     path = None if options["out"] is None else cli_results.output_path(options["out"], asked)
     model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "xacro", "model_dir", "gravity")))
-    # States and results are checked as a whole, so that messages count rows from the first state on.
+    # check=False: states and results are checked as a whole instead, so that messages number rows over all chunks.
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)
     states = read_states(model, asked.inputs, options)
@@ -648,26 +648,26 @@ def _answer(name: str, options: dict[str, Any]) -> None:
         cli_results.show(dyn, asked, results)
 
 
-# Running it.
+# Entry points.
 
 
 def main() -> None:
-    """The `robodyn` command: runs it on the arguments of the process and ends the process."""
+    """Run the `robodyn` command with the arguments of the process, and end the process."""
     if hasattr(signal, "SIGPIPE"):
-        # A reader that has seen enough, as in `robodyn info x | head`, ends this process quietly.
+        # A closed pipe, as in `robodyn info x | head`, ends this process quietly.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with contextlib.suppress(ValueError):
-        # On no columns, as some programs that start others have it, nothing would be seen.
+        # Some parent processes set COLUMNS to 0, which would hide all output.
         os.environ["COLUMNS"] = str(max(_LEAST_COLUMNS, int(os.environ.get("COLUMNS", ""))))
     for stream in (sys.stdout, sys.stderr):
-        # Names of robots may hold characters that the terminal's encoding lacks.
+        # Names of robots may contain characters that the terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command on arguments and return its exit status. No error leaves it: each is one line on stderr."""
+    """Run the command and return its exit status. Errors do not propagate; each is printed as one line on stderr."""
     try:
         return _invoke(arguments or ["--help"])
     except KeyboardInterrupt:
@@ -693,7 +693,7 @@ def run(arguments: list[str]) -> int:
 
 @functools.cache
 def _command() -> Any:
-    """The command, which Typer reads off the functions above in 50 ms: once, however often it runs in a process."""
+    """The command, cached: Typer takes about 50 ms to make it from the functions above."""
     return typer.main.get_command(app)
 
 
@@ -715,6 +715,6 @@ def _fail(message: str, status: int = USER_ERROR) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Let what is left in the buffer of stdout go nowhere: Python would fail on it once more as it ends."""
+    """Redirect stdout to the null device, so that Python does not fail again when it flushes stdout at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

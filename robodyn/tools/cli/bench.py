@@ -1,4 +1,4 @@
-"""What the command `bench` does: measure queries on the user's robot, beside the peers that are installed."""
+"""The command `bench`: measures queries on the user's robot, and the same with installed peers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from robodyn.tools.benchmark.tables import HEADLINE, footnotes, tables
 
 
 def settings(options: dict[str, Any]) -> Settings:
-    """The settings that the command's options ask for.
+    """The settings from the command's options.
 
     Raises:
         ArgumentError: an option's value is not allowed.
@@ -39,12 +39,12 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
     words = _words(text)
-    found = {word: whole_number(word) for word in words}
-    wrong = [word for word, number in found.items() if number is None]
+    numbers = {word: whole_number(word) for word in words}
+    wrong = [word for word, number in numbers.items() if number is None]
     if wrong or not words:
         got = brief(wrong[0]) if wrong else "nothing"
         raise ArgumentError(f"{option}: got {got}; wanted whole numbers, comma separated")
-    return tuple(sorted({number for number in found.values() if number is not None}))
+    return tuple(sorted({number for number in numbers.values() if number is not None}))
 
 
 def bench(model: Model, chosen: Settings, with_peers: bool, as_json: bool) -> None:
@@ -77,9 +77,9 @@ def _show(report: Report) -> None:
 
 
 def explain(model: Model, options: dict[str, Any]) -> None:
-    """Print which engine and method answer each query, and what the methods of the scan engine cost on this machine.
+    """Print which engine and method answer each query, and the costs of scan methods on this machine.
 
-    With `fit`, or where nothing was measured on this machine yet, the costs are measured first, and kept.
+    With `fit`, or if this machine has no measured costs yet, the costs are measured and stored first.
     """
     from robodyn.engines.scan.costs import current_costs, measured_costs
     from robodyn.tools.benchmark.scan_costs import choice_table, coefficient_table
@@ -90,8 +90,8 @@ def explain(model: Model, options: dict[str, Any]) -> None:
     costs = current_costs()
     table = choice_table(model, options["engine"], _words(options["query"]), batches)
     if options["json"]:
-        found = {"costs": dict(costs.coefficients), "source": costs.source, "choices": table.rows}
-        print(json.dumps({"robodyn": __version__, **found}, indent=1))
+        contents = {"costs": dict(costs.coefficients), "source": costs.source, "choices": table.rows}
+        print(json.dumps({"robodyn": __version__, **contents}, indent=1))
         return
     screen.print(table.rich())
     screen.print(coefficient_table(costs).rich())

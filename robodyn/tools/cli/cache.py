@@ -1,4 +1,4 @@
-"""What the command `cache` does: show the compiled code that is kept on disk, and remove it."""
+"""The command `cache`: shows or removes the compiled code that is cached on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS = 40
 
 
 def show() -> None:
-    """Print where the cache is, how large it is, and what is in it, the most recently used first."""
+    """Print the cache's folder, size and objects, the most recently used first."""
     cache, screen = ObjectCache.from_environment(), console()
     problem, entries = cache.problem(), cache.entries()
     summary = Table.grid(padding=(0, 2))
@@ -44,10 +44,10 @@ def show() -> None:
 
 
 def clear() -> None:
-    """Remove everything in the cache and print what that was.
+    """Remove all objects of the cache and print their number and size.
 
     Raises:
-        UnavailableError: there is no cache, or its folder cannot be used, or some of it cannot be removed.
+        UnavailableError: there is no cache, its folder cannot be used, or some objects cannot be removed.
     """
     cache = ObjectCache.from_environment()
     problem = cache.problem()
@@ -55,9 +55,9 @@ def clear() -> None:
         raise UnavailableError(f"nothing was removed: {problem} ({FOLDER_VARIABLE} names the folder)")
     removed = cache.clear()
     print(f"removed {_count(len(removed))}, {_bytes(sum(entry.size for entry in removed))}, from {cache.folder}")
-    left = len(cache.entries())
-    if left:
-        raise UnavailableError(f"{_count(left)} in {cache.folder} could not be removed")
+    remaining = len(cache.entries())
+    if remaining:
+        raise UnavailableError(f"{_count(remaining)} in {cache.folder} could not be removed")
 
 
 def _count(objects: int) -> str:
@@ -65,7 +65,7 @@ def _count(objects: int) -> str:
 
 
 def _bytes(size: int) -> str:
-    """A number of bytes with a unit that fits."""
+    """A number of bytes as text with a suitable unit."""
     for unit, large in (("MB", 1 << 20), ("kB", 1 << 10)):
         if size >= large:
             return f"{size / large:.4g} {unit}"

@@ -1,4 +1,4 @@
-"""What the commands that edit robots do: read any format, write any that is written."""
+"""Commands that edit robots: read any format and write URDF, MJCF or .npz."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from robodyn.tools.cli.state_files import NO_NUMBER
 from robodyn.tools.cli.states import numbers
 
 _TEXTS = (".urdf", ".xml", ".mjcf")
-"""Endings of files of text that are written; the last two are MJCF."""
+"""Suffixes of text files that can be written; the last two are MJCF."""
 
 
 def read(file: str, given: Mapping[str, Any]) -> Model:
-    """The robot of a file; options that are not given are left to the format."""
+    """Load the robot of a file. Options that are not given have the format's defaults."""
     options = {name: given[name] for name in ("base", "mimic", "equality") if given.get(name) is not None}
     options |= {"model_dirs": given["model_dir"]} if given["model_dir"] else {}
     options |= {"strict": False} if given["lenient"] else {}
@@ -38,13 +38,13 @@ def read(file: str, given: Mapping[str, Any]) -> Model:
 
 
 def of_sdf(file: str, given: Mapping[str, Any]) -> dict[str, list[str] | None]:
-    """The folders of models for one of two files: for SDF alone, as other formats have no such option."""
+    """The option `model_dir` for one of two files: None unless it is SDF, since other formats lack the option."""
     return {"model_dir": given["model_dir"] if Path(file).suffix.lower() in (".sdf", ".world") else None}
 
 
 def locked(model: Model, joints: Sequence[str]) -> dict[str | int, list[float] | float | None]:
-    """The joints of `NAME` and `NAME=NUMBERS`, for `Model.lock`."""
-    found: dict[str | int, list[float] | float | None] = {}
+    """Parse options `NAME` and `NAME=NUMBERS` to the argument of `Model.lock`."""
+    joints_locked: dict[str | int, list[float] | float | None] = {}
     for text in joints:
         name, equals, after = text.rpartition("=")
         values: list[float] | float | None = None
@@ -52,24 +52,24 @@ def locked(model: Model, joints: Sequence[str]) -> dict[str | int, list[float] |
             name = text
         else:
             words = [number(word) for word in after.split(",")]
-            given = [value for value in words if value is not None]
-            if len(given) < len(words):
+            numbers_read = [value for value in words if value is not None]
+            if len(numbers_read) < len(words):
                 raise ArgumentError(f"--joint: {quoted(text)} does not end in numbers; {NO_NUMBER}")
-            values = given[0] if len(given) == 1 else given
-        if name in found:
+            values = numbers_read[0] if len(numbers_read) == 1 else numbers_read
+        if name in joints_locked:
             raise ArgumentError(f"--joint: {quoted(name)} is given twice; wanted each joint once")
-        found[name] = values
-    return found
+        joints_locked[name] = values
+    return joints_locked
 
 
 def pose(xyz: str, rpy: str) -> Pose:
-    """The pose of two options."""
+    """The pose of the options --xyz and --rpy."""
     x, y, z = numbers("--xyz", xyz, ("x", "y", "z"))
     return Pose((x, y, z), rotation_from_rpy(*numbers("--rpy", rpy, ("r", "p", "y"))))
 
 
 def write(model: Model, out: str, given: Mapping[str, Any]) -> None:
-    """Write a robot by the ending of the file's name, and say what was written otherwise, or not."""
+    """Write a robot in the format of the file's suffix, and print what the format cannot express."""
     from robodyn.core import tables
 
     named, package_dirs = one_of("--meshes", given["meshes"], MESHES), given["package_dir"] or []

@@ -1,4 +1,4 @@
-"""What the command `export` does: queries of a robot as source code."""
+"""The command `export`: writes queries of a robot as source code."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from robodyn.tools.cli.results import linked, require_constraints, say_of_constr
 
 _MOST_VISITS = 10_000
 _EXTRAS = ("f_ext", "inertia", "point", *OF_CONSTRAINTS, *BASE)
-"""Inputs that functions take where they are asked to."""
+"""Optional inputs of exported functions."""
 
 
 def _chosen(option: str, text: str, allowed: Container[str], listed: Sequence[str]) -> tuple[str, ...]:
-    """The words of an option's text, separated by commas, each once; an error lists some of those that are allowed."""
-    found = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
-    return tuple(word if word in allowed else one_of(option, word, listed) for word in found)
+    """Parse an option's comma-separated words without duplicates; an error lists some of the allowed ones."""
+    words = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
+    return tuple(word if word in allowed else one_of(option, word, listed) for word in words)
 
 
 def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
-    """Print or write the code that the options of the command ask for, which are looked at before `load` is called.
+    """Print or write the code for the command's options. Options are checked before `load` is called.
 
     Raises:
-        ArgumentError: options that are wrong, or not for this robot.
-        SingularError: a query needs the inverse of a mass matrix that has none.
+        ArgumentError: wrong options, or options that this robot does not support.
+        SingularError: a query needs the inverse of a mass matrix that is singular at every state.
         OSError: a file cannot be written.
     """
     if one_of("--lang", options["lang"], ("c", "verilog")) == "verilog":
@@ -76,7 +76,7 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     places = [path.resolve() for path in paths.values() if path is not None]
     if len(set(places)) < len(places):
         raise ArgumentError("--out and --header name the same file")
-    # Of this precision: the proximal term of constraints has to be large enough for it.
+    # The Dynamics adjusts the proximal term of constraints to the precision.
     model = Dynamics(load(), engine="reference", dtype=dtype).model
     require_constraints("--query", model, asked.values())
     say_of_constraints(model, asked.values())
@@ -170,16 +170,16 @@ def _function(
     counted: Sequence[str] = (),
     **choices: Any,
 ) -> Function:
-    """One query as a function, after a look at whether this model can be asked."""
+    """One query as a function; raises if the model cannot answer it."""
     dyn, taken = Dynamics(model, engine="reference"), [extra for extra in question.optional if extra in extras]
     dyn._require_possible(question)
     dyn._require_loads(question, taken)
-    given = tuple(each for each in question.arrays if each in question.plain or each in taken)
+    inputs = tuple(each for each in question.arrays if each in question.plain or each in taken)
     if relative_to is not None:
         choices["places"] = LinkSelection((link or 0,), False, relative_to)
     damped = "damping" in counted
     algorithm = question.made(
-        QueryVariant(model, tuple(each for each in given if each not in BASE), damping=damped, **choices)
+        QueryVariant(model, tuple(each for each in inputs if each not in BASE), damping=damped, **choices)
     )
     _require_moderate(model, name, question, algorithm)
     base = [extra for extra in taken if extra in BASE]
@@ -202,7 +202,7 @@ def _function(
 
 
 def _seen_from(question: QuerySpec, frame: str, classical: bool, at_point: bool) -> Iterator[str]:
-    """What a link's motion is: its axes, the point that it is about, its order, and which acceleration it is."""
+    """Comments that explain a link's motion: axes, reference point, order, and kind of acceleration."""
     if not question.in_frame:
         return
     origin = "the point" if at_point else "the link's origin"
@@ -227,7 +227,8 @@ def _seen_from(question: QuerySpec, frame: str, classical: bool, at_point: bool)
 
 
 def _require_moderate(model: Model, name: str, question: QuerySpec, algorithm: Task) -> None:
-    """Straight-line code grows with the visits to bodies that an algorithm makes; nobody can compile millions."""
+    """Raise if straight-line code would be too large to compile. Its size grows with the algorithm's visits to
+    bodies."""
     lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in algorithm.sweeps)
     pairs = any(isinstance(sweep, Ancestors) and not sweep.of_link for sweep in algorithm.sweeps)
     visits = model.n_bodies * (model.nv if lanes else 1)
@@ -235,7 +236,7 @@ def _require_moderate(model: Model, name: str, question: QuerySpec, algorithm: T
         visits = int((model.tree.depth + 1).sum())
     if question.of_constraints:  # a right-hand side for each row
         visits += model.n_rows * model.n_bodies
-    visits *= 1 + sum(_columns(model, solve) for solve in algorithm.solves)  # which visit each pair for each column
+    visits *= 1 + sum(_columns(model, solve) for solve in algorithm.solves)  # solves visit all pairs for each column
     if visits > _MOST_VISITS:
         raise ArgumentError(
             f"--query: {name!r} of {quoted(model.name)} visits its {model.n_bodies} bodies {visits} times, too often "
@@ -255,7 +256,7 @@ def _sizes(model: Model) -> dict[str, int]:
 def _about(
     model: Model, dtype: str, asked: Mapping[str, QuerySpec], extras: Sequence[str], counted: Sequence[str]
 ) -> list[str]:
-    """What the top of a file says: the robot, its coordinates with their units, and how functions are called."""
+    """The comment at the top of a file: the robot, its coordinates with units, and how to call the functions."""
     gravity = " ".join(f"{x:g}" for x in model.gravity)
     lines = [
         f"Rigid-body dynamics of {model.name!r}: {', '.join(asked)}.",
@@ -293,19 +294,19 @@ def _about(
 
 
 def _left_out(counted: Sequence[str]) -> str:
-    """Which joint forces count, and what has no part."""
+    """A sentence about the joint forces that are included and those that are not."""
     *first, last = ("Joint limits", *(name for name in RESISTANCES if name not in counted))
-    left = f"{', '.join(first)} and {last} have no part." if first else f"{last} have no part."
+    rest = f"{', '.join(first)} and {last} have no part." if first else f"{last} have no part."
     if not counted:
-        return left
+        return rest
     forces = {"damping": "damping qd", "friction": "friction sign(qd)"}
     return (
-        f"Joint forces count: tau = ID + {' + '.join(forces[name] for name in RESISTANCES if name in counted)}. {left}"
+        f"Joint forces count: tau = ID + {' + '.join(forces[name] for name in RESISTANCES if name in counted)}. {rest}"
     )
 
 
 def _explained(model: Model, asked: Mapping[str, QuerySpec], extras: Sequence[str]) -> Iterator[str]:
-    """Conventions that matter to this robot and these queries."""
+    """Sentences about conventions that are relevant to this robot and these queries."""
     if model.quaternion_starts.size:
         yield "Quaternions are x y z w, and scaled to unit length inside; one of zero length gives NaN."
         yield "Velocities of floating and spherical joints are in the moving body's axes, linear ones first."

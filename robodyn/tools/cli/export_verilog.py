@@ -1,4 +1,4 @@
-"""What the command `export --language verilog` does: a robot's gradient as a project folder for hardware."""
+"""The command `export --language verilog`: writes a robot's gradient as a hardware project folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, Any] = {
     "fraction": None,
     "ranges": "sampled",
 }
-"""Options that only Verilog has, and what they are where they are not given."""
+"""Options of Verilog alone, and their defaults."""
 _OF_C: Mapping[str, Any] = {
     "link": None,
     "relative_to": None,
@@ -38,14 +38,14 @@ _OF_C: Mapping[str, Any] = {
     "header": None,
 }
 _LARGEST_FILE = 1 << 20
-"""Bytes of a box, which is a few numbers for each joint."""
+"""Largest size of a --box file in bytes; a box has a few numbers for each joint."""
 
 
 def refuse_options(options: Mapping[str, Any], verilog: bool) -> None:
-    """Raise for options that the language does not have.
+    """Raise if an option of the other language was given.
 
     Raises:
-        ArgumentError: one was given.
+        ArgumentError: names the option.
     """
     for name, usual in (_OF_C if verilog else OPTIONS).items():
         if options[name] != usual:
@@ -59,17 +59,17 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
     """Print the Verilog, or write the folder that `--out` names.
 
     Raises:
-        ArgumentError: options that are wrong, or not for this robot.
+        ArgumentError: wrong options, or options that this robot does not support.
         OSError: a file cannot be written.
     """
-    # Fixed-point code takes a while to import, and the other languages do without it.
+    # Imported here because fixed-point code takes a while to import and C does not need it.
     from robodyn.tools.hardware import datapath
     from robodyn.tools.hardware.program import QUERIES
 
     refuse_options(options, verilog=True)
-    known = {word: question.name for word, (question, _) in named().items() if question.name in QUERIES}
-    word = one_of("--query", options["query"] or DEFAULT_QUERY, tuple(known))
-    query = known[word]
+    queries = {word: question.name for word, (question, _) in named().items() if question.name in QUERIES}
+    word = one_of("--query", options["query"] or DEFAULT_QUERY, tuple(queries))
+    query = queries[word]
     box = None if options["box"] is None else box_of(options["box"])
     chosen = {name: options[name] for name in OPTIONS if name != "box"}
     model = load()
@@ -86,11 +86,11 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
 
 
 def box_of(text: str) -> Any:
-    """The box of a JSON file: an object of "qd", "qdd", "Minv" and "q", each as of `robodyn.hardware.Box`.
+    """Read a box from a JSON file: an object with "qd", "qdd", "Minv" and "q", as in `robodyn.hardware.Box`.
 
     Raises:
-        ArgumentError: no such file, or something else in it.
-        OSError: it cannot be read.
+        ArgumentError: no regular file, or wrong contents.
+        OSError: the file cannot be read.
     """
     from robodyn.tools.hardware import Box
 
@@ -99,12 +99,12 @@ def box_of(text: str) -> Any:
     if len(read) > _LARGEST_FILE:
         raise ArgumentError(f"--box: {quoted(str(path))} has more than {_LARGEST_FILE} bytes")
     try:
-        found = json.loads(read)
+        contents = json.loads(read)
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"--box: {quoted(str(path))} is no JSON: {brief(error)}") from None
     allowed = ("qd", "qdd", "Minv", "q")
-    if not isinstance(found, dict):
-        raise ArgumentError(f"--box: got {brief(found)}; wanted an object with numbers for {', '.join(allowed)}")
-    for name in found:
+    if not isinstance(contents, dict):
+        raise ArgumentError(f"--box: got {brief(contents)}; wanted an object with numbers for {', '.join(allowed)}")
+    for name in contents:
         one_of("--box", name, allowed)
-    return Box(**found)
+    return Box(**contents)

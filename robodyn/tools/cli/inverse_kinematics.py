@@ -1,4 +1,4 @@
-"""What `robodyn ik` does: find a configuration for a pose, and print it."""
+"""The command `ik`: finds a configuration for a pose, and prints it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from robodyn.tools.cli.states import numbers
 
 
 def solve(model: Model, options: dict[str, Any]) -> bool:
-    """Print a configuration; True if it does what is asked for.
+    """Find and print a configuration; True if it reaches the target.
 
     Raises:
-        ArgumentError: numbers that are none, a link that the robot has not.
+        ArgumentError: a text that is no number, or an unknown link.
     """
     point = numbers("--point", options["point"], ("x", "y", "z")) if options["point"] is not None else (0.0, 0.0, 0.0)
     target = np.eye(4)
@@ -35,7 +35,7 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
         target[:3, :3] = np.array(rotation, float).reshape(3, 3)
     task: Task
     link = linked(model, options["link"])
-    model.link_index(link)  # before tasks have numbers, which nobody here has given
+    model.link_index(link)  # raises here, because an error of the solver would mention numbers of tasks
     if options["rpy"] is None:
         task = PositionTask(link, point=point)
     else:
@@ -49,8 +49,8 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
     off, turned = (float(each) for each in report.residual[0])
     done = bool(report.converged)
     if options["json"]:
-        told = {"converged": done, "q": q.tolist(), "residual": {"m": off, "rad": turned}}
-        print(json.dumps({**told, "iterations": int(report.iterations), "start": int(report.start)}, indent=2))
+        contents = {"converged": done, "q": q.tolist(), "residual": {"m": off, "rad": turned}}
+        print(json.dumps({**contents, "iterations": int(report.iterations), "start": int(report.start)}, indent=2))
         return done
     screen, each = console(), zip(names, units(model, "q"), strict=True)
     columns = [f"{printable(name)}\n[{unit}]" if unit else printable(name) for name, unit in each]

@@ -1,4 +1,4 @@
-"""What the commands that compute do with states: query a model chunk by chunk, and show or write the results."""
+"""Answers queries for the commands that compute, chunk by chunk, and shows or writes the results."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ from robodyn.tools.cli.states import numbers
 _CHUNK_STATES = 4096
 _CHUNK_NUMBERS = 1 << 20
 _OF_TREE = ("forward_dynamics", "inverse_dynamics", "mass_matrix_inverse")
-"""What names of queries begin with whose answers constraints would change."""
+"""Prefixes of queries that ignore constraints although these would change their results."""
 _STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
 
 
 @dataclass(frozen=True)
 class Asking:
-    """What a command asks: a question, and what the call chooses: a link, a frame."""
+    """The query of a command, and its choices such as link and frame."""
 
     question: QuerySpec
     choices: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Quantities that states consist of."""
+        """Names of the query's inputs."""
         return self.question.plain
 
     @property
     def vectors(self) -> bool:
-        """Whether every result is a number, or numbers side by side."""
+        """Whether every result is a scalar or a vector."""
         return all(len(result.axes) <= 1 for result in self.question.results.values())
 
 
 def asking(name: str, options: Mapping[str, Any]) -> Asking:
-    """What the options of a command ask, by a query's name or its shorter one.
+    """The query and choices of a command, from a query's name or short name and the options.
 
     Raises:
-        ArgumentError: no such query, or a link missing or too many.
+        ArgumentError: no such query, a missing link, or options that the query does not have.
     """
     known = named()
     if name not in known:
@@ -94,10 +94,10 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
 
 
 def require_constraints(option: str, model: Model, asked: Iterable[QuerySpec]) -> None:
-    """Raise for queries about constraints, asked of a model that has none.
+    """Raise if a query is about constraints and the model has none.
 
     Raises:
-        ArgumentError: names the first of them.
+        ArgumentError: names the first such query.
     """
     about = next((question for question in asked if question.of_constraints), None)
     if about is not None and not model.constraints:
@@ -105,7 +105,7 @@ def require_constraints(option: str, model: Model, asked: Iterable[QuerySpec]) -
 
 
 def say_of_constraints(model: Model, asked: Iterable[QuerySpec]) -> None:
-    """Say on standard error that queries about the dynamics of the tree leave a robot's constraints out."""
+    """Note on standard error that these queries ignore the robot's constraints."""
     names = [each.name for each in asked if each.name.startswith(_OF_TREE)]
     if model.constraints and names:
         print(
@@ -119,13 +119,13 @@ def say_of_constraints(model: Model, asked: Iterable[QuerySpec]) -> None:
 
 
 def linked(model: Model, text: str) -> str | int:
-    """The link that an option names: a name, or an index where no link is called that."""
+    """The link of an option: a name, or an index if no link has that name."""
     index = None if text in model.link_names else whole_number(text)
     return text if index is None else index
 
 
 def list_queries(as_json: bool) -> None:
-    """Print every query: its names, what it takes and returns, and what it is."""
+    """Print every query: names, inputs, results and description."""
     if as_json:
         print(json.dumps(list(map(_described, every_query().values())), indent=1))
         return
@@ -152,7 +152,7 @@ def _described(question: QuerySpec) -> dict[str, Any]:
 
 
 def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[str, Array]:
-    """The results for all states, each (B, ...); with a progress bar where it may take long.
+    """The results for all states, each (B, ...). Several chunks show a progress bar.
 
     Raises:
         NumericalError: a result is NaN or infinite; names the rows.
@@ -174,8 +174,8 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
     for start in starts:
         rows = slice(start, start + step)
         out = tuple(result[rows] for result in results.values())
-        given = {name: states[name][rows] for name in question.plain}
-        by_place, by_name = question.arguments(given, link)
+        inputs = {name: states[name][rows] for name in question.plain}
+        by_place, by_name = question.arguments(inputs, link)
         getattr(dyn, question.name)(*by_place, **by_name, **others, out=out if len(out) > 1 else out[0])
     for name, result in results.items():
         try:
@@ -185,11 +185,11 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
     return results
 
 
-# Onto the screen.
+# Tables.
 
 
 def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
-    """Print tables: of numbers side by side the first states, of others the first state."""
+    """Print tables: the first states of vector results, the first state of matrix results."""
     screen = console()
     n, nv = len(next(iter(results.values()))), dyn.model.nv
     if not any(array.size for array in results.values()):
@@ -209,17 +209,17 @@ def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
             tables = _matrix(name, rows, columns, values[0].reshape(len(rows), len(columns)), screen.width)
         for table in tables:
             screen.print(table)
-    left = [
+    hidden = [
         f"{count} more {what}"
         for count, what in ((n - shown, "states"), *_hidden(dyn.model, asked.question))
         if count > 0
     ]
-    if left:
-        screen.print(f"... and {' and '.join(left)}; --out FILE or --json gives all of them")
+    if hidden:
+        screen.print(f"... and {' and '.join(hidden)}; --out FILE or --json gives all of them")
 
 
 def _hidden(model: Model, question: QuerySpec) -> list[tuple[int, str]]:
-    """How many entries of axes are not shown, and of what."""
+    """Numbers of entries along axes that are not shown, with their names."""
     axes = {axis for result in question.results.values() for axis in result.axes if isinstance(axis, str)}
     return [(len(_names(model, axis)) - _SHOWN, words) for axis, words in _MANY.items() if axis in axes]
 
@@ -229,7 +229,7 @@ def _matrix(title: str, rows: list[str], columns: list[str], values: Array, widt
 
 
 def _vectors(title: str, labels: list[str], values: Array, width: int) -> tuple[int, list[Table]]:
-    """How many states are shown, and the tables: states go down, or across where the robot is too wide for that."""
+    """The number of states shown, and the tables. States are rows, or columns if the vectors are too wide."""
     states = [f"state {i}" for i in range(min(len(values), _STATES_DOWN))]
     tables = _matrix(title, states, labels, values[: len(states)], width)
     if len(tables) <= 1:
@@ -244,7 +244,7 @@ _PARAMETERS = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz
 
 
 def _names(model: Model, axis: int | str) -> list[str]:
-    """What the entries along an axis are called."""
+    """Names of the entries along an axis."""
     if axis == "nv":
         return list(map(printable, model.velocity_names))
     if axis == "n_links":
@@ -261,30 +261,30 @@ def _names(model: Model, axis: int | str) -> list[str]:
 
 
 def axis_units(model: Model, result: Result) -> list[tuple[str, ...] | None]:
-    """Units along each axis of a result, entry by entry, None where the result's own unit says it.
+    """Units of the entries along each axis of a result; None for axes without units of their own.
 
-    Quantities of a unit belong to the axes of velocities in their order.
+    The quantities in a result's unit belong to its axes of velocities, in order.
     """
     named = [word for part in result.unit.split(" / ") for word in part.split() if word in _QUANTITIES]
     along = [k for k, axis in enumerate(result.axes) if axis == "nv"]
-    found: list[tuple[str, ...] | None] = [None] * len(result.axes)
-    # Those of columns come last: W / step qd has no axis for its W.
+    all_units: list[tuple[str, ...] | None] = [None] * len(result.axes)
+    # Match from the last axis: "W / step qd" has no axis for W.
     for axis, quantity in zip(reversed(along), reversed(named), strict=False):
-        found[axis] = step_units(model) if quantity == "step" else units(model, quantity)
-    return found
+        all_units[axis] = step_units(model) if quantity == "step" else units(model, quantity)
+    return all_units
 
 
 def axis_labels(model: Model, result: Result) -> list[list[str]]:
-    """Names along each axis of a result, with their units where entries have their own."""
-    found = []
+    """Names of the entries along each axis of a result, with units of entries."""
+    labels = []
     for axis, each in zip(result.axes, axis_units(model, result), strict=True):
         names = _names(model, axis)
-        found.append(names if each is None else [f"{name} [{unit}]" for name, unit in zip(names, each, strict=True)])
-    return found
+        labels.append(names if each is None else [f"{name} [{unit}]" for name, unit in zip(names, each, strict=True)])
+    return labels
 
 
 def as_json(dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> str:
-    """Everything as one JSON object: what was asked of which model, names, units, and values as nested lists."""
+    """A JSON object with the query, the model, names, units, and values as nested lists."""
     model, question = dyn.model, asked.question
     inputs = {
         name: _entry(
@@ -322,7 +322,7 @@ _MANY = {
     "n_rows": "rows of constraints",
     "nq": "coordinates",
 }
-"""What axes run over, for people, and for programs."""
+"""Names of axes, in the plural for tables; `_AXES` has those for JSON."""
 _AXES = {
     "nv": "velocity",
     "n_links": "link",
@@ -338,7 +338,7 @@ def _axes(result: Result) -> list[str]:
 
 
 def _quantity(name: str) -> str:
-    """The quantity whose units an input is shown in: a vector is taken for a velocity."""
+    """The quantity whose units an input has; a vector counts as a velocity."""
     return "qd" if name == "vector" else name
 
 
@@ -355,15 +355,15 @@ def _entry(values: Array, axes: list[str], each: list[tuple[str, ...] | None], u
     return {"shape": list(values.shape), "axes": ["state", *axes], **described, "values": values.tolist()}
 
 
-# Into a file.
+# Files.
 
 
 def output_path(text: str, asked: Asking) -> Path:
-    """The path of `--out`, looked at before anything is computed.
+    """Check the path of `--out` before anything is computed.
 
     Raises:
-        ArgumentError: it has no known ending, its folder does not exist, or it is there and no regular file.
-        OSError: the file that is there is read-only.
+        ArgumentError: unknown suffix, missing folder, or the path exists and is no regular file.
+        OSError: the file exists and is read-only.
     """
     path = file_named("--out", text)
     allowed = (".npz", ".json", ".csv") if asked.vectors else (".npz", ".json")
@@ -375,8 +375,8 @@ def output_path(text: str, asked: Asking) -> Path:
 
 
 def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]) -> None:
-    """Write states and results, in the format that the path's ending names. What is written as .npz or .csv can be read
-    as states again, results that no state has being passed over."""
+    """Write states and results in the format of the path's suffix. Files .npz and .csv can be read as states again;
+    their results are then ignored."""
     with whole_file(path, "--out") as file:
         if path.suffix.lower() == ".json":
             file.write(f"{as_json(dyn, asked, states, results)}\n".encode())
@@ -391,8 +391,8 @@ def write(path: Path, dyn: Dynamics, asked: Asking, states: Mapping[str, Array],
 def _write_csv(
     file: IO[bytes], model: Model, asked: Asking, states: Mapping[str, Array], results: Mapping[str, Array]
 ) -> None:
-    own = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
-    headers = [f"{name}:{component}" for name, components in own.items() for component in components]
+    components_of = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
+    headers = [f"{name}:{component}" for name, components in components_of.items() for component in components]
     for name, result in asked.question.results.items():
         headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)]
         headers += [] if result.axes else [name]
@@ -401,10 +401,10 @@ def _write_csv(
     writer = csv.writer(text)
     writer.writerow(headers)
     writer.writerows([x for row in rows for x in row.tolist()] for rows in zip(*columns, strict=True))
-    text.detach()  # which leaves the file open
+    text.detach()  # keeps the file open
 
 
 def _csv_names(model: Model, axis: int | str) -> Sequence[str]:
-    """Names as they are read again: as the model has them."""
+    """Names of the entries along an axis, unescaped, as `state_files` reads them."""
     names = {"nv": model.velocity_names, "nq": model.coordinate_names}
     return names[axis] if axis in names else _names(model, axis)

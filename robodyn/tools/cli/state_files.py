@@ -1,4 +1,4 @@
-"""States in files: .npz, .npy and .csv, with names, shapes and sizes looked at before numbers are loaded."""
+"""Reads states from .npz, .npy and .csv files. Names, shapes and sizes are checked before numbers are loaded."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from robodyn.internals.messages import near_misses, quoted
 from robodyn.io.builders.values import number
 
 QUANTITIES = ("q", "qd", "qdd", "tau", "vector")
-"""What states consist of."""
+"""Arrays that a state may have."""
 
 MAX_BYTES = 2 << 30
-"""Most bytes of a file, and of its numbers as they are in memory: a small compressed file can unpack to any size."""
+"""Largest size of a file and of its numbers in memory. A small compressed file can unpack to any size."""
 
 NO_NUMBER = "wanted a finite number in plain decimals such as 1, -0.5 or 2e-3"
-"""What to say about a text that does not read as a number."""
+"""Message for a text that is no number."""
 
 NAME_ARRAYS = ("coordinate_names", "velocity_names")
-"""What an .npz file of states says about the robot, so that they are not taken for another's."""
+"""Arrays of an .npz file that identify the robot, so that its states are not used for another one."""
 
 _REAL = "fiu"
-"""Kinds of dtypes of numbers."""
+"""Allowed dtype kinds of numbers."""
 
 _NUMBER_BYTES = np.dtype(np.float64).itemsize
 
 LONGEST_LINE = 4 << 20
-"""Most characters of a line of a .csv file, which may go on over line breaks in quotes."""
+"""Longest row of a .csv file in characters, including line breaks in quotes."""
 
 
 def component_names(model: Model) -> dict[str, tuple[str, ...]]:
@@ -50,12 +50,12 @@ def component_names(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def read_state_file(model: Model, inputs: Sequence[str], path: Path) -> dict[str, Array]:
-    """The quantities that a file of states holds, each (nq,) or (nv,) with leading axes; not looked at for NaN.
+    """The arrays of a file of states, each (nq,) or (nv,) with leading axes, not checked for NaN.
 
     Raises:
         OSError: the file cannot be opened.
-        ArgumentError: another ending, no regular file, one that cannot be read or is too large, wrong names, counts or
-            shapes.
+        ArgumentError: unknown suffix, no regular file, a file that cannot be read or is too large, wrong names, counts
+            or shapes.
         UnavailableError: there is no memory for it.
     """
     readers = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
@@ -75,21 +75,21 @@ def _require_size(size: int) -> None:
 def _read_npz(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str, Array]:
     archive = Archive(file)
     _check_keys(archive.keys)
-    found = [key for key in archive.keys if key in (*QUANTITIES, *NAME_ARRAYS)]
-    likes = {key: archive.like(key, "U" if key in NAME_ARRAYS else _REAL) for key in found}
+    keys = [key for key in archive.keys if key in (*QUANTITIES, *NAME_ARRAYS)]
+    likes = {key: archive.like(key, "U" if key in NAME_ARRAYS else _REAL) for key in keys}
     for key, names in component_names(model).items():
         if key in likes:
             real_array(key, likes[key], (len(names),), likes[key].dtype)
     _require_size(sum(map(_size_in_memory, likes.values())))
-    for key in set(found) & set(NAME_ARRAYS):
+    for key in set(keys) & set(NAME_ARRAYS):
         names = getattr(model, key)
         if likes[key].shape != (len(names),) or not np.array_equal(archive.read(key, "U"), np.array(names, dtype=str)):
             raise ArgumentError(f"its {key} are not those of {model.name!r}")
-    return {key: archive.read(key, _REAL) for key in found if key in QUANTITIES}
+    return {key: archive.read(key, _REAL) for key in keys if key in QUANTITIES}
 
 
 def _results() -> set[str]:
-    """Names of what queries return, which stands beside states in files that this command wrote."""
+    """Names of results, which files written by this program contain besides states."""
     return {name for question in every_query().values() for name in question.results} - {*QUANTITIES}
 
 
@@ -111,8 +111,8 @@ def _read_npy(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
 
 
 def _size_in_memory(like: Array) -> int:
-    """Bytes of what `like` stands for, whose numbers become float64. A state takes some also where it has no numbers:
-    no file is as long as the states of a robot that does not move are many."""
+    """Bytes of an array like `like` in float64. A state counts as one number at least: a file for a robot without
+    degrees of freedom can declare any number of states."""
     return math.prod(max(1, extent) for extent in map(int, like.shape)) * max(int(like.itemsize), _NUMBER_BYTES)
 
 
@@ -124,7 +124,7 @@ def _read_csv(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
     try:
         with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
             lines = _Lines(text)
-            # Blanks around a name are no part of it, unless the robot's name has them.
+            # Strip blanks around a column's name unless the robot's name contains them.
             header = [name if name in places else name.strip() for name in next(lines, [])]
             _check_header([name for name in header if name.split(":")[0] not in _results()] or header, list(places))
             quantities = {places[name][0] for name in header if name in places}
@@ -133,7 +133,7 @@ def _read_csv(model: Model, inputs: Sequence[str], file: IO[bytes]) -> dict[str,
         raise ArgumentError(f"it cannot be read: {error}") from None
     values: dict[str, Array] = {}
     for column, name in enumerate(header):
-        if name not in places:  # a result's
+        if name not in places:  # the column of a result
             continue
         quantity, i = places[name]
         if quantity not in values:
@@ -157,7 +157,7 @@ def _check_header(header: Sequence[str], known: Sequence[str]) -> None:
 
 
 class _Lines:
-    """The lines of a .csv file, values by values, none of them longer than `LONGEST_LINE`."""
+    """Iterates over the rows of a .csv file as lists of values; raises for rows longer than `LONGEST_LINE`."""
 
     def __init__(self, text: IO[str]) -> None:
         self._text, self._left = text, 0
@@ -181,20 +181,20 @@ class _Lines:
 
     @property
     def number(self) -> int:
-        """Of the line that was read last, from 1."""
+        """Number of the line read last, from 1."""
         return self._rows.line_num
 
 
 def _csv_table(lines: _Lines, header: Sequence[str], width: int) -> Array:
-    """The numbers of a CSV file below its header, (rows, columns); each row becomes `width` numbers."""
+    """The numbers of a CSV file below its header, (rows, columns). `width`: numbers of a row in memory."""
     values = array("d")
-    most = MAX_BYTES // (_NUMBER_BYTES * max(width, len(header))) * len(header)
+    max_values = MAX_BYTES // (_NUMBER_BYTES * max(width, len(header))) * len(header)
     for row in lines:
         if not row:
             continue
         if len(row) != len(header):
             raise ArgumentError(f"line {lines.number} has {len(row)} values; wanted {len(header)}, as in the header")
-        if len(values) >= most:
+        if len(values) >= max_values:
             raise ArgumentError(f"line {lines.number}: its numbers take more than {MAX_BYTES} bytes, so split it")
         for name, text in zip(header, row, strict=True):
             value = number(text)

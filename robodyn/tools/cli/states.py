@@ -1,4 +1,4 @@
-"""States for the commands that compute: from the command line, from a file, or drawn at random."""
+"""States for commands: from the command line, from a file, or drawn at random."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LISTED = 40
 
 
 def numbers(option: str, text: str, names: Sequence[str]) -> list[float]:
-    """The numbers of an option's text, separated by commas or blanks: one for each of `names`.
+    """Parse an option's numbers, separated by commas or blanks: one for each of `names`.
 
     Raises:
-        ArgumentError: something is not a finite number in plain decimals, or there are more or fewer than names.
+        ArgumentError: a word is no finite number in plain decimals, or the number of words is wrong.
     """
     words = re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
     values = []
@@ -39,9 +39,9 @@ def numbers(option: str, text: str, names: Sequence[str]) -> list[float]:
 
 
 def read_states(model: Model, inputs: Sequence[str], options: Mapping[str, Any]) -> dict[str, Array]:
-    """The states that the options of a command ask for: (B, nq) for q, (B, nv) for the others of `inputs`.
+    """The states of a command's options: (B, nq) for q, (B, nv) for the other `inputs`.
 
-    What is not given is zero, and neutral for q. Quaternions come out as unit ones.
+    Missing inputs are zero; a missing q is neutral. Quaternions are normalised.
 
     Raises:
         ArgumentError: options that exclude each other, a file that cannot be read, wrong names, counts or shapes.
@@ -72,7 +72,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _random(model: Model, inputs: Sequence[str], n: int, seed: int) -> dict[str, Array]:
-    # More than this many numbers have no address; up to it memory decides.
+    # The limit is the address space; below it NumPy raises a MemoryError.
     count("--random", n, 0, sys.maxsize // (np.dtype(np.float64).itemsize * max(1, model.nq, model.nv)))
     rng = np.random.default_rng(seed)
     q = model.random_configuration(rng, (n,))
@@ -80,18 +80,18 @@ def _random(model: Model, inputs: Sequence[str], n: int, seed: int) -> dict[str,
 
 
 def _complete(model: Model, inputs: Sequence[str], values: Mapping[str, Any]) -> dict[str, Array]:
-    """Check what is given, all of it, and fill in what is not."""
+    """Check the given inputs and add defaults for missing ones."""
     sizes = {name: len(names) for name, names in component_names(model).items()}
-    given = {name: real_array(name, value, (sizes[name],), np.float64) for name, value in values.items()}
-    for name, value in given.items():
+    float_arrays = {name: real_array(name, value, (sizes[name],), np.float64) for name, value in values.items()}
+    for name, value in float_arrays.items():
         if value.ndim > 2:
             raise ArgumentError(f"{name}: got shape {value.shape}; wanted (states, {sizes[name]})")
         require_finite(name, value, 1)
-    if "q" in given:
-        given["q"] = model.normalized(given["q"])
-    leading = broadcast_leading({name: (value, 1) for name, value in given.items()}) or (1,)
+    if "q" in float_arrays:
+        float_arrays["q"] = model.normalized(float_arrays["q"])
+    leading = broadcast_leading({name: (value, 1) for name, value in float_arrays.items()}) or (1,)
     default = {"q": model.neutral(), **dict.fromkeys(QUANTITIES[1:], np.zeros(model.nv))}
-    return {name: np.broadcast_to(given.get(name, default[name]), (*leading, sizes[name])) for name in inputs}
+    return {name: np.broadcast_to(float_arrays.get(name, default[name]), (*leading, sizes[name])) for name in inputs}
 
 
 def _from_file(model: Model, inputs: Sequence[str], path: Path) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What the command `tune` does: measure this machine once, and keep what engines choose by."""
+"""The command `tune`: measures this machine and stores the tables that engines choose by."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ QUICK = Grid(bodies=(6, 150), batches=(1, 256), dtypes=("float64",))
 
 
 def tune(seconds: float, quick: bool, as_json: bool) -> None:
-    """Measure scans, kernels of a GPU if there is one, and engines against each other; keep and print it.
+    """Measure scan costs, GPU kernels (if there is a GPU) and engines; store and print the results.
 
     Raises:
-        ArgumentError: no time to measure in.
+        ArgumentError: `seconds` is not in the allowed range.
     """
     if finite_real(seconds) is None or not 0.0 < seconds <= 10.0:
         raise ArgumentError(f"--seconds: got {brief(seconds)}; wanted a number of seconds up to 10")
     grid = QUICK if quick else Grid()
-    kept = []
+    stored = []
     with _announcing() as announce:
         if not quick:
-            found, _ = fit_scans(seconds, announce)
-            kept.append(costs.keep(found))
+            scan_costs, _ = fit_scans(seconds, announce)
+            stored.append(costs.keep(scan_costs))
         if "gpu" in engines_here():
-            kept.append(keep(*fit_kernels(grid, seconds, announce)))
+            stored.append(keep(*fit_kernels(grid, seconds, announce)))
         table = fit(grid, seconds, announce)
-        kept.append(keep(table))
+        stored.append(keep(table))
         ratio, where = worst_choice(table, fit(CHECKED, seconds, announce))
-    words = "kept in the cache" if all(kept) else "not kept: no cache can be written to (robodyn cache)"
+    words = "kept in the cache" if all(stored) else "not kept: no cache can be written to (robodyn cache)"
     if as_json:
         engines = document(table)
-        worst = ratio if math.isfinite(ratio) else None  # the engine chosen was too slow to be measured
-        found_all = {"robodyn": __version__, "kept": all(kept), "engines": engines, "worst": worst, "where": where}
-        print(json.dumps(found_all, indent=1))
+        worst = ratio if math.isfinite(ratio) else None  # infinite: the chosen engine was too slow to be measured
+        contents = {"robodyn": __version__, "kept": all(stored), "engines": engines, "worst": worst, "where": where}
+        print(json.dumps(contents, indent=1))
         return
     screen = console()
     screen.print(engine_table(table).rich())
@@ -67,7 +67,7 @@ def tune(seconds: float, quick: bool, as_json: bool) -> None:
 
 @contextmanager
 def _announcing() -> Iterator[Callable[[str], None]]:
-    """Something that is told what is being measured, and shows it where somebody looks."""
+    """A function that shows the current measurement, if stderr is a terminal."""
     waiting = console(stderr=True)
     if not waiting.is_terminal:
         yield lambda text: None

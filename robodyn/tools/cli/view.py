@@ -1,4 +1,4 @@
-"""What `robodyn view` does: a robot in a browser, or on a page of its own."""
+"""The command `view`: shows a robot in a browser, or writes an HTML page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from robodyn.tools.viewer.show import show
 
 
 def view(model: Model, q: str | None, package_dirs: Sequence[str], port: int, browser: bool, out: str | None) -> None:
-    """Show a robot until it is interrupted, or write the page `out`."""
+    """Show a robot until Ctrl-C, or write the page `out`."""
     state = None if q is None else numbers("--q", q, model.coordinate_names)
     folders = [Path(each) for each in package_dirs]
     path = None if out is None else require_writable(out, "--out")

@@ -1,12 +1,12 @@
-"""Gradients as hardware: fixed-point datapaths for FPGAs, simulated bit by bit.
+"""Gradients as hardware: fixed-point datapaths for FPGAs, with bit-exact simulation.
 
     d = rd.hardware.datapath(model, width=18, multipliers=64, box=rd.hardware.Box(qd=2.0, qdd=10.0))
     dqdd_dq, dqdd_dqd = d.evaluate(q, qd, qdd, Minv)
     d.write("folder")
 
-A robot's gradient is traced into sums and products (`program`), cleaned (`passes`), given formats for the values in a
-box of states (`ranges`, `formats`), scheduled (`schedule`) and printed (`verilog`); `model` computes in NumPy what the
-circuit does, to the bit.
+`program` traces a robot's gradient into sums and products, `passes` simplifies it, `ranges` and `formats` choose
+fixed-point formats for a box of states, `schedule` assigns cycles, and `verilog` prints the circuit. `model` computes
+the circuit's results in NumPy, exact to the bit.
 """
 
 from robodyn.tools.hardware.datapaths import Datapath, datapath

@@ -1,4 +1,4 @@
-"""`datapath`: a robot's gradient as a fixed-point circuit that is evaluated, simulated and written as Verilog."""
+"""`datapath`: a robot's gradient as a fixed-point circuit, to be evaluated, simulated and written as Verilog."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from robodyn.tools.hardware.verilog import verilog
 RANGES = ("sampled", "intervals")
 _MOST = 1 << 20
 _ASYMMETRY = 1e-6
-"""Of M^-1, relative to its largest entry: what single precision leaves."""
+"""Tolerated asymmetry of M^-1 relative to its largest entry: rounding in single precision."""
 _VECTORS = 64
-"""States that `write` puts beside the testbench."""
+"""Number of test states that `write` adds to the testbench."""
 
 
 def datapath(
@@ -63,31 +63,30 @@ def datapath(
     ranges: str = "sampled",
     guard: int = 1,
 ) -> Datapath:
-    """A fixed-point datapath of a gradient: its formats, its schedule, its Verilog and a model that is exact to the
-    bit.
+    """A fixed-point datapath of a gradient: its formats, its schedule, its Verilog and a bit-exact model.
 
-    After Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi, Accelerating Robot Dynamics Gradients on a CPU, GPU,
+    Source: Plancher, Neuman, Bourgeat, Kuindersma, Devadas, Reddi, Accelerating Robot Dynamics Gradients on a CPU, GPU,
     and FPGA (2021), algorithm 5, with the sine and cosine of q and M^-1 as inputs from the host.
 
     Args:
-        model: a fixed-base robot of joints with one coordinate each, none of which follows another.
+        model: a fixed-base robot whose joints have one coordinate each, without mimic joints.
         query: "forward_dynamics_gradient" (dqdd/dq, dqdd/dqd from q, qd, qdd, Minv) or "inverse_dynamics_gradient"
             (dtau/dq, dtau/dqd from q, qd, qdd).
         formulation: "idsva" (composites of subtrees: half the multipliers) or "algorithm 2" (the paper's recursion of
             columns: smaller errors, and ranges that intervals can bound).
         width: bits of every word, 4 to 32.
-        multipliers: how many there are. None: one for each product, or as many as `interval` needs.
-        interval: cycles from one state to the next, each of which begins before the last is done. None: one state at a
-            time where `multipliers` is given, else a state each cycle.
-        box: the states that it is made for.
-        fraction: bits behind the binary point, the same for all. None: a binary point for each value.
-        ranges: how large values become: "sampled" (at samples of the box; a flag says which results wrapped) or
-            "intervals" (proved: nothing wraps inside the box). Without meaning where `fraction` is given.
-        guard: bits before the binary point that results have beyond samples.
+        multipliers: number of multipliers. None: one for each product, or as many as `interval` needs.
+        interval: cycles between consecutive states, which overlap in the pipeline. None: one state at a time if
+            `multipliers` is given, else a state each cycle.
+        box: the states for which the datapath is designed.
+        fraction: bits behind the binary point, the same for all values. None: a binary point for each value.
+        ranges: how ranges of values are determined: "sampled" (at samples of the box; a flag shows which results
+            overflowed) or "intervals" (proved: nothing overflows inside the box). Ignored if `fraction` is given.
+        guard: additional bits before the binary point of results, beyond the largest sample.
 
     Raises:
-        ArgumentError: an argument is wrong, or the robot has joints that a datapath cannot have, or too many.
-        SingularError: M^-1 has to be sampled, and there is none.
+        ArgumentError: an argument is wrong, or the robot has unsupported joints or too many joints.
+        SingularError: M^-1 has to be sampled, and the mass matrix is singular.
     """
     one_of("query", query, tuple(QUERIES))
     one_of("formulation", formulation, tuple(FORMULATIONS))
@@ -114,8 +113,8 @@ def datapath(
     if fraction is not None:
         formats = fixed.uniform(program, width, fraction)
     elif ranges == "intervals":
-        known = intervals(program, input_intervals(program, model, box, ports))
-        formats = fixed.proved(program, width, known)
+        known_intervals = intervals(program, input_intervals(program, model, box, ports))
+        formats = fixed.proved(program, width, known_intervals)
     else:
         formats = fixed.scaled(program, width, ports, guard)
     schedule = _schedule(program, multipliers, interval)
@@ -141,17 +140,17 @@ def _schedule(program: Program, multipliers: int | None, interval: int | None) -
 
 
 class Datapath:
-    """A fixed-point circuit, from `datapath`.
+    """A fixed-point circuit, made by `datapath`.
 
     Attributes:
-        model, query, box: what it was made for.
-        program: its operations (`robodyn.compile.tracing.program.Program`), after `vanishing` sums that are zero at all
-            samples were left out: evidence by numbers, not a proof.
-        formats: the binary point of every value; `formats.proved` says whether nothing can wrap inside the box.
-        schedule: when each operation begins.
-        wrapped: of the last call of `evaluate` or `simulate`, which rows have a result of some operation that did not
-            fit into its word, (...) of bool: what such rows say is worth nothing.
-        outside: which of its rows are outside of the box, (...) of bool.
+        model, query, box: arguments of `datapath`.
+        program: its operations (`robodyn.compile.tracing.program.Program`). `vanishing` sums that are zero at all
+            samples were removed, on numerical evidence without proof.
+        formats: the binary point of every value; `formats.proved` is True if nothing can overflow inside the box.
+        schedule: start cycles of operations.
+        wrapped: (...) bools: which rows of the last `evaluate` or `simulate` have an operation that overflowed its
+            word. Results of such rows are meaningless.
+        outside: (...) bools: which rows of the last call are outside of the box.
     """
 
     def __init__(
@@ -181,38 +180,39 @@ class Datapath:
 
     @property
     def latency(self) -> int:
-        """Cycles from a state that has been taken to its results."""
+        """Cycles from the input of a state to its results."""
         return self.schedule.latency
 
     @property
     def interval(self) -> int:
-        """Cycles from one state to the next."""
+        """Cycles between consecutive states."""
         return self.schedule.interval
 
     @property
     def multipliers(self) -> int:
-        """Multipliers that there are."""
+        """Number of multipliers."""
         return self.schedule.multipliers
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Operations: "mul", of which "mul_constant" are by constants, "add" (sums and signs), "registers" (words)."""
+        """Counts: "mul" (products), of which "mul_constant" are by constants; "add" (sums and negations); "registers"
+        (words)."""
         nodes = self.program.nodes
         live = [(index, *nodes[index]) for index in self.program.live]
         constant = sum(op == MUL and CONSTANT in (nodes[a][0], nodes[b][0]) for _, op, a, b in live)
-        kept = sum(self.schedule.copies[index] for index, operation, _, _ in live if operation != CONSTANT)
+        registers = sum(self.schedule.copies[index] for index, operation, _, _ in live if operation != CONSTANT)
         adds = len(self.schedule.start) - products(self.program)
-        return {"mul": products(self.program), "mul_constant": constant, "add": adds, "registers": kept}
+        return {"mul": products(self.program), "mul_constant": constant, "add": adds, "registers": registers}
 
     def evaluate(self, q: Any, qd: Any, qdd: Any, Minv: Any = None) -> tuple[Array, Array]:
-        """What hardware computes, by the model that is exact to the bit; sets `wrapped` and `outside`.
+        """The hardware's results, computed by the bit-exact model; sets `wrapped` and `outside`.
 
         Args:
             q, qd, qdd: (..., nv) coordinates, velocities and accelerations. Leading axes broadcast.
-            Minv: (..., nv, nv) the inverse of the mass matrix, where the query takes it.
+            Minv: (..., nv, nv) the inverse of the mass matrix, if the query takes it.
 
         Returns:
-            Derivatives by q and by qd, (..., nv, nv) each.
+            Derivatives with respect to q and qd, (..., nv, nv) each.
 
         Raises:
             ArgumentError: wrong shapes, M^-1 missing, superfluous or not symmetric.
@@ -224,27 +224,29 @@ class Datapath:
         return self._results(done.words, leading)
 
     def error_bounds(self, q: Any, qd: Any, qdd: Any, Minv: Any = None) -> tuple[Array, Array]:
-        """How far the results of `evaluate` can be from those in exact arithmetic, (..., nv, nv) each: bounds that hold
-        in rows where nothing wraps. Arguments and errors are those of `evaluate`."""
+        """Error bounds (..., nv, nv) of the results of `evaluate` compared with exact arithmetic. They hold for rows
+        without overflow. Arguments and errors are those of `evaluate`."""
         leading, ports = self._taken(q, qd, qdd, Minv)
         words = exact.quantized(self.program, self.formats, ports)
-        found = exact.bounds(self.program, self.formats, ports, words)
-        return self._shaped(found, leading)
+        bounds = exact.bounds(self.program, self.formats, ports, words)
+        return self._shaped(bounds, leading)
 
     def simulate(
         self, q: Any, qd: Any, qdd: Any, Minv: Any = None, *, stalls: float = 0.0, seed: int = 0
     ) -> SimulationReport:
-        """The same by simulated hardware: Verilator compiles the Verilog at the first call, which takes seconds for
-        dozens of multipliers and minutes for thousands.
+        """Simulate the hardware and compare it with the bit-exact model.
+
+        Verilator compiles the Verilog at the first call, which takes seconds for dozens of multipliers and minutes for
+        thousands.
 
         Args:
-            q, qd, qdd, Minv: as of `evaluate`.
-            stalls: in which share of cycles no input is offered, and in which no result is taken.
-            seed: of stalls.
+            q, qd, qdd, Minv: as in `evaluate`.
+            stalls: fraction of cycles in which no input is offered, and in which no result is accepted.
+            seed: seed of the stalls.
 
         Raises:
             UnavailableError: Verilator is not installed, or fails.
-            ArgumentError, NumericalError: as of `evaluate`.
+            ArgumentError, NumericalError: as in `evaluate`.
         """
         share = finite_number("stalls", stalls)
         if not 0.0 <= share <= 0.95:
@@ -258,11 +260,11 @@ class Datapath:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             self._write_sources(folder)
             self._simulator = built(folder, self.name)
-        found = streamed(self._simulator, words, expected.words.shape[1], share, seed)
-        rows = min(len(found.words.words), len(expected.words))
+        simulated = streamed(self._simulator, words, expected.words.shape[1], share, seed)
+        rows = min(len(simulated.words.words), len(expected.words))
         flags = (expected.wrapped > 0) & (not self.formats.proved)
-        unequal = found.words.words[:rows] != expected.words[:rows]
-        unequal |= (found.words.wrapped[:rows] != flags[:rows])[:, None]
+        unequal = simulated.words.words[:rows] != expected.words[:rows]
+        unequal |= (simulated.words.wrapped[:rows] != flags[:rows])[:, None]
         different = int(unequal.sum()) + expected.words.size - unequal.size
         self.wrapped = flags.reshape(leading)
         return SimulationReport(
@@ -270,15 +272,15 @@ class Datapath:
             compared=expected.words.size,
             different=different,
             states=rows,
-            cycles=found.cycles,
-            latency=found.latency,
-            results=self._results(found.words.words, leading) if rows == len(words) else (),
-            wrapped=(found.words.wrapped[:rows] > 0).reshape(leading) if rows == len(words) else np.zeros(0, bool),
+            cycles=simulated.cycles,
+            latency=simulated.latency,
+            results=self._results(simulated.words.words, leading) if rows == len(words) else (),
+            wrapped=(simulated.words.wrapped[:rows] > 0).reshape(leading) if rows == len(words) else np.zeros(0, bool),
         )
 
     def resources(self, seconds: float = 600.0) -> Resources:
-        """What it takes on an UltraScale+ device, by yosys: of the whole circuit where that is done in time, else of a
-        multiplier, times their number.
+        """Resources on an UltraScale+ device, by yosys: of the whole circuit if synthesis finishes within `seconds`,
+        else of one multiplier, times their number.
 
         Raises:
             UnavailableError: yosys is not installed, or fails.
@@ -288,15 +290,15 @@ class Datapath:
             raise ArgumentError(f"seconds: got {brief(seconds)}; wanted more than 0")
         return resources(self.verilog(), self.name, self.formats.width, self.multipliers, limit)
 
-    # Texts.
+    # Source texts.
 
     @cached_property
     def name(self) -> str:
-        """Of the Verilog module."""
+        """Name of the Verilog module."""
         return f"{identifier(self.model.name)}_{self.query}".lower()
 
     def verilog(self) -> str:
-        """The module as Verilog-2005: the same text for the same robot, arguments and version."""
+        """The module as Verilog-2005. Equal robots, arguments and versions give equal text."""
         return self._verilog
 
     @cached_property
@@ -313,9 +315,9 @@ class Datapath:
         return verilog(self.program, self.formats, self.schedule, self.name, about)
 
     def ports(self) -> dict[str, Any]:
-        """Formats and order of all words that go in and come out, as `write` puts them into JSON.
+        """Formats and order of all input and output words, as `write` stores them in JSON.
 
-        A word stands for its integer times 2^-fraction. Constant results have a word of 0 and a value.
+        The value of a word is its integer times 2^-fraction. Constant results have a word of 0 and an entry "value".
         """
         inputs = [
             {"name": self._input_name(name, k), "fraction": self.formats.fraction[node]}
@@ -350,12 +352,12 @@ class Datapath:
         return f"minus_Minv[{r}][{c}]"
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write a project: the Verilog, formats.json, a testbench in C++ with some states and the words that are to
-        come out, and a README that says how to run it. The folder is made; files of these names are replaced.
+        """Write a project: the Verilog, formats.json, a C++ testbench with some states and their expected words, and a
+        README with instructions. The folder is made if missing; files with these names are replaced.
 
         Raises:
-            ArgumentError: `folder` is no name of one, or a file.
-            OSError: it cannot be written.
+            ArgumentError: `folder` is no folder name, or is a file.
+            OSError: a file cannot be written.
         """
         text = path_text(folder)
         if not text:
@@ -385,7 +387,7 @@ class Datapath:
     # Arguments.
 
     def _taken(self, q: Any, qd: Any, qdd: Any, Minv: Any) -> tuple[tuple[int, ...], dict[str, Array]]:
-        """Leading axes, and what the host gives to hardware, (rows, size) by port; sets `outside`."""
+        """Leading axes, and the hardware's inputs (rows, size) by port; sets `outside`."""
         nv = self.model.nv
         wants = "Minv" in self._asked.inputs
         if (Minv is None) == wants:
@@ -393,19 +395,19 @@ class Datapath:
                 f"Minv: {self.query} takes {'the inverse of the mass matrix' if wants else 'none'}; got "
                 f"{'nothing' if wants else brief(Minv)}"
             )
-        given: dict[str, tuple[Any, tuple[int, ...]]] = {
+        arguments: dict[str, tuple[Any, tuple[int, ...]]] = {
             "q": (q, (self.model.nq,)),
             "qd": (qd, (nv,)),
             "qdd": (qdd, (nv,)),
         }
         if wants:
-            given["Minv"] = (Minv, (nv, nv))
-        arrays = {name: real_array(name, value, shape, np.float64) for name, (value, shape) in given.items()}
+            arguments["Minv"] = (Minv, (nv, nv))
+        arrays = {name: real_array(name, value, shape, np.float64) for name, (value, shape) in arguments.items()}
         for name, array in arrays.items():
-            require_finite(name, array, len(given[name][1]))
-        leading = broadcast_leading({name: (array, len(given[name][1])) for name, array in arrays.items()})
+            require_finite(name, array, len(arguments[name][1]))
+        leading = broadcast_leading({name: (array, len(arguments[name][1])) for name, array in arrays.items()})
         rows = {
-            name: np.broadcast_to(array, (*leading, *given[name][1])).reshape((-1, *given[name][1]))
+            name: np.broadcast_to(array, (*leading, *arguments[name][1])).reshape((-1, *arguments[name][1]))
             for name, array in arrays.items()
         }
         if wants:
@@ -415,14 +417,14 @@ class Datapath:
         return leading, ports
 
     def _is_outside(self, rows: Mapping[str, Array], ports: Mapping[str, Array]) -> Array:
-        found = np.zeros(len(rows["q"]), bool)
+        outside = np.zeros(len(rows["q"]), bool)
         for name, (lower, upper) in self._limits.items():
             axes = tuple(range(1, 1 + lower.ndim))
-            found |= np.any((rows[name] < lower) | (rows[name] > upper), axis=axes)
+            outside |= np.any((rows[name] < lower) | (rows[name] > upper), axis=axes)
         if "minus_Minv" in ports and "Minv" not in self._limits:
-            most = np.abs(self._samples["minus_Minv"]).max(axis=0)
-            found |= np.any(np.abs(ports["minus_Minv"]) > most, axis=1)
-        return found
+            largest = np.abs(self._samples["minus_Minv"]).max(axis=0)
+            outside |= np.any(np.abs(ports["minus_Minv"]) > largest, axis=1)
+        return outside
 
     def _results(self, words: Array, leading: tuple[int, ...]) -> tuple[Array, Array]:
         return self._shaped(exact.numbers(self.program, self.formats, words), leading)

@@ -1,12 +1,12 @@
-"""Fixed point: how many bits a value has, and where its binary point stands.
+"""Fixed-point formats: the binary point of every value of a program.
 
-A word of W bits is an integer in two's complement; with a fraction of f bits it stands for the integer times 2^-f. What
-model and hardware both do:
+A word of W bits is an integer in two's complement. With a fraction of f bits its value is the integer times 2^-f. The
+hardware and its model share these rules:
 
-- Inputs round to the nearest word, halves upwards, and saturate.
-- A product is taken in full, 2^(s-1) is added, and s bits go: (x + 2^(s-1)) >>> s. Halves round upwards.
-- Operands of a sum are brought to the finer one's point, and the sum is rounded once, in the same way.
-- Of a result the low W bits stay: what does not fit wraps.
+- Inputs are rounded to the nearest word, halves upwards, and saturate.
+- A product is computed exactly and rounded by dropping s bits: (x + 2^(s-1)) >>> s. Halves are rounded upwards.
+- Operands of a sum are aligned to the finer binary point, and the sum is rounded once, in the same way.
+- A result keeps its low W bits: values that do not fit wrap around.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from robodyn.tools.hardware.program import input_nodes, uses
 from robodyn.tools.hardware.ranges import Interval
 
 NARROWEST, WIDEST = 4, 32
-"""Bits of a word. A product of two that are wider does not fit into 64 bits, in which the model computes."""
+"""Limits of the width of a word in bits. The model computes in 64 bits, which products of wider words exceed."""
 _FINEST = 100
-"""Bits of fraction: of constants that are almost nothing."""
+"""Largest number of fraction bits; it matters for tiny constants."""
 _DEEPEST = 63
-"""Bits that NumPy shifts by at most."""
+"""Largest shift in NumPy, bits."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Formats:
 
     Args:
         width: bits of every word.
-        fraction: bits of it behind the binary point, by live node; may be negative, or more than the width.
+        fraction: bits behind the binary point, by live node; may be negative, or larger than the width.
         words: constants as integers, by node.
-        proved: whether no result can wrap while inputs are inside the box.
+        proved: True if no result can wrap for inputs inside the box.
     """
 
     width: int
@@ -51,35 +51,35 @@ class Formats:
 
     @property
     def largest(self) -> int:
-        """Of the integers in a word; the smallest is one below its negative."""
+        """The largest integer of a word; the smallest is -largest - 1."""
         return int(2 ** (self.width - 1) - 1)
 
     def shift(self, program: Program, index: int) -> int:
-        """How many bits go when the result of a node is rounded."""
+        """Number of bits dropped when the result of a node is rounded."""
         operation, a, b = program.nodes[index]
         operands = [self.fraction[a]] if b < 0 else [self.fraction[a], self.fraction[b]]
         return (sum(operands) if operation == MUL else max(operands)) - self.fraction[index]
 
     def word(self, value: Array, index: int) -> Array:
-        """Numbers as words of a node, rounded and saturated."""
+        """Convert numbers to words of a node, rounded and saturated."""
         scaled = np.floor(np.ldexp(np.asarray(value, np.float64), self.fraction[index]) + 0.5)
         return np.clip(scaled, -self.largest - 1, self.largest).astype(np.int64)
 
     def number(self, word: Array, index: int) -> Array:
-        """Words of a node as numbers."""
+        """Convert words of a node to numbers."""
         return np.ldexp(np.asarray(word, np.float64), -self.fraction[index])
 
     def cut(self, wide: Array) -> Array:
-        """The low bits of a result that a word has room for."""
+        """The low W bits of a result, as a signed integer."""
         half, mask = 1 << (self.width - 1), (1 << self.width) - 1
         return ((wide + half) & mask) - half
 
     def result(self, program: Program, value: Mapping[int, Array], index: int) -> Array:
-        """A result before it is cut to its word; of one that is far too large, another that is too large and has the
-        same low bits.
+        """The result of a node before `cut`. A result far too large for its word may be replaced by another one that is
+        also too large and has the same low bits.
 
-        Sums are written so that nothing is wider than 64 bits, however far apart two binary points are; hardware's text
-        (`verilog`) takes them in full.
+        Sums are computed such that nothing exceeds 64 bits, however far apart the binary points are. The Verilog
+        (`verilog`) computes them in full width.
         """
         operation, a, b = program.nodes[index]
         shift = self.shift(program, index)
@@ -91,7 +91,7 @@ class Formats:
         apart = self.fraction[b] - self.fraction[a]
         if apart < 0:
             x, y, apart = y, x, -apart
-        # x 2^apart + y, of which `shift` bits go.
+        # The sum is x 2^apart + y; `shift` bits are dropped.
         if shift > apart:
             return _rounded(x + (y >> min(apart, _DEEPEST)), shift - apart) if apart else _rounded(x + y, shift)
         up = apart - shift
@@ -100,17 +100,17 @@ class Formats:
 
 
 def _rounded(x: Array, shift: int) -> Array:
-    """floor((x + 2^(shift - 1)) / 2^shift)."""
+    """Round to nearest: floor((x + 2^(shift - 1)) / 2^shift)."""
     if shift == 0:
         return x
-    if shift > _DEEPEST:  # x is below 2^62, a half of the last place or less
+    if shift > _DEEPEST:  # x is below 2^62, so it rounds to 0
         return np.zeros_like(x)
     return ((x >> (shift - 1)) + 1) >> 1
 
 
 def fitting(size: float, width: int) -> int:
-    """The largest fraction with which numbers up to a size fit into a word; one that is a power of two saturates, which
-    takes no more from it than a rounding."""
+    """The largest fraction such that numbers up to `size` fit into a word. A `size` that is a power of two saturates,
+    with an error of one last place."""
     if size <= 0.0:
         return width - 1
     mantissa, exponent = math.frexp(size)
@@ -118,22 +118,22 @@ def fitting(size: float, width: int) -> int:
 
 
 def uniform(program: Program, width: int, fraction: int) -> Formats:
-    """One binary point for all."""
+    """The same binary point for all values."""
     formats = Formats(width, dict.fromkeys(program.live, fraction), {}, proved=False)
     return _with_constants(program, formats)
 
 
 def scaled(program: Program, width: int, ports: Mapping[str, Array], guard: int) -> Formats:
-    """A binary point for each value, for the size that it has at samples (rows, size); results get `guard` more bits
-    before it.
+    """A binary point for each value, from its largest magnitude at samples (rows, size), with `guard` additional bits
+    for results.
 
-    Sizes are those of what hardware computes from words, not of exact values: of a small difference of large numbers
-    roundings may be most.
+    Magnitudes are those of hardware results, not of exact values, because rounding errors may dominate a small
+    difference of large numbers.
     """
     fraction: dict[int, int] = {}
     formats = Formats(width, fraction, {}, proved=False)
     value = {node: ports[name][:, k] for name, k, node in input_nodes(program)}
-    left = uses(program)
+    remaining = uses(program)
     for index in program.live:
         operation, a, b = program.nodes[index]
         if operation == CONSTANT:
@@ -153,8 +153,8 @@ def scaled(program: Program, width: int, ports: Mapping[str, Array], guard: int)
         value[index] = formats.number(formats.word(exact, index), index)
         for operand in (a, b):
             if operand >= 0:
-                left[operand] -= 1
-                if left[operand] == 0:
+                remaining[operand] -= 1
+                if remaining[operand] == 0:
                     del value[operand]
     return _with_constants(program, formats)
 
@@ -164,7 +164,7 @@ def _largest(value: Array) -> float:
 
 
 def proved(program: Program, width: int, intervals: Mapping[int, Interval]) -> Formats:
-    """A binary point for each value such that nothing can wrap: for its interval and all that rounding may add.
+    """A binary point for each value such that nothing can wrap, from intervals and accumulated rounding errors.
 
     Raises:
         ArgumentError: intervals overflow.
@@ -182,7 +182,7 @@ def proved(program: Program, width: int, intervals: Mapping[int, Interval]) -> F
             continue
         if operation == INPUT:
             fraction[index] = fitting(size[index], width)
-            error[index] = 2.0 ** -fraction[index]  # half as much by rounding, all of it by saturating
+            error[index] = 2.0 ** -fraction[index]  # saturation; rounding alone gives half of it
             continue
         before = carried(program, index, size, error)
         fraction[index] = _between(program, index, fraction, width, _below(size[index] + before, width))
@@ -191,9 +191,8 @@ def proved(program: Program, width: int, intervals: Mapping[int, Interval]) -> F
 
 
 def carried(program: Program, index: int, size: Mapping[int, Any], error: Mapping[int, Any]) -> Any:
-    """What errors of its operands come to in a result, if these are at most of some size without and with them:
-    numbers, or arrays.
-    """
+    """Bound of a result's error due to errors of its operands. `size`, `error`: bounds of magnitudes and errors by
+    node, numbers or arrays."""
     operation, a, b = program.nodes[index]
     if operation == NEG:
         return error[a]
@@ -203,13 +202,14 @@ def carried(program: Program, index: int, size: Mapping[int, Any], error: Mappin
 
 
 def _below(size: float, width: int) -> int:
-    """The largest fraction with which numbers up to a size, rounded, are below the largest word."""
+    """The largest fraction such that numbers up to `size` are below the largest word after rounding."""
     fraction = fitting(size, width)
     return fraction if math.ldexp(size, fraction) + 0.5 < 2 ** (width - 1) - 1 else fraction - 1
 
 
 def _between(program: Program, index: int, fraction: Mapping[int, int], width: int, wanted: int) -> int:
-    """A fraction with which neither zeros are appended nor room is left that no operands can fill."""
+    """Limit the wanted fraction of a result: not finer than the exact result, and not coarser than its operands can
+    require."""
     operation, a, b = program.nodes[index]
     if operation == MUL:
         exact = fraction[a] + fraction[b]
@@ -221,7 +221,7 @@ def _between(program: Program, index: int, fraction: Mapping[int, int], width: i
 
 
 def _of_constant(value: float, width: int) -> int:
-    """The fraction that fills a word, without zeros at its end."""
+    """The fraction of a constant that fills a word, without trailing zero bits."""
     fraction = fitting(abs(value), width)
     word = _constant_word(value, width, fraction)
     while word and word % 2 == 0:

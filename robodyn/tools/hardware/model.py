@@ -1,4 +1,4 @@
-"""The bit-exact model: what hardware computes, in NumPy's integers of 64 bits, and a bound of its error."""
+"""The bit-exact model of the hardware, in NumPy's 64-bit integers, and error bounds of its results."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from robodyn.tools.hardware.formats import Formats, carried
 from robodyn.tools.hardware.program import input_nodes, output_scalars, uses
 
 _CHUNK = 512
-"""Rows at a time."""
+"""Number of rows computed at a time."""
 Watch = Callable[[int, Array], None]
 
 
 @dataclass(frozen=True)
 class Words:
-    """What came out of hardware or its model: `words` (rows, outputs), and `wrapped` (rows,), how many results of a
-    row's operations did not fit into their words."""
+    """Outputs of the hardware or its model: `words` (rows, outputs), and `wrapped` (rows,), the number of results of a
+    row's operations that overflowed their words."""
 
     words: Array
     wrapped: Array
 
 
 def quantized(program: Program, formats: Formats, ports: Mapping[str, Array]) -> Array:
-    """Inputs as words, (rows, inputs), in hardware's order."""
+    """Inputs as words (rows, inputs), in the hardware's order."""
     columns = [formats.word(ports[name][:, k], node) for name, k, node in input_nodes(program)]
     rows = len(next(iter(ports.values()))) if ports else 0
     return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), np.int64)
 
 
 def numbers(program: Program, formats: Formats, words: Array) -> dict[str, Array]:
-    """Outputs as numbers, (rows, size) by name; what is constant is exact."""
+    """Outputs as numbers (rows, size) by name. Constant outputs are exact."""
     scalars = output_scalars(program)
     columns = [
         formats.number(words[:, k], s) if isinstance(s, int) else np.full(len(words), s) for k, s in enumerate(scalars)
     ]
-    found, start = {}, 0
+    outputs, start = {}, 0
     for port in program.outputs:
-        found[port.name] = np.stack(columns[start : start + port.size], axis=1)
+        outputs[port.name] = np.stack(columns[start : start + port.size], axis=1)
         start += port.size
-    return found
+    return outputs
 
 
 def run(program: Program, formats: Formats, words: Array, watch: Watch | None = None) -> Words:
-    """The outputs for inputs (rows, inputs). Outputs that are numbers are words of 0. `watch` sees every value, some
-    rows at a time, in order; the rows begin again with the first value."""
+    """Compute the outputs for inputs (rows, inputs). Constant outputs are words of 0. `watch` is called with every
+    value in the program's order, for one chunk of rows after another."""
     parts = [_run(program, formats, words[k : k + _CHUNK], watch) for k in range(0, len(words), _CHUNK)]
     empty = np.zeros((0, len(output_scalars(program))), np.int64)
     return Words(
@@ -59,7 +59,7 @@ def run(program: Program, formats: Formats, words: Array, watch: Watch | None = 
 
 
 def _run(program: Program, formats: Formats, words: Array, watch: Watch | None) -> Words:
-    left = uses(program)
+    remaining = uses(program)
     value: dict[int, Array] = {node: words[:, k] for k, (_, _, node) in enumerate(input_nodes(program))}
     wrapped = np.zeros(len(words), np.int64)
     for index in program.live:
@@ -72,8 +72,8 @@ def _run(program: Program, formats: Formats, words: Array, watch: Watch | None) 
             wrapped += value[index] != wide
             for operand in (a, b):
                 if operand >= 0:
-                    left[operand] -= 1
-                    if left[operand] == 0:
+                    remaining[operand] -= 1
+                    if remaining[operand] == 0:
                         del value[operand]
         if watch is not None:
             watch(index, value[index])
@@ -82,23 +82,23 @@ def _run(program: Program, formats: Formats, words: Array, watch: Watch | None) 
 
 
 def bounds(program: Program, formats: Formats, ports: Mapping[str, Array], words: Array) -> dict[str, Array]:
-    """How far hardware's outputs can be from those of exact arithmetic on the same inputs, (rows, size) by name.
+    """Bounds (rows, size) by name of the difference between hardware outputs and exact arithmetic on the same inputs.
 
-    A running error bound (Wilkinson 1965; Higham, Accuracy and Stability of Numerical Algorithms, section 3.3): beside
-    every value a bound of its error goes along, from the values that hardware itself computes. It holds where nothing
-    wrapped. Roundings of the bound itself are left out: they are 2^-53 of it.
+    This is a running error analysis (Wilkinson 1965; Higham, Accuracy and Stability of Numerical Algorithms, section
+    3.3): a bound of each value's error is computed along with the hardware's values. The bounds hold for rows without
+    overflow. Rounding errors of the bounds themselves, 2^-53 relative, are neglected.
     """
     scalars = output_scalars(program)
     parts = []
     for start in range(0, len(words), _CHUNK):
         part = {name: array[start : start + _CHUNK] for name, array in ports.items()}
         parts.append(_bounds(program, formats, part, words[start : start + _CHUNK], scalars))
-    every = np.concatenate([np.zeros((0, len(scalars))), *parts])
-    found, begin = {}, 0
+    all_rows = np.concatenate([np.zeros((0, len(scalars))), *parts])
+    outputs, begin = {}, 0
     for port in program.outputs:
-        found[port.name] = every[:, begin : begin + port.size]
+        outputs[port.name] = all_rows[:, begin : begin + port.size]
         begin += port.size
-    return found
+    return outputs
 
 
 def _bounds(
@@ -107,10 +107,10 @@ def _bounds(
     size: dict[int, Array] = {}
     error: dict[int, Array] = {}
     exact = {node: ports[name][:, k] for name, k, node in input_nodes(program)}
-    left = uses(program)
+    n_remaining = uses(program)
 
     def watch(index: int, word: Array) -> None:
-        """Bound the error of a node by those of its operands, and let go of operands that nobody reads any more."""
+        """Bound the error of a node by those of its operands, and free operands that are not needed any more."""
         operation, a, b = program.nodes[index]
         number = formats.number(word, index)
         size[index] = np.abs(number)
@@ -120,12 +120,12 @@ def _bounds(
             error[index] = np.abs(number - exact[index])
         else:
             rounding = 0.0 if formats.shift(program, index) == 0 else 2.0 ** (-formats.fraction[index] - 1)
-            # Sizes are those with errors: the product of two errors is counted twice over, on the safe side.
+            # Sizes include errors, so the product of two errors is counted more than once, on the safe side.
             error[index] = carried(program, index, size, error) + rounding
             for operand in (a, b):
                 if operand >= 0:
-                    left[operand] -= 1
-                    if left[operand] == 0:
+                    n_remaining[operand] -= 1
+                    if n_remaining[operand] == 0:
                         del size[operand], error[operand]
 
     run(program, formats, words, watch)

@@ -1,4 +1,4 @@
-"""What is done to a program before it becomes hardware: sums that vanish go, and long sums become trees."""
+"""Passes that simplify a program for hardware: they remove sums that vanish, and turn long sums into trees."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from robodyn.tools.hardware.ranges import chunks, rotations, values
 
 ADD_CYCLES = 1
 MUL_CYCLES = 3
-"""From operands to result, of one sum or sign, and of one product: operands, product and result each have a
-register."""
+"""Cycles from operands to result of a sum or negation, and of a product. A multiplier has registers for operands,
+product and result."""
 _VANISHING = 2.0**-40
 _Term = tuple[int, Value]
 
 
 def cycles_of(operation: int) -> int:
-    """From operands to result."""
+    """Cycles from operands to result of an operation."""
     return MUL_CYCLES if operation == MUL else ADD_CYCLES
 
 
 def without_zeros(program: Program, ports: Mapping[str, Array]) -> tuple[Program, int]:
-    """The program without sums that vanish whatever the state is, and how many of them there were.
+    """The program without sums that vanish at every state, and the number of these sums.
 
-    Identities of mechanics that no single operation shows survive tracing: a sum of products that cancel. They are
-    found by numbers, not proved: below 2^-40 of their operands at all samples, as are inputs that are zero at all of
-    them.
+    Tracing does not detect identities of mechanics such as sums of products that cancel. They are found numerically,
+    without proof: a sum counts as zero if it is below 2^-40 of its operands at all samples. Inputs that are zero at all
+    samples are removed, too.
 
     Raises:
-        ArgumentError: some value overflows at a sample.
+        ArgumentError: a value overflows at a sample.
     """
-    kept: set[int] = set()
+    nonzero: set[int] = set()
     for part in chunks(ports):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = values(program, part)
+            computed = values(program, part)
         for index in program.live:
             operation, a, b = program.nodes[index]
-            if not np.all(np.isfinite(found[index])):
+            if not np.all(np.isfinite(computed[index])):
                 raise ArgumentError("box: values of the gradient overflow in it; wanted a smaller box")
-            if operation == CONSTANT or index in kept:
+            if operation == CONSTANT or index in nonzero:
                 continue
             size = 0.0
             if operation in (ADD, SUB):
-                size = _VANISHING * np.maximum(np.abs(found[a]), np.abs(found[b]))
-            if np.any(np.abs(found[index]) > size):
-                kept.add(index)
-    zero = [index for index in program.live if program.nodes[index][0] != CONSTANT and index not in kept]
+                size = _VANISHING * np.maximum(np.abs(computed[a]), np.abs(computed[b]))
+            if np.any(np.abs(computed[index]) > size):
+                nonzero.add(index)
+    zero = [index for index in program.live if program.nodes[index][0] != CONSTANT and index not in nonzero]
     vanishing = [index for index in zero if program.nodes[index][0] in (ADD, SUB)]
     return rebuilt(program, dict.fromkeys(zero, 0.0)), len(vanishing)
 
 
 def prepared(program: Program, ports: Mapping[str, Array]) -> tuple[Program, int]:
-    """The program as hardware has it, and how many sums that vanish were left out of it. Another order of terms may
-    bring together some that cancel."""
+    """The program for hardware, and the number of vanishing sums that were removed. Passes are repeated, because
+    reordering may bring together terms that cancel."""
     total = 0
     while True:
         program, vanishing = without_zeros(program, ports)
@@ -70,10 +70,10 @@ def prepared(program: Program, ports: Mapping[str, Array]) -> tuple[Program, int
 
 
 def balanced(program: Program) -> Program:
-    """The program with every sum of several terms as a tree that is done as early as it can be.
+    """The program with every sum of several terms as a tree that finishes as early as possible.
 
-    Terms that come early are added first. The two products by which sine and cosine of one angle turn a vector stay
-    together: intervals know how large their sum is.
+    Terms that are ready early are added first. The two products of a rotation, c x and s y for one angle, stay
+    together, because interval arithmetic knows a tight bound of their sum.
     """
     count, turned = uses(program), rotations(program)
     graph = Graph()
@@ -98,7 +98,7 @@ def balanced(program: Program) -> Program:
 
 
 class _Ready:
-    """In which cycle a value is there at the earliest."""
+    """The earliest cycle in which a value can be ready."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -116,7 +116,7 @@ class _Ready:
 
 
 def _inner_sums(program: Program, count: Mapping[int, int]) -> set[int]:
-    """Sums and signs that one other sum or sign alone reads: terms of its own."""
+    """Sums and negations whose only reader is another sum or negation, so that they can be merged into it."""
     linear = (ADD, SUB, NEG)
     inner = set()
     for index in program.live:
@@ -133,52 +133,53 @@ def _terms(
     turned: Mapping[int, tuple[int, int]],
     value: Mapping[int, Value],
 ) -> list[_Term]:
-    """Signed terms of a sum, those of sums within it included."""
-    found: list[_Term] = []
+    """The signed terms of a sum, including those of merged inner sums."""
+    terms: list[_Term] = []
     stack = [(1, index)]
     while stack:
         sign, at = stack.pop()
         if at != index and at not in inner:
-            found.append((sign, value[at]))
+            terms.append((sign, value[at]))
             continue
         operation, a, b = program.nodes[at]
         if at in turned:
             pair = value[a] + value[b] if operation == ADD else value[a] - value[b]
-            found.append((sign, pair))
+            terms.append((sign, pair))
         elif operation == NEG:
             stack.append((-sign, a))
         else:
             stack += [(-sign if operation == SUB else sign, b), (sign, a)]
-    return found
+    return terms
 
 
 def _tree(terms: Sequence[_Term], ready: _Ready) -> Value:
-    """Their sum: always of the two that are there first. A sign is left over only where all terms have it."""
+    """The sum of terms as a tree: repeatedly add the two that are ready first. A negation remains only if all terms are
+    negative."""
     heap = []
     for order, (sign, value) in enumerate(terms):
         heap.append((*_unsigned(sign, value, ready), order))
     entries = [(ready(value), order, sign, value) for sign, value, order in heap]
     order = len(entries)
     queue = [(when, place) for when, place, _, _ in entries]
-    known = {place: (sign, value) for _, place, sign, value in entries}
+    partial_sums = {place: (sign, value) for _, place, sign, value in entries}
     heapq.heapify(queue)
     while len(queue) > 1:
         (_, first), (_, second) = heapq.heappop(queue), heapq.heappop(queue)
-        (sign, x), (other, y) = known.pop(first), known.pop(second)
+        (sign, x), (other, y) = partial_sums.pop(first), partial_sums.pop(second)
         if sign == other:
             total, result = x + y, sign
         else:
             total, result = (x - y if sign > 0 else y - x), 1
         result, total = _unsigned(result, total, ready)
-        known[order] = result, total
+        partial_sums[order] = result, total
         heapq.heappush(queue, (ready(total), order))
         order += 1
-    ((sign, value),) = known.values()
+    ((sign, value),) = partial_sums.values()
     return value if sign > 0 else -value
 
 
 def _unsigned(sign: int, value: Value, ready: _Ready) -> _Term:
-    """A sign that the value is, taken into the term's."""
+    """Merge a negation of the value into the term's sign."""
     if isinstance(value, Expression) and value.graph.nodes[value.index][0] == NEG:
         return -sign, Expression(value.graph, value.graph.nodes[value.index][1])
     return sign, value

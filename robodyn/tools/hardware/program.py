@@ -1,9 +1,9 @@
-"""The gradient as a program of additions, products and signs alone, which hardware has.
+"""Traces a gradient into a program of sums, products and negations, the operations of the hardware.
 
-Of `robodyn.compile.tracing`'s programs those are left whose operations are `in, const, add, sub, mul, neg`: a sine or
-cosine of an input becomes an input of its own, which the host computes; so does M^-1, with the other sign, since it is
-the product with -M^-1 that turns the gradient of inverse dynamics into that of forward dynamics (Plancher et al.,
-Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA, algorithm 3)."""
+Programs of `robodyn.compile.tracing` must consist of the operations `in, const, add, sub, mul, neg`. Sines and cosines
+of coordinates become inputs that the host computes. So does -M^-1, whose product with the gradient of inverse dynamics
+is the gradient of forward dynamics (Plancher et al., Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA,
+algorithm 3)."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from robodyn.internals.messages import quoted
 from robodyn.internals.records import dataclass
 
 FORMULATIONS: Mapping[str, Callable[[], Algorithm]] = {"idsva": idsva, "algorithm 2": rnea_gradient}
-"""How the gradient of inverse dynamics is computed: by composites of subtrees, or by the recursion of RNEA,
-differentiated line by line, a column for each joint, as in the paper."""
+"""Algorithms for the gradient of inverse dynamics: composites of subtrees, or RNEA differentiated line by line with a
+column for each joint, as in the paper."""
 MOST_VISITS = 4096
-"""Of bodies by columns: a larger robot's datapath would hold more operations than any device."""
+"""Limit of bodies times columns. A larger robot needs more operations than any device has."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a datapath computes: the arrays that a call takes, and its results in order."""
+    """A query of datapaths: the arrays that a call takes, and its results in order."""
 
     inputs: tuple[str, ...]
     results: tuple[str, ...]
@@ -64,7 +64,7 @@ def triangle(n: int) -> list[tuple[int, int]]:
 
 @cache
 def _task(query: str, formulation: str, nv: int) -> ScalarTask:
-    """The program that is asked for; of -M^-1 it takes the upper triangle."""
+    """The task of a query. Its input -M^-1 is the upper triangle."""
     algorithm = FORMULATIONS[formulation]()
     asked = QUERIES[query]
     place = {pair: k for k, pair in enumerate(triangle(nv))}
@@ -72,15 +72,15 @@ def _task(query: str, formulation: str, nv: int) -> ScalarTask:
     def text(
         model: Model, given: Mapping[str, Any], results: Callable[[Algorithm], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
-        """The gradient of inverse dynamics; of forward dynamics with -M^-1 in front."""
+        """The gradient of inverse dynamics; for forward dynamics multiplied by -M^-1."""
         gradient = results(algorithm)
-        found: tuple[Any, Any] = gradient["tau_q"], gradient["tau_qd"]
+        gradients: tuple[Any, Any] = gradient["tau_q"], gradient["tau_qd"]
         if "Minv" in asked.inputs:
-            found = product(given["minus_Minv"], found[0]), product(given["minus_Minv"], found[1])
-        return dict(zip(asked.results, found, strict=True))
+            gradients = product(given["minus_Minv"], gradients[0]), product(given["minus_Minv"], gradients[1])
+        return dict(zip(asked.results, gradients, strict=True))
 
     def product(minus_Minv: Sequence[Value], tau: Sequence[Value]) -> list[Value]:
-        """-M^-1 times columns, of its upper triangle."""
+        """-M^-1, given by its upper triangle, times the columns of tau."""
         entries: list[Value] = []
         for r in range(nv):
             for c in range(nv):
@@ -99,14 +99,13 @@ def _task(query: str, formulation: str, nv: int) -> ScalarTask:
 
 
 def traced(model: Model, query: str, formulation: str) -> Program:
-    """The query on a model as a program that hardware has.
+    """The query on a model as a program of the hardware's operations.
 
-    Inputs are those of "q", "sin" and "cos" (of q), "qd", "qdd" and "minus_Minv" (the upper triangle of -M^-1) that
-    something needs.
+    Inputs are "q", "sin" and "cos" (of q), "qd", "qdd" and "minus_Minv" (the upper triangle of -M^-1), as far as they
+    are needed.
 
     Raises:
-        ArgumentError: the robot has joints whose motion takes another function of q than its sine and cosine:
-            attitudes, and joints that follow others; or it is too large.
+        ArgumentError: the robot has joints with quaternions or mimic joints, or it is too large.
     """
     visits = model.n_bodies * model.nv
     if visits > MOST_VISITS:
@@ -139,7 +138,7 @@ def _require_known_joints(model: Model) -> None:
 def inputs_of(
     program: Program, graph: Graph
 ) -> tuple[dict[str, tuple[tuple[int, ...], Sequence[Expression]]], dict[int, Value]]:
-    """A program's inputs on another graph: by name their shapes and expressions, and the values of its nodes."""
+    """Declare a program's inputs on another graph. Returns shapes and expressions by name, and values by old node."""
     ports: dict[str, tuple[tuple[int, ...], Sequence[Expression]]] = {}
     value: dict[int, Value] = {}
     for port in program.inputs:
@@ -150,7 +149,7 @@ def inputs_of(
 
 
 def with_sines_given(program: Program, model: Model) -> Program:
-    """Sines and cosines of coordinates as inputs."""
+    """The program with sines and cosines of coordinates as additional inputs."""
     coordinate = {node: k for port in program.inputs if port.name == "q" for k, node in enumerate(port.scalars)}
     angles = {"sin": SIN, "cos": COS}
     graph = Graph()
@@ -174,7 +173,7 @@ def with_sines_given(program: Program, model: Model) -> Program:
 
 
 def rebuilt(program: Program, known: Mapping[int, float]) -> Program:
-    """The same program where some nodes are numbers, with all that follows from them."""
+    """The program with some nodes replaced by numbers, and simplified accordingly."""
     graph = Graph()
     ports, value = inputs_of(program, graph)
     value.update(known)
@@ -183,8 +182,7 @@ def rebuilt(program: Program, known: Mapping[int, float]) -> Program:
 
 
 def _copy(program: Program, value: dict[int, Value], other: Callable[[int, int, int], Value] | None = None) -> None:
-    """Every live node that has no value yet, on the graph that the others' values are of; `other` makes those that are
-    no sum or product."""
+    """Copy every live node without a value to the new graph. `other` makes nodes that are no sums or products."""
     for index in program.live:
         if index in value:
             continue
@@ -210,18 +208,18 @@ def _made(
     ports: Mapping[str, tuple[tuple[int, ...], Sequence[Expression]]],
     value: Mapping[int, Value],
 ) -> Program:
-    """A program of new ports; those of which nothing is needed go."""
+    """The program on the new graph, without unused input ports."""
     outputs = {
         port.name: (port.shape, [value[s] if isinstance(s, int) else s for s in port.scalars])
         for port in program.outputs
     }
-    found = Program.of(program.name, graph, ports, outputs)
-    kept = tuple(port for port in found.inputs if any(scalar != -1 for scalar in port.scalars))
-    return Program(found.name, found.nodes, kept, found.outputs, found.live)
+    rebuilt_program = Program.of(program.name, graph, ports, outputs)
+    inputs = tuple(port for port in rebuilt_program.inputs if any(scalar != -1 for scalar in port.scalars))
+    return Program(rebuilt_program.name, rebuilt_program.nodes, inputs, rebuilt_program.outputs, rebuilt_program.live)
 
 
 def uses(program: Program) -> dict[int, int]:
-    """How often each live node is read, by operations and by outputs."""
+    """The number of readers of each live node: operations and outputs."""
     count = dict.fromkeys(program.live, 0)
     for index in program.live:
         operation, a, b = program.nodes[index]
@@ -237,10 +235,10 @@ def uses(program: Program) -> dict[int, int]:
 
 
 def input_nodes(program: Program) -> list[tuple[str, int, int]]:
-    """(port, place, node) of every input that is needed, in the order in which hardware takes them."""
+    """(port, index, node) of every input that is needed, in the hardware's order."""
     return [(port.name, k, int(s)) for port in program.inputs for k, s in enumerate(port.scalars) if s != -1]
 
 
 def output_scalars(program: Program) -> list[int | float]:
-    """Nodes, or numbers, of all results in the order in which hardware gives them."""
+    """Nodes (or numbers, for constants) of all results, in the hardware's order."""
     return [scalar for port in program.outputs for scalar in port.scalars]

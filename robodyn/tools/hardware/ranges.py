@@ -1,4 +1,4 @@
-"""How large the values of a program become in a box of states: at samples, or by intervals."""
+"""Ranges of the values of a program in a box of states, by samples or by interval arithmetic."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from robodyn.tools.hardware.program import triangle
 
 SAMPLES = 4096
 _CHUNK = 256
-"""Rows at a time: every value of a program is kept for them."""
+"""Rows evaluated at a time; all values of a program are stored for them."""
 _OUTWARD = 1.0 + 1e-9
-"""More than what rounding in float64 takes from an interval."""
+"""Factor that widens intervals by more than the rounding errors of float64."""
 _FARTHEST = 1e9
-"""Larger numbers are no states of robots, and their products would leave float64."""
+"""Largest allowed number; products of larger ones could overflow float64."""
 
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The states that a datapath is made for.
+    """The states for which a datapath is designed.
 
     Args:
-        qd: largest size of velocities, in SI units: a number, or one for each degree of freedom.
-        qdd: the same of accelerations.
-        Minv: largest size of the entries of M^-1, in SI units: a number or a symmetric matrix (nv, nv). None: what they
-            are at samples over the robot's limits.
-        q: (lower, upper) coordinates, each a number or (nq,). None: the robot's position limits; where it has none, a
-            whole turn, or 1 m to either side.
+        qd: largest magnitude of velocities, in SI units: a number, or one for each degree of freedom.
+        qdd: the same for accelerations.
+        Minv: largest magnitude of the entries of M^-1, in SI units: a number or a symmetric matrix (nv, nv). None: the
+            largest at samples within the robot's limits.
+        q: (lower, upper) coordinates, each a number or (nq,). None: the robot's position limits; without limits a full
+            turn, or 1 m to either side.
 
     Raises:
-        ArgumentError: not positive finite numbers.
+        ArgumentError: numbers that are not positive and finite.
     """
 
     qd: Any = 2.0
@@ -70,21 +70,21 @@ class Box:
             raise ArgumentError(f"Box(q=): got {brief(self.q)}; wanted None, or a pair of lower and upper coordinates")
 
     def limits(self, model: Model) -> dict[str, tuple[Array, Array]]:
-        """Lower and upper ends of q, qd and qdd, and of Minv (nv, nv) where they were given.
+        """Lower and upper bounds of q, qd and qdd, and of Minv (nv, nv) if it was given.
 
         Raises:
-            ArgumentError: what was given has not the shape of this model, or leaves nothing between its ends.
+            ArgumentError: a shape does not fit the model, or a lower bound exceeds the upper one.
         """
-        found = {"q": self._coordinates(model)}
+        limits = {"q": self._coordinates(model)}
         for name in ("qd", "qdd"):
-            most = _spread(f"Box({name}=)", getattr(self, name), (model.nv,))
-            found[name] = -most, most
+            largest = _spread(f"Box({name}=)", getattr(self, name), (model.nv,))
+            limits[name] = -largest, largest
         if self.Minv is not None:
-            most = _spread("Box(Minv=)", self.Minv, (model.nv, model.nv))
-            if not np.array_equal(most, most.T):
+            largest = _spread("Box(Minv=)", self.Minv, (model.nv, model.nv))
+            if not np.array_equal(largest, largest.T):
                 raise ArgumentError("Box(Minv=): got a matrix that is not symmetric; wanted one that is")
-            found["Minv"] = -most, most
-        return found
+            limits["Minv"] = -largest, largest
+        return limits
 
     def _coordinates(self, model: Model) -> tuple[Array, Array]:
         if self.q is not None:
@@ -95,31 +95,31 @@ class Box:
                     f"{_FARTHEST:g} in size"
                 )
             return lower, upper
-        # What configurations are drawn from: limits, or a turn and a metre where there are none.
+        # The range of random configurations: limits, or a turn and a metre without limits.
         lower, width = model.drawn_from
         return lower, lower + width
 
     def samples(self, model: Model, asked: tuple[str, ...], rows: int = SAMPLES, seed: int = 0) -> dict[str, Array]:
-        """States of the box, `rows` of each array that is asked for: a half uniform, a half at its corners in all but
-        q, and a quarter of those there too."""
+        """Random states of the box, `rows` of each requested array. Half of the rows of qd, qdd and Minv, and a quarter
+        of those of q, are corners of the box; the others are uniform."""
         rng = np.random.default_rng(seed)
         limits = self.limits(model)
-        found: dict[str, Array] = {}
+        samples: dict[str, Array] = {}
         for name, (lower, upper) in limits.items():
             uniform = rng.uniform(lower, upper, (rows, *lower.shape))
             corner = np.where(rng.random(uniform.shape) < 0.5, lower, upper)
             share = 4 if name == "q" else 2
-            found[name] = np.where((np.arange(rows) % share == 0).reshape(-1, *[1] * lower.ndim), corner, uniform)
-        if "Minv" in found:
-            upper_half = np.triu(found["Minv"])
-            found["Minv"] = upper_half + np.swapaxes(np.triu(found["Minv"], 1), -1, -2)
+            samples[name] = np.where((np.arange(rows) % share == 0).reshape(-1, *[1] * lower.ndim), corner, uniform)
+        if "Minv" in samples:
+            upper_half = np.triu(samples["Minv"])
+            samples["Minv"] = upper_half + np.swapaxes(np.triu(samples["Minv"], 1), -1, -2)
         elif "Minv" in asked:
-            found["Minv"] = Dynamics(model, engine="reference", constraints=()).mass_matrix_inverse(found["q"])
-        return {name: found[name] for name in asked}
+            samples["Minv"] = Dynamics(model, engine="reference", constraints=()).mass_matrix_inverse(samples["q"])
+        return {name: samples[name] for name in asked}
 
 
 def _spread(name: str, value: Any, shape: tuple[int, ...]) -> Array:
-    """A number, or an array of the shape, as an array of the shape."""
+    """Convert a number, or an array of the shape, to an array of the shape."""
     number = finite_real(value)
     if number is not None:
         return np.full(shape, number)
@@ -131,18 +131,18 @@ def _spread(name: str, value: Any, shape: tuple[int, ...]) -> Array:
 
 
 def host_inputs(program: Program, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """What the host gives to hardware: (rows, size) of each port, from q, qd, qdd and Minv (rows, ...)."""
-    given = dict(arrays)
-    given["sin"], given["cos"] = np.sin(arrays["q"]), np.cos(arrays["q"])
+    """The hardware's inputs, which the host computes: (rows, size) by port, from q, qd, qdd and Minv (rows, ...)."""
+    inputs = dict(arrays)
+    inputs["sin"], inputs["cos"] = np.sin(arrays["q"]), np.cos(arrays["q"])
     if "Minv" in arrays:
         r, c = np.array(triangle(arrays["Minv"].shape[-1])).T
-        given["minus_Minv"] = -arrays["Minv"][..., r, c]
-    return {port.name: given[port.name] for port in program.inputs}
+        inputs["minus_Minv"] = -arrays["Minv"][..., r, c]
+    return {port.name: inputs[port.name] for port in program.inputs}
 
 
 def values(program: Program, ports: Mapping[str, Array]) -> dict[int, Any]:
-    """Every live value in float64: (rows,) arrays, or numbers."""
-    found: dict[int, Any] = {
+    """Every live value in float64: arrays (rows,), or numbers."""
+    computed: dict[int, Any] = {
         int(node): ports[port.name][:, k]
         for port in program.inputs
         for k, node in enumerate(port.scalars)
@@ -151,25 +151,25 @@ def values(program: Program, ports: Mapping[str, Array]) -> dict[int, Any]:
     for index in program.live:
         operation, a, b = program.nodes[index]
         if operation == CONSTANT:
-            found[index] = float(a)
+            computed[index] = float(a)
         elif operation == NEG:
-            found[index] = -found[a]
+            computed[index] = -computed[a]
         elif operation == MUL:
-            found[index] = found[a] * found[b]
+            computed[index] = computed[a] * computed[b]
         elif operation != INPUT:
-            found[index] = found[a] + found[b] if operation == ADD else found[a] - found[b]
-    return found
+            computed[index] = computed[a] + computed[b] if operation == ADD else computed[a] - computed[b]
+    return computed
 
 
 def chunks(ports: Mapping[str, Array]) -> Any:
-    """The rows of arrays, some at a time."""
+    """The arrays in chunks of rows."""
     rows = len(next(iter(ports.values())))
     for start in range(0, rows, _CHUNK):
         yield {name: array[start : start + _CHUNK] for name, array in ports.items()}
 
 
 def input_intervals(program: Program, model: Model, box: Box, samples: Mapping[str, Array]) -> dict[int, Interval]:
-    """Between which numbers each input lies. Where the box does not say, as of M^-1, samples do."""
+    """The interval of each input, from the box; for M^-1 without bounds in the box from samples."""
     limits = box.limits(model)
     lower, upper = limits["q"]
     ends: dict[str, list[Interval]] = {
@@ -180,8 +180,8 @@ def input_intervals(program: Program, model: Model, box: Box, samples: Mapping[s
     ends["sin"] = [_cosine(a - 0.5 * math.pi, b - 0.5 * math.pi) for a, b in zip(lower, upper, strict=True)]
     ends["cos"] = [_cosine(a, b) for a, b in zip(lower, upper, strict=True)]
     if "Minv" in limits:
-        most = limits["Minv"][1]
-        ends["minus_Minv"] = [(-most[r, c], most[r, c]) for r, c in triangle(model.nv)]
+        largest = limits["Minv"][1]
+        ends["minus_Minv"] = [(-largest[r, c], largest[r, c]) for r, c in triangle(model.nv)]
     elif "minus_Minv" in samples:
         size = np.abs(samples["minus_Minv"]).max(axis=0)
         ends["minus_Minv"] = [(-x, x) for x in size.tolist()]
@@ -191,7 +191,7 @@ def input_intervals(program: Program, model: Model, box: Box, samples: Mapping[s
 
 
 def _cosine(a: float, b: float) -> Interval:
-    """Between which numbers the cosine lies where its angle lies between a and b."""
+    """The interval of the cosine for angles from a to b."""
     ends = (math.cos(a), math.cos(b))
     low = -1.0 if math.floor((b - math.pi) / (2 * math.pi)) >= math.ceil((a - math.pi) / (2 * math.pi)) else min(ends)
     high = 1.0 if math.floor(b / (2 * math.pi)) >= math.ceil(a / (2 * math.pi)) else max(ends)
@@ -207,7 +207,7 @@ def rotations(program: Program) -> dict[int, tuple[int, int]]:
         for k, node in enumerate(port.scalars)
         if node != -1
     }
-    found = {}
+    sums = {}
     for index in program.live:
         operation, *terms = program.nodes[index]
         if operation not in (ADD, SUB) or any(program.nodes[term][0] != MUL for term in terms):
@@ -218,29 +218,29 @@ def rotations(program: Program) -> dict[int, tuple[int, int]]:
             split.update({angle[m]: other for m, other in ((a, b), (b, a)) if m in angle})
         for (name, k), x in split.items():
             if name == "cos" and ("sin", k) in split and len(split) == 2:
-                found[index] = x, split["sin", k]
-    return found
+                sums[index] = x, split["sin", k]
+    return sums
 
 
 def intervals(program: Program, given: Mapping[int, Interval]) -> dict[int, Interval]:
-    """Between which numbers every live value lies, whatever the inputs in their intervals are.
+    """Intervals of all live values by interval arithmetic, from the intervals of inputs.
 
-    Sines and cosines of one angle that turn a vector are taken together: |c x - s y| is at most the vector's length.
+    Rotations are bounded as a whole: |c x - s y| is at most the length of (x, y).
     """
     turned = rotations(program)
-    found: dict[int, Interval] = dict(given)
+    bounds: dict[int, Interval] = dict(given)
     for index in program.live:
         operation, a, b = program.nodes[index]
         if operation == INPUT:
             continue
         if operation == CONSTANT:
-            found[index] = float(a), float(a)
+            bounds[index] = float(a), float(a)
             continue
-        low, high = found[a]
+        low, high = bounds[a]
         if operation == NEG:
-            found[index] = -high, -low
+            bounds[index] = -high, -low
             continue
-        other_low, other_high = found[b]
+        other_low, other_high = bounds[b]
         if operation == MUL:
             products = [x * y for x in (low, high) for y in (other_low, other_high)]
             ends = (max(0.0, min(products)) if a == b and low * high > 0.0 else min(products), max(products))
@@ -249,10 +249,10 @@ def intervals(program: Program, given: Mapping[int, Interval]) -> dict[int, Inte
         else:
             ends = low - other_high, high - other_low
         if index in turned:
-            length = math.hypot(*(max(map(abs, found[part])) for part in turned[index]))
+            length = math.hypot(*(max(map(abs, bounds[part])) for part in turned[index]))
             ends = max(ends[0], -length), min(ends[1], length)
-        found[index] = _wider(*ends)
-    return found
+        bounds[index] = _wider(*ends)
+    return bounds
 
 
 def _wider(low: float, high: float) -> Interval:

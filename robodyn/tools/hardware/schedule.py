@@ -1,10 +1,10 @@
-"""When each operation begins, and which multiplier it uses.
+"""Assigns each operation a start cycle, and each product a multiplier.
 
-All datapaths are modulo schedules: every `interval` cycles another state enters, and each operation begins in the same
-cycle after its state came in. With an interval of 1 every product has a multiplier of its own (spatial); with one as
-long as the latency there is one state inside at a time (shared); between them n products need n / interval multipliers
-(Rau, Iterative modulo scheduling, 1994; without loops a list in order of priority is enough). Sums have adders of their
-own: what would choose between an adder's operands is larger than the adder.
+All datapaths are modulo schedules: every `interval` cycles a state enters, and each operation starts in a fixed cycle
+of its state. n products need n / interval multipliers. An interval of 1 gives every product its own multiplier; an
+interval as long as the latency shares multipliers most, with one state in the circuit at a time. Source: Rau, Iterative
+modulo scheduling, 1994; without loops, list scheduling by priority suffices. Each sum has its own adder, because
+multiplexers for shared operands are larger than an adder.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from robodyn.tools.hardware.program import output_scalars
 
 @dataclass(frozen=True)
 class Schedule:
-    """A datapath in time.
+    """The schedule of a datapath.
 
     Args:
-        latency: cycles from when a state has been taken until its results are there.
-        interval: cycles from one state to the next.
-        multipliers: how many there are.
+        latency: cycles from the input of a state to its results.
+        interval: cycles between consecutive states.
+        multipliers: number of multipliers.
         start: cycle in which an operation reads its operands, by node.
-        ready: cycle from which on a value can be read, by node; inputs are there in cycle 0.
+        ready: first cycle in which a value can be read, by node; inputs are ready in cycle 0.
         unit: the multiplier of a product, by node.
-        copies: for how many states at once a value is kept, by node: one that is read n cycles after it was there moves
-            on to another register every `interval` cycles.
+        copies: number of registers of a value, by node: one for each state whose value is needed at the same time. A
+            value shifts to the next register every `interval` cycles.
     """
 
     latency: int
@@ -43,43 +43,43 @@ class Schedule:
     copies: Mapping[int, int]
 
     def copy(self, index: int, cycle: int) -> int:
-        """Which register of a value holds it for the state that is in some cycle."""
+        """The register that holds a value for the state that is in this cycle."""
         return (cycle - self.ready[index]) // self.interval
 
 
 def products(program: Program) -> int:
-    """How many products a program has."""
+    """The number of products of a program."""
     return sum(program.nodes[index][0] == MUL for index in program.live)
 
 
 def shortest(program: Program) -> int:
-    """Cycles that any schedule takes."""
+    """The least latency of any schedule, in cycles."""
     ends = _to_the_end(program)
     return max(ends.values(), default=0)
 
 
 def scheduled(program: Program, multipliers: int, interval: int | None) -> Schedule:
-    """A schedule for that many multipliers, with a state every `interval` cycles; None: one state at a time."""
+    """A schedule for a number of multipliers, with a state every `interval` cycles; None: one state at a time."""
     start, unit = _start_cycles(program, multipliers, interval)
     ready = {
         index: start[index] + cycles_of(program.nodes[index][0]) if index in start else 0 for index in program.live
     }
     outputs = [s for s in output_scalars(program) if isinstance(s, int)]
     latency = max((ready[node] for node in outputs), default=0)
-    # A longer interval is none: nothing is inside any more, and the next state is taken at once.
-    every = max(1, latency if interval is None else min(interval, latency))
+    # With a longer interval than the latency the circuit would be empty and take the next state at once.
+    cycles_per_state = max(1, latency if interval is None else min(interval, latency))
     last = dict(ready)
     for index in start:
         for operand in _operands(program, index):
             last[operand] = max(last[operand], start[index])
     for node in outputs:
         last[node] = latency
-    copies = {index: (last[index] - ready[index]) // every + 1 for index in program.live}
-    return Schedule(latency, every, multipliers, start, ready, unit, copies)
+    copies = {index: (last[index] - ready[index]) // cycles_per_state + 1 for index in program.live}
+    return Schedule(latency, cycles_per_state, multipliers, start, ready, unit, copies)
 
 
 def _operands(program: Program, index: int) -> list[int]:
-    """Those that are no constants: constants are there always."""
+    """Operands of a node without constants, which are always available."""
     operation, a, b = program.nodes[index]
     if operation in (CONSTANT, INPUT):
         return []
@@ -89,18 +89,18 @@ def _operands(program: Program, index: int) -> list[int]:
 def _to_the_end(program: Program) -> dict[int, int]:
     """Cycles from the start of an operation to the last result that needs it."""
     rest = dict.fromkeys(program.live, 0)
-    whole: dict[int, int] = {}
+    total: dict[int, int] = {}
     for index in reversed(program.live):
         operation = program.nodes[index][0]
-        whole[index] = rest[index] + (0 if operation in (CONSTANT, INPUT) else cycles_of(operation))
+        total[index] = rest[index] + (0 if operation in (CONSTANT, INPUT) else cycles_of(operation))
         for operand in _operands(program, index):
-            rest[operand] = max(rest[operand], whole[index])
-    return whole
+            rest[operand] = max(rest[operand], total[index])
+    return total
 
 
 def _start_cycles(program: Program, multipliers: int, interval: int | None) -> tuple[dict[int, int], dict[int, int]]:
-    """Cycles in which operations begin, and the units of products: of those that could begin, the ones that are
-    farthest from the end are first."""
+    """Start cycles of operations, and multipliers of products. Among operations that could start, the one with the
+    longest path to the end goes first."""
     priority = _to_the_end(program)
     missing: dict[int, int] = {}
     readers: dict[int, list[int]] = {}

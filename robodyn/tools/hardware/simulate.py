@@ -1,4 +1,4 @@
-"""Hardware simulated cycle by cycle: Verilator compiles the module, a testbench streams states through it."""
+"""Simulates the hardware cycle by cycle: Verilator compiles the module, and a testbench streams states through it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from robodyn.tools.hardware.model import Words
 from robodyn.tools.hardware.tools import called, tool
 
 _LINES = 20_000
-"""Of the generated C++ in a file: compilers take files one by one."""
+"""Lines of generated C++ per file; several files compile in parallel."""
 _SAID = re.compile(r"states (\d+) cycles (-?\d+) latency (-?\d+) different (\d+) lost (\d+)")
 
 
 @dataclass(frozen=True)
 class SimulationReport:
-    """What a simulation showed.
+    """The result of a simulation.
 
     Args:
-        equal: whether every word that came out is the model's, in the model's order, with the model's flag.
-        compared: words that were compared, one for each result of each state.
-        different: how many of them differ from the model's, or whose flags do.
-        states: how many went through.
-        cycles: from the one in which the first state is taken to that in which the last result is given.
-        latency: cycles from the one in which a state is first inside to its results.
-        results: those of the simulated hardware, in the order of `Datapath.evaluate`'s.
-        wrapped: which rows' flags were set.
+        equal: True if all words and flags equal those of the bit-exact model, in the same order.
+        compared: number of compared words, one for each result of each state.
+        different: number of words that differ from the model's, or whose flags differ.
+        states: number of states that were computed.
+        cycles: cycles from the input of the first state to the last result.
+        latency: cycles from the first cycle of a state in the circuit to its results.
+        results: results of the simulated hardware, as from `Datapath.evaluate`.
+        wrapped: which rows have the overflow flag set.
     """
 
     equal: bool
@@ -47,7 +47,7 @@ class SimulationReport:
 
 
 class Streamed(NamedTuple):
-    """What came out of a simulation."""
+    """Outputs of a simulation."""
 
     words: Words
     cycles: int
@@ -55,12 +55,13 @@ class Streamed(NamedTuple):
 
 
 def built(folder: Path, module: str, jobs: int | None = None) -> Path:
-    """The simulator of the module in `folder`, compiled beside its testbench. Minutes for thousands of multipliers.
+    """Compile the simulator of the module in `folder`, with its testbench. It takes minutes for thousands of
+    multipliers.
 
     Raises:
         UnavailableError: Verilator is not installed, or fails.
     """
-    # What compiles fast runs fast enough: a compiler that optimises takes a quarter of an hour for an arm.
+    # -O0, because optimised compilation takes a quarter of an hour for an arm, and -O0 code is fast enough.
     command = [
         tool("verilator"), "--cc", "--exe", "--build", "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast",
         "--x-initial", "fast", "--output-split", str(_LINES), "--output-split-cfuncs", "500", "-CFLAGS", "-O0",
@@ -72,26 +73,26 @@ def built(folder: Path, module: str, jobs: int | None = None) -> Path:
 
 
 def streamed(simulator: Path, words: Array, outputs: int, stalls: float, seed: int) -> Streamed:
-    """The words (rows, inputs) sent through a simulator.
+    """Stream words (rows, inputs) through a simulator.
 
     Raises:
-        UnavailableError: the simulator fails, or swallows states.
+        UnavailableError: the simulator fails.
     """
     folder = simulator.parent
-    given, found = folder / "inputs.txt", folder / "outputs.txt"
-    given.write_text(table(words))
-    said = called(
-        [str(simulator), given.name, found.name, str(round(1000 * stalls)), str(seed)],
+    inputs, results = folder / "inputs.txt", folder / "outputs.txt"
+    inputs.write_text(table(words))
+    printed = called(
+        [str(simulator), inputs.name, results.name, str(round(1000 * stalls)), str(seed)],
         folder,
     )
-    match = _SAID.search(said)
+    match = _SAID.search(printed)
     if match is None:
-        raise UnavailableError(f"the simulator printed {said[:200]!r}; wanted a line of its counts")
+        raise UnavailableError(f"the simulator printed {printed[:200]!r}; wanted a line of its counts")
     rows, cycles, latency, _, _ = map(int, match.groups())
-    back = np.array(found.read_text().split(), np.int64).reshape(rows, outputs + 1)
-    return Streamed(Words(back[:, :-1], back[:, -1]), cycles, latency)
+    table_read = np.array(results.read_text().split(), np.int64).reshape(rows, outputs + 1)
+    return Streamed(Words(table_read[:, :-1], table_read[:, -1]), cycles, latency)
 
 
 def table(rows: Array | Sequence[Sequence[int]]) -> str:
-    """Integers as lines."""
+    """Integers as text, one line for each row."""
     return "".join(" ".join(map(str, row)) + "\n" for row in np.asarray(rows).tolist())

@@ -1,4 +1,4 @@
-"""What a datapath takes on a device: yosys makes cells of it, nextpnr places and routes small ones."""
+"""Resources of a datapath on a device: yosys synthesises it, nextpnr places and routes small ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Resources:
     Args:
         dsp: DSP48E2 blocks.
         lut, carry, flip_flops: look-up tables, carry chains of 8 bits, flip-flops and shift registers of one bit; None
-            where the whole circuit was not synthesised.
-        synthesised: whether yosys made cells of the whole circuit. Else it did of one multiplier, and `dsp` is that
-            times their number: counted, not synthesised.
+            if the whole circuit was not synthesised.
+        synthesised: True if yosys synthesised the whole circuit. Otherwise it synthesised one multiplier, and `dsp` is
+            an extrapolation by the number of multipliers.
     """
 
     dsp: int
@@ -34,7 +34,7 @@ class Resources:
 
 
 def resources(text: str, module: str, width: int, multipliers: int, seconds: float) -> Resources:
-    """Cells of a module.
+    """Synthesise a module and count its cells.
 
     Raises:
         UnavailableError: yosys is not installed, or fails.
@@ -54,7 +54,7 @@ def resources(text: str, module: str, width: int, multipliers: int, seconds: flo
 
 
 def dsp_blocks(width: int) -> int:
-    """DSP48E2 blocks of one multiplier with its half, as yosys has it.
+    """DSP48E2 blocks of one multiplier with its rounding constant, by yosys.
 
     Raises:
         UnavailableError: yosys is not installed, or fails.
@@ -70,7 +70,7 @@ def dsp_blocks(width: int) -> int:
 
 
 def _cells(text: str, module: str, seconds: float | None) -> dict[str, int]:
-    """Cells by name that yosys makes of a module."""
+    """Number of cells by name after yosys has synthesised a module."""
     with tempfile.TemporaryDirectory(prefix="robodyn-") as name:
         folder = Path(name)
         (folder / "module.v").write_text(text)
@@ -79,13 +79,13 @@ def _cells(text: str, module: str, seconds: float | None) -> dict[str, int]:
             "tee -o stat.txt stat"
         )
         called([tool("yosys"), "-q", "-p", script], folder, seconds)
-        found = re.findall(r"^\s+([A-Z][A-Z0-9_]*)\s+(\d+)$", (folder / "stat.txt").read_text(), re.MULTILINE)
-    return {cell: int(n) for cell, n in found}
+        matches = re.findall(r"^\s+([A-Z][A-Z0-9_]*)\s+(\d+)$", (folder / "stat.txt").read_text(), re.MULTILINE)
+    return {cell: int(n) for cell, n in matches}
 
 
 def routed_ecp5(text: str, module: str, seconds: float | None = None) -> float:
-    """The clock, in MHz, at which a module runs on an ECP5-85 of speed grade 8 after placing and routing: for small
-    robots, whose words have pins enough.
+    """The maximum clock in MHz of a module on an ECP5-85 of speed grade 8, after placing and routing. It works for
+    small robots only, because all words need pins.
 
     Raises:
         UnavailableError: yosys or nextpnr-ecp5 is not installed, or fails, or takes longer than `seconds`.

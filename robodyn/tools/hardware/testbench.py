@@ -1,15 +1,15 @@
-"""The testbench: a C++ program around Verilator's model of a datapath, with a stream that stalls on either side."""
+"""The testbench: a C++ program around Verilator's model of a datapath, with random stalls on either side."""
 
 from __future__ import annotations
 
 
 def testbench(module: str, width: int, inputs: int, outputs: int, flagged: bool) -> str:
-    """Its text. It takes the states of a file, lets them through, and writes what comes out.
+    """The source text of the testbench, which reads states from a file, streams them through and writes the results.
 
-    Arguments: the file of inputs and that of outputs, a line of words for each state; the thousandths of cycles in
-    which each side stalls; a seed; and a file of outputs to compare with, which may be missing. A line of outputs ends
-    with whether it wrapped. It prints how many states there were, cycles from the first that was taken to the last
-    that was given, cycles to the first result, and how many words differ.
+    Arguments of the program: the file of inputs and the file of outputs, with a line of words for each state; the
+    number of stalled cycles per thousand on each side; a seed; optionally a file of expected outputs. A line of outputs
+    ends with the overflow flag. The program prints the number of states, the cycles from the first input to the last
+    output, the cycles to the first result, and the number of words that differ.
     """
     wrapped = "top->out_wrapped" if flagged else "0"
     return (

@@ -1,4 +1,4 @@
-"""Programs of others: Verilator, which simulates Verilog, and yosys, which makes gates of it."""
+"""Runs external programs: Verilator, which simulates Verilog, and yosys, which synthesises it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from robodyn.internals.errors import UnavailableError
 
 _TAIL = 2000
-"""Characters of what a program printed that go into a message."""
+"""Characters of a program's output that error messages quote."""
 
 
 def tool(*names: str) -> str:
@@ -27,22 +27,22 @@ def tool(*names: str) -> str:
 
 
 def called(command: Sequence[str], folder: Path, seconds: float | None = None) -> str:
-    """What a program prints that ends well.
+    """Run a program and return its output.
 
     Raises:
-        UnavailableError: it ended badly, or not within the time.
+        UnavailableError: it failed, or took longer than `seconds`.
     """
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
         raise TimedOutError(f"{Path(command[0]).name} was not done after {seconds:g} s") from None
-    if ended.returncode:
-        said = (ended.stdout + ended.stderr)[-_TAIL:].strip()
-        raise UnavailableError(f"{Path(command[0]).name} ended with status {ended.returncode}: {said}")
-    return ended.stdout
+    if process.returncode:
+        output = (process.stdout + process.stderr)[-_TAIL:].strip()
+        raise UnavailableError(f"{Path(command[0]).name} ended with status {process.returncode}: {output}")
+    return process.stdout
 
 
 class TimedOutError(UnavailableError):
-    """A program took longer than it was given."""
+    """A program exceeded its time limit."""

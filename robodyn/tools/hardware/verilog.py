@@ -1,11 +1,12 @@
-"""A scheduled program as Verilog.
+"""Prints a scheduled program as Verilog.
 
-One module with a stream on either side: a state's inputs are taken in a cycle in which `in_valid` and `in_ready` are
-high, results are given in one in which `out_valid` and `out_ready` are. While results wait, everything stands still.
+The module has a stream interface on either side. A state's inputs are transferred in a cycle in which `in_valid` and
+`in_ready` are high, results in one in which `out_valid` and `out_ready` are high. While results wait, the whole circuit
+stalls.
 
-`phase` counts the cycles of an interval; a value that is there in cycle c of its state is written in phase c - 1 modulo
-the interval, and moves on to its next copy in the same phase of every later interval. A multiplier's operands are
-chosen by the phase, and the half that rounds its product is added to it, as DSP blocks can.
+`phase` counts the cycles of an interval. A value that is ready in cycle c of its state is written in phase c - 1 modulo
+the interval, and shifts to its next register in the same phase of each later interval. The phase selects a multiplier's
+operands. The constant one half that rounds a product is added in the multiplier, as DSP blocks can.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from robodyn.tools.hardware.program import input_nodes, output_scalars
 from robodyn.tools.hardware.schedule import Schedule
 
 _PART = 100
-"""Statements in a block: compilers of simulators take longer for longer functions."""
+"""Statements per block. Simulators' compilers take disproportionally long for long blocks."""
 
 
 def verilog(program: Program, formats: Formats, schedule: Schedule, name: str, about: Sequence[str] = ()) -> str:
-    """The module's text, Verilog-2005. `about`: lines of the comment above it."""
+    """The module's source text, Verilog-2005. `about`: lines of the comment above it."""
     return "\n".join(_Printer(program, formats, schedule, name).lines(about)) + "\n"
 
 
 class _Printer:
-    """Lines of one module."""
+    """Prints one module."""
 
     def __init__(self, program: Program, formats: Formats, schedule: Schedule, name: str) -> None:
         self._program, self._formats, self._schedule, self._name = program, formats, schedule, name
@@ -37,12 +38,12 @@ class _Printer:
         self._live = [i for i in program.live if program.nodes[i][0] != CONSTANT]
         self._flagged = not formats.proved
         self._writes: dict[int, list[str]] = {}
-        """Statements by phase."""
+        """Register assignments by phase."""
         self._overflows: dict[int, list[str]] = {}
-        """Conditions by the cycle in which they are looked at."""
+        """Overflow conditions by the cycle in which they are evaluated."""
 
     def lines(self, about: Sequence[str]) -> Iterator[str]:
-        """The module."""
+        """The lines of the module's source."""
         body = [*self._values(), *self._multipliers()]
         yield from (f"// {line}".rstrip() for line in about)
         yield from self._head()
@@ -79,7 +80,7 @@ class _Printer:
             yield "assign in_ready = go;"
             yield "wire taken = in_ready && in_valid;"
         else:
-            # Nothing inside: the counter waits where a state can be taken at once.
+            # In an empty circuit the counter waits in the phase in which a state can enter.
             yield f"reg [{bits - 1}:0] phase;"
             yield f"assign in_ready = go && phase == {bits}'d{II - 1};"
             yield "wire taken = in_ready && in_valid;"
@@ -93,10 +94,10 @@ class _Printer:
         yield f"    if (rst) live <= {L + 1}'d0;"
         yield f"    else if (go) live <= {{live[{L - 1}:0], taken}};" if L else "    else if (go) live <= taken;"
 
-    # Values and where they are kept.
+    # Values and registers.
 
     def _register(self, index: int, cycle: int) -> str:
-        """A value, for the state that is in some cycle."""
+        """Verilog expression of a value, for the state that is in this cycle."""
         if self._program.nodes[index][0] == CONSTANT:
             return _literal(self._formats.words[index], self._width)
         if self._schedule.copies[index] == 1:
@@ -105,7 +106,7 @@ class _Printer:
         return f"$signed(v{index}[{low + self._width - 1}:{low}])"
 
     def _write(self, index: int, value: str) -> str:
-        """The declaration of a value's registers; their statement is noted for its phase."""
+        """The declaration of a value's registers. Their assignment is added to `_writes`."""
         W, copies = self._width, self._schedule.copies[index]
         phase = (self._schedule.ready[index] - 1) % self._schedule.interval
         moved = value if copies == 1 else f"{{v{index}[{W * (copies - 1) - 1}:0], {value}}}"
@@ -133,7 +134,7 @@ class _Printer:
             yield self._write(index, f"{wide}[{shift + W - 1}:{shift}]")
 
     def _sum_width(self, index: int) -> int:
-        """Bits of a sum, or a sign, before it is rounded: with room for the carry and for what is dropped."""
+        """Bits of a sum or negation before rounding, including the carry and the bits to be dropped."""
         operation, a, b = self._program.nodes[index]
         apart = 0 if operation == NEG else abs(self._formats.fraction[a] - self._formats.fraction[b])
         shift = self._formats.shift(self._program, index)
@@ -143,7 +144,7 @@ class _Printer:
         operation, a, b = self._program.nodes[index]
         cycle, fraction = self._schedule.start[index], self._formats.fraction
         finest = fraction[a] if operation == NEG else max(fraction[a], fraction[b])
-        # Numbers of the language take part as signed ones of the full width: shorter operands are extended.
+        # Verilog extends shorter signed operands to the full width, since all operands are signed.
         terms = [
             self._register(each, cycle)
             if finest == fraction[each]
@@ -156,7 +157,7 @@ class _Printer:
         return f"{terms[0]} {'+' if operation == ADD else '-'} {terms[1]}{half}"
 
     def _multipliers(self) -> Iterator[str]:
-        """Units with registers of operands and product; by phase, what they multiply."""
+        """Multipliers with operand and product registers; the phase selects their operands."""
         of_unit: dict[int, list[int]] = {}
         for index in self._live:
             if self._program.nodes[index][0] == MUL:
@@ -192,7 +193,7 @@ class _Printer:
         return _literal(1 << (shift - 1) if shift else 0, self._double)
 
     def _blocks(self) -> Iterator[str]:
-        """What is written in each phase."""
+        """The register assignments of each phase."""
         bits = max(1, (self._schedule.interval - 1).bit_length())
         for phase, statements in sorted(self._writes.items()):
             when = "go" if self._schedule.interval == 1 else f"go && phase == {bits}'d{phase}"
@@ -202,7 +203,7 @@ class _Printer:
                 yield "end"
 
     def _flags(self) -> Iterator[str]:
-        """A bit that goes along with each state: whether a result of it did not fit."""
+        """A flag that accompanies each state: whether one of its results overflowed."""
         L = self._schedule.latency
         yield f"reg [{L}:0] wrapped;"
         yield f"wire [{L}:0] over;"

@@ -1,11 +1,11 @@
-"""Figures of trajectories and of trees, by Matplotlib: the extra `plot`.
+"""Plots of trajectories and trees by Matplotlib (the extra `plot`).
 
     run = dyn.rollout(q0, qd0, dt=1e-3, steps=500)
     figure = run.plot(what=("positions", "energies"), joints=["elbow"])
     figure.savefig("elbow.svg")
 
-Figures are Matplotlib's, made by its pyplot: notebooks show them, `pyplot.show()` opens windows, `pyplot.close(figure)`
-forgets them. Nothing here calls show().
+Figures are made by Matplotlib's pyplot: notebooks show them, `pyplot.show()` opens windows, `pyplot.close(figure)`
+frees them. Functions here do not call show().
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one style of all pictures: of figures that users ask for, of pages, and of benchmarks."""
+"""The common style of all figures: users' plots, documentation, and benchmarks."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import printable, shortened
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#000000")
-"""Colours that stay apart for those who see fewer of them (Paul Tol's "bright"), then black."""
+"""Colours that colour-blind readers can distinguish (Paul Tol's "bright"), then black."""
 LINES = ("-", "--", ":")
-"""Line styles: where colours are used up, they begin again with the next of these."""
+"""Line styles. When all colours are used they repeat with the next style."""
 STYLE: dict[str, Any] = {
     "axes.prop_cycle": f"cycler('color', {list(COLORS)})",
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.fontsize": 8,
     "legend.frameon": False,
-    # The same figures give the same file, whose text can be searched.
+    # Equal figures give equal SVG files with searchable text.
     "svg.fonttype": "none",
     "svg.hashsalt": "robodyn",
 }
-"""For `matplotlib.style.use` and `matplotlib.style.context`."""
+"""Settings for `matplotlib.style.use` and `matplotlib.style.context`."""
 _LONGEST_NAME = 40
 
 
 def pyplot(asked: str) -> Any:
-    """Matplotlib's pyplot, for what was asked.
+    """Import Matplotlib's pyplot. `asked`: name of the calling function, for the message.
 
     Raises:
         UnavailableError: Matplotlib is not installed.
@@ -46,12 +46,12 @@ def look(index: int) -> dict[str, Any]:
 
 
 def label(name: str) -> str:
-    """A name from a file as a label. Matplotlib leaves labels out that begin with an underscore."""
+    """A name as a label. A leading blank protects names with an underscore, which Matplotlib would hide."""
     text = shortened(printable(name), _LONGEST_NAME)
     return f" {text}" if text.startswith("_") else text
 
 
 def plain(*texts: Any) -> None:
-    """Let texts of Matplotlib stand as they are: names may have dollar signs, which would begin a formula."""
+    """Switch off math mode in Matplotlib's texts: a dollar sign in a name would start a formula."""
     for text in texts:
         text.set_parse_math(False)

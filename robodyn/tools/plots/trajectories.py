@@ -1,4 +1,4 @@
-"""Trajectories as figures: positions, velocities, generalised forces and energies over time."""
+"""Plots trajectories: positions, velocities, generalised forces and energies over time."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 WHAT = ("positions", "velocities", "torques", "energies")
-"""What is drawn, from top to bottom."""
+"""Quantities that can be drawn, from top to bottom."""
 ENERGIES = ("kinetic", "potential", "total")
 _MOST_COORDINATES = 64
-"""Curves of one panel that can still be told apart, with a legend."""
+"""Largest number of curves of a panel that can be distinguished with a legend."""
 _MOST_LINES = 2000
 _EACH_ROW = 8
-"""Rows of a batch that are drawn one by one where none are chosen; of more there is the median, and a band."""
+"""Up to this many rows of a batch are drawn individually by default; more are drawn as median and band."""
 _BAND = (0.05, 0.5, 0.95)
 _PANEL_INCHES, _AXES_INCHES, _LEGEND_ROWS = 2.1, 6.0, 10
 _LETTER_INCHES, _LINE_INCHES = 0.07, 0.5
-"""Of legends: a letter, and the line before a name."""
+"""Widths in legends: of a letter, and of the line before a name."""
 _LARGEST = 1e100
-"""What is beyond belongs to a motion that has left all bounds; Matplotlib's axes would overflow."""
+"""Larger values, from motions that diverge, are gaps; Matplotlib's axes would overflow."""
 _FLAT = 1e-9
-"""What changes by less, relative to its size, is a rounding, and shown as a flat line."""
+"""Smaller relative changes are rounding errors and are shown as a flat line."""
 _UNITS = {
     "positions": {"angle": "position, rad", "length": "position, m", "quaternion": "unit quaternion"},
     "velocities": {"angle": "velocity, rad/s", "length": "velocity, m/s"},
@@ -47,7 +47,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class _Panel:
-    """Curves of one unit: `values` (K, B, n), a curve of each name; `steps`: whether they hold until the next time."""
+    """Curves of one unit: `values` (K, B, n), n names. `steps`: True if a value holds until the next time."""
 
     title: str
     names: Sequence[str]
@@ -67,31 +67,31 @@ def trajectory(
     joints: Any = None,
     rows: Any = None,
 ) -> Any:
-    """States over time as a figure: a panel for each quantity and unit, with the names of coordinates.
+    """Plot states over time, with a panel for each quantity and unit, and names of coordinates.
 
     Args:
         model: the robot, or a `Dynamics` of it.
-        t: (K,) seconds, ascending.
-        q: (K, ..., nq) configurations; further leading axes are a batch. What is NaN, infinite or
-            beyond 1e100 is a gap.
+        t: (K,) times in seconds, ascending.
+        q: (K, ..., nq) configurations; further leading axes are a batch. Entries that are NaN, infinite or beyond 1e100
+            are gaps.
         qd: (K, ..., nv) velocities.
-        tau: generalised forces: (..., nv) all the time, (K, ..., nv) at the times, or (K - 1, ..., nv), each from one
-            time to the next. None: those that the motion takes, whatever gave them (motors, drives, damping, contacts,
-            constraints): inverse dynamics of the state at a time and the mean acceleration until the next, under the
-            model's gravity.
-            Of rollouts by "semi_implicit_euler" that keep every state these are the forces of each step, exactly.
-        what: of "positions", "velocities", "torques" and "energies"; also one of them alone. Energies are those of the
-            whole robot, J.
-        joints: names, or places in `model.joint_names`; one or several. None: all.
-        rows: places in the batch, counted through all its axes; one or several. None: all, where they are more than
-            eight as their median and a band from the 5th to the 95th percentile.
+        tau: generalised forces: (..., nv) constant in time, (K, ..., nv) at the times, or (K - 1, ..., nv) between
+            consecutive times. None: the total forces that the motion requires, whatever their source (motors, drives,
+            damping, contacts, constraints). They are inverse dynamics of the state at a time and the mean acceleration
+            until the next time, under the model's gravity. For rollouts by "semi_implicit_euler" with every state kept
+            they are exactly the forces of each step.
+        what: one or several of "positions", "velocities", "torques" and "energies". Energies are those of the whole
+            robot, J.
+        joints: one or several names, or indices in `model.joint_names`. None: all.
+        rows: one or several indices in the flattened batch. None: all rows; more than eight are drawn as their median
+            and a band from the 5th to the 95th percentile.
 
     Returns:
         matplotlib.figure.Figure
 
     Raises:
-        ArgumentError: other shapes, times that do not ascend, no such joint, row or word, or more coordinates than can
-            be told apart.
+        ArgumentError: wrong shapes, times that do not ascend, an unknown joint, row or word, or more coordinates than
+            colours can distinguish.
         UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
     """
     plt = pyplot("trajectory")
@@ -100,7 +100,7 @@ def trajectory(
     times = real_array("t", t, (), np.float64)
     if times.ndim != 1 or not times.size or not np.isfinite(times).all() or (np.diff(times) <= 0.0).any():
         raise ArgumentError(f"t: got {brief(t)}; wanted finite times (K,), ascending")
-    states = [_rows_of(name, given, len(times), n) for name, given, n in (("q", q, model.nq), ("qd", qd, model.nv))]
+    states = [_rows_of(name, value, len(times), n) for name, value, n in (("q", q, model.nq), ("qd", qd, model.nv))]
     if states[0][1] != states[1][1]:
         raise ArgumentError(f"qd: got {states[1][1]} for its batch; wanted {states[0][1]}, as q")
     (q_rows, leading), (qd_rows, _) = states
@@ -122,15 +122,15 @@ def trajectory(
 
 
 def of_rollout(run: Rollout, model: Model | Dynamics | None, tau: Any, what: Any, joints: Any, rows: Any) -> Any:
-    """A rollout as a figure (`Rollout.plot`)."""
+    """Plot a rollout (see `Rollout.plot`)."""
     robot = run.model if model is None else model
     if robot is None:
         raise ArgumentError("model: this rollout knows none, as one read from a file; wanted the robot's Model")
     t, q, qd, diverged = (_on_host(name, getattr(run, name)) for name in ("t", "q", "qd", "diverged"))
-    # Rows keep their last finite state when they have diverged: their curves end there.
+    # Diverged rows keep their last finite state; their curves end there.
     step = np.rint(t / (t[-1] / run.steps)) if run.steps and t[-1] > 0.0 else np.zeros(len(t))
-    gone = (diverged >= 0) & (step.reshape(-1, *(1,) * diverged.ndim) >= diverged)
-    q, qd = (np.where(gone[..., None], np.nan, array) for array in (q, qd))
+    after_divergence = (diverged >= 0) & (step.reshape(-1, *(1,) * diverged.ndim) >= diverged)
+    q, qd = (np.where(after_divergence[..., None], np.nan, array) for array in (q, qd))
     return trajectory(robot, t, q, qd, tau=tau, what=what, joints=joints, rows=rows)
 
 
@@ -139,7 +139,7 @@ def _on_host(name: str, array: Any) -> Array:
 
 
 def _rows_of(name: str, given: Any, times: int, n: int) -> tuple[Array, tuple[int, ...]]:
-    """An array (K, B, n) of what is given, and the shape of its batch."""
+    """The array reshaped to (K, B, n), and the shape of its batch."""
     array = real_array(name, given, (n,), np.float64)
     if array.ndim < 2 or len(array) != times:
         raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({times}, ..., {n}): times are its first axis")
@@ -149,9 +149,9 @@ def _rows_of(name: str, given: Any, times: int, n: int) -> tuple[Array, tuple[in
 
 
 def _forces(tau: Any, times: int, leading: tuple[int, ...], nv: int) -> Array:
-    """(K, B, nv), or (K - 1, B, nv) for what holds between times."""
+    """Forces (K, B, nv) at times, or (K - 1, B, nv) between times."""
     array = real_array("tau", tau, (nv,), np.float64)
-    # Times go by the number of axes: without one for them, forces are the same all the time.
+    # The number of axes tells whether there is an axis of time; without it forces are constant.
     length = len(array) if array.ndim == len(leading) + 2 else times
     if length in (times, times - 1, 1):
         with_times = (times if length == 1 else length, *leading, nv)
@@ -164,61 +164,61 @@ def _forces(tau: Any, times: int, leading: tuple[int, ...], nv: int) -> Array:
 
 
 def _words(what: Any) -> tuple[str, ...]:
-    given = (
+    words = (
         (what,)
         if strict_types.is_a(what, str)
         else strict_types.members(what)
         if strict_types.is_a(what, list, tuple)
         else ()
     )
-    if not given:
+    if not words:
         raise ArgumentError(f"what: got {brief(what)}; wanted some of {', '.join(map(repr, WHAT))}")
-    chosen = {one_of("what", word, WHAT) for word in given}
+    chosen = {one_of("what", word, WHAT) for word in words}
     return tuple(word for word in WHAT if word in chosen)
 
 
 def _several(name: str, given: Any) -> tuple[Any, ...]:
-    """One thing, or several, as a tuple."""
+    """One object, or several, as a tuple."""
     if not strict_types.is_a(given, np.ndarray, range, list, tuple):
         return (given,)
-    found = strict_types.at_most(given, _MOST_LINES)
-    if found is None:
+    members = strict_types.at_most(given, _MOST_LINES)
+    if members is None:
         raise ArgumentError(f"{name}: got {brief(given)}; wanted one, or a list of at most {_MOST_LINES}")
-    return found
+    return members
 
 
 def _chosen_rows(rows: Any, batch: int) -> list[int] | None:
     if rows is None:
         return None
-    found = []
+    chosen = []
     for row in _several("rows", rows):
         place = integer(row)
         if place is None or not -batch <= place < batch:
             raise ArgumentError(f"rows: got {brief(row)}; wanted integers below {batch}, the rows of the batch")
-        found.append(place)
-    if not found:
+        chosen.append(place)
+    if not chosen:
         raise ArgumentError("rows: got none; wanted at least one, or None for all")
-    return found
+    return chosen
 
 
 def _chosen_joints(model: Model, joints: Any) -> list[int]:
-    """Places of joints that have coordinates of their own."""
+    """Indices of the chosen joints; mimic joints are refused."""
     if joints is None:
         return np.flatnonzero(model.mimics < 0).tolist()
-    found = [model.joint_index(joint) for joint in _several("joints", joints)]
-    if not found:
+    chosen = [model.joint_index(joint) for joint in _several("joints", joints)]
+    if not chosen:
         raise ArgumentError("joints: got none; wanted at least one, or None for all")
-    for place in found:
+    for place in chosen:
         if model.mimics[place] >= 0:
             name, leader = (printable(model.joint_names[i]) for i in (place, model.mimics[place]))
             raise ArgumentError(f"joints: {name!r} follows {leader!r}, whose coordinates it has; wanted that one")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def _panels(
     model: Model, words: Sequence[str], joints: list[int], t: Array, q: Array, qd: Array, forces: Array | None
 ) -> Iterator[_Panel]:
-    # No checks: gaps are NaN, and stay in their rows.
+    # check=False: gaps are NaN and stay in their rows.
     dyn = Dynamics(model, check=False, constraints=()) if {"torques", "energies"} & set(words) else None
     for word in words:
         if word == "energies":
@@ -244,7 +244,7 @@ def _panels(
 
 
 def _taken(dyn: Dynamics, t: Array, q: Array, qd: Array) -> Array:
-    """(K - 1, B, nv) forces that the motion takes from each time to the next."""
+    """Forces (K - 1, B, nv) that the motion requires between consecutive times."""
     if len(t) < 2:
         raise ArgumentError("what: got torques of one time alone; wanted two times at least, or tau")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -253,16 +253,16 @@ def _taken(dyn: Dynamics, t: Array, q: Array, qd: Array) -> Array:
 
 
 def _by_unit(model: Model, joints: list[int], letter: str) -> dict[str, list[int]]:
-    """Places of joints' coordinates ("q") or velocities ("v") among the robot's own, by what they are."""
-    found: dict[str, list[int]] = {}
+    """Indices of joints' coordinates (`letter` "q") or velocities ("v"), grouped into angles, lengths, quaternions."""
+    groups: dict[str, list[int]] = {}
     for i in joints:
         kind = KINDS[model.joint_kind[i]]
         start, source = (model.q_start, model.q_source) if letter == "q" else (model.v_start, model.v_source)
         for k in range(kind.nq if letter == "q" else kind.nv):
             turned = letter == "q" and kind.quaternion is not None and 0 <= k - kind.quaternion < 4
             unit = "length" if k in kind.lengths else "quaternion" if turned else "angle"
-            found.setdefault(unit, []).append(int(source[start[i] + k]))
-    return found
+            groups.setdefault(unit, []).append(int(source[start[i] + k]))
+    return groups
 
 
 def _drawn(plt: Any, model: Model, t: Array, panels: Sequence[_Panel], banded: bool) -> Any:
@@ -289,7 +289,7 @@ def _drawn(plt: Any, model: Model, t: Array, panels: Sequence[_Panel], banded: b
 
 
 def _curves(panel: Any, t: Array, content: _Panel, k: int, banded: bool) -> Any:
-    """The curves of one coordinate, one of which stands for them in the legend."""
+    """Draw the curves of one coordinate; returns one of them for the legend."""
     values = content.values[..., k]
     values = np.where(np.abs(values) < _LARGEST, values, np.nan)
     style = look(k) | {"linewidth": 1.2, "marker": "o" if len(t) == 1 else ""}

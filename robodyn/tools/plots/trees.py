@@ -1,4 +1,4 @@
-"""Robots as trees of links and joints, drawn."""
+"""Draws the tree of a robot's links and joints."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 MOST_LINKS = 500
-"""Links that a figure has room for."""
+"""Largest number of links of a figure."""
 _ROW_INCHES, _INDENT_INCHES, _WIDEST_TREE, _LETTER_INCHES = 0.2, 0.25, 5.0, 0.075
 _DOT, _HEAVIEST_DOT = 10.0, 110.0
-"""Areas of the dots of links, square points."""
+"""Least and additional area of the dots of links, square points."""
 
 
 def plot_tree(model: Model) -> Any:
-    """A robot's links and joints as a figure; see `Model.plot_tree`."""
+    """Draw a robot's links and joints (see `Model.plot_tree`)."""
     plt = pyplot("plot_tree")
     if len(model.link_names) > MOST_LINKS:
         raise ArgumentError(
             f"plot_tree: got {len(model.link_names)} links; wanted at most {MOST_LINKS}: draw model.subtree(link)"
         )
     graph = model.graph()
-    import networkx  # which is there, as there is a graph
+    import networkx  # available, since `graph` has imported it
 
     roots = [node for node, above in graph.in_degree() if above == 0]
     order = [node for root in roots for node in networkx.dfs_preorder_nodes(graph, root)]
@@ -50,8 +50,8 @@ def plot_tree(model: Model) -> Any:
             panel.scatter(*([x] for x in at[node]), s=area, color=color, zorder=2)
             plain(panel.text(at[node][0] + 0.12, at[node][1], words[node], va="center"))
         lines = {each: plt.Line2D([], [], color=color) for each, color in colors.items()}
-        held = _constraints(panel, model, at)
-        lines |= {} if held is None else {"constraint": held}
+        constraint_line = _constraints(panel, model, at)
+        lines |= {} if constraint_line is None else {"constraint": constraint_line}
         if lines:
             figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4)
         panel.set(xlim=(-0.2, max(3.5, width)), ylim=(-len(order) + 0.3, 0.7))
@@ -61,14 +61,14 @@ def plot_tree(model: Model) -> Any:
 
 
 def _colors(types: list[str]) -> dict[str, str]:
-    """Of types of joints, in the order of their first; fixed ones are grey."""
+    """Colours by joint type, in the order of first occurrence; fixed joints are grey."""
     moving = [each for each in dict.fromkeys(types) if each != "fixed"]
     grey = {"fixed": "#999999"} if "fixed" in types else {}
     return grey | {each: COLORS[k % len(COLORS)] for k, each in enumerate(moving)}
 
 
 def _words(link: str, joint: dict[str, Any] | None) -> str:
-    """What stands beside a link: its name, and the joint that moves it."""
+    """Text beside a link: its name, and the joint that moves it."""
     if joint is None:
         return label(link)
     follows = f", follows {label(joint['mimic'].joint)}" if joint["mimic"] is not None else ""
@@ -76,7 +76,7 @@ def _words(link: str, joint: dict[str, Any] | None) -> str:
 
 
 def _constraints(panel: Any, model: Model, places: dict[str, tuple[float, float]]) -> Any:
-    """Dashed lines between links that constraints hold together; one of them, or None."""
+    """Draw dotted lines between links that a constraint connects; returns one of them, or None."""
     drawn = None
     for constraint in model.constraints:
         ends = [getattr(constraint, name, None) for name in ("link", "to")]

@@ -1,13 +1,13 @@
-"""Tests for your own models: identities of mechanics, and what Pinocchio and MuJoCo say where they are installed.
+"""Tests for your own models: identities of mechanics, and comparisons with Pinocchio and MuJoCo if installed.
 
     from robodyn.tools.testing import assert_sound
 
     def test_my_robot():
         assert_sound(rd.load_urdf("my_robot.urdf"))
 
-Each function draws states from a seed, asks a `Dynamics` of the model (engine and dtype of your choice), and raises an
-AssertionError that lists every quantity that is off, by how much, and what is allowed. A fixture for pytest stands in
-`robodyn.testing.fixtures`.
+Each function draws states from a seed and tests a `Dynamics` of the model with the engine and dtype of your choice. An
+AssertionError lists every quantity with too large an error, the error, and the tolerance. `robodyn.testing.fixtures`
+has a fixture for pytest.
 """
 
 from __future__ import annotations

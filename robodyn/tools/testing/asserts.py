@@ -1,4 +1,4 @@
-"""What a test of a model calls."""
+"""The assertions that tests of models call."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from robodyn.tools.testing.states import draw, require
 def assert_identities(
     model: Model, *, engine: str = "auto", dtype: str = "float64", states: int = 3, seed: int = 0
 ) -> None:
-    """Hold the identities of mechanics: H qdd + bias = tau, energies and their rates, gradients, momentum and others.
+    """Assert identities of mechanics: H qdd + bias = tau, energies and their rates, gradients, momentum and others.
 
     Args:
         model: the robot.
-        engine, dtype: as in `robodyn.Dynamics`. Identities with derivatives are held in float64 alone.
-        states: how many random ones.
-        seed: they are drawn from.
+        engine, dtype: as in `robodyn.Dynamics`. Identities with derivatives are tested in float64 only.
+        states: number of random states.
+        seed: seed of the states.
 
     Raises:
-        AssertionError: names each identity that does not hold, its error and what is allowed.
+        AssertionError: names each identity that does not hold, its error and its tolerance.
         ArgumentError: no model, or another wrong argument.
     """
     dyn = _dynamics(model, engine, dtype)
@@ -48,14 +48,14 @@ def assert_like_pinocchio(
 
     Args:
         model: the robot.
-        pin_model: Pinocchio's model of it, made by its own reader without mimics: that compares the readers, too.
-            Joints and links are found by name. None for one that is made of `model` (`pinocchio_model`).
+        pin_model: Pinocchio's model of the robot, from Pinocchio's own parser without mimic joints; this compares the
+            parsers, too. Joints and links are matched by name. None to convert `model` (`pinocchio_model`).
         engine, dtype, states, seed: as in `assert_identities`.
 
     Raises:
         AssertionError: names each quantity that differs.
         ArgumentError: no model, other joints or links than `model` has, or another wrong argument.
-        UnavailableError: Pinocchio is not installed, or has no such model (`pinocchio_model`).
+        UnavailableError: Pinocchio is not installed, or cannot represent the model (`pinocchio_model`).
     """
     dyn = _dynamics(model, engine, dtype)
     answers = PinocchioAnswers(model, pinocchio_model(model) if pin_model is None else pin_model)
@@ -65,7 +65,7 @@ def assert_like_pinocchio(
 def assert_like_mujoco(
     model: Model, *, engine: str = "auto", dtype: str = "float64", states: int = 3, seed: int = 0
 ) -> None:
-    """Compare with MuJoCo, by a model that is made of ours: forces, mass matrix, energies, poses, Jacobians.
+    """Compare with MuJoCo, by converting the model: forces, mass matrix, energies, poses, Jacobians.
 
     Args:
         model, engine, dtype, states, seed: as in `assert_identities`.
@@ -73,7 +73,7 @@ def assert_like_mujoco(
     Raises:
         AssertionError: names each quantity that differs.
         ArgumentError: no model, or another wrong argument.
-        UnavailableError: MuJoCo is not installed, or has no such model (`mujoco_model`).
+        UnavailableError: MuJoCo is not installed, or cannot represent the model (`mujoco_model`).
     """
     dyn = _dynamics(model, engine, dtype)
     answers = MujocoAnswers(model, mujoco_model(model))
@@ -83,23 +83,23 @@ def assert_like_mujoco(
 def assert_sound(
     model: Model, *, engine: str = "auto", dtype: str = "float64", states: int = 3, seed: int = 0
 ) -> list[str]:
-    """Everything that can be held here: identities, and what Pinocchio and MuJoCo say where they are installed and take
-    the robot.
+    """Run all tests that are possible here: identities, and comparisons with Pinocchio and MuJoCo if they are installed
+    and can represent the robot.
 
-    Returns what was asked: "identities", "pinocchio", "mujoco".
+    Returns the names of the tests that ran: "identities", "pinocchio", "mujoco".
 
     Raises:
-        AssertionError: from the first of them that finds something.
+        AssertionError: from the first test that fails.
         ArgumentError: no model, or another wrong argument.
     """
     options: dict[str, Any] = {"engine": engine, "dtype": dtype, "states": states, "seed": seed}
     assert_identities(model, **options)
-    asked = ["identities"]
+    performed = ["identities"]
     for name, check in (("pinocchio", assert_like_pinocchio), ("mujoco", assert_like_mujoco)):
-        with suppress(UnavailableError):  # it is not installed, or has no such model
+        with suppress(UnavailableError):  # not installed, or it cannot represent the model
             check(model, **options)
-            asked.append(name)
-    return asked
+            performed.append(name)
+    return performed
 
 
 def _dynamics(model: Any, engine: Any, dtype: str) -> Dynamics:

@@ -1,4 +1,4 @@
-"""pytest's fixtures: `pytest_plugins = ["robodyn.testing.fixtures"]` in a conftest.py, then
+"""Fixtures for pytest: write `pytest_plugins = ["robodyn.testing.fixtures"]` in a conftest.py, then
 
 def test_my_robot(assert_robot):
     assert_robot("my_robot.urdf", base="floating")
@@ -19,8 +19,8 @@ from robodyn.tools.testing.asserts import assert_sound
 
 @pytest.fixture  # type: ignore[untyped-decorator]
 def assert_robot() -> Callable[..., Model]:
-    """A function that loads a robot (options as of `robodyn.load_urdf`), or takes a model, holds everything that can be
-    held (`assert_sound`, whose options it takes, too), and returns the model."""
+    """A function that loads a robot (options as in `robodyn.load_urdf`) or takes a model, runs `assert_sound` (whose
+    options it takes, too), and returns the model."""
 
     def check(
         source: Any,

@@ -1,4 +1,4 @@
-"""Identities of mechanics that hold for every robot, whatever computes it."""
+"""Identities of mechanics that hold for every robot."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _ROUNDINGS = 8.0 * np.finfo(np.float64).eps
 
 
 def identities(dyn: Dynamics, s: States) -> dict[str, tuple[float, float]]:
-    """Every identity between queries that the engine answers, with its error and what is allowed."""
-    found = dict(_values(dyn, s))
+    """(error, tolerance) of each identity between queries that the engine answers."""
+    errors = dict(_values(dyn, s))
     if dyn.dtype == np.float64:
-        found |= dict(_derivatives(dyn, s))
-    return found
+        errors |= dict(_derivatives(dyn, s))
+    return errors
 
 
 def _values(dyn: Dynamics, s: States) -> Iterator[_Error]:
-    """Those between queries at one state."""
+    """Identities between queries at one state."""
     allowed, sizes = VALUES[dyn.dtype.name], Sizes.of(dyn.model)
     tau, H = dyn.inverse_dynamics(s.q, s.qd, s.qdd), dyn.mass_matrix(s.q)
     force = max(float(np.abs(tau).max(initial=0.0)), SMALL * sizes.force)
@@ -54,13 +54,13 @@ def _values(dyn: Dynamics, s: States) -> Iterator[_Error]:
 
 
 def _derivatives(dyn: Dynamics, s: States) -> Iterator[_Error]:
-    """Those between a query and the rate of another."""
+    """Identities between a query and the time derivative of another."""
     model = dyn.model
-    # What follows a joint moves that many times as far.
+    # A mimic joint moves by its multiplier times as far.
     step = STEP / max(1.0, float(np.abs(model.v_multiplier).max(initial=0.0)))
 
     def judge(value: Array, ask: Callable[[Array, Array], Array], least: float) -> tuple[float, float]:
-        """The error of a rate of what is asked at q and qd, along qd and qdd, and what is allowed with roundings."""
+        """(error, tolerance) of a time derivative of `ask`, by central differences along qd and qdd."""
         ends = [ask(model.integrate(s.q, s.qd + 0.5 * t * s.qdd, t), s.qd + t * s.qdd) for t in (step, -step)]
         size = max(float(np.abs(value).max(initial=0.0)), least, float(np.finfo(float).tiny))
         rounding = _ROUNDINGS * max(float(np.abs(end).max(initial=0.0)) for end in ends) / step

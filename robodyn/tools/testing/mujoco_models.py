@@ -1,4 +1,4 @@
-"""A model for MuJoCo, and what MuJoCo says of it, with our arguments and answers in our order."""
+"""Converts a model to MuJoCo, and compares MuJoCo's results in our conventions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _LIBRARY = "MuJoCo", "mujoco", "MjSpec"
 
 
 def mujoco_model(model: Model, *, links: bool = True) -> Any:
-    """The model as a `mujoco.MjModel`, body by body: frames, inertias, armature and gravity are ours; no damping,
-    limits or contacts. Bodies, joints and links (as sites) are numbered: "body 3", "joint 3", "link 5". Joints that
-    mimic others are free.
+    """Convert a model to a `mujoco.MjModel`, body by body, with its frames, inertias, armature and gravity, but without
+    damping, limits and contacts.
+
+    Bodies, joints and links (as sites) are numbered: "body 3", "joint 3", "link 5". Mimic joints are free.
 
     Args:
         model: the robot.
-        links: whether it has the sites, whose places MuJoCo works out in every step.
+        links: True to add the sites, whose positions MuJoCo then computes in every step.
 
     Raises:
-        UnavailableError: MuJoCo is not installed, or has no such model: helical and planar joints, floating ones that
-            are not at the world, armature of these or that differs among the axes of a spherical joint, bodies that
-            it refuses, as those without mass.
+        UnavailableError: MuJoCo is not installed, or cannot represent the model: helical and planar joints, floating
+            joints whose parent is not the world, armature of floating joints, armature that differs among the axes of a
+            spherical joint, bodies that MuJoCo refuses, such as massless ones.
     """
     mujoco = imported(*_LIBRARY)
     spec = mujoco.MjSpec()
@@ -46,7 +47,7 @@ def mujoco_model(model: Model, *, links: bool = True) -> Any:
         armature = model.tree_armature[model.v_start[i] :][: kind.nv]
         if (armature != armature[0]).any() or (kind.name == "floating" and armature.any()):
             raise UnavailableError(f"MuJoCo has no such armature as that of {model.joint_names[i]!r} of {model.name!r}")
-        # What floats is where its coordinates say, and those are the world's.
+        # The pose of a floating body is given by its coordinates, which are in world axes in MuJoCo.
         placed = {} if kind.name == "floating" else _pose(mujoco, model.Xtree[i])
         body = bodies[i] = bodies[parent].add_body(name=f"body {i}", **placed)
         types = {"revolute": "HINGE", "prismatic": "SLIDE", "spherical": "BALL", "floating": "FREE"}
@@ -70,7 +71,7 @@ def _pose(mujoco: Any, X: Array) -> dict[str, Array]:
 
 
 def places(model: Model, mj_model: Any) -> tuple[Array, Array]:
-    """Where a model that `mujoco_model` made has our coordinates and velocities of the tree: bodies are depth-first."""
+    """Indices of our tree coordinates and velocities in a model from `mujoco_model`, whose bodies are depth-first."""
     q_at, v_at = np.empty(model.nq_tree, dtype=int), np.empty(model.nv_tree, dtype=int)
     for i, code in enumerate(model.joint_kind.tolist()):
         joint, kind = mj_model.joint(f"joint {i}"), KINDS[code]
@@ -80,7 +81,7 @@ def places(model: Model, mj_model: Any) -> tuple[Array, Array]:
 
 
 class MujocoAnswers:
-    """What MuJoCo says of a model that `mujoco_model` made."""
+    """MuJoCo's results for a model from `mujoco_model`."""
 
     def __init__(self, model: Model, theirs: Any) -> None:
         self.mujoco, self.theirs, self.model, self.G = imported(*_LIBRARY), theirs, model, model.coupling()
@@ -94,7 +95,7 @@ class MujocoAnswers:
         ]
 
     def compare(self, dyn: Dynamics, s: States) -> Errors:
-        """Every quantity with its largest error and what is allowed."""
+        """(largest error, tolerance) of every quantity."""
         return worst(self._compare_one(dyn, s, k) for k in range(len(s.q)))
 
     def _compare_one(self, dyn: Dynamics, s: States, k: int) -> Errors:
@@ -107,21 +108,21 @@ class MujocoAnswers:
             mujoco.mj_mulM(theirs, data, row, unit)
         H = self.G.T @ T.T @ H @ T @ self.G
         mujoco.mj_energyPos(theirs, data)
-        found, force = Comparison(dyn, self.sizes), SMALL * self.sizes.force
-        found.add("mass matrix", H, 0.0, "mass_matrix", q)
-        found.add("inverse dynamics", inverse, force, "inverse_dynamics", q, qd, qdd)
-        found.add("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
-        found.add("potential energy", data.energy[0], force, "potential_energy", q)
+        comparison, force = Comparison(dyn, self.sizes), SMALL * self.sizes.force
+        comparison.add("mass matrix", H, 0.0, "mass_matrix", q)
+        comparison.add("inverse dynamics", inverse, force, "inverse_dynamics", q, qd, qdd)
+        comparison.add("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
+        comparison.add("potential energy", data.energy[0], force, "potential_energy", q)
         sites = [theirs.site(f"link {link}").id for link in range(len(self.model.link_names))]
-        found.add_poses(q, data.site_xmat[sites].reshape(-1, 3, 3), data.site_xpos[sites])
+        comparison.add_poses(q, data.site_xmat[sites].reshape(-1, 3, 3), data.site_xpos[sites])
         for link, site in list(zip(self.model.link_names, sites, strict=True))[-JACOBIANS:]:
             jac = np.zeros((6, theirs.nv))
             mujoco.mj_jacSite(theirs, data, jac[3:], jac[:3], site)
-            found.add_jacobian(q, link, jac @ T @ self.G)
-        return found.errors
+            comparison.add_jacobian(q, link, jac @ T @ self.G)
+        return comparison.errors
 
     def _place(self, q: Array, qd: Array, qdd: Array) -> Array:
-        """Put MuJoCo at a state; T with (its velocities) = T (ours of the tree)."""
+        """Set MuJoCo's state. Returns T with (MuJoCo's velocities) = T (our tree velocities)."""
         mujoco, data, T = self.mujoco, self.data, np.eye(self.theirs.nv)
         tree, rates = self.model.tree_coordinates(q), self.G @ qd
         for at in self.quaternions:
@@ -129,13 +130,13 @@ class MujocoAnswers:
         changes, placed = self.G @ qdd, tree.copy()
         for i in self.floating:
             at, start, X = int(self.model.q_start[i]), int(self.model.v_start[i]), self.model.Xtree[i]
-            origin, whole, turn, R = np.empty(4), np.empty(4), X[:9].reshape(3, 3).T, np.empty(9)
-            mujoco.mju_mat2Quat(origin, np.ascontiguousarray(turn).ravel())
-            mujoco.mju_mulQuat(whole, origin, tree[at + 3 : at + 7])
-            placed[at : at + 3], placed[at + 3 : at + 7] = X[9:] + turn @ tree[at : at + 3], whole
-            mujoco.mju_quat2Mat(R, whole)
+            origin, attitude, R_tree, R = np.empty(4), np.empty(4), X[:9].reshape(3, 3).T, np.empty(9)
+            mujoco.mju_mat2Quat(origin, np.ascontiguousarray(R_tree).ravel())
+            mujoco.mju_mulQuat(attitude, origin, tree[at + 3 : at + 7])
+            placed[at : at + 3], placed[at + 3 : at + 7] = X[9:] + R_tree @ tree[at : at + 3], attitude
+            mujoco.mju_quat2Mat(R, attitude)
             T[start : start + 3, start : start + 3] = R.reshape(3, 3)
-            # From the spatial acceleration of the base to that of its origin.
+            # Convert the spatial acceleration of the base to the classical one of its origin.
             changes[start : start + 3] += np.cross(rates[start + 3 : start + 6], rates[start : start + 3])
         data.qpos[self.q_at] = placed
         data.qvel[self.v_at], data.qacc[self.v_at] = T @ rates, T @ changes

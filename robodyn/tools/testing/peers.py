@@ -1,4 +1,4 @@
-"""What models for other programs, and comparisons with them, share."""
+"""Shared parts of comparisons with other programs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.tools.testing.states import SMALL, VALUES, Sizes, answers, relative
 
 JACOBIANS = 3
-"""Links whose Jacobians are asked about: the last ones. Poses are those of all."""
+"""Jacobians are compared for this many links at the end of the list, poses for all links."""
 
 Errors = dict[str, tuple[float, float]]
-"""Quantities, each with its error and what is allowed."""
+"""(error, tolerance) by name of a quantity."""
 
 
 def imported(name: str, module: str, wanted: str) -> Any:
-    """The module of another program, which has to have the attribute `wanted`.
+    """Import the module of another program, which must have the attribute `wanted`.
 
     Raises:
-        UnavailableError: it cannot be imported, or is something else of that name.
+        UnavailableError: it cannot be imported, or is another module of that name.
     """
     try:
-        found = importlib.import_module(module)
-        if hasattr(found, wanted):
-            return found
+        loaded = importlib.import_module(module)
+        if hasattr(loaded, wanted):
+            return loaded
         reason = f"what is found under that name has no {wanted}"
     except Exception as error:  # a foreign module may raise anything
         reason = f"{type(error).__name__}: {error}"
@@ -38,7 +38,7 @@ def imported(name: str, module: str, wanted: str) -> Any:
 
 
 def about_centre(inertia: Array) -> tuple[float, Array, Array]:
-    """Mass, centre of mass and rotational inertia (3, 3) about it, of a row of `Model.inertia`."""
+    """Mass, centre of mass, and rotational inertia (3, 3) about it, from a row of `Model.inertia`."""
     mass, h, (xx, xy, xz, yy, yz, zz) = float(inertia[0]), inertia[1:4], inertia[4:]
     c = h / mass if mass else np.zeros(3)
     about_origin = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -46,23 +46,23 @@ def about_centre(inertia: Array) -> tuple[float, Array, Array]:
 
 
 class Comparison:
-    """What a `Dynamics` and another program say of one state; queries that the engine does not answer are left out."""
+    """Compares results of a `Dynamics` and another program at one state. Queries that the engine lacks are skipped."""
 
     def __init__(self, dyn: Dynamics, sizes: Sizes) -> None:
         self.dyn, self.sizes, self.errors = dyn, sizes, Errors()
 
     def add(self, name: str, theirs: Any, least: float, query: str, *arguments: Any, part: Any = ...) -> None:
-        """Compare a query's answer, the first of several and a part of it, with theirs (`relative`)."""
+        """Compare a query's first result, or a part of it, with theirs; `least` as in `relative`."""
         if answers(self.dyn, query):
             ours = getattr(self.dyn, query)(*arguments)
             self.judge(name, (ours[0] if isinstance(ours, tuple) else ours)[part], theirs, least)
 
     def judge(self, name: str, ours: Any, theirs: Any, least: float) -> None:
-        """Compare two answers."""
+        """Compare two results."""
         self.errors[name] = relative(ours, theirs, least), VALUES[self.dyn.dtype.name]
 
     def add_poses(self, q: Array, attitudes: Array, places: Array) -> None:
-        """Compare those of all links, (L, 3, 3) and (L, 3)."""
+        """Compare rotations (L, 3, 3) and positions (L, 3) of all links."""
         least = SMALL * self.sizes.reach
         self.add("attitudes of links", attitudes, 1.0, "forward_kinematics", q, part=np.s_[:, :3, :3])
         self.add("places of links", places, least, "forward_kinematics", q, part=np.s_[:, :3, 3])
@@ -76,8 +76,8 @@ class Comparison:
 
 def worst(states: Iterable[Errors]) -> Errors:
     """The largest error of each quantity at any state."""
-    found = Errors()
+    largest = Errors()
     for errors in states:
         for name, (error, allowed) in errors.items():
-            found[name] = max(error, found.get(name, (0.0, 0.0))[0]), allowed
-    return found
+            largest[name] = max(error, largest.get(name, (0.0, 0.0))[0]), allowed
+    return largest

@@ -1,4 +1,4 @@
-"""A model for Pinocchio, and what Pinocchio says of it, with our arguments and answers in our order."""
+"""Converts a model to Pinocchio, and compares Pinocchio's results in our conventions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robodyn.tools.testing.peers import JACOBIANS, Comparison, Errors, about_cen
 from robodyn.tools.testing.states import SMALL, Sizes, States, answers
 
 _SWAP = [3, 4, 5, 0, 1, 2]
-"""Puts the linear part of 6-vectors last, or first again."""
+"""Swaps the linear and the angular part of 6-vectors."""
 _JOINTS = {
     "revolute": "RZ",
     "prismatic": "PZ",
@@ -26,48 +26,49 @@ _JOINTS = {
     "planar": "Planar",
     "floating": "FreeFlyer",
 }
-"""Pinocchio's names of our kinds of joints, whose axis is z."""
+"""Pinocchio's names of our kinds of joints; the joint axis is z."""
 _TWICE = ("JointModelRUB", "JointModelRevoluteUnbounded", "JointModelPlanar")
-"""Joints of Pinocchio whose last coordinate of ours, an angle, is a cosine and a sine there."""
+"""Joints of Pinocchio that store our last coordinate, an angle, as cosine and sine."""
 _LIBRARY = "Pinocchio", "pinocchio", "Model"
 
 
 def pinocchio_model(model: Model) -> Any:
-    """The model as a `pinocchio.Model`, joint by joint: frames, inertias, armature and gravity are ours.
+    """Convert a model to a `pinocchio.Model`, joint by joint, with its frames, inertias, armature and gravity.
 
-    Body frames are those of `model` (a joint's axis is z). Joints that mimic others are free, as in Pinocchio: what
-    follows is told by `model.coupling()` and `model.tree_coordinates`. Joints are numbered depth-first, as Pinocchio
-    wants them. Frames of type BODY are the links.
+    Body frames are those of `model` (a joint's axis is z). Mimic joints are free; `model.coupling()` and
+    `model.tree_coordinates` describe how they follow. Joints are numbered depth-first, as Pinocchio requires. Frames of
+    type BODY are the links.
 
     Raises:
-        UnavailableError: Pinocchio is not installed, or has no such model, as with a joint named "universe".
+        UnavailableError: Pinocchio is not installed, or cannot represent the model, for example a joint named
+            "universe".
     """
     pin = imported(*_LIBRARY)
     try:
         return _made(pin, model)
-    except (RuntimeError, ValueError) as error:  # of names, for instance, that Pinocchio has for itself
+    except (RuntimeError, ValueError) as error:  # for example reserved names
         raise UnavailableError(f"Pinocchio has no model of {model.name!r}: {error}") from None
 
 
 def _made(pin: Any, model: Model) -> Any:
-    made = pin.Model()
-    made.name = model.name
-    made.gravity = pin.Motion(np.array(model.gravity), np.zeros(3))
+    converted = pin.Model()
+    converted.name = model.name
+    converted.gravity = pin.Motion(np.array(model.gravity), np.zeros(3))
     place: dict[int, int] = {-1: 0}
     armature: list[Array] = []
     for i in model.tree.preorder.tolist():
         kind, name = KINDS[model.joint_kind[i]], model.joint_names[i]
-        if made.existJointName(name):
+        if converted.existJointName(name):
             raise ValueError(f"it has a joint {name!r} already")
         pitch = (float(model.pitch[i]),) if kind.name == "helical" else ()
         joint, at = getattr(pin, f"JointModel{_JOINTS[kind.name]}")(*pitch), _se3(pin, model.Xtree[i])
-        place[i] = made.addJoint(place[int(model.parent[i])], joint, at, name)
-        made.inertias[place[i]] = _inertia(pin, model.inertia[i])
+        place[i] = converted.addJoint(place[int(model.parent[i])], joint, at, name)
+        converted.inertias[place[i]] = _inertia(pin, model.inertia[i])
         armature.append(model.tree_armature[model.v_start[i] :][: kind.nv])
-    made.armature = np.concatenate(armature) if armature else np.zeros(0)
+    converted.armature = np.concatenate(armature) if armature else np.zeros(0)
     for name, body, X in zip(model.link_names, model.link_body.tolist(), model.link_X, strict=True):
-        made.addFrame(pin.Frame(name, place[body], 0, _se3(pin, X), pin.FrameType.BODY), False)
-    return made
+        converted.addFrame(pin.Frame(name, place[body], 0, _se3(pin, X), pin.FrameType.BODY), False)
+    return converted
 
 
 def _se3(pin: Any, X: Array) -> Any:
@@ -75,13 +76,13 @@ def _se3(pin: Any, X: Array) -> Any:
 
 
 def _inertia(pin: Any, numbers: Array) -> Any:
-    made = pin.Inertia.Zero()  # part by part: all at once it is refused where no body has it
-    made.mass, made.lever, made.inertia = about_centre(numbers)
-    return made
+    inertia = pin.Inertia.Zero()  # set part by part: the constructor refuses physically impossible inertias
+    inertia.mass, inertia.lever, inertia.inertia = about_centre(numbers)
+    return inertia
 
 
 class PinocchioIndices:
-    """Where Pinocchio has our coordinates and velocities, of all joints, followers included.
+    """Indices of our coordinates and velocities in Pinocchio's, for all joints including mimic joints.
 
     Raises:
         ArgumentError: `pin_model` has other joints than `model`.
@@ -92,7 +93,7 @@ class PinocchioIndices:
         if missing:
             raise ArgumentError(f"pin_model: it lacks the joints {listed(missing)} of {model.name!r}")
         self.nq, self.nv = pin_model.nq, pin_model.nv
-        # Ours and theirs of coordinates that are the same, and of angles that are a cosine and a sine there.
+        # (our indices, their indices) of equal coordinates, and of angles that they store as cosine and sine.
         self.plain: tuple[list[int], list[int]] = ([], [])
         self.angles: tuple[list[int], list[int]] = ([], [])
         self.velocities: list[int] = []
@@ -112,7 +113,7 @@ class PinocchioIndices:
             raise ArgumentError(f"pin_model: got nv {self.nv}; wanted {len(self.velocities)}, the joints of ours alone")
 
     def coordinates(self, tree: Array) -> Array:
-        """Theirs (..., nq) of coordinates of the tree (..., nq_tree)."""
+        """Convert tree coordinates (..., nq_tree) to Pinocchio's (..., nq)."""
         theirs = np.zeros((*tree.shape[:-1], self.nq))
         theirs[..., self.plain[1]] = tree[..., self.plain[0]]
         angle, at = tree[..., self.angles[0]], np.array(self.angles[1], dtype=int)
@@ -120,23 +121,23 @@ class PinocchioIndices:
         return theirs
 
     def rates(self, tree: Array) -> Array:
-        """Theirs (..., nv) of velocities, accelerations or forces of the tree (..., nv_tree)."""
+        """Convert tree velocities, accelerations or forces (..., nv_tree) to Pinocchio's order (..., nv)."""
         theirs = np.empty_like(tree)
         theirs[..., self.velocities] = tree
         return theirs
 
     def square(self, matrix: Array) -> Array:
-        """Ours of a matrix over velocities."""
+        """Convert a matrix over Pinocchio's velocities to our order."""
         return matrix[np.ix_(self.velocities, self.velocities)]
 
 
 def symmetric(upper: Array) -> Array:
-    """A matrix of which Pinocchio has filled one half."""
+    """The symmetric matrix of which Pinocchio has filled the upper triangle."""
     return np.triu(upper) + np.triu(upper, 1).T
 
 
 class PinocchioAnswers:
-    """What Pinocchio says of a model of ours, by its own model of the same robot, joints and links found by name."""
+    """Pinocchio's results for our model, by its own model of the same robot. Joints and links are matched by name."""
 
     def __init__(self, model: Model, pin_model: Any) -> None:
         self.pin, self.theirs, self.model = imported(*_LIBRARY), pin_model, model
@@ -149,7 +150,7 @@ class PinocchioAnswers:
         self.data, self.G, self.sizes = pin_model.createData(), model.coupling(), Sizes.of(model)
 
     def compare(self, dyn: Dynamics, s: States) -> Errors:
-        """Every quantity with its largest error and what is allowed."""
+        """(largest error, tolerance) of every quantity."""
         return worst(self._compare_one(dyn, s, k) for k in range(len(s.q)))
 
     def _compare_one(self, dyn: Dynamics, s: States, k: int) -> Errors:
@@ -161,28 +162,28 @@ class PinocchioAnswers:
         inverse, bias = self._forces(pin.rnea(model, data, y, v, a)), self._forces(pin.rnea(model, data, y, v, 0 * a))
         gravity = self._forces(pin.computeGeneralizedGravity(model, data, y))
         by_q = G.T @ at.square(pin.computeRNEADerivatives(model, data, y, v, a)[0]) @ G
-        found, force = Comparison(dyn, self.sizes), SMALL * self.sizes.force
+        comparison, force = Comparison(dyn, self.sizes), SMALL * self.sizes.force
         least = max(float(np.abs(inverse).max(initial=0.0)), force)
-        found.add("mass matrix", H, 0.0, "mass_matrix", q)
-        found.add("inverse dynamics", inverse, least, "inverse_dynamics", q, qd, qdd)
-        found.add("bias force", bias, least, "bias_force", q, qd)
-        found.add("gravity force", gravity, least, "gravity_force", q)
-        found.add("gradient of inverse dynamics", by_q, least, "inverse_dynamics_gradient", q, qd, qdd)
-        found.add("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
-        found.add("potential energy", pin.computePotentialEnergy(model, data, y), force, "potential_energy", q)
+        comparison.add("mass matrix", H, 0.0, "mass_matrix", q)
+        comparison.add("inverse dynamics", inverse, least, "inverse_dynamics", q, qd, qdd)
+        comparison.add("bias force", bias, least, "bias_force", q, qd)
+        comparison.add("gravity force", gravity, least, "gravity_force", q)
+        comparison.add("gradient of inverse dynamics", by_q, least, "inverse_dynamics_gradient", q, qd, qdd)
+        comparison.add("kinetic energy", 0.5 * qd @ H @ qd, 0.0, "kinetic_energy", q, qd)
+        comparison.add("potential energy", pin.computePotentialEnergy(model, data, y), force, "potential_energy", q)
         if answers(dyn, "forward_dynamics") and dyn.singularity() is None:
             back = self._forces(pin.rnea(model, data, y, v, at.rates(G @ dyn.forward_dynamics(q, qd, tau))))
             size = np.abs(H) @ np.abs(np.linalg.solve(H, tau - bias)) if len(tau) else tau
-            found.judge("forward dynamics", back, tau, float(size.max(initial=0.0)))
+            comparison.judge("forward dynamics", back, tau, float(size.max(initial=0.0)))
         pin.forwardKinematics(model, data, y)
         pin.updateFramePlacements(model, data)
         frames = [model.getBodyId(name) for name in self.model.link_names]
         poses = np.array([data.oMf[frame].homogeneous for frame in frames])
-        found.add_poses(q, poses[:, :3, :3], poses[:, :3, 3])
+        comparison.add_poses(q, poses[:, :3, :3], poses[:, :3, 3])
         for link, frame in list(zip(self.model.link_names, frames, strict=True))[-JACOBIANS:]:
             J = pin.computeFrameJacobian(model, data, y, frame, pin.LOCAL_WORLD_ALIGNED)
-            found.add_jacobian(q, link, J.reshape(6, -1)[np.ix_(_SWAP, at.velocities)] @ G)
-        return found.errors
+            comparison.add_jacobian(q, link, J.reshape(6, -1)[np.ix_(_SWAP, at.velocities)] @ G)
+        return comparison.errors
 
     def _forces(self, forces: Array) -> Array:
         ours: Array = self.G.T @ np.asarray(forces)[self.at.velocities]

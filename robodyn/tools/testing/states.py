@@ -1,4 +1,4 @@
-"""States that models are tested at, and how results are compared."""
+"""States for tests of models, and comparison of results with tolerances."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from robodyn.internals.arguments import Array, count
 from robodyn.internals.records import dataclass
 
 VALUES = {"float64": 1e-9, "float32": 2e-3}
-"""Allowed differences of values, relative to the largest entry: some hundred roundings over deep trees."""
+"""Tolerances of values relative to the largest entry: some hundred rounding errors in deep trees."""
 DIFFERENCES = 1e-5
-"""Of derivatives by central differences with `STEP`, in float64 alone: h^2 truncation and 1e-16 / h rounding."""
+"""Tolerance of central differences with `STEP`, float64 only: truncation error h^2, rounding error 1e-16 / h."""
 STEP = 1e-5
 _MOST_STATES = 10_000
 
 
 @dataclass(frozen=True)
 class States:
-    """A batch of states that a dtype holds exactly: (n, nq) and (n, nv)."""
+    """A batch of states, (n, nq) and (n, nv), that the dtype represents exactly."""
 
     q: Array
     qd: Array
@@ -35,7 +35,7 @@ def draw(dyn: Dynamics, states: int, seed: int) -> States:
     """Random states of a model.
 
     Raises:
-        ArgumentError: not a number of states from 1, or not a seed.
+        ArgumentError: `states` is no positive integer, or `seed` is no seed.
     """
     n = count("states", states, 1, _MOST_STATES)
     rng = np.random.default_rng(count("seed", seed, 0, 2**63 - 1))
@@ -47,14 +47,14 @@ def draw(dyn: Dynamics, states: int, seed: int) -> States:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large things of a model can be: `reach`, the sum of all lengths (m); `force`, what gravity can do (N m)."""
+    """Magnitudes of a model: `reach`, the sum of all lengths (m); `force`, the largest gravity torque (N m)."""
 
     reach: float
     force: float
 
     @classmethod
     def of(cls, model: Model) -> Sizes:
-        """Those of a model."""
+        """The magnitudes of a model."""
         with np.errstate(all="ignore"):
             lengths = [np.linalg.norm(X[:, 9:], axis=1).sum() for X in (model.Xtree, model.link_X)]
             reach = float(sum(lengths))
@@ -63,16 +63,16 @@ class Sizes:
 
 
 SMALL = 1e-3
-"""Of a size: what is smaller may be what is left after cancellation."""
+"""Values below this fraction of a magnitude may be remainders of cancellation."""
 
 
 def answers(dyn: Dynamics, *queries: str) -> bool:
-    """Whether the engine answers these queries, of which not every engine knows all."""
+    """Whether the engine answers all of these queries."""
     return all(dyn.engine.name in QUERIES[query].engines for query in queries)
 
 
 def relative(got: Any, wanted: Any, least: float = 0.0) -> float:
-    """Largest difference over the largest entry wanted, or over `least`; infinite where it is not a number."""
+    """Largest difference relative to the largest entry of `wanted`, or to `least`; infinite for NaN."""
     got, wanted = (np.asarray(each, dtype=np.float64) for each in (got, wanted))
     if got.shape != wanted.shape:
         return float("inf")
@@ -84,10 +84,10 @@ def relative(got: Any, wanted: Any, least: float = 0.0) -> float:
 
 
 def require(model: Model, what: str, errors: Mapping[str, tuple[float, float]]) -> None:
-    """Raise unless every error (name: error, allowed) is allowed.
+    """Raise unless every error is within its tolerance. `errors`: (error, tolerance) by name.
 
     Raises:
-        AssertionError: names each that is not.
+        AssertionError: names each error that is not.
     """
     wrong = [
         f"{name}: off by {error:.1e}, allowed {allowed:.0e}"

@@ -1,5 +1,5 @@
-"""Robots to look at in a browser: `robodyn.show`, `robodyn view FILE` and `Rollout.save_html`, drawn by viser.
+"""Shows robots in a browser by viser: `robodyn.show`, `robodyn view FILE` and `Rollout.save_html`.
 
-viser is imported when something is shown (the extra "viewer"). What is drawn is worked out before it (`shapes`,
-`looks`); `scene` hands it to viser, and `view` is what users hold.
+viser (the extra "viewer") is imported when something is shown. `shapes` and `visuals` compute what is drawn, `scene`
+passes it to viser, and `view` has the object that users get.
 """

@@ -1,10 +1,10 @@
-"""A server of viser that checks every connection and every message of a browser.
+"""A viser server that checks every connection and every message of a browser.
 
-viser accepts pages of every site, and writes what a page sends into its own state unchecked. It has no option against
-either, so its server is changed here before it starts: `origins` decides which pages may connect, and messages are
-accepted only if views use their kind and a control could have their values. Other messages are dropped.
+viser accepts connections from pages of any site and writes their messages into its own state unchecked, without an
+option to change that. So this module patches its server before the start. `origins` decides which pages may connect.
+Messages are accepted only if views use their type and a control could have their values; others are dropped.
 
-This is the one module that uses names which viser does not document. A viser without them is refused.
+Only this module uses names of viser that are not documented. Versions of viser without them are refused.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ except ImportError as error:
     raise UnavailableError(f"viser cannot be imported here ({error}): pip install 'robodyn[viewer]'") from error
 
 _LARGEST = 1 << 20
-"""Of a message, bytes: those that views use are below 1 kB."""
+"""Largest message in bytes. Messages that views use are below 1 kB."""
 _FARTHEST = 1e9
-"""A handle is dragged no farther than links may be, m."""
+"""Largest coordinate of a dragged handle, m, as for links."""
 _UNIT = 1e-2
-"""How far the norm of a quaternion may be off 1."""
+"""Tolerance of a quaternion's norm."""
 _DROPPED = object()
-"""Returned for a dropped message. viser chooses its handler by type and has none for this one."""
+"""Returned for a dropped message. viser chooses handlers by type and has none for this object."""
 
 _CAMERA, _CONTROL, _HANDLE = "ViewerCameraMessage", "GuiUpdateMessage", "TransformControlsUpdateMessage"
 _TAKEN = (_CAMERA, _CONTROL, _HANDLE, "TransformControlsDragStartMessage", "TransformControlsDragEndMessage")
 
 
 class Server(viser.ViserServer):
-    """viser's server, guarded from before its start.
+    """viser's server, patched before its start.
 
-    `origins`: of pages that may use it besides those of this machine.
+    `origins`: origins of pages that may use it besides those of this machine.
 
     Raises:
-        UnavailableError: this viser is not known well enough to guard it.
+        UnavailableError: this version of viser cannot be patched.
     """
 
     def __init__(self, origins: Sequence[str], **options: Any) -> None:
@@ -60,13 +60,13 @@ class Server(viser.ViserServer):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name == "_websock_server":  # viser makes it and starts it in one go
+        if name == "_websock_server":  # viser makes this attribute and starts the server in one call
             self._guard(value)
 
     def bound_camera(self, nearest: float, farthest: float) -> None:
-        """Set the least and the greatest distance of cameras from the point that they turn about, m.
+        """Set the least and the largest distance of cameras from the point that they orbit, m.
 
-        The bounds of viser suit robots of usual size; older versions have none.
+        viser's own bounds suit only robots of ordinary size; older versions have none.
         """
         for bound, distance in {"Min": nearest, "Max": farthest}.items():
             kind = getattr(messages, f"SetCamera{bound}OrbitDistanceMessage", None)
@@ -79,7 +79,7 @@ class Server(viser.ViserServer):
         if not isinstance(worker, types.FunctionType) or not hasattr(inner, "_message_class"):
             raise _unknown("its server of websockets is another")
         inner._message_class = self
-        # viser's own function, in which only the name `websockets` means something else.
+        # viser's own function with a different global `websockets`.
         socket = _Proxy(websockets.asyncio.server, serve=functools.partial(self._serve, inner))
         names = {**worker.__globals__, "websockets": _Proxy(websockets, asyncio=_Proxy(None, server=socket))}
         inner._background_worker = functools.partial(types.FunctionType(worker.__code__, names), inner)
@@ -95,12 +95,12 @@ class Server(viser.ViserServer):
             )
 
         self._guarded = True
-        # Errors of a connection are the client's, and not printed here.
+        # Do not print errors of connections, which clients cause.
         options |= {"max_size": _LARGEST, "logger": logging.Logger("robodyn.tools.viewer", logging.CRITICAL)}
         return websockets.asyncio.server.serve(*where, process_request=checked, **options)
 
     def deserialize(self, raw: bytes) -> Any:
-        """A message that was received; `_DROPPED` where it is none that views accept."""
+        """Decode a received message; `_DROPPED` if it is not accepted."""
         try:
             fields = msgspec.msgpack.decode(raw)
             kind = fields.pop("type")
@@ -108,12 +108,12 @@ class Server(viser.ViserServer):
                 return _DROPPED
             message = msgspec.convert(fields, getattr(messages, kind))
             sound = self._fits(message) if kind == _CONTROL else _is_sound(message)
-        except Exception:  # whatever is wrong with what a client sent
+        except Exception:  # a malformed message may raise anything
             return _DROPPED
         return message if sound else _DROPPED
 
     def _fits(self, message: Any) -> bool:
-        """Whether a message sets the value of a control to one that it could have."""
+        """Whether a message sets a control to a value that it can have."""
         control = self.gui._gui_input_handle_from_uuid.get(message.uuid)
         if control is None or control.disabled or set(message.updates) != {"value"}:
             return False
@@ -124,12 +124,12 @@ class Server(viser.ViserServer):
             return value in getattr(control, "options", ())
         if not isinstance(current, int | float) or isinstance(value, bool) or not math.isfinite(value):
             return False
-        # Browsers round to the steps of a control.
+        # Browsers round values to steps of the control.
         return bool(control.min - control.step <= value <= control.max + control.step)
 
 
 class _Proxy:
-    """A proxy for an object in which some attributes are replaced."""
+    """Proxy of an object with some attributes replaced."""
 
     def __init__(self, original: Any, **replaced: Any) -> None:
         self._original = original
@@ -140,7 +140,7 @@ class _Proxy:
 
 
 def _is_sound(message: Any) -> bool:
-    """Whether all numbers of a message are finite, quaternions have unit norm, and positions can be drawn."""
+    """Whether all numbers of a message are finite, quaternions are unit, and positions are not too far away."""
     fields = dataclasses.asdict(message)
     if not all(map(math.isfinite, _numbers(fields.values()))):
         return False

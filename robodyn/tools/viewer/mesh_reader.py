@@ -1,6 +1,6 @@
-"""The program of the child process that reads meshes: see `robodyn.tools.viewer.meshes`, which asks it.
+"""Program of the child process that reads meshes for `robodyn.tools.viewer.meshes`.
 
-It is alone in its process, so that it may change the libraries in it.
+It has the process to itself, so it may patch libraries.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ except ImportError as error:
     raise UnavailableError(f"trimesh cannot be imported here ({error}): pip install 'robodyn[viewer]'") from error
 
 _LARGEST, _LARGEST_OF_ALL = 64 << 20, 256 << 20
-"""Bytes of a mesh file, and of all that belongs to it."""
+"""Largest size in bytes of a mesh file, and of all files that it refers to."""
 _MOST_FILES = 1000
 _MOST_FACES, _MOST_PARTS = 5_000_000, 20_000
 _MOST_PIXELS = 1 << 26
-"""Of all pictures of a mesh together: one of 8192 x 8192."""
+"""Largest number of pixels of all pictures of a mesh, as in one picture of 8192 x 8192."""
 _PICTURES = ("PNG", "JPEG", "BMP", "GIF", "TGA", "TIFF", "WEBP")
-"""Formats that are opened: readers of others open more files, or run other programs."""
+"""Allowed picture formats. Readers of other formats open more files or run other programs."""
 
 
 class _RefusedError(Exception):
-    """A mesh, or a file that it names, is not read; says why."""
+    """A mesh, or a file that it refers to, is refused; the message says why."""
 
 
 class _Folder(FilePathResolver):
-    """The files in a mesh's folder and below, for trimesh: only regular ones, and not too many bytes of them."""
+    """Gives trimesh access to a mesh's folder and below: only regular files, with a limit of bytes."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -48,16 +48,16 @@ class _Folder(FilePathResolver):
         self.refused = ""
 
     def get(self, name: str) -> bytes:
-        """The bytes of a file, named as in the mesh.
+        """The bytes of a file by its name in the mesh.
 
         Raises:
-            FileNotFoundError: it is not there.
-            _RefusedError: it is no regular file, or too much.
+            FileNotFoundError: the file does not exist.
+            _RefusedError: it is no regular file, or a limit is exceeded.
         """
         for each in (name.strip(), name.strip().lstrip("/"), name.replace("\\", "/").rsplit("/", 1)[-1].strip()):
             try:
                 path = self.absolute(each)
-            except ValueError:  # it lies elsewhere, or nothing could have such a name
+            except ValueError:  # outside of the folder, or an invalid name
                 continue
             if path.exists() and path != Path(self.parent).resolve():
                 return self._read(path, name)
@@ -79,12 +79,12 @@ class _Folder(FilePathResolver):
         return self._contents[path]
 
     def _refuse(self, why: str) -> _RefusedError:
-        self.refused = self.refused or why  # trimesh would draw the mesh without it, and not say so
+        self.refused = self.refused or why  # trimesh itself would silently ignore the missing file
         return _RefusedError(why)
 
 
 class _Pictures:
-    """Replaces PIL's `open`: refuses pictures of a mesh that have too many pixels together."""
+    """Replaces PIL's `open` and refuses a mesh whose pictures have too many pixels in total."""
 
     def __init__(self, image: Any) -> None:
         self._open, self._pixels_left, self.refused = image.open, 0, ""
@@ -94,26 +94,26 @@ class _Pictures:
         warnings.simplefilter("error", image.DecompressionBombWarning)
 
     def begin(self) -> None:
-        """Count pixels anew, for another mesh."""
+        """Reset the count of pixels for another mesh."""
         self._pixels_left, self.refused = _MOST_PIXELS, ""
 
     def __call__(self, file: Any, *given: Any, **options: Any) -> Any:
         try:
-            found = self._open(file, formats=_PICTURES)
+            picture = self._open(file, formats=_PICTURES)
         except self._warnings:
             self._pixels_left = -1
         else:
-            self._pixels_left -= found.width * found.height
+            self._pixels_left -= picture.width * picture.height
         if self._pixels_left < 0:
             self.refused = f"has pictures of more than {_MOST_PIXELS} pixels together"
             raise _RefusedError(self.refused)
-        return found
+        return picture
 
 
 def start() -> Callable[[list[bytes]], list[bytes]]:
-    """The function that answers requests: see `robodyn.io.builders.child.Program`.
+    """The function that answers requests (see `robodyn.io.builders.child.Program`).
 
-    A request is a path. A response is why the mesh is refused, or an empty text and the bytes of a .glb.
+    A request is a path. A response is the reason of a refusal, or an empty text and the bytes of a .glb.
     """
     pictures = _pictures()
 
@@ -124,9 +124,9 @@ def start() -> Callable[[list[bytes]], list[bytes]]:
             pictures.begin()
         try:
             data = _scene(path, folder).export(file_type="glb")
-        except MemoryError:  # of which a new process may have more
+        except MemoryError:  # a new process may have more memory
             raise
-        except Exception as error:  # readers of others, which raise anything
+        except Exception as error:  # foreign readers may raise anything
             why = str(error) if isinstance(error, _RefusedError) else f"cannot be read: {brief(error)}"
             return [why.encode(errors="replace")]
         refused = folder.refused or (pictures.refused if pictures is not None else "")
@@ -143,12 +143,12 @@ def _scene(path: Path, folder: _Folder) -> Any:
     if len(data) > _LARGEST:
         raise _RefusedError(f"is larger than {_LARGEST} bytes, the most that is read")
     kind = path.suffix.lower()
-    if kind == ".dae" and b"<!DOCTYPE" in data.replace(b"\0", b""):  # also where it is UTF-16
+    if kind == ".dae" and b"<!DOCTYPE" in data.replace(b"\0", b""):  # without zero bytes, to find it in UTF-16, too
         raise _RefusedError("has a document type declaration, which is not read")
     scene = trimesh.load_scene(io.BytesIO(data), file_type=kind[1:], resolver=folder)
-    # Points and lines are no surfaces, and are neither painted nor drawn.
+    # Remove points and lines, which are not drawn.
     scene.delete_geometry([name for name, each in scene.geometry.items() if not len(getattr(each, "faces", ()))])
-    with np.errstate(over="ignore"):  # a .glb has numbers of single precision
+    with np.errstate(over="ignore"):  # numbers in a .glb are float32
         finite = all(np.isfinite(np.float32(each.vertices)).all() for each in scene.geometry.values())
     if scene.is_empty or not finite:
         raise _RefusedError("has no faces, or places that are not finite")
@@ -157,7 +157,7 @@ def _scene(path: Path, folder: _Folder) -> Any:
 
 
 def _require_few(scene: Any) -> None:
-    """Raise if there are too many faces, or parts. A part counts as often as the scene shows it."""
+    """Raise if there are too many faces or parts. A part counts as often as the scene shows it."""
     parts = [scene.graph[node][1] for node in scene.graph.nodes_geometry]
     if len(parts) > _MOST_PARTS:
         raise _RefusedError(f"has {len(parts)} parts; at most {_MOST_PARTS} are drawn")
@@ -167,7 +167,7 @@ def _require_few(scene: Any) -> None:
 
 
 def _pictures() -> _Pictures | None:
-    """What opens pictures from now on; None where PIL is not installed."""
+    """The guard that replaces PIL's `open`; None if PIL is not installed."""
     try:
         import PIL.Image
     except ImportError:

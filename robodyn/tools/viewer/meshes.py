@@ -1,7 +1,7 @@
-"""Files of meshes, which may come from anybody.
+"""Reads untrusted mesh files.
 
-They are read in a child process (`mesh_reader`), within limits of time and memory: readers of meshes, pictures and XML
-are large, and a small file can keep one busy for days. What it read comes back as the bytes of a .glb.
+A child process (`mesh_reader`) reads them, with limits of time and memory. Libraries that read meshes, pictures and XML
+are large, and a small malicious file can keep them busy for days. The child returns the mesh as the bytes of a .glb.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from robodyn.io.builders import child
 
 _SUFFIXES = (".stl", ".obj", ".dae", ".ply", ".glb", ".gltf", ".off")
 _PROGRAM = child.Program("robodyn.tools.viewer.mesh_reader", seconds=20.0, memory=4 << 30, largest=2 << 30)
-"""20 s are for a file with all that belongs to it. No file that is allowed makes a response of 2 GiB."""
+"""The 20 s are for a file and all files that it refers to. Responses of allowed files are smaller than 2 GiB."""
 
 
 def read_mesh(path: Path) -> Any:
-    """The surfaces in a mesh file, a `trimesh.Scene`, with the materials and textures that lie beside it or below.
+    """Read a mesh file as a `trimesh.Scene`, with materials and textures in its folder or below.
 
     Raises:
-        LoadError: it cannot be read, has no surface, or takes more bytes, faces, pixels, memory or time than allowed.
+        LoadError: the file cannot be read, has no surface, or exceeds a limit of bytes, faces, pixels, memory or time.
     """
     name = f"mesh {quoted(str(path), most=LONGEST_PATH)}"
     if path.suffix.lower() not in _SUFFIXES:
@@ -36,7 +36,7 @@ def read_mesh(path: Path) -> Any:
         raise LoadError(f"{name}: meshes are read in a process of its own, which does not start ({error})") from None
     except child.CrashedError as error:
         raise LoadError(f"{name} cannot be read: {error}, perhaps for want of memory") from None
-    except child.FailedError as error:  # only MemoryError: see `mesh_reader.start`
+    except child.FailedError as error:  # always a MemoryError: see `mesh_reader.start`
         limit = f"{_PROGRAM.memory} bytes of memory, the most that it may"
         raise LoadError(f"{name} takes more than {limit} ({error})") from None
     except child.TooLargeError as error:

@@ -1,4 +1,4 @@
-"""What moves in a view: the states of a rollout, or of one configuration."""
+"""The motion that a view shows: the states of a rollout, or a single configuration."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SOME = 30
 
 @dataclass(frozen=True)
 class Motion:
-    """Configurations (K, rows, nq) at times (K,), s, and the external forces (K or 1, rows or 1, n_bodies, 6) there.
+    """Configurations (K, rows, nq) at times (K,), s, and external forces (K or 1, rows or 1, n_bodies, 6).
 
-    `diverged`: (rows,) the step after which a row's states were not finite, -1 where they always were; None for all -1.
+    `diverged`: (rows,) the step after which a row's states were not finite, -1 if they always were; None for all -1.
     """
 
     t: Array
@@ -34,7 +34,7 @@ class Motion:
 
     @property
     def rows(self) -> int:
-        """How many states move side by side."""
+        """Number of rows of the batch."""
         return int(self.q.shape[1])
 
     @property
@@ -43,32 +43,32 @@ class Motion:
         return float(self.t[-1] - self.t[0])
 
     def at(self, time: float) -> int:
-        """The state that was reached by a time."""
+        """Index of the last state at or before a time."""
         return int(np.clip(np.searchsorted(self.t, time, side="right") - 1, 0, len(self.t) - 1))
 
     def some(self, row: int) -> Array:
-        """Configurations (K, nq) of a row, the first and some of the others."""
-        found: Array = self.q[np.unique(np.linspace(0, len(self.t) - 1, _SOME).astype(int)), row]
-        return found
+        """Some configurations (n, nq) of a row, including the first one."""
+        configurations: Array = self.q[np.unique(np.linspace(0, len(self.t) - 1, _SOME).astype(int)), row]
+        return configurations
 
     @property
     def longest_force(self) -> float:
-        """The largest of all forces, N."""
+        """The largest magnitude of all forces, N."""
         return 0.0 if self.f_ext is None else float(np.linalg.norm(self.f_ext[..., 3:], axis=-1).max(initial=0.0))
 
     def forces(self, k: int, row: int) -> Array | None:
-        """External forces (n_bodies, 6) at a state."""
+        """External forces (n_bodies, 6) at a state, or None."""
         if self.f_ext is None:
             return None
-        found: Array = self.f_ext[min(k, len(self.f_ext) - 1), min(row, self.f_ext.shape[1] - 1)]
-        return found
+        forces: Array = self.f_ext[min(k, len(self.f_ext) - 1), min(row, self.f_ext.shape[1] - 1)]
+        return forces
 
 
 def motion_of(run: Rollout, model: Model, f_ext: Any) -> Motion:
     """The motion of a rollout.
 
     Raises:
-        ArgumentError: it is of another robot, or its arrays are not those of a rollout; or forces of another shape.
+        ArgumentError: the rollout is of another robot, its arrays are no valid rollout, or forces have a wrong shape.
         NumericalError: a state is not finite.
     """
     t = real_array("rollout.t", _on_host("rollout.t", run.t), (), np.float64)
@@ -100,11 +100,11 @@ def motion_of(run: Rollout, model: Model, f_ext: Any) -> Motion:
 
 
 def forces_of(f_ext: Any, model: Model) -> Array:
-    """External forces (..., n_bodies, 6) that can be drawn.
+    """Check external forces (..., n_bodies, 6).
 
     Raises:
-        ArgumentError: of another shape.
-        NumericalError: NaN or infinity, or larger than any force.
+        ArgumentError: wrong shape.
+        NumericalError: NaN or infinity, or too large to be drawn.
     """
     forces = real_array("f_ext", f_ext, (model.n_bodies, 6), np.float64)
     require_finite("f_ext", forces, 2)
@@ -114,10 +114,10 @@ def forces_of(f_ext: Any, model: Model) -> Array:
 
 
 def one_state(q: Any, f_ext: Any, model: Model) -> tuple[Array, Array | None]:
-    """A configuration (nq,), neutral if None, and external forces (n_bodies, 6) or None.
+    """Check a configuration (nq,), neutral if None, and external forces (n_bodies, 6) or None.
 
     Raises:
-        ArgumentError: of another shape.
+        ArgumentError: wrong shape.
         NumericalError: NaN or infinity.
     """
     state: Array = model.neutral() if q is None else vector("q", q, model.nq)
@@ -130,10 +130,10 @@ def one_state(q: Any, f_ext: Any, model: Model) -> tuple[Array, Array | None]:
 
 
 def frames(motion: Motion, fps: Any, speed: Any) -> tuple[list[int], float]:
-    """The states that a film of a motion shows, and for how long each, s.
+    """Indices of the states that a recording shows, and the duration of a frame, s.
 
     Raises:
-        ArgumentError: fps or speed is no number above 0, or there would be too many frames.
+        ArgumentError: fps or speed is no positive number, or there would be too many frames.
     """
     rate, pace = above_zero("fps", fps), above_zero("speed", speed)
     wanted = motion.duration / pace * rate
@@ -143,15 +143,15 @@ def frames(motion: Motion, fps: Any, speed: Any) -> tuple[list[int], float]:
         )
     n = math.ceil(wanted - 1e-9)
     times = np.append(motion.t[0] + np.arange(n) * pace / rate, motion.t[-1])
-    # A hair later, so that a time which is that of a state but for its last digits shows this state.
+    # Slightly later, so that a frame whose time equals that of a state up to rounding shows this state.
     return [motion.at(time + 1e-9 * motion.duration) for time in times], 1.0 / rate
 
 
 def above_zero(name: str, value: Any) -> float:
-    """A finite number above 0.
+    """Check a finite positive number.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is no such number.
     """
     number = finite_number(name, value)
     if number <= 0.0:
@@ -160,7 +160,7 @@ def above_zero(name: str, value: Any) -> float:
 
 
 def row_of(motion: Motion, row: Any) -> int:
-    """A row of a batch, counted through all its axes.
+    """Check an index in the flattened batch.
 
     Raises:
         ArgumentError: there is no such row.
@@ -169,11 +169,10 @@ def row_of(motion: Motion, row: Any) -> int:
 
 
 def require_not_diverged(motion: Motion, row: int) -> None:
-    """Raise for a row of a rollout whose states were not finite at some time: it stands still from then on, and a page
-    would not say so.
+    """Raise if a row of a rollout diverged: it stands still afterwards, and a page would not tell.
 
     Raises:
-        NumericalError: so it is; names a row that did not diverge, if there is one.
+        NumericalError: the row diverged; names one that did not, if there is one.
     """
     if motion.diverged is None or motion.diverged[row] < 0:
         return
@@ -185,5 +184,5 @@ def require_not_diverged(motion: Motion, row: int) -> None:
 
 
 def _on_host(name: str, array: Any) -> Array:
-    there = not strict_types.is_a(array, np.ndarray) and callable(getattr(array, "get", None))
-    return as_array(name, array.get() if there else array, "wanted an array")
+    on_device = not strict_types.is_a(array, np.ndarray) and callable(getattr(array, "get", None))
+    return as_array(name, array.get() if on_device else array, "wanted an array")

@@ -1,7 +1,7 @@
-"""A robot in a scene of viser: made once, then placed for one configuration after another.
+"""A robot in a viser scene: nodes are made once and then placed for each configuration.
 
-What all links have is drawn as a few nodes of many instances each, so that a placement is a handful of messages however
-large the robot is. Shapes of a file are a node each, on a frame for their link.
+Frames, ellipsoids and lines of all links are a few nodes with many instances each, so a placement takes a handful of
+messages for robots of any size. Each shape of a file is a node of its own on a frame for its link.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ SHAPES, FRAMES, INERTIA, LINES = "shapes", "frames", "inertia", "lines"
 CENTRE, FORCES, CONSTRAINTS, NAMES = "centre of mass", "forces", "constraints", "names"
 
 _FRAME, _SMALLEST, _LARGEST = 0.5, 1e-3, 0.1
-"""Length of a frame's axes beside the usual distance of two links; and its bounds beside the robot's size."""
+"""Length of a frame's axes relative to the median distance of neighbouring links, and its bounds relative to the
+robot's size."""
 _ARROW = 0.4
-"""Length of the longest arrow beside the robot's size."""
+"""Length of the longest arrow relative to the robot's size."""
 _FARTHEST = 1e9
-"""Links farther away than this, m, are not drawn: browsers compute in single precision."""
+"""Links with larger coordinates, m, are not drawn, because browsers compute in single precision."""
 _MANY = 1000
-"""More links than these are drawn coarsely, and without frames at first."""
+"""Robots with more links are drawn coarsely, and at first without frames."""
 _MOST_NAMES, _LONGEST_NAME, _MOST_SAID = 300, 60, 20
 _GREY, _ORANGE, _BLUE, _MAGENTA, _GREEN = (160, 168, 180), (238, 136, 68), (51, 102, 221), (204, 51, 153), (40, 150, 70)
 
 
 class Scene:
-    """What is drawn of one robot, in layers that are shown or hidden. The camera fits a row of a motion at first.
+    """The drawing of one robot, in layers that can be shown or hidden. The initial camera covers one row of a motion.
 
-    `said`: what is not drawn, a text for each. `longest_force`: that of the longest arrow so far, N.
+    `said`: descriptions of objects that are not drawn. `longest_force`: force of the longest arrow so far, N.
     """
 
     def __init__(self, server: Any, dyn: Dynamics, looks: Looks, motion: Motion, row: int) -> None:
@@ -73,7 +74,7 @@ class Scene:
         self.size = middle_and_size(drawn.points(poses))[1]
         self._length, self.longest_force = self._frame_length(poses), motion.longest_force
         self._nodes = self._make(looks)
-        # Their nodes come with the first force, and when names are asked for.
+        # Nodes of forces are made at the first force, those of names when the layer is shown.
         self._layers |= {FORCES: [], NAMES: []}
         self._shown |= {FORCES: True, NAMES: False}
         self._add_ground(float(poses[:, 2, 3].min(initial=0.0)))
@@ -85,14 +86,14 @@ class Scene:
             self.show(layer, False)
 
     def poses(self, q: Array) -> Array:
-        """Poses (n_links, 4, 4) at a configuration (nq,), which can be drawn.
+        """Poses (n_links, 4, 4) of links at a configuration (nq,).
 
         Raises:
-            NumericalError: links are farther away than a browser computes.
+            NumericalError: links are too far away to be drawn.
         """
         try:
             poses: Array = np.asarray(self._dyn.forward_kinematics(q), dtype=np.float64)
-        except NumericalError as error:  # of a result that nobody has asked for
+        except NumericalError as error:  # rephrased, since the user did not call this query
             raise NumericalError(f"q: it cannot be drawn, as in a motion that diverges ({error})") from error
         if not (np.abs(poses) <= _FARTHEST).all():
             raise NumericalError(f"q: it puts links beyond {_FARTHEST:g} m; wanted a configuration that can be drawn")
@@ -102,7 +103,7 @@ class Scene:
 
     @property
     def layers(self) -> dict[str, bool]:
-        """What there is to show, and whether it is shown."""
+        """Layers by name, and whether they are shown."""
         return dict(self._shown)
 
     def show(self, layer: str, shown: bool) -> None:
@@ -120,10 +121,10 @@ class Scene:
         self._shown.setdefault(layer, True)
         return node
 
-    # Making nodes.
+    # Creation of nodes.
 
     def _make(self, looks: Looks) -> dict[str, Any]:
-        """All nodes, somewhere."""
+        """Make all nodes; `place` sets their poses."""
         nodes: dict[str, Any] = {"looks": self._make_looks(looks)}
         seen, n = set(nodes["looks"]), len(self._model.link_names)
         axes = visible(self._solids.axes, self.size)
@@ -148,12 +149,12 @@ class Scene:
         return nodes
 
     def _make_looks(self, looks: Looks) -> dict[int, Any]:
-        """A node for every shape, and a frame for every link that has some."""
+        """Make a node for every shape and a frame for every link with shapes."""
         frames: dict[int, Any] = {}
         numbers = {name: k for k, name in enumerate(self._model.link_names)}
         for k, (name, pose, shape) in enumerate(looks.shapes):
             link = numbers.get(name)
-            if link is None:  # of a robot that was edited since
+            if link is None:  # the robot was edited and lacks this link
                 continue
             if link not in frames:
                 frames[link] = self._keep(SHAPES, self._scene.add_frame(f"/shapes/{link}", show_axes=False))
@@ -162,7 +163,7 @@ class Scene:
         return frames
 
     def _balls(self, layer: str, name: str, axes: Array, colour: tuple[int, int, int], **options: Any) -> Any:
-        """Ellipsoids (n, 3) of one colour."""
+        """Make ellipsoids with semi-axes (n, 3), in one colour."""
         n = len(axes)
         places = np.tile([1.0, 0.0, 0.0, 0.0], (n, 1)), np.zeros((n, 3))
         ball = self._ball.vertices, self._ball.faces
@@ -177,31 +178,31 @@ class Scene:
         )
 
     def _add_ground(self, height: float) -> None:
-        """A grid whose cells are a power of ten large."""
+        """Add a grid whose cell size is a power of ten, m."""
         cell = 10.0 ** np.floor(np.log10(self.size / 2.0))
         sections = {"cell_size": cell, "section_size": 10.0 * cell, "fade_distance": 6.0 * self.size}
         self._scene.add_grid("/ground", infinite_grid=True, position=(0.0, 0.0, height), **sections)
 
     def _all_poses(self, states: Array) -> Iterator[Array]:
-        """Poses at configurations, those alone that can be drawn."""
+        """Poses at configurations; those that cannot be drawn are skipped."""
         for q in states:
             with suppress(NumericalError):
                 yield self.poses(q)
 
     def _aim(self, server: Any, points: Array) -> None:
-        """Let new pages look at places."""
+        """Set the initial camera of pages such that it covers points."""
         fitted, camera = camera_for(points), server.initial_camera
         camera.look_at, camera.position, camera.fov = fitted.look_at, fitted.position, FIELD
         camera.near, camera.far = 1e-3 * self.size, 1e3 * self.size
         server.bound_camera(1e-2 * self.size, 1e3 * self.size)
 
     def _frame_length(self, poses: Array) -> float:
-        """Length of the axes of frames: those of neighbours shall not overlap."""
+        """Length of frames' axes, m, such that those of neighbouring links do not overlap."""
         apart = np.linalg.norm(poses[self._ends[:, 0], :3, 3] - poses[self._ends[:, 1], :3, 3], axis=-1)
         usual = float(np.median(apart[apart > 0.0])) if (apart > 0.0).any() else self.size
         return float(np.clip(_FRAME * usual, _SMALLEST * self.size, _LARGEST * self.size))
 
-    # Placing them.
+    # Placement.
 
     def place(self, q: Array, f_ext: Array | None = None) -> Array:
         """Move everything to a configuration (nq,), with external forces (n_bodies, 6); return the poses of links.
@@ -225,7 +226,7 @@ class Scene:
                 nodes["centre"].batched_positions = np.asarray(self._dyn.center_of_mass(q))[None]
             if "held" in nodes:
                 places = _places(poses, joints.links, joints.places)
-                places[~joints.anchored, 1] = places[~joints.anchored, 0]  # to where it happens to be
+                places[~joints.anchored, 1] = places[~joints.anchored, 0]  # without a target: both ends coincide
                 nodes["held"].batched_positions, nodes["apart"].points = places.reshape(-1, 3), places
             for link, label in nodes.get("names", ()):
                 label.position = poses[link, :3, 3]
@@ -243,13 +244,13 @@ class Scene:
             node.batched_positions, node.batched_wxyzs = centres[bare], turns[bare]
 
     def _arrows(self, poses: Array, f_ext: Array | None) -> Array:
-        """(k, 2, 3) ends of arrows as long as forces are large, the longest that was seen so far as long as the picture
-        allows."""
+        """Ends (k, 2, 3) of arrows with lengths proportional to forces. The largest force so far has the longest
+        arrow."""
         if f_ext is None or not (f_ext[:, 3:] != 0.0).any():
             return np.zeros((0, 2, 3))
-        known = self._bodies >= 0
-        centres = np.zeros((len(known), 3))
-        centres[known] = poses[self._bodies[known], :3, 3]
+        has_link = self._bodies >= 0
+        centres = np.zeros((len(has_link), 3))
+        centres[has_link] = poses[self._bodies[has_link], :3, 3]
         start, force = force_lines(f_ext, centres, self.size)
         self.longest_force = max(self.longest_force, float(np.linalg.norm(force, axis=1).max()))
         return np.stack([start, start + force * (_ARROW * self.size / self.longest_force)], axis=1)
@@ -270,8 +271,8 @@ class Scene:
             self._nodes["forces"].visible = self._shown[FORCES] and self._pushed
 
     def _make_names(self, shown: bool) -> None:
-        """Names of links beside them, of the first where there are many; made anew whenever they are asked for, since a
-        page that has not drawn them yet forgets that they were hidden."""
+        """Make or remove labels with the names of the first links. They are made anew at each call: a page that has not
+        drawn hidden labels yet would show them."""
         for _, label in self._nodes.pop("names", ()):
             label.remove()
         if not shown:
@@ -283,20 +284,20 @@ class Scene:
 
 
 def _places(poses: Array, links: Array, places: Array) -> Array:
-    """(n, 2, 3) places in the world, of places (n, 2, 3) on links (n, 2), -1 for the world."""
-    at = np.concatenate([poses, np.eye(4)[None]])[links]  # the last row, that of -1
-    found: Array = np.einsum("nkij,nkj->nki", at[..., :3, :3], places) + at[..., :3, 3]
-    return found
+    """World positions (n, 2, 3) of places (n, 2, 3) on links (n, 2); -1 is the world."""
+    at = np.concatenate([poses, np.eye(4)[None]])[links]  # index -1 is the last row, the world
+    positions: Array = np.einsum("nkij,nkj->nki", at[..., :3, :3], places) + at[..., :3, 3]
+    return positions
 
 
 class _Drawn:
-    """What is drawn of a robot, as points on its links: corners of its shapes, and of boxes around the ellipsoids of
-    links without one; where there is neither, the links themselves."""
+    """Points on links that the camera must cover: corners of shapes, and of boxes around ellipsoids of links without
+    shapes. Without either they are the origins of links."""
 
     def __init__(self, model: Model, looks: Looks, solids: Ellipsoids) -> None:
         numbers = {name: k for k, name in enumerate(model.link_names)}
-        known = [each for each in looks.shapes if each[0] in numbers and GROUND not in each[2].metadata]
-        shapes = [(numbers[name], pose, shape.bounds) for name, pose, shape in known]
+        selected = [each for each in looks.shapes if each[0] in numbers and GROUND not in each[2].metadata]
+        shapes = [(numbers[name], pose, shape.bounds) for name, pose, shape in selected]
         shapes = [each for each in shapes if each[2] is not None]
         links = [link for link, _, _ in shapes]
         bounds = np.array([bounds for _, _, bounds in shapes], dtype=np.float64).reshape(-1, 2, 3)
@@ -308,13 +309,13 @@ class _Drawn:
         self._links = np.concatenate([np.array(links, dtype=np.intp), solids.link[bare]])
 
     def points(self, poses: Array) -> Array:
-        """(n, 3) where they are, for poses (n_links, 4, 4) of links."""
+        """World positions (n, 3) for poses (n_links, 4, 4) of links."""
         if not len(self._links):
             return poses[:, :3, 3]
         return _moved(poses[self._links], self._places).reshape(-1, 3)
 
 
 def _moved(poses: Array, places: Array) -> Array:
-    """(n, k, 3) places on frames at poses (n, 4, 4), in the frame that these are of."""
-    found: Array = places @ poses[:, :3, :3].swapaxes(1, 2) + poses[:, None, :3, 3]
-    return found
+    """Transform places (n, k, 3) by poses (n, 4, 4)."""
+    positions: Array = places @ poses[:, :3, :3].swapaxes(1, 2) + poses[:, None, :3, 3]
+    return positions

@@ -1,4 +1,4 @@
-"""Servers of viser that only this machine reaches."""
+"""Starts viser servers that can be reached from this machine only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _quiet = forks.lock()
 
 
 def start(name: str, port: Any, what: str, origins: Sequence[str] = ()) -> Any:
-    """A server of viser on this machine's own address, guarded; port 0 is any that is free.
+    """Start a guarded viser server on 127.0.0.1; port 0 is any free port.
 
-    `origins`: of pages that may use it besides its own, of `origins_of`.
+    `origins`: origins of pages that may use it besides its own, from `origins_of`.
 
     Raises:
-        UnavailableError: viser cannot be imported, which names the extra, or cannot be guarded.
-        ArgumentError: the port is none, or taken.
+        UnavailableError: viser cannot be imported (names the extra), or cannot be guarded.
+        ArgumentError: no port number, or the port is taken.
     """
     try:
         import viser  # noqa: F401  (the next line would not miss it once it was imported)
@@ -37,20 +37,20 @@ def start(name: str, port: Any, what: str, origins: Sequence[str] = ()) -> Any:
     _require_free(number)
     with _silent():
         server = Server(origins, host=HOST, port=number, label=name, verbose=False)
-    # A button of viser's pages, and whoever reaches the port, would ask for a tunnel through a server of its makers.
+    # Disable viser's share button and request, which would open a tunnel through a server of its developers.
     server.request_share_url = lambda *_, **__: None
     server.gui.configure_theme(show_logo=False, show_share_button=False)
     return server
 
 
 def stop(server: Any) -> None:
-    """End a server, and the threads that it has."""
+    """Stop a server and its threads."""
     with _silent():
         server.stop()
 
 
 def _require_free(port: int) -> None:
-    """viser would take another port, or none and never say so."""
+    """Raise if the port is taken: viser would silently use another port or none."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -61,7 +61,7 @@ def _require_free(port: int) -> None:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """viser prints where it listens, and that it has ended, by rich and whatever it is told."""
+    """Silence rich's console, on which viser prints messages whatever its options are."""
     import rich
 
     with _quiet:

@@ -1,7 +1,6 @@
-"""What a model looks like as arrays: ellipsoids of its inertias, lines between its links, arrows of forces.
+"""Shapes of a model as arrays: ellipsoids of inertia, lines between links, arrows of forces.
 
-Everything that moves with a link is given in that link's frame, so that a picture of another configuration is the same
-numbers behind other poses.
+Shapes that move with a link are in the link's frame, so another configuration changes only poses.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
 _THINNEST = 1e-2
-"""Of an ellipsoid's longest semi-axis: the others are drawn at least so long, or a rod would not be seen."""
+"""Least length of an ellipsoid's semi-axes relative to the longest one, so that thin rods are visible."""
 _POINT = 1e-2
-"""Semi-axis of a mass without extent, beside the robot's size."""
+"""Semi-axis of a point mass relative to the robot's size."""
 _LARGEST, _FARTHEST = 2.0, 1e9
-"""Semi-axes beyond so many times the distance of the links farthest apart are those of no part of a robot; and what is
-too far for any picture, m."""
+"""Largest plausible semi-axis in multiples of the distance of the links farthest apart; largest drawn coordinate, m."""
 
 
 @dataclass(frozen=True)
 class Ellipsoids:
-    """Bodies of constant density with the mass and inertia of links: of each the `link`, its centre (n, 3) and
-    attitude (n, 3, 3) there, and its semi-axes (n, 3), m."""
+    """Ellipsoids of constant density with the mass and inertia of links: the `link`, centre (n, 3) and rotation
+    (n, 3, 3) in the link's frame, and semi-axes (n, 3), m."""
 
     link: Array
     centre: Array
@@ -35,7 +33,7 @@ class Ellipsoids:
 
 
 def pose_of_rows(rows: Array) -> Array:
-    """(n, 4, 4) poses of frames from rows (n, 12) of transforms to them: E row-major, r."""
+    """Poses (n, 4, 4) of frames from the transforms to them, rows (n, 12): E row-major, r."""
     poses = np.zeros((len(rows), 4, 4))
     poses[:, :3, :3] = rows[:, :9].reshape(-1, 3, 3).swapaxes(1, 2)
     poses[:, :3, 3], poses[:, 3, 3] = rows[:, 9:], 1.0
@@ -43,19 +41,19 @@ def pose_of_rows(rows: Array) -> Array:
 
 
 def first_links(model: Model) -> Array:
-    """(n_bodies,) a link on each body, -1 where it has none."""
-    found = np.full(model.n_bodies, -1)
+    """The first link of each body, (n_bodies,); -1 for bodies without links."""
+    links = np.full(model.n_bodies, -1)
     moving = np.flatnonzero(model.link_body >= 0)[::-1]
-    found[model.link_body[moving]] = moving
-    return found
+    links[model.link_body[moving]] = moving
+    return links
 
 
 def ellipsoids(model: Model) -> Ellipsoids:
-    """Those of all links that have a mass; of bodies where a model knows no inertias of links.
+    """Ellipsoids of all links with mass, or of bodies if the model does not know inertias of links.
 
     The ellipsoid of mass m and principal moments I_k about its centre has semi-axes a_k with
-    a_k^2 = 5 (tr I / 2 - I_k) / m; a square that is negative, as in an inertia that no body can have, counts as 0.
-    Numbers that overflow make semi-axes that are infinite.
+    a_k^2 = 5 (tr I / 2 - I_k) / m. A negative square, from an inertia that no body can have, counts as 0. Overflow
+    gives infinite semi-axes.
     """
     if model.link_inertia is not None:
         rows, link = model.link_inertia, np.arange(len(model.link_names))
@@ -72,7 +70,7 @@ def ellipsoids(model: Model) -> Ellipsoids:
         xx, xy, xz, yy, yz, zz = rows[:, 4:].T
         about_origin = np.stack([xx, xy, xz, xy, yy, yz, xz, yz, zz], axis=-1).reshape(-1, 3, 3)
         square = np.einsum("ni,ni->n", c, c)[:, None, None] * np.eye(3) - np.einsum("ni,nj->nij", c, c)
-        # Of unit mass, so that moments are squares of lengths.
+        # Divided by mass, so that moments are squared lengths.
         spread = about_origin / m[:, None, None] - square
     finite = np.isfinite(spread).all(axis=(1, 2))
     moments, attitude = np.linalg.eigh(np.where(finite[:, None, None], spread, 0.0))
@@ -84,41 +82,41 @@ def ellipsoids(model: Model) -> Ellipsoids:
 
 
 def sensible(solids: Ellipsoids, poses: Array) -> tuple[Ellipsoids, list[int]]:
-    """The ellipsoids that fit into a picture of links at poses (n_links, 4, 4), and the links of the others.
+    """The ellipsoids of plausible size for links at poses (n_links, 4, 4), and the links of the others.
 
-    A placeholder for a mass, 1e-6 kg beside inertias of ordinary size, makes an ellipsoid of hundreds of metres.
+    A placeholder mass of 1e-6 kg with ordinary inertia, for example, gives an ellipsoid of hundreds of metres.
     """
     places = poses[:, :3, 3]
     spread = float(np.linalg.norm(np.ptp(places, axis=0))) if len(places) else 0.0
-    most = _LARGEST * spread if spread > 0.0 else _FARTHEST
-    fits = (solids.axes <= most).all(axis=1) & (np.abs(solids.centre) <= _FARTHEST).all(axis=1)
-    kept = (each[fits] for each in (solids.link, solids.centre, solids.attitude, solids.axes))
-    return Ellipsoids(*kept), solids.link[~fits].tolist()
+    largest = _LARGEST * spread if spread > 0.0 else _FARTHEST
+    fits = (solids.axes <= largest).all(axis=1) & (np.abs(solids.centre) <= _FARTHEST).all(axis=1)
+    selected = (each[fits] for each in (solids.link, solids.centre, solids.attitude, solids.axes))
+    return Ellipsoids(*selected), solids.link[~fits].tolist()
 
 
 def visible(axes: Array, size: float) -> Array:
-    """Semi-axes (n, 3) that are long enough to be seen in a picture of that size, m."""
+    """Semi-axes (n, 3) enlarged such that they are visible in a picture of that size, m."""
     longest = axes.max(axis=1, keepdims=True, initial=0.0)
     return np.maximum(axes, np.where(longest > 0.0, _THINNEST * longest, _POINT * size))
 
 
 def line_ends(model: Model) -> Array:
-    """(n, 2) pairs of links, a parent and its child."""
+    """Pairs (n, 2) of a parent link and its child."""
     parents = model.link_parent
     if parents is None:
         first, body = first_links(model), model.link_body
-        on = np.where(body >= 0, first[body], -1)
-        above = np.where(body >= 0, model.parent[body], -1)
-        carrier = np.where(above >= 0, first[above], -1)
-        parents = np.where(on == np.arange(len(body)), carrier, on)
+        first_of_body = np.where(body >= 0, first[body], -1)
+        parent_body = np.where(body >= 0, model.parent[body], -1)
+        carrier = np.where(parent_body >= 0, first[parent_body], -1)
+        parents = np.where(first_of_body == np.arange(len(body)), carrier, first_of_body)
     child = np.flatnonzero(parents >= 0)
     return np.stack([parents[child], child], axis=1)
 
 
 @dataclass(frozen=True)
 class Joints:
-    """Constraints that hold two places: links (n, 2), -1 for the world, places on them (n, 2, 3), m, and whether the
-    second, on the world, is known."""
+    """Constraints between two places: links (n, 2), -1 for the world; places (n, 2, 3) in the links' frames, m; whether
+    the second place is known (a constraint to the world may have no target)."""
 
     links: Array
     places: Array
@@ -126,35 +124,34 @@ class Joints:
 
 
 def held_places(model: Model) -> Joints:
-    """The places that constraints hold together, or at a distance; couplings and locks have none."""
+    """The places that constraints hold together or at a distance. Couplings and locks have none."""
     framed = [each for each in resolved_constraints(model) if each.framed]
-    # r of the transform to a frame is where the frame is.
+    # r of the transform to a frame is the frame's origin.
     places = np.array([(each.X.r, each.X_to.r) for each in framed]).reshape(-1, 2, 3)
     links = np.array([(each.link, each.to) for each in framed], dtype=np.intp).reshape(-1, 2)
-    known = [each.to >= 0 or getattr(model.constraints[each.number], "to_at", None) is not None for each in framed]
-    return Joints(links, places, np.array(known, dtype=bool))
+    anchored = [each.to >= 0 or getattr(model.constraints[each.number], "to_at", None) is not None for each in framed]
+    return Joints(links, places, np.array(anchored, dtype=bool))
 
 
 def force_lines(f_ext: Array, centres: Array, reach: float) -> tuple[Array, Array]:
-    """Where forces act, and the forces: (k, 3) each, of those wrenches (n, 6) that have one, in the world's axes about
-    its origin.
+    """Start points and forces, (k, 3) each, of the wrenches (n, 6) with nonzero force, in world coordinates.
 
-    A wrench is a force along its central axis, and a moment about that. The arrow begins at the point of the axis that
-    is nearest to the body's centre (n, 3), or where that is beyond `reach`, as that of a couple with next to no force,
-    at the centre; the moment is not drawn.
+    A wrench is equivalent to a force along its central axis and a moment about that axis. The arrow starts at the point
+    of the axis closest to the body's centre (n, 3). If that is farther than `reach`, as for a couple with a tiny force,
+    it starts at the centre. The moment is not drawn.
     """
     acting = (f_ext[:, 3:] != 0.0).any(axis=1)
     moment, force, centres = f_ext[acting, :3], f_ext[acting, 3:], centres[acting]
     with np.errstate(all="ignore"):
         square = np.einsum("ni,ni->n", force, force)[:, None]
-        away = np.cross(force, moment - np.cross(centres, force)) / square
-        near = np.linalg.norm(away, axis=1, keepdims=True) <= reach
-    return centres + np.where(near, away, 0.0), force
+        offset = np.cross(force, moment - np.cross(centres, force)) / square
+        near = np.linalg.norm(offset, axis=1, keepdims=True) <= reach
+    return centres + np.where(near, offset, 0.0), force
 
 
 def attitudes(rotations: Array) -> Array:
-    """(n, 4) quaternions wxyz of rotations (n, 3, 3)."""
+    """Quaternions (n, 4), wxyz, of rotations (n, 3, 3)."""
     if not len(rotations):
         return np.empty((0, 4))
-    found: Array = Rotation.from_matrix(rotations).as_quat()
-    return found[:, [3, 0, 1, 2]]
+    quaternions: Array = Rotation.from_matrix(rotations).as_quat()
+    return quaternions[:, [3, 0, 1, 2]]

@@ -1,4 +1,4 @@
-"""`robodyn.show`: what is given becomes a robot, the states that it takes, and how it looks."""
+"""`robodyn.show`: converts its arguments to a robot, a motion and shapes, and makes the view."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def show(
     port: int = 0,
     origins: Sequence[str] = (),
 ) -> View:
-    """Show a robot, or a rollout, in a browser: open `view.url`, or let a notebook show the view.
+    """Show a robot or a rollout in a browser: open `view.url`, or let a notebook display the view.
 
     Args:
         robot: a model, a `Dynamics` (with its constraints), or a rollout, which gets a play bar.
-        q: (nq,) the configuration that is shown first; neutral if not given. Not for rollouts.
-        f_ext: external forces as queries take them, drawn as arrows: (n_bodies, 6), or of a rollout's states
-            (K, ..., n_bodies, 6).
-        model: the robot of a rollout that does not know its own, as one that was read from a file.
-        looks: a URDF with the `<visual>` elements that links look like: a path, XML text, bytes or an open file. If not
-            given the geometries of the model; False for none. Links without a shape are ellipsoids of their inertia.
-        package_dirs: folders that hold packages, for meshes named `package://NAME/...`.
-        port: where the server listens, on 127.0.0.1 alone; 0 is any port that is free.
-        origins: pages of other servers that may use the view, such as "https://hub.example.org" where a proxy there
-            passes its requests on. Pages of this machine's own names may; other pages are refused.
+        q: (nq,) the first configuration; None for the neutral one. Not for rollouts.
+        f_ext: external forces as in queries, drawn as arrows: (n_bodies, 6), or (K, ..., n_bodies, 6) for the states of
+            a rollout.
+        model: the robot, for a rollout that was read from a file.
+        looks: a URDF whose `<visual>` elements are drawn: a path, XML text, bytes or an open file. None: the model's
+            geometries; False: none. Links without a shape are drawn as ellipsoids of inertia.
+        package_dirs: folders of packages, for meshes named `package://NAME/...`.
+        port: port of the server on 127.0.0.1; 0 is any free port.
+        origins: origins of other pages that may use the view, such as "https://hub.example.org" with a proxy that
+            forwards requests. Pages of this machine are always allowed; all others are refused.
 
     Raises:
-        ArgumentError: an argument of another type or shape, a port that is taken, or more than 100,000 links.
-        NumericalError: NaN or infinity, or links farther away than can be drawn.
+        ArgumentError: an argument of the wrong type or shape, a port that is taken, or more than 100,000 links.
+        NumericalError: NaN or infinity, or links too far away to be drawn.
         UnavailableError: viser is not installed.
     """
     dyn, motion = _moving(robot, q, f_ext, model)
@@ -58,7 +58,7 @@ def show(
 
 
 def _moving(robot: Any, q: Any, f_ext: Any, model: Any) -> tuple[Dynamics, Motion]:
-    """Of what is given the robot, and the states that it takes."""
+    """The robot and the motion from the arguments of `show`."""
     if strict_types.is_a(robot, Rollout):
         if q is not None:
             raise ArgumentError(f"q: got {brief(q)}; a rollout has its configurations")
@@ -72,16 +72,16 @@ def _moving(robot: Any, q: Any, f_ext: Any, model: Any) -> tuple[Dynamics, Motio
 
 
 def _dynamics(name: str, given: Any) -> Dynamics:
-    """A `Dynamics` to ask, with float64."""
+    """A `Dynamics` of the robot in float64."""
     if given is None and name == "model":
         raise ArgumentError("model: the rollout does not know its robot, as one that was read from a file; give model=")
     if not strict_types.is_a(given, Model, Dynamics):
         wanted = "a robodyn.Model, Dynamics or Rollout" if name == "robot" else "a robodyn.Model or Dynamics"
         raise ArgumentError(f"{name}: got {brief(given)}; wanted {wanted}")
-    known: Model = given.model if strict_types.is_a(given, Dynamics) else given
-    if len(known.link_names) > _MOST_LINKS:
-        raise ArgumentError(f"{name}: got a robot of {len(known.link_names)} links; wanted at most {_MOST_LINKS}")
-    return Dynamics(known)
+    model: Model = given.model if strict_types.is_a(given, Dynamics) else given
+    if len(model.link_names) > _MOST_LINKS:
+        raise ArgumentError(f"{name}: got a robot of {len(model.link_names)} links; wanted at most {_MOST_LINKS}")
+    return Dynamics(model)
 
 
 def _looks(model: Model, given: Any, package_dirs: Any) -> Looks:

@@ -1,7 +1,7 @@
-"""Numbers to turn: what sliders set, for the coordinates of every joint.
+"""Sliders for the coordinates of joints.
 
-A knob is a coordinate, or roll, pitch or yaw of a quaternion. Joints that follow others have no coordinates of their
-own, and so no knobs.
+A slider sets a coordinate, or roll, pitch or yaw of a quaternion. Mimic joints have no coordinates of their own and so
+no sliders.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from robodyn.io.editing.writer_common import quaternion_of, rpy_of
 
 _ANGLES = ("roll", "pitch", "yaw")
 _LENGTH, _FARTHEST = 1.0, 1e6
-"""Where a limit is missing, m; and limits beyond which there is none for a slider."""
+"""Range of a slider without a limit, m; limits beyond the second number count as missing."""
 
 
 @dataclass(frozen=True)
 class Slider:
-    """A slider: its `name`, range, and whether it is an angle. `places` of q that it has a part in, one or the four of
-    a quaternion, and `angle` which of roll, pitch and yaw it is then, else -1."""
+    """A slider with its `name` and range.
+
+    `places`: indices of q that it sets, one or the four of a quaternion. `angle`: index in (roll, pitch, yaw) for a
+    quaternion, else -1."""
 
     name: str
     lower: float
@@ -38,8 +40,8 @@ class Slider:
 
 
 def sliders(model: Model) -> list[Slider]:
-    """The knobs of a model, in the order of its coordinates."""
-    found: list[Slider] = []
+    """The sliders of a model, in the order of its coordinates."""
+    all_sliders: list[Slider] = []
     lower, upper, at = model.lower, model.upper, 0
     for i in np.flatnonzero(model.mimics < 0).tolist():
         kind, name = KINDS[model.joint_kind[i]], model.joint_names[i]
@@ -49,27 +51,27 @@ def sliders(model: Model) -> list[Slider]:
                 continue
             is_angle = k not in kind.lengths
             ends = _range(float(lower[at + k]), float(upper[at + k]), math.pi if is_angle else _LENGTH)
-            found.append(Slider(f"{name}.{part}" if part else name, *ends, is_angle, (at + k,)))
+            all_sliders.append(Slider(f"{name}.{part}" if part else name, *ends, is_angle, (at + k,)))
         if start is not None:
             four = tuple(range(at + start, at + start + 4))
             for k, part in enumerate(_ANGLES):
-                most = math.pi / 2 if part == "pitch" else math.pi
-                found.append(Slider(f"{name}.{part}", -most, most, True, four, k))
+                limit = math.pi / 2 if part == "pitch" else math.pi
+                all_sliders.append(Slider(f"{name}.{part}", -limit, limit, True, four, k))
         at += kind.nq
-    return found
+    return all_sliders
 
 
 def first(found: Sequence[Slider], most: int) -> list[Slider]:
-    """The first knobs, and no part of a quaternion's."""
-    kept = list(found[:most])
+    """The first sliders, at most `most`, without splitting those of a quaternion."""
+    selected = list(found[:most])
     if len(found) > most and found[most].angle > 0:
-        kept = [each for each in kept if each.places != found[most].places]
-    return kept
+        selected = [each for each in selected if each.places != found[most].places]
+    return selected
 
 
 def _range(lower: float, upper: float, otherwise: float) -> tuple[float, float]:
-    """The range of a slider for limits; around zero, or from the one that there is, where one is missing or both are
-    the wrong way round."""
+    """The range of a slider for limits. A missing limit is replaced by a default distance; limits in the wrong order
+    are swapped and widened."""
     low, high = abs(lower) <= _FARTHEST, abs(upper) <= _FARTHEST
     if low and high:
         return (lower, upper) if lower < upper else (min(lower, upper) - otherwise, max(lower, upper) + otherwise)
@@ -81,27 +83,27 @@ def _range(lower: float, upper: float, otherwise: float) -> tuple[float, float]:
 
 
 def readings(chosen: Sequence[Slider], q: Array) -> list[float]:
-    """Where the knobs stand at a configuration (nq,)."""
-    turned: dict[tuple[int, ...], tuple[float, float, float]] = {}
-    found = []
-    for knob in chosen:
-        if knob.angle < 0:
-            found.append(float(q[knob.places[0]]))
+    """Values of the sliders at a configuration (nq,)."""
+    angles_of: dict[tuple[int, ...], tuple[float, float, float]] = {}
+    values = []
+    for slider in chosen:
+        if slider.angle < 0:
+            values.append(float(q[slider.places[0]]))
             continue
-        if knob.places not in turned:
-            attitude = Rotation.from_quat(unit_quaternion(tuple(q[list(knob.places)]))).as_matrix()
-            turned[knob.places] = rpy_of(tuple(attitude.ravel().tolist()))
-        found.append(float(turned[knob.places][knob.angle]))
-    return found
+        if slider.places not in angles_of:
+            attitude = Rotation.from_quat(unit_quaternion(tuple(q[list(slider.places)]))).as_matrix()
+            angles_of[slider.places] = rpy_of(tuple(attitude.ravel().tolist()))
+        values.append(float(angles_of[slider.places][slider.angle]))
+    return values
 
 
 def turned(chosen: Sequence[Slider], values: Sequence[float], q: Array, which: int) -> Array:
-    """The configuration (nq,) after one knob was turned: `values` are where all of them stand now."""
-    knob, found = chosen[which], q.copy()
-    if knob.angle < 0:
-        found[knob.places[0]] = values[which]
+    """The configuration (nq,) after slider `which` was moved. `values`: present values of all sliders."""
+    slider, moved = chosen[which], q.copy()
+    if slider.angle < 0:
+        moved[slider.places[0]] = values[which]
     else:
-        roll, pitch, yaw = (value for each, value in zip(chosen, values, strict=True) if each.places == knob.places)
+        roll, pitch, yaw = (value for each, value in zip(chosen, values, strict=True) if each.places == slider.places)
         w, x, y, z = quaternion_of(rotation_from_rpy(roll, pitch, yaw))
-        found[list(knob.places)] = x, y, z, w
-    return found
+        moved[list(slider.places)] = x, y, z, w
+    return moved

@@ -1,4 +1,4 @@
-"""A handle in the picture to drag a link by, which inverse kinematics follows."""
+"""A handle in the scene to drag a link; inverse kinematics follows it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from robodyn.solve.inverse_kinematics.solver import InverseKinematics
 from robodyn.tools.viewer.shapes import attitudes
 
 _SIZE = 0.25
-"""Of the handle, beside the robot's."""
+"""Size of the handle relative to the robot's."""
 
 
 class Target:
-    """The handle of one link. It stands where the link is, but while it is dragged (`held`)."""
+    """The handle of one link. It follows the link, except while it is dragged (`held`)."""
 
     def __init__(
         self, server: Any, dyn: Dynamics, link: str, size: float, moved: Callable[[Target, bool], None]
@@ -35,15 +35,15 @@ class Target:
         self._handle.on_update(lambda event: moved(self, event.phase == "end"))
 
     def remove(self) -> None:
-        """Take it out of the picture."""
+        """Remove the handle from the scene."""
         self._handle.remove()
 
     def show(self, shown: bool) -> None:
-        """Show or hide it."""
+        """Show or hide the handle."""
         self._handle.visible = shown
 
     def follow(self, poses: Array) -> None:
-        """Stand where the link is, unless somebody holds it."""
+        """Move the handle to the link, unless it is being dragged."""
         if self.held:
             return
         pose = poses[self._number]
@@ -51,16 +51,16 @@ class Target:
         self._done = self._place()
 
     def moved(self) -> bool:
-        """Whether it stands elsewhere than when it was last looked at: calls come late, and all at once."""
+        """Whether the handle has moved since the last solution. viser's calls come late and in bursts."""
         return self._done is None or not all(map(np.array_equal, self._place(), self._done))
 
     def solve(self, q: Array) -> Array:
-        """The configuration (nq,) near q at which the link is where the handle stands, or as near as it comes."""
+        """The configuration (nq,) near q that brings the link to the handle, or as close as possible."""
         self._done = position, wxyz = self._place()
         pose = np.eye(4)
         pose[:3, :3], pose[:3, 3] = Rotation.from_quat(wxyz[[1, 2, 3, 0]]).as_matrix(), position
-        found, _ = self._ik.solve(pose[None], q0=q, seeds=1)
-        return np.asarray(found, dtype=np.float64)
+        solution, _ = self._ik.solve(pose[None], q0=q, seeds=1)
+        return np.asarray(solution, dtype=np.float64)
 
     def _place(self) -> tuple[Array, Array]:
         handle = self._handle

@@ -1,4 +1,4 @@
-"""What users hold of a robot in a browser."""
+"""`View`, the object that controls a robot in a browser."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 _MOST_SLIDERS, _MOST_TARGETS = 100, 500
 _STEPS = 2000
-"""Of a slider's range."""
+"""Number of steps of a slider's range."""
 _FRAME_RATE, _SLIDERS_EVERY = 30.0, 6
-"""Of playing, 1/s; and at every how many of its frames the sliders of joints follow."""
+"""Frames per second of playing, and number of frames between updates of the joints' sliders."""
 _SLOWEST, _FASTEST = 0.01, 1000.0
 _LONGEST_LABEL, _HEIGHT = 60, 540
 _NONE = "(nothing)"
 
 
 class View:
-    """A robot in a browser, as `robodyn.show` makes it.
+    """A robot in a browser, made by `robodyn.show`.
 
-    It may be used from any thread, and in a `with` statement, which closes it. In a notebook it shows itself.
+    A view may be used from any thread. A `with` statement closes it. A notebook displays it.
 
-    `url`: where to look, reached from this machine alone. `model`: the robot. `left_out`: what could not be drawn of a
-    file's shapes, a text for each.
+    `url`: address of the page, which can be reached from this machine only. `model`: the robot. `left_out`:
+    descriptions of shapes that could not be drawn.
     """
 
     def __init__(self, dyn: Dynamics, looks: Looks, motion: Motion, port: Any, origins: Any = ()) -> None:
@@ -67,30 +67,30 @@ class View:
         if motion.duration > 0.0:
             self._player.start()
 
-    # What users do.
+    # Methods for users.
 
     @property
     def q(self) -> Array:
-        """(nq,) the configuration that is shown."""
+        """The configuration (nq,) that is shown."""
         with self._lock:
-            shown: Array = self._q.copy()
-            return shown
+            configuration: Array = self._q.copy()
+            return configuration
 
     @property
     def layers(self) -> dict[str, bool]:
-        """What there is to show, "shapes", "frames" and so on, and whether it is shown."""
+        """Layers by name ("shapes", "frames" and so on), and whether they are shown."""
         return self._scene.layers
 
     def show(self, q: Any, *, f_ext: Any = None) -> None:
-        """Show a configuration; sliders follow, and a rollout pauses.
+        """Show a configuration. Sliders follow, and a rollout pauses.
 
         Args:
             q: (nq,) the configuration.
-            f_ext: (n_bodies, 6) external forces as queries take them; arrows along their central axes.
+            f_ext: (n_bodies, 6) external forces as in queries, drawn as arrows along their central axes.
 
         Raises:
-            ArgumentError: of another shape or type, or the view is closed.
-            NumericalError: NaN or infinity, or links farther away than can be drawn.
+            ArgumentError: wrong shape or type, or the view is closed.
+            NumericalError: NaN or infinity, or links too far away to be drawn.
         """
         if q is None:
             raise ArgumentError(f"q: got None; wanted ({self.model.nq},) coordinates")
@@ -102,10 +102,10 @@ class View:
             self._follow()
 
     def layer(self, name: str, shown: bool = True) -> None:
-        """Show or hide a layer: see `layers`.
+        """Show or hide a layer (see `layers`).
 
         Raises:
-            ArgumentError: there is none of that name, or the view is closed.
+            ArgumentError: unknown layer, or the view is closed.
         """
         name, shown = one_of("name", name, tuple(self._boxes)), flag("shown", shown)
         with self._lock:
@@ -114,10 +114,10 @@ class View:
             self._boxes[name].value = shown
 
     def play(self, speed: Any = None) -> None:
-        """Play the rollout from where it stands, over and over, `speed` times as fast as it is, from 0.01 to 1000.
+        """Play the rollout in a loop from the present time. `speed`: relative to real time, 0.01 to 1000.
 
         Raises:
-            ArgumentError: there is nothing to play, a speed that is no number above 0, or the view is closed.
+            ArgumentError: nothing to play, a speed that is no positive number, or the view is closed.
         """
         pace = None if speed is None else above_zero("speed", speed)
         with self._lock:
@@ -136,10 +136,10 @@ class View:
             self._pause()
 
     def go(self, t: Any, *, row: Any = None) -> None:
-        """Show the state of the rollout at a time, s, and of another row of its batch.
+        """Show the state of the rollout at time `t`, s, optionally of another row of its batch.
 
         Raises:
-            ArgumentError: there is nothing to play, no such row, or the view is closed.
+            ArgumentError: nothing to play, no such row, or the view is closed.
         """
         at = finite_number("t", t)
         chosen = None if row is None else row_of(self._motion, row)
@@ -154,16 +154,16 @@ class View:
             except RobodynError:
                 self._row = was
                 raise
-            finally:  # also sliders that were moved to what cannot be drawn
+            finally:  # reset the slider also if the state could not be drawn
                 if self._rows is not None:
                     self._rows.value = self._row
             self._follow()
 
     def target(self, link: str | int | None) -> None:
-        """A handle to drag a link by, which inverse kinematics follows; None takes it away.
+        """Show a handle to drag a link, which inverse kinematics follows. None removes it.
 
         Raises:
-            ArgumentError: no such link, one that does not move, or the view is closed.
+            ArgumentError: no such link, a link that does not move, or the view is closed.
         """
         with self._lock:
             self._require_open()
@@ -173,18 +173,18 @@ class View:
                 self._aims.value = name if name in self._aimed else _NONE
 
     def save_html(self, path: str | os.PathLike[str], *, row: Any = None, fps: Any = 30.0, speed: Any = 1.0) -> None:
-        """Write a page that shows the same without Python: a rollout with a play bar, or what is shown now.
+        """Write an HTML page that works without Python: a rollout with a play bar, or the present configuration.
 
         Args:
-            path: the file to write, which may be there.
-            row: of a rollout's batch; the one that is shown if not given.
-            fps: states that it shows in a second.
-            speed: how many times as fast it plays.
+            path: the file to write; an existing file is replaced.
+            row: row of a rollout's batch; None for the one that is shown.
+            fps: frames per second.
+            speed: playback speed relative to real time.
 
         Raises:
-            ArgumentError: no name of a file, no such row, more frames than a page should have, or the view is closed.
+            ArgumentError: no file name, no such row, too many frames, or the view is closed.
             NumericalError: the row diverged.
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         with self._lock:
             self._require_open()
@@ -204,18 +204,18 @@ class View:
         save_motion(self._dyn, self._looks, self._motion, path, chosen, fps, speed, layers)
 
     def wait(self) -> None:
-        """Return when the view is closed, or raise KeyboardInterrupt as Python does."""
+        """Wait until the view is closed or Ctrl-C raises KeyboardInterrupt."""
         while not self._ended.wait(0.5):
             pass
 
     def close(self) -> None:
-        """End the view: its page stops answering. Twice does no harm."""
+        """Close the view: its page stops responding. A second call has no effect."""
         with self._lock:
             if self._ended.is_set():
                 return
             self._ended.set()
             self._playing = False
-        # Whoever waits for the lock sees that it has ended; the player may be one of them.
+        # The lock is released here, since the player thread may wait for it before it sees `_ended`.
         if self._player.is_alive() and self._player is not threading.current_thread():
             self._player.join()
         servers.stop(self._server)
@@ -245,17 +245,17 @@ class View:
         if not self._motion.duration > 0.0:
             raise ArgumentError("nothing to play: the view is of a configuration, or of a rollout of one time")
 
-    # What is shown.
+    # Drawing.
 
     def _draw(self, q: Array, f_ext: Array | None) -> None:
-        """Everything but the panel."""
+        """Update the scene and the handle, but not the panel."""
         self._poses = self._scene.place(q, f_ext)
         self._q, self._forces = q.copy(), f_ext
         if self._target is not None:
             self._target.follow(self._poses)
 
     def _go(self, at: float) -> None:
-        """To a time of the motion."""
+        """Show the state at a time of the motion."""
         time = float(np.clip(at, self._motion.t[0], self._motion.t[-1]))
         k = self._motion.at(time)
         try:
@@ -266,7 +266,7 @@ class View:
                 self._times.value = self._time
 
     def _follow(self) -> None:
-        """Let sliders stand where the configuration is, with wider ranges where it is beyond them."""
+        """Set sliders to the configuration, widening their ranges if necessary."""
         for slider, value in zip(self._sliders, readings(self._knobs, self._q), strict=True):
             if value < slider.min:
                 slider.min = value
@@ -284,7 +284,7 @@ class View:
             self._follow()
 
     def _play(self) -> None:
-        """What the thread of a rollout does."""
+        """Loop of the thread that plays a rollout."""
         last, shown = time.monotonic(), 0
         while not self._ended.wait(1.0 / _FRAME_RATE):
             now = time.monotonic()
@@ -294,7 +294,7 @@ class View:
                     shown += 1
                     try:
                         self._go(at if at <= self._motion.t[-1] else self._motion.t[0])
-                    except RobodynError:  # links too far away, of which `go` tells
+                    except RobodynError:  # links are too far away to be drawn
                         self._pause()
                     if shown % _SLIDERS_EVERY == 0:
                         self._follow()
@@ -322,10 +322,10 @@ class View:
                 box.on_update(self._by_user(lambda name=name: self._scene.show(name, self._boxes[name].value)))
             if self.left_out:
                 gui.add_text("left out", "\n".join(self.left_out), multiline=True, disabled=True)
-        every = sliders(self.model)
-        self._knobs = first(every, _MOST_SLIDERS)
+        all_sliders = sliders(self.model)
+        self._knobs = first(all_sliders, _MOST_SLIDERS)
         if self._knobs:
-            part = "" if len(self._knobs) == len(every) else f", {len(self._knobs)} of {len(every)}"
+            part = "" if len(self._knobs) == len(all_sliders) else f", {len(self._knobs)} of {len(all_sliders)}"
             with gui.add_folder(f"joints{part}"):
                 for k, (knob, value) in enumerate(zip(self._knobs, readings(self._knobs, self._q), strict=True)):
                     self._sliders.append(self._slider(gui, knob, value))
@@ -356,7 +356,7 @@ class View:
             self._aims.on_update(self._by_user(lambda: self._aim(self._aimed.get(self._aims.value))))
 
     def _by_user(self, act: Any) -> Any:
-        """What viser calls: only where somebody has moved something in a browser, and while the view is open."""
+        """Callback for viser that runs `act` for changes by a user in a browser, while the view is open."""
 
         def called(event: Any) -> None:
             if event.client_id is None:
@@ -373,7 +373,7 @@ class View:
         return called
 
     def _turn(self, which: int) -> None:
-        """After a slider was moved."""
+        """Handle the motion of a slider."""
         self._pause()
         self._draw(turned(self._knobs, [slider.value for slider in self._sliders], self._q, which), self._forces)
 
@@ -386,7 +386,7 @@ class View:
             self._target.follow(self._poses)
 
     def _reach(self, target: Target, released: bool) -> None:
-        """After the handle was dragged: what viser calls in threads of its own, as often as a mouse moves."""
+        """Handle the motion of the dragged handle. viser calls it in its own threads, at every motion of the mouse."""
         with self._lock:
             if self._ended.is_set() or self._target is not target:
                 return
@@ -395,7 +395,7 @@ class View:
                 target.held = True
                 try:
                     self._draw(target.solve(self._q), self._forces)
-                except RobodynError:  # to where nothing can be drawn
+                except RobodynError:  # the result cannot be drawn
                     released = True
                 finally:
                     target.held = False
@@ -405,7 +405,7 @@ class View:
 
 
 def label(name: str) -> str:
-    """A name as pages show it."""
+    """A name shortened for display."""
     return printable(shortened(name, _LONGEST_LABEL))
 
 
@@ -419,7 +419,7 @@ def save_motion(
     speed: Any,
     layers: dict[str, bool] | None = None,
 ) -> None:
-    """Write a page that plays a motion; see `View.save_html`."""
+    """Write an HTML page that plays a motion (see `View.save_html`)."""
     chosen, (states, each) = row_of(motion, row), frames(motion, fps, speed)
     written = require_writable(path)
     server = servers.start(label(dyn.model.name), 0, "save_html")
@@ -438,7 +438,7 @@ def save_motion(
 
 
 def write_page(path: str | os.PathLike[str], recording: Any) -> None:
-    """Write what was recorded as a page."""
-    page = recording.as_html().encode("utf-8")  # which ends the recording, whatever becomes of the file
+    """Write a recording as an HTML page."""
+    page = recording.as_html().encode("utf-8")  # first, since it ends the recording even if writing fails
     with whole_file(path) as file:
         file.write(page)

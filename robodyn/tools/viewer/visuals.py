@@ -1,7 +1,7 @@
-"""What links look like: the shapes and meshes of a model's geometries, or of the `<visual>` elements of a URDF.
+"""Shapes of links for drawing: a model's geometries, or the `<visual>` elements of a URDF.
 
-Everything here is for the eye alone, so nothing that is wrong with it is an error: a shape that cannot be had is left
-out, and said. Files that a robot names are opened where they lie on this machine; nothing is fetched.
+Shapes do not affect results, so no problem with them is an error: a shape that cannot be made is left out and listed.
+Mesh files are opened on this machine; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from robodyn.tools.viewer.meshes import read_mesh
 _GREY = (0.72, 0.74, 0.77, 1.0)
 _MOST_SAID = 20
 _MOST_FACES, _MOST_SECONDS = 5_000_000, 120.0
-"""Faces of all meshes together, and how long reading them may take."""
+"""Limits of the faces of all meshes, and of the time in seconds to read them."""
 _FLAT = 1e-4
-"""Thickness of a plane that is drawn, beside its shorter edge."""
+"""Thickness of a drawn plane relative to its shorter edge."""
 GROUND = "ground"
-"""In the metadata of what is drawn, but is no part of the robot that a camera looks at."""
+"""Metadata key of shapes that the camera does not need to cover."""
 _COLOURED = (".dae", ".glb", ".gltf", ".obj")
-"""Formats with colours of their own, which are drawn unless the robot's file gives one."""
+"""Formats with their own colours, used unless the robot's file gives a colour."""
 
 
 @dataclass
 class Looks:
-    """Shapes (n) by the name of their link: (link, pose (4, 4) there, an object of trimesh), and what was left out."""
+    """`shapes`: (link name, pose (4, 4) on the link, trimesh object). `left_out`: descriptions of omitted shapes."""
 
     shapes: list[tuple[str, Array, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
 def looks_of(source: Any, package_dirs: Any) -> Looks:
-    """The looks in a URDF: a path, XML text, bytes or an open file. Of any other format none, which is said.
+    """The shapes of a URDF: a path, XML text, bytes or an open file. Other formats give none, with a note.
 
-    `package_dirs`: as of `MeshFiles`.
+    `package_dirs`: as in `MeshFiles`.
     """
     files = MeshFiles(package_dirs)
     try:
@@ -58,38 +58,38 @@ def looks_of(source: Any, package_dirs: Any) -> Looks:
 
 
 def drawn(geometries: Sequence[Geometry], files: MeshFiles, said: Sequence[str] = ()) -> Looks:
-    """Geometries as objects that are drawn: those that are to be seen, and of links without any what they collide with.
+    """Drawable objects of geometries: the visual ones, and the collision geometries of links without visual ones.
 
-    `said`: what was left out before.
+    `said`: descriptions of shapes that were omitted before.
     """
-    found, maker = Looks(left_out=list(said)), _Maker(files)
+    result, maker = Looks(left_out=list(said)), _Maker(files)
     seen = {each.link for each in geometries if each.role != "collision"}
     for each in geometries:
         if each.role == "collision" and each.link in seen:
             continue
         try:
-            found.shapes.append((each.link, _matrix(each), maker.made(each)))
+            result.shapes.append((each.link, _matrix(each), maker.made(each)))
         except LoadError as error:
-            found.left_out.append(f"link {quoted(each.link)}: {error}")
-        except Exception as error:  # trimesh, its readers and the files of others may raise anything
-            found.left_out.append(f"link {quoted(each.link)}: {brief(error)}")
-    if len(found.left_out) > _MOST_SAID:
-        found.left_out[_MOST_SAID:] = [f"and {len(found.left_out) - _MOST_SAID} more"]
-    return found
+            result.left_out.append(f"link {quoted(each.link)}: {error}")
+        except Exception as error:  # trimesh may raise anything for foreign files
+            result.left_out.append(f"link {quoted(each.link)}: {brief(error)}")
+    if len(result.left_out) > _MOST_SAID:
+        result.left_out[_MOST_SAID:] = [f"and {len(result.left_out) - _MOST_SAID} more"]
+    return result
 
 
 class _Maker:
-    """Makes objects of trimesh; files of meshes are read once."""
+    """Makes trimesh objects. Each mesh file is read once."""
 
     def __init__(self, files: MeshFiles) -> None:
         self._files, self._faces, self._end = files, 0, time.monotonic() + _MOST_SECONDS
         self._meshes: dict[Path, Any] = {}
 
     def made(self, each: Geometry) -> Any:
-        """The object of a geometry.
+        """The trimesh object of a geometry.
 
         Raises:
-            LoadError: it is not drawn.
+            LoadError: the geometry cannot be drawn.
         """
         if each.kind != "mesh":
             return _painted(_PRIMITIVES[each.kind](each.size), each.color or _GREY)
@@ -108,8 +108,8 @@ class _Maker:
         mesh = self._meshes[path].copy()
         if each.size != (1.0, 1.0, 1.0):
             mesh.apply_transform(np.diag([*each.size, 1.0]))
-        own = path.suffix.lower() in _COLOURED
-        return mesh if own and each.color is None else _painted(mesh, each.color or _GREY)
+        has_colours = path.suffix.lower() in _COLOURED
+        return mesh if has_colours and each.color is None else _painted(mesh, each.color or _GREY)
 
 
 def _matrix(each: Geometry) -> Array:
@@ -129,19 +129,19 @@ def _box(size: tuple[float, ...]) -> Any:
 def _cylinder(size: tuple[float, ...]) -> Any:
     import trimesh
 
-    # Scaled, as trimesh leaves out faces of small ones.
-    made = trimesh.creation.cylinder(radius=1.0, height=1.0, sections=48)
-    made.apply_transform(np.diag([size[0], size[0], size[1], 1.0]))
-    return made
+    # Made in unit size and scaled, because trimesh omits faces of small cylinders.
+    cylinder = trimesh.creation.cylinder(radius=1.0, height=1.0, sections=48)
+    cylinder.apply_transform(np.diag([size[0], size[0], size[1], 1.0]))
+    return cylinder
 
 
 def _capsule(size: tuple[float, ...]) -> Any:
     import trimesh
 
-    # Of unit radius, and scaled, as trimesh leaves out faces of small ones.
+    # Made with unit radius and scaled, because trimesh omits faces of small capsules.
     capsule = trimesh.creation.capsule(radius=1.0, height=size[1] / size[0], count=[32, 24])
     low, high = capsule.bounds
-    capsule.apply_translation((0.0, 0.0, -(low[2] + high[2]) / 2.0))  # some versions begin it at the origin
+    capsule.apply_translation((0.0, 0.0, -(low[2] + high[2]) / 2.0))  # some versions of trimesh do not centre it
     capsule.apply_scale(size[0])
     return capsule
 
@@ -179,7 +179,7 @@ _PRIMITIVES: dict[str, Callable[[tuple[float, ...]], Any]] = {
 
 
 def _painted(shape: Any, rgba: tuple[float, ...]) -> Any:
-    """A mesh or a scene in one colour."""
+    """Give a mesh or scene one colour; returns it."""
     from trimesh.visual.material import PBRMaterial
     from trimesh.visual.texture import TextureVisuals
 
