@@ -471,7 +471,7 @@ _EXIT = """
 import threading, time
 import numpy as np
 import robodyn as rd
-from robodyn.engines.query_table import QUESTIONS
+from robodyn.engines.query_table import QUERIES
 model = rd.random_tree(4, seed=1, joints=("spherical", "revolute"), base="floating")
 q, qd = model.random_configuration(0, (20000,)), np.ones((20000, model.nv))
 dyn = rd.Dynamics(model, engine="cpu", threads=2, compile=COMPILE)

@@ -17,6 +17,7 @@ from robots import own
 
 import robodyn as rd
 from robodyn.engines import buffer_pool
+from robodyn.internals.tuning import KEPT_FROM_BYTES
 
 FLOATS = np.dtype(np.float64)
 MEGABYTE = 1 << 17  # of float64
@@ -77,7 +78,7 @@ def test_queries_use_it(dyn: rd.Dynamics) -> None:
 
 
 def test_small_results_and_sizes_that_differ_do_not(dyn: rd.Dynamics) -> None:
-    del (small := [new(MEGABYTE // 8 - 1)])[:]
+    del (small := [new(KEPT_FROM_BYTES // FLOATS.itemsize - 1)])[:]
     assert buffer_pool.held_bytes() == 0 and not small
     new(40 * MEGABYTE)
     held = buffer_pool.held_bytes()

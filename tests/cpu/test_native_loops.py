@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,7 @@ from robodyn.engines.cpu.native.buffer_pool_code import (
 )
 from robodyn.engines.cpu.native.checks import DOUBLES, SINGLES, checked, finite
 from robodyn.engines.cpu.native.code import read_inputs
-from robodyn.engines.cpu.native.context import AnswerTable, Context, Force, Job
+from robodyn.engines.cpu.native.context import MAX_INPUTS, AnswerTable, Context, Force, Job
 from robodyn.engines.cpu.native.forms import context_of
 from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, force
 from robodyn.engines.cpu.native.layout import layout_is_known
@@ -134,8 +135,14 @@ def test_a_kernel_between_two_looks_at_numbers():
 
 
 @routine
-def inputs_of(context: Array[Context], arrays: Array[Address], table: Array[Argument], given: Array[Argument]) -> Word:
-    return read_inputs(context, arrays, table, given)
+def inputs_of(
+    context: Array[Context],
+    arrays: Array[Address],
+    table: Array[Argument],
+    given: Array[Argument],
+    singles: Address,
+) -> Word:
+    return read_inputs(context, arrays, table, given, singles)
 
 
 def test_inputs_are_read_as_they_are():
@@ -144,7 +151,7 @@ def test_inputs_are_read_as_they_are():
     grids = [np.zeros(shape) for shape in ((2, 3), (5, 2, 3), (4, 2, 3), (3, 2))]
     grids.append(np.zeros((5, 3, 2)).swapaxes(1, 2))
     lines = np.zeros(4), np.zeros((5, 4)), np.zeros((5, 8))[:, ::2], np.zeros((0, 4)), np.zeros(4, np.float32)
-    numbers = 1.5, 2
+    numbers, room = (1.5, 2), np.zeros(MAX_INPUTS, np.float32)
     seen = set()
     for grid in grids:
         for line in lines:
@@ -154,12 +161,38 @@ def test_inputs_are_read_as_they_are():
                 for run in (inputs_of, machine):
                     tables = (Argument * 6)()
                     table = at(tables, Argument)
-                    rows = run(at(answers.context, Context), at(arguments, Address), table, table + 3)
+                    rows = run(at(answers.context, Context), at(arguments, Address), table, table + 3, room.ctypes.data)
                     assert rows < ONE_STATE or bytes(tables)[:48] == bytes(tables)[48:]
                     found.append((rows, bytes(tables)))
                 assert found[0] == found[1]
                 seen.add(found[0][0])
     assert seen == {-2, ONE_STATE, 4, 5}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_inputs_within_bounds(dtype):
+    """Floats that must be positive, floats that calls leave out, arrays without negative numbers."""
+    inputs = Input(0, (3,), nonnegative=True), Input(1, (), positive=True), Input(2, (), default=0.25)
+    answers = Answers(np.dtype(dtype), inputs, ((1,),), None, None, None)
+    machine, room = compiled(inputs_of)[0], np.zeros(MAX_INPUTS, np.float32)
+    arrays = [np.array(row, dtype) for row in ([0, 1, 2], [-0.0, 0, 0], [1, -1e-30, 1], [1, np.nan, 1], [np.inf, 1, 1])]
+    arrays += [np.ones((4, 3), dtype), np.where(np.arange(12) == 11, -1.0, 1.0).astype(dtype).reshape(4, 3)]
+    fine = [True, True, False, False, False, True, False]
+    for given, allowed in zip(arrays, fine, strict=True):
+        for number in (0.5, 5e-324, 0.0, -1.0, math.inf, math.nan):
+            arguments = (WORD * 3)(id(given), id(number), id(None))
+            rows = ONE_STATE if given.ndim == 1 else 4
+            wanted = rows if allowed and 0.0 < number < math.inf else -2
+            for run in (inputs_of, machine):
+                tables = (Argument * 6)()
+                table = at(tables, Argument)
+                with np.errstate(invalid="ignore"):
+                    memory = at(answers.context, Context), at(arguments, Address), table, table + 3, room.ctypes.data
+                    found = run(*memory)
+                assert found == wanted, (given, number)
+                if wanted != -2:
+                    kind = ctypes.POINTER(np.ctypeslib.as_ctypes_type(dtype))
+                    assert [ctypes.cast(tables[k].data, kind)[0] for k in (1, 2)] == [dtype(number), 0.25]
 
 
 def test_arrays_of_the_users_are_taken_where_they_fit():

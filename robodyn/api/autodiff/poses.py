@@ -59,12 +59,6 @@ class BodyPoses(Smooth):
         self._last_column = library.constant(np.array([0.0, 0.0, 0.0, 1.0])[:, None])
 
     @cached_property
-    def _coupling(self) -> Any:
-        """Coupling matrix G of mimic joints, or None."""
-        model = self.dyn.model
-        return self.library.constant(model.coupling()) if model.has_mimic else None
-
-    @cached_property
     def _moves(self) -> tuple[Any, Any]:
         """Matrix (n_bodies, nv_tree) that is 1 where the degree of freedom moves the body, and its transpose."""
         model = self.dyn.model

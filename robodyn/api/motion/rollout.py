@@ -8,7 +8,6 @@ diverged rows are frozen, and Ctrl-C takes effect.
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.api.motion.causes import causes
+from robodyn.api.motion.fast_rollouts import FastRollouts
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.run import Policy, Run, memory_for
+from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.call import Call
+from robodyn.api.queries.fast_path import FAST_ROLLOUTS
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, count, finite_real, flag, one_of, row_named
@@ -46,28 +48,20 @@ _CHECKPOINT_SHARE = 20
 """Least time between checkpoints, in multiples of the time to write one."""
 
 
-def rollout(
-    dyn: Dynamics,
-    q0: Any,
-    qd0: Any,
-    tau: Any,
-    dt: float,
-    steps: int,
-    integrator: str,
-    given: Mapping[str, Any],
-    limits: Any,
-    policy: Policy | None,
-    save_every: int | None,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: bool,
-    out: Any,
-) -> Rollout:
-    """Simulate states over time (see `Dynamics.rollout`)."""
+def rollout(dyn: Dynamics, arguments: Mapping[str, Any]) -> Rollout:
+    """Simulate states over time. `arguments`: those of `Dynamics.rollout` by name."""
+    names = ("q0", "qd0", "tau", "dt", "steps", "integrator", "limits", "policy", "save_every")
+    q0, qd0, tau, dt, steps, integrator, limits, policy, save_every = (arguments[name] for name in names)
+    given = forces_given(arguments)
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, policy, save_every)
+    checkpoint = arguments["checkpoint"]
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
-    trajectory = _Trajectory(run, every, out)
-    _follow(run, trajectory, file, flag("progress", progress))
-    return trajectory.finished()
+    trajectory = _Trajectory(run, every, arguments["out"])
+    _follow(run, trajectory, file, flag("progress", arguments["progress"]))
+    result = trajectory.finished()
+    if run.engine.native and not run.interrupted and trajectory.diverged.max(initial=-1) < 0:
+        dyn.__dict__.setdefault(FAST_ROLLOUTS, FastRollouts()).learn(run, arguments, result, every)
+    return result
 
 
 def prepared(

@@ -18,6 +18,7 @@ import numpy as np
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
+from robodyn.api.motion.fast_rollouts import nearly_unit
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
 from robodyn.core.constraints.resolved import anchored_by_calls
@@ -238,15 +239,10 @@ class Run:
         return array if one.flags.c_contiguous else self.outer.xp.ascontiguousarray(array)
 
     def first(self) -> tuple[Array, Array]:
-        """The first states, with quaternions scaled to unit length. Quaternions that are unit up to rounding stay
-        unchanged, so that a rollout continued from a last state gives the same states as one without a break."""
+        """The first states, with quaternions scaled to unit length (`nearly_unit`)."""
         q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
-        model, library = self.dyn.model, self.library
-        if model.quaternion_starts.size:
-            q_numpy = library.to_numpy(q)
-            unit = model.unit_coordinates(q_numpy)
-            near = np.abs(unit - q_numpy) <= 8.0 * np.finfo(unit.dtype).eps
-            q = library.like_numpy(np.where(near, q_numpy, unit))
+        if self.dyn.model.quaternion_starts.size:
+            q = self.library.like_numpy(nearly_unit(self.dyn.model, self.library.to_numpy(q)))
         return q, qd
 
     def as_given_at_start(self) -> tuple[Array, Array]:

@@ -535,8 +535,9 @@ class CpuEngine(Engine):
     def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:
         """Run a kernel on the rows that a table describes, in this thread or shared with others. `steps`: how often the
         kernel processes each row."""
-        grain = self.grain(kernel, steps)
-        share = self.threads > 1 and rows > grain and rows * steps * kernel.row_ns > SHARE_NS
+        share = self.threads > 1 and rows > 1 and rows * steps * kernel.row_ns > SHARE_NS
+        grain = self.grain(kernel, steps) if share else rows
+        share = rows > grain
         participants = self.threads if share else 1
         stride = _stride(kernel)
         address, owner = self._take_workspace(stride * participants)

@@ -99,6 +99,8 @@ class LoopTable:
     def __init__(self, kernel: Kernel, calls: Sequence[Call], arrays: Mapping[str, Array], batch: int) -> None:
         self._kernel, self._batch = kernel, batch
         self._arrays: object = arrays  # they must outlive the addresses
+        self.alone = len(calls) == 1
+        """True if nothing lies between the kernels of a step, so copies can run at the same time."""
         self._places: dict[str, list[int]] = {}
         planned, at = [], HEADER_WORDS
         for call in calls:
@@ -120,7 +122,7 @@ class LoopTable:
     def copied(self) -> LoopTable:
         """The same arguments, which another thread does not change."""
         made = object.__new__(LoopTable)
-        made._kernel, made._batch, made._places, made._arrays = self._kernel, self._batch, self._places, self._arrays
+        made.__dict__.update(self.__dict__)
         made._use(self._words.copy())
         return made
 

@@ -10,7 +10,7 @@ import ctypes
 
 from robodyn.compile.loops.table import Argument
 
-MAX_INPUTS = 16
+MAX_INPUTS = 15
 MAX_OUTPUTS = 4
 MAX_FORCES = 2
 MAX_SLOTS = 16
