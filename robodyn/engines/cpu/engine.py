@@ -477,14 +477,20 @@ class CpuEngine(Engine):
             )
         return self._kernels.get(rounded_key)
 
-    def direct(self, task: ScalarTask, arrays: Sequence[str], link: int | None = None) -> Answers:
+    def direct(
+        self, task: ScalarTask, arrays: Sequence[str], link: int | None = None, *, batches: bool = True
+    ) -> Answers:
         """The kernels with which a built-in function answers calls of a task. `arrays`: names of a call's arrays, in
-        order. Calls with NaN or infinity in inputs or results are left to the fallback.
+        order. `batches`: False if all calls are about one state. Calls with NaN or infinity in inputs or results are
+        left to the fallback.
 
         Raises:
             UnavailableError: no built-in function can answer the task.
         """
-        kernels = [self._entry_kernel(self.kernel(cast(Task, task), (), link, single=each)) for each in (False, True)]
+        kernels = [
+            self._entry_kernel(self.kernel(cast(Task, task), (), link, single=single)) if single or batches else None
+            for single in (False, True)
+        ]
         inputs = [Input(arrays.index(name), shape) for name, shape in input_shapes(self.model, task).items()]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
         if not answers_can_be(self.dtype, inputs, outputs, kernels):

@@ -60,6 +60,9 @@ class Search:
         posture: (nq,) or None.
         again: (seeds - 1, nq) initial configurations after the first.
         blocks: number of blocks from each seed, twice as many from the first.
+
+    `released`: settings (1, k) of steps that do not approach a posture; `least`: the largest squared errors of tasks
+    that are fulfilled, of the distance and of the sine of the angle.
     """
 
     def __init__(
@@ -81,8 +84,8 @@ class Search:
         self._n = task.outputs["measures"].shape(model)[0] // MEASURES - 1
         distance, angle, *rest = settings.tolist()
         inner = [_INSIDE * distance**2, _INSIDE * np.sin(angle) ** 2, *rest]
-        self._least = distance**2, np.sin(angle) ** 2
-        self._pulled, self._released, self._careful = (
+        self.least = distance**2, np.sin(angle) ** 2
+        self._pulled, self.released, self._careful = (
             library.like_numpy(np.array([[*inner, *damping, pull]], self._dtype))
             for damping, pull in ((searching(size), 1.0), (searching(size), 0.0), (approaching(size), 0.0))
         )
@@ -147,7 +150,7 @@ class Search:
 
     def _within(self, measures: Array) -> Array:
         """True for entries within the tolerance."""
-        distance, angle = self._least
+        distance, angle = self.least
         good = (measures[:, -MEASURES] <= distance) & (measures[:, -2] <= angle) & (measures[:, -1] <= 0.0)
         for k in range(0, MEASURES * self._n, MEASURES):
             good &= (measures[:, k] <= distance) & (measures[:, k + 1] <= angle) & (measures[:, k + 2] > 0.0)
@@ -164,7 +167,7 @@ class Search:
         q, targets = begin, goals[rows]
         for k in range(blocks):
             pulls = not care and self._pulls(k, blocks)
-            settings = self._careful if care else self._pulled if pulls else self._released
+            settings = self._careful if care else self._pulled if pulls else self.released
             out, good = self._block(q, targets, settings, pulls)
             finite = self._xp.isfinite(out["cost"])
             if k == 0 and start == 0 and not finite.all():
@@ -192,11 +195,11 @@ class Search:
         q, at = begin.reshape(n * together, -1), xp.repeat(goals[rows], together, 0)
         used = xp.zeros((n, together), np.int64)
         for k in range(blocks):
-            settings, pulls = self._careful if care else self._released, not care and self._pulls(k, blocks)
+            settings, pulls = self._careful if care else self.released, not care and self._pulls(k, blocks)
             if pulls:
                 settings = self._pulled
             elif started == 0 and self._pulls(k, 2 * blocks):  # the first seed has twice as many blocks
-                settings, pulls = xp.repeat(self._released, n * together, 0), xp.zeros(n * together, bool)
+                settings, pulls = xp.repeat(self.released, n * together, 0), xp.zeros(n * together, bool)
                 settings[::together], pulls[::together] = self._pulled, True
             more, reached = self._block(q, at, settings, pulls)
             if k == 0:
@@ -219,7 +222,7 @@ class Search:
                 if not len(late):
                     break
                 pulls = self._pulls(k, 2 * blocks)
-                settings = self._pulled if pulls else self._released
+                settings = self._pulled if pulls else self.released
                 more, reached = self._block(entries["moved"][late, 0], goals[rows[late]], settings, pulls)
                 for name, array in more.items():
                     entries[name][late, 0] = array

@@ -16,10 +16,12 @@ from robodyn.core.reach import reach
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, count, finite_number, flag, one_of, real_array
 from robodyn.internals.array_library import Library
-from robodyn.internals.errors import ArgumentError
+from robodyn.internals.cached import cached_property
+from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
 from robodyn.solve.inverse_kinematics.levenberg import bounds, steps_task
+from robodyn.solve.inverse_kinematics.one_target import OneTarget, residuals
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
 from robodyn.solve.inverse_kinematics.search import Found, Search
 from robodyn.solve.inverse_kinematics.seeds import middle, starts
@@ -43,6 +45,8 @@ size of a problem is estimated as the multiplications of one step's linear syste
 _CHUNK = 8192
 """Targets that are solved together. Their arrays stay in the cache."""
 _MOST_SEEDS, _MOST_ITERATIONS = 100_000, 100_000
+_MOST_TOLERANCES = 16
+"""Tolerances whose settings are kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +129,8 @@ class InverseKinematics:
         self._size, self._lightest = _sizes(model, self._asked)
         rows = 6 * len(self._asked.aims) + model.n_rows
         size = min(rows, model.nv) ** 2 * max(rows, model.nv)
+        self._one_target: OneTarget | Literal[False] | None = None
+        self._settings_by_tolerance: dict[Any, tuple[Array, tuple[float, float]]] = {}
         self._steps = _STEPS if size <= _SMALL else 2 if size <= _LARGE else 1
 
     def __repr__(self) -> str:
@@ -167,6 +173,9 @@ class InverseKinematics:
         Raises:
             ArgumentError: wrong shapes, or invalid numbers of seeds or iterations, or an invalid tolerance.
         """
+        answer = None if rng is not None else self._from_first(targets, q0, seeds, tolerance, iterations)
+        if answer is not None:
+            return answer
         engine, library = self._dyn._engine_for({"targets": targets, "q0": q0})
         goals, first, leading = self._read(library, targets, q0)
         settings = self._settings(tolerance)
@@ -180,6 +189,77 @@ class InverseKinematics:
         )
         results = [search.run(goals[rows], first[rows]) for rows in _chunks(len(goals))]
         return self._answer(library, results, leading, settings)
+
+    def _from_first(
+        self, targets: Any, q0: Any, seeds: Any, tolerance: Any, iterations: Any
+    ) -> tuple[Array, IKReport] | None:
+        """The solution for one target that the first initial configuration leads to; None if another way is needed."""
+        n, nq, dtype = self.n_targets, self.model.nq, self.dtype
+        if self._postures or not self._dyn.engine.native or not (type(seeds) is int and 1 <= seeds <= _MOST_SEEDS):
+            return None
+        if not (type(iterations) is int and 1 <= iterations <= _MOST_ITERATIONS):
+            return None
+        q = self._middle if q0 is None else q0
+        for array in (targets, q):
+            if type(array) is not np.ndarray or array.dtype is not dtype or not array.flags.c_contiguous:
+                return None
+        if (
+            q.shape != (nq,)
+            or self._listed != n
+            or not (targets.shape == (n, 4, 4) or (n, targets.shape) == (1, (4, 4)))
+        ):
+            return None
+        key = tolerance if type(tolerance) is tuple and all(type(each) is float for each in tolerance) else None
+        if key is not tolerance:
+            return None
+        goals = targets.reshape(16 * n)
+        settings, least = self._released(key)
+        if self._one_target is None:
+            task = steps_task(self._asked, self.limits, self._steps)
+            try:
+                self._one_target = OneTarget(self._dyn.engine, task, (q, goals, settings))
+            except UnavailableError:  # too large for a program
+                self._one_target = False
+        if self._one_target is False:
+            return None
+        answer = self._one_target.search(q, goals, settings, least, 2 * -(-iterations // self._steps))
+        if answer is None:
+            return None
+        q, measures, taken = answer
+        if self.limits:
+            lower, upper = self._clipped
+            q = np.minimum(np.maximum(q, lower), upper)
+        errors, left = residuals(measures)
+        return q, IKReport(
+            np.array(True),
+            np.array(errors, dtype).reshape(n, 2),
+            np.array(left, dtype),
+            np.array(taken, np.int64),
+            np.array(0, np.int64),
+        )
+
+    @cached_property
+    def _middle(self) -> Array:
+        """The first initial configuration if none is given."""
+        return middle(self.model).astype(self.dtype)
+
+    @cached_property
+    def _clipped(self) -> tuple[Array, Array]:
+        """Limits of all coordinates in the dtype, each rounded towards the inside of its range."""
+        return _rounded_inwards(bounds(self.model), self.dtype)
+
+    def _released(self, tolerance: Any) -> tuple[Array, tuple[float, float]]:
+        """Settings of a block without a posture, and the largest squared errors."""
+        if tolerance not in self._settings_by_tolerance:
+            task, none = steps_task(self._asked, self.limits, self._steps), np.empty((0, self.model.nq), self.dtype)
+            library, settings = self._dyn._engine_for({})[1], self._settings(tolerance)
+            search = Search(
+                self._dyn.engine, library, self.model, task, self._steps, settings, self._size, None, none, 1
+            )
+            if len(self._settings_by_tolerance) >= _MOST_TOLERANCES:
+                self._settings_by_tolerance.clear()
+            self._settings_by_tolerance[tolerance] = np.ascontiguousarray(search.released[0]), search.least
+        return self._settings_by_tolerance[tolerance]
 
     def _read(self, library: Library, targets: Any, q0: Any) -> tuple[Array, Array, tuple[int, ...]]:
         """Flattened targets (B, 16 n), initial configurations (B, nq) and the leading axes."""
@@ -234,7 +314,7 @@ class InverseKinematics:
         results = Found(*(xp.concatenate(parts) for parts in zip(*(each.arrays for each in found), strict=True)))
         q = results.q
         if self.limits:
-            q = xp.clip(q, *(library.constant(each) for each in _rounded_inwards(bounds(self.model), self.dtype)))
+            q = xp.clip(q, *map(library.constant, self._clipped))
         measures = results.measures.reshape(len(q), n + 1, MEASURES)
         distance = xp.sqrt(measures[..., 0])
         angle = xp.arctan2(xp.sqrt(measures[..., 1]), measures[..., 2])
