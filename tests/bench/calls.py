@@ -7,24 +7,24 @@ turns: the least time of some loops.
 
 from __future__ import annotations
 
-import timeit
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
-from robodyn.benchmark.timing import settle
 from robodyn.builders.auto_tree import auto_tree
 from robodyn.errors import UnavailableError
 from robodyn.questions import FRAMES, QUESTIONS, Question
 from robodyn.testing.pinocchio_model import pinocchio_model
-from tests.bench.shared import MODELS, page_of
+from tests.bench.runner import Page, Run
+from tests.bench.shared import columns, geometric_mean, known, robot
+from tests.bench.timing import Call, least
 
-ROBOTS = (("arm7", "fixed"), ("humanoid", "floating"))
+ROBOTS = ("arm7", "humanoid")
 BATCH = 4096
 LINKS = (-1, -3, 2, 4)
 """Several links, by their places among those of a robot."""
@@ -33,8 +33,6 @@ _SHORT, _SHARE, _ALONE, _FORCE, _CHECKED = 0.6, 0.6, 1.5, 3.0, 10.0
 """Microseconds: Pinocchio's calls that take no longer we equal, of others we want a share; of an arm where it has none;
 `external_force`; lists and other dtypes."""
 _ARM = "arm7"
-
-Call = Callable[[], object]
 
 
 @dataclass
@@ -60,13 +58,19 @@ class Timed:
         return alone and (self.batch_ns is None or self.peer_ns is None or self.batch_ns <= self.peer_ns)
 
 
-def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[[str], object]) -> list[Timed]:
+@dataclass
+class Found:
+    """What was measured."""
+
+    calls: list[Timed]
+
+
+def measure(run: Run) -> Found:
     """Run the cases whose names are selected."""
-    found = []
-    for robot, base in ROBOTS:
-        model = rd.load_urdf(MODELS / f"{robot}.urdf", base=base)
-        peer, plain = _peer(model), {}
-        smallest = _peer(auto_tree(1))
+    found = Found([])
+    for name in ROBOTS:
+        model = robot(name)
+        peer, plain, smallest = _peer(model), {}, _peer(auto_tree(1))
         batches = {
             (question.name, what): call
             for question in QUESTIONS.values()
@@ -75,19 +79,26 @@ def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[
             if (question.name, what) in peer
         }
         for query, what, dtype, call in _cases(model):
-            if selected(f"calls: {robot}, {query}, {what}, {dtype}"):
-                announce(f"{robot}, {query}, {what}, {dtype}")
-                us, peer_us = _times(call, peer.get((query, what)) if dtype == "float64" else None, seconds)
+            if run.chosen(f"calls: {name}, {query}, {what}, {dtype}"):
+                key = query, what
+                theirs = peer.get(key) if dtype == "float64" else None
+                us, peer_us = _times(call, theirs, run.seconds)
                 batch_ns = peer_ns = None
-                if dtype == "float64" and (query, what) in batches:
-                    batch_ns = 1e3 * _times(batches[query, what], None, seconds)[0] / BATCH
-                    again, least = _times(peer[query, what], smallest[query, what], seconds / 4)
-                    peer_ns = 1e3 * max(0.0, again - (least or 0.0))
+                if theirs is not None and key in batches:
+                    batch_ns = 1e3 * _times(batches[key], None, run.seconds)[0] / BATCH
+                    again, once = _times(theirs, smallest[key], run.seconds / 4)
+                    peer_ns = 1e3 * max(0.0, again - (once or 0.0))
                 if peer_us is not None and not what:
                     plain[query] = peer_us
-                wanted = _wanted(robot, query, what, peer_us, plain.get(query))
-                found.append(Timed(robot, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
+                wanted = _wanted(name, query, what, peer_us, plain.get(query))
+                found.calls.append(Timed(name, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
     return found
+
+
+def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
+    """Microseconds of both, in turns."""
+    best = least({name: each for name, each in (("ours", call), ("peer", peer)) if each is not None}, seconds, _TURNS)
+    return 1e6 * best["ours"], 1e6 * best["peer"] if peer is not None else None
 
 
 def _wanted(robot: str, query: str, what: str, peer: float | None, plain: float | None) -> float | None:
@@ -103,23 +114,6 @@ def _wanted(robot: str, query: str, what: str, peer: float | None, plain: float 
     if plain is not None:
         return max(_ALONE, _SHARE * plain)
     return _FORCE if query == "external_force" else _ALONE
-
-
-def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
-    """Microseconds of both, in turns."""
-    best: list[float] = []
-    for each in (call, peer):
-        if each is not None:
-            for _ in range(12):  # what is learnt or compiled
-                each()
-            settle()
-            best.append(float("inf"))
-    both = [timeit.Timer(each) for each in (call, peer) if each is not None]
-    loops = [max(1, int(seconds / _TURNS / max(1e-7, timer.timeit(20) / 20))) for timer in both]
-    for _ in range(_TURNS):
-        for k, (timer, loop) in enumerate(zip(both, loops, strict=True)):
-            best[k] = min(best[k], timer.timeit(loop) / loop)
-    return 1e6 * best[0], 1e6 * best[1] if peer is not None else None
 
 
 def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
@@ -324,74 +318,50 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
     return calls
 
 
-def tables(found: list[Timed]) -> list[Cells]:
+def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    headings = (
-        "query",
-        "given besides",
-        "dtype",
-        "us ",
-        "Pinocchio, us ",
-        "wanted, us ",
-        "batch, ns ",
-        "C++, ns ",
-        "remark",
-    )
-    return [
-        Cells(
-            robot,
-            headings,
-            [
-                (
-                    *(each.query, each.what, each.dtype, f"{each.us:.2f}"),
-                    *("" if us is None else f"{us:.2f}" for us in (each.peer_us, each.wanted_us)),
-                    *("" if ns is None else f"{ns:.0f}" for ns in (each.batch_ns, each.peer_ns)),
-                    "" if each.reached else "more than wanted",
-                )
-                for each in found
-                if each.robot == robot
-            ],
-        )
-        for robot in dict.fromkeys(each.robot for each in found)
-    ]
+    headings = columns("query|given besides|dtype|#us|#Pinocchio, us|#wanted, us|#batch, ns|#C++, ns|remark")
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for each in found.calls:
+        us = (each.peer_us, each.wanted_us)
+        ns = (each.batch_ns, each.peer_ns)
+        cells = (each.query, each.what, each.dtype, f"{each.us:.2f}", *(known(t, ".2f") for t in us))
+        remark = "" if each.reached else "more than wanted"
+        rows.setdefault(each.robot, []).append((*cells, *(known(t, ".0f") for t in ns), remark))
+    return [Cells(name, headings, each) for name, each in rows.items()]
 
 
-def notes(found: list[Timed]) -> list[str]:
+def notes(found: Found) -> list[str]:
     """What the tables say."""
-    judged = [each for each in found if each.wanted_us is not None]
-    beside = [each for each in found if each.peer_us]
-    ratios = np.array([each.us / each.peer_us for each in beside if each.peer_us])
+    judged = [each for each in found.calls if each.wanted_us is not None]
+    beside = [each for each in found.calls if each.peer_us]
     missed = Counter(f"{each.robot} {each.query}" for each in judged if not each.reached)
-    lines = [f"{len(found)} calls; of {len(judged)} something was wanted, and {len(judged) - missed.total()} reach it."]
-    if ratios.size:
+    lines = [
+        f"{len(found.calls)} calls; of {len(judged)} something was wanted, and {len(judged) - missed.total()} reach it."
+    ]
+    ratios = [each.us / each.peer_us for each in beside if each.peer_us]
+    if ratios:
         lines.append(
-            f"{ratios.size} beside Pinocchio's: {np.exp(np.log(ratios).mean()):.2f} of its time in the mean, "
-            f"{ratios.min():.2f} to {ratios.max():.2f}."
+            f"{len(ratios)} beside Pinocchio's: {geometric_mean(ratios):.2f} of its time in the mean, "
+            f"{min(ratios):.2f} to {max(ratios):.2f}."
         )
-    batched = np.array([each.batch_ns / each.peer_ns for each in beside if each.batch_ns and each.peer_ns])
-    if batched.size:
+    ratios = [each.batch_ns / each.peer_ns for each in beside if each.batch_ns and each.peer_ns]
+    if ratios:
         lines.append(
-            f"A state of a batch of {BATCH} on one thread takes {np.exp(np.log(batched).mean()):.3f} of what "
-            f"Pinocchio's C++ does in the mean, {batched.min():.3f} to {batched.max():.3f}."
+            f"A state of a batch of {BATCH} on one thread takes {geometric_mean(ratios):.3f} of what "
+            f"Pinocchio's C++ does in the mean, {min(ratios):.3f} to {max(ratios):.3f}."
         )
     several = (f"{name} ({count})" for name, count in missed.items())
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
-def page(found: list[Timed], about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
-    text = [
-        "Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional",
-        "argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of",
-        "Pinocchio's time, or all of it where that is at most 0.6 us or links are listed; for an arm 1.5 us where it",
-        "has no such call, or 0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for",
-        "lists and the other precision. `batch`: a state of a batch of 4,096 on one thread, where Pinocchio has the",
-        "call; `C++`: Pinocchio's call less the same for a robot of one joint, the cost of calling from Python. See",
-        "[engines](../engines.md).",
-    ]
-    return page_of("Calls from Python", text, about, notes(found), tables(found))
-
-
-def document(found: list[Timed], about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, "calls": [asdict(each) for each in found]}
+TEXT = """
+Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional
+argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of
+Pinocchio's time, or all of it where that is at most 0.6 us or links are listed; for an arm 1.5 us where it
+has no such call, or 0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for
+lists and the other precision. `batch`: a state of a batch of 4,096 on one thread, where Pinocchio has the
+call; `C++`: Pinocchio's call less the same for a robot of one joint, the cost of calling from Python. See
+[engines](../engines.md).
+"""
+PAGE = Page("calls", Found, measure, tables, notes, "Calls from Python", TEXT, seconds=0.03)

@@ -7,16 +7,14 @@ Names of cases: "hardware: operations", "errors", "folding", "columns", "end to 
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,9 +32,10 @@ from robodyn.sweeps import Outward, flatten
 from robodyn.tracing.expression import Expression
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import Trace
-from tests.bench.shared import MODELS, page_of
+from tests.bench.runner import Page, Pictures, Run
+from tests.bench.shared import ROOT, header, page_of, robot_file
+from tests.bench.shared import columns as headings
 
-ROOT = Path(__file__).resolve().parents[2]
 _QUERY = "forward_dynamics_gradient"
 _ASKED = ("q", "qd", "qdd", "Minv")
 _ROWS, _SEED = 1000, 7
@@ -68,25 +67,20 @@ class Found:
         """One more of a case."""
         self.remarks.setdefault(case, []).append(text)
 
-    def with_stored(self, path: Path) -> Found:
-        """This, and what a file holds of cases that were not measured now: some take a quarter of an hour."""
-        if not path.exists():
-            return self
-        old = json.loads(path.read_text())
-        kept = [case for case in CASES if case in old["commits"] and case not in self.commits]
-        return Found(
-            {**self.rows, **{case: old["rows"][case] for case in kept if case in old["rows"]}},
-            {**self.remarks, **{case: old["remarks"][case] for case in kept if case in old["remarks"]}},
-            {**self.commits, **{case: old["commits"][case] for case in kept}},
-        )
+
+def merge(found: Found, old: Found, about: dict[str, str], old_about: dict[str, str]) -> Found:
+    """This, and what is stored of cases that were not measured now: some take a quarter of an hour."""
+    kept = [case for case in CASES if case in old.commits and case not in found.commits]
+    parts = ("rows", "remarks", "commits")
+    return Found(
+        *({**getattr(found, p), **{c: getattr(old, p)[c] for c in kept if c in getattr(old, p)}} for p in parts)
+    )
 
 
 def arm(name: str) -> rd.Model | None:
     """A robot of ours, or of the collection where that is there."""
-    for folder in (MODELS, ROOT.parent / "shared" / "robots"):
-        if (folder / f"{name}.urdf").exists():
-            return rd.load_urdf(folder / f"{name}.urdf")
-    return None
+    path = robot_file(name)
+    return None if path is None else rd.load_urdf(path)
 
 
 @cache
@@ -97,12 +91,11 @@ def made(name: str, formulation: str, **options: Any) -> Datapath:
     return datapath(model, formulation=formulation, **options)
 
 
-def measure(selected: Callable[[str], bool], commit: str, announce: Callable[[str], object]) -> Found:
+def measure(run: Run) -> Found:
     """Everything whose name is selected."""
-    found = Found()
+    found, commit = Found(), header()["commit"]
     for name, case in CASES.items():
-        if selected(f"hardware: {name}"):
-            announce(f"hardware: {name}")
+        if run.chosen(f"hardware: {name}"):
             case(found)
             found.commits[name] = commit
     return found
@@ -447,44 +440,43 @@ CASES: dict[str, Callable[[Found], None]] = {
     "cells": cells,
     "routed": routed,
 }
-TITLES: dict[str, tuple[str, tuple[str, ...]]] = {
+TITLES = {
     "operations": (
         "Operations (counted)",
-        ("robot", "formulation", "products ", "by constants ", "sums ", "cycles ", "sums that vanish "),
+        "robot|formulation|#products|#by constants|#sums|#cycles|#sums that vanish",
     ),
     "errors": (
         "Errors (model, exact to the bit)",
-        ("formulation", "format", "dq ", "dqd ", "bound, dq ", "bound, dqd ", "wrapped "),
+        "formulation|format|#dq|#dqd|#bound, dq|#bound, dqd|#wrapped",
     ),
     "convergence": (
         "Types against convergence (model)",
-        ("box", "formulation", "format", "cost / float64's ", "iterations to 0.1 % ", "wrapped ", "outside "),
+        "box|formulation|format|#cost / float64's|#iterations to 0.1 %|#wrapped|#outside",
     ),
-    "columns": ("Columns (counted)", ("formulation", "column", "multipliers ", "cycles ")),
+    "columns": ("Columns (counted)", "formulation|column|#multipliers|#cycles"),
     "folding": (
         "Folding (scheduled)",
-        ("formulation", "multipliers ", "cycles, one state ", "cycles, streamed ", "interval ", "products each "),
+        "formulation|#multipliers|#cycles, one state|#cycles, streamed|#interval|#products each",
     ),
     "end to end": (
         "End to end (modelled)",
-        ("N ", "II 1 ", f"II {_BEATS_OUT} ", "64 multipliers, II 45 ", "64, one state ", "our CPU engine, measured "),
+        f"#N|#II 1|#II {_BEATS_OUT}|#64 multipliers, II 45|#64, one state|#our CPU engine, measured",
     ),
     "simulated": (
         "Simulated to the bit (Verilator)",
-        ("robot", "multipliers ", "interval ", "latency, designed / seen ", "cycles for 1,000 ", "with stalls ",
-         "words ", "differ ", "s to build and run "),
+        "robot|#multipliers|#interval|#latency, designed / seen|#cycles for 1,000|#with stalls|#words|#differ|"
+        "#s to build and run",
     ),
     "cells": (
         "Cells of an UltraScale+ device (yosys)",
-        ("robot", "multipliers ", "interval ", "DSP48E2 ", "LUT ", "CARRY ", "FF and SRL ", "how",
-         "register bits, counted "),
+        "robot|#multipliers|#interval|#DSP48E2|#LUT|#CARRY|#FF and SRL|how|#register bits, counted",
     ),
-}  # fmt: skip
+}
 
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    return [Cells(*TITLES[name], found.rows[name]) for name in CASES if name in found.rows]
+    return [Cells(TITLES[n][0], headings(TITLES[n][1]), found.rows[n]) for n in CASES if n in found.rows]
 
 
 def notes(found: Found) -> list[str]:
@@ -492,20 +484,14 @@ def notes(found: Found) -> list[str]:
     return [remark for name in CASES for remark in found.remarks.get(name, ())]
 
 
-def page(found: Found, about: dict[str, str]) -> str:
+def render(found: Found, about: dict[str, str], pictures: Pictures) -> str:
     """The page of docs/benchmarks."""
     at: dict[str, list[str]] = {}
-    for name in CASES:
-        if name in found.commits:
-            at.setdefault(found.commits[name], []).append(name)
+    for name in (name for name in CASES if name in found.commits):
+        at.setdefault(found.commits[name], []).append(name)
     measured = "; ".join(f"{', '.join(names)} at {commit}" for commit, names in at.items())
-    text = [_ABOUT.strip(), "", f"Cases by commit: {measured}."]
+    text = f"{_ABOUT.strip()}\n\nCases by commit: {measured}."
     return page_of("The gradient as hardware", text, about, notes(found), tables(found))
-
-
-def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, **asdict(found)}
 
 
 _ABOUT = f"""
@@ -538,3 +524,4 @@ that end in another minimum (1.299 times float64's cost) are no verdict on a for
 float64's own gradient leads there, without any box. Runs at 1.00 that were outside of the box at times, and others that were
 too and are not at 1.00, are both in the table.
 """  # noqa: E501 (rows of a table are one line each)
+PAGE = Page("hardware", Found, measure, tables, notes, render=render, merge=merge, apart=("commit", "filter"))

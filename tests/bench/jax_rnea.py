@@ -9,12 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from robodyn.benchmark.contenders import RefusedError
 from robodyn.joints import KINDS
 from robodyn.model import Model
 
 jax.config.update("jax_enable_x64", True)
 
 KINDS_TAKEN = ("revolute", "prismatic", "floating")
+
+
+def require(model: Model) -> None:
+    """Refuse robots with joints that are left out here."""
+    others = {KINDS[code].name for code in model.joint_kind} - set(KINDS_TAKEN)
+    if others or model.has_mimic:
+        raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
 
 
 def rnea(model: Model, dtype: str) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from robodyn.benchmark.compare import find_peers
 from robodyn.benchmark.contenders import Answers, Contender, Peer, Prepared, RefusedError, States, available_threads
-from robodyn.joints import KINDS
 from robodyn.model import Model
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
@@ -36,9 +35,7 @@ class Jax:
 
         from tests.bench import jax_rnea
 
-        others = {KINDS[code].name for code in model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
-        if others or model.has_mimic:
-            raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
+        jax_rnea.require(model)
         self.name = f"JAX {jax.__version__}"
         self._functions = {dtype: jax_rnea.rnea(model, dtype) for dtype in ("float64", "float32")}
 

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,9 +23,8 @@ import numpy as np
 from robodyn.benchmark.timing import measure as timed
 from robodyn.benchmark.timing import seconds_of
 from robodyn.engines.memory import available
-from tests.bench.shared import show
+from tests.bench.shared import NOT_MEASURED, show
 
-NOT_MEASURED = "not measured"
 WRONG = 1e-3
 """A difference, relative to the largest entry, from which on an answer is wrong rather than rounded."""
 _PATIENCE = 10
@@ -62,14 +61,7 @@ class Point:
     @property
     def cell(self) -> str:
         """The time, or that there is none."""
-        return NOT_MEASURED if self.best_s is None else show(self.best_s)
-
-    def record(self) -> dict[str, Any]:
-        """For a JSON file, which has no word for what is not finite; `problem` has."""
-        found = asdict(self)
-        if self.off_by is not None and not math.isfinite(self.off_by):
-            found["off_by"] = None
-        return found
+        return show(self.best_s, NOT_MEASURED)
 
 
 class TooLongError(BaseException):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,9 +12,11 @@ from robodyn.arguments import Array
 from robodyn.benchmark.tables import Cells
 from robodyn.integrators import INTEGRATORS
 from robodyn.testing.pinocchio_model import pinocchio_model
-from tests.bench.shared import MODELS, page_of
+from tests.bench.runner import Page, Run
+from tests.bench.shared import columns, robot
+from tests.bench.timing import Call, least
 
-_ROBOTS = (("arm7", "fixed"), ("quadruped", "floating"), ("humanoid", "floating"))
+_ROBOTS = ("arm7", "quadruped", "humanoid")
 _BATCHES = (1, 64, 1024)
 _DT = 1e-3
 _STEPS, _ROWS = 1000, (1, 64)
@@ -62,21 +62,18 @@ class Found:
     rollouts: list[OfRollout]
 
 
-def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) -> Found:
+def measure(run: Run) -> Found:
     """Run the cases whose names are selected."""
     found = Found([], [], [])
-    for name, base in _ROBOTS:
-        model = rd.load_urdf(MODELS / f"{name}.urdf", base=base)
+    for name in _ROBOTS:
+        model = robot(name)
         for integrator in INTEGRATORS:
-            if selected(f"step_gradients: {name}, {integrator}"):
-                announce(f"step_gradients: {name}, {integrator}")
+            if run.chosen(f"step_gradients: {name}, {integrator}"):
                 found.steps.append(_of_step(name, model, integrator))
-        if selected(f"step_gradients: {name}, Pinocchio"):
-            announce(f"step_gradients: {name}, Pinocchio")
+        if run.chosen(f"step_gradients: {name}, Pinocchio"):
             one = rd.random_tree(1, seed=0, joints=("revolute",))
             found.theirs.append(Theirs(name, _pinocchio(model), _pinocchio(one)))
-        if selected(f"step_gradients: {name}, rollouts"):
-            announce(f"step_gradients: {name}, rollouts")
+        if run.chosen(f"step_gradients: {name}, rollouts"):
             found.rollouts += [_of_rollout(name, model, rows) for rows in _ROWS]
     return found
 
@@ -87,29 +84,21 @@ def _states(model: rd.Model, rows: int) -> tuple[Array, Array, Array]:
     return model.random_configuration(rng, (rows,)), qd, tau
 
 
-def _best(run: Callable[[], object], repeats: int = _REPEATS) -> float:
-    found = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - begin)
-    return min(found)
+def _microseconds(call: Call, repeats: int = _REPEATS, warm: int = 1) -> float:
+    (seconds,) = least({"call": call}, 0.0, repeats, warm=warm).values()
+    return 1e6 * seconds
 
 
 def _of_step(name: str, model: rd.Model, integrator: str) -> OfStep:
     dyn, us = rd.Dynamics(model, threads=1), {}
-    one = tuple(each[0] for each in _states(model, 1))
     begin = time.perf_counter()
-    dyn.step_gradient(*one, _DT, integrator=integrator)
+    dyn.step_gradient(*(each[0] for each in _states(model, 1)), _DT, integrator=integrator)
     first = time.perf_counter() - begin
     for rows in _BATCHES:
         states = _states(model, rows)
         out = dyn.step_gradient(*states, _DT, integrator=integrator)
-
-        def run(states: Any = states, out: Any = out) -> None:
-            dyn.step_gradient(*states, _DT, integrator=integrator, out=out)
-
-        us[rows] = 1e6 * _best(run, max(_REPEATS, 200 // rows)) / rows
+        call = lambda states=states, out=out: dyn.step_gradient(*states, _DT, integrator=integrator, out=out)  # noqa: E731
+        us[rows] = _microseconds(call, max(_REPEATS, 200 // rows)) / rows
     return OfStep(name, integrator, us, first)
 
 
@@ -121,69 +110,50 @@ def _pinocchio(model: rd.Model, rows: int = 256) -> float:
     data = theirs.createData()
     q, qd, tau = _states(model, rows)
 
-    def run() -> None:
+    def call() -> None:
         for k in range(rows):
             pin.computeABADerivatives(theirs, data, q[k], qd[k], tau[k])
             step = _DT * (qd[k] + _DT * data.ddq)
             pin.dIntegrate(theirs, q[k], step, pin.ARG0)
             pin.dIntegrate(theirs, q[k], step, pin.ARG1)
 
-    run()
-    return 1e6 * _best(run) / rows
+    return _microseconds(call) / rows
 
 
 def _of_rollout(name: str, model: rd.Model, rows: int) -> OfRollout:
     dyn = rd.Dynamics(model, threads=1, check=False)
     q, qd, tau = _states(model, rows)
+    given = q, qd, 0.01 * tau, 1e-5, _STEPS
     weight = np.ones((2, rows, model.nv))
-
-    def forwards() -> None:
-        dyn.rollout(q, qd, 0.01 * tau, 1e-5, _STEPS, save_every=None)
-
-    def gradient() -> None:
-        dyn.rollout_vjp(q, qd, 0.01 * tau, 1e-5, _STEPS, save_every=None, q_weight=weight, qd_weight=weight)
-
-    times = []
-    for run in (forwards, gradient):
-        run()
-        times.append(1e6 * _best(run, 3) / _STEPS / rows)
-    return OfRollout(name, rows, *times)
+    calls = (
+        lambda: dyn.rollout(*given, save_every=None),
+        lambda: dyn.rollout_vjp(*given, save_every=None, q_weight=weight, qd_weight=weight),
+    )
+    return OfRollout(name, rows, *(_microseconds(call, 3) / _STEPS / rows for call in calls))
 
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    rows = []
-    for robot in dict.fromkeys(each.robot for each in found.steps):
-        for each in found.steps:
-            if each.robot == robot:
-                rows.append((robot, each.integrator, *(f"{us:.2f}" for us in each.us.values()), f"{each.first:.2f}"))
-        rows += [
-            (robot, "Pinocchio, calls taken away", f"{each.us - each.calls:.2f}", "", "", "")
-            for each in found.theirs
-            if each.robot == robot
-        ]
-        rows += [
-            (robot, "Pinocchio from Python", f"{each.us:.2f}", "", "", "")
-            for each in found.theirs
-            if each.robot == robot
-        ]
-    sizes = tuple(f"us, batch of {rows} " for rows in _BATCHES)
-    made = [Cells("A and B of a step", ("robot", "integrator", *sizes, "first call, s "), rows)] if rows else []
-    if found.rollouts:
-        cells = [
-            (
-                each.robot,
-                str(each.rows),
-                f"{each.forwards:.2f}",
-                f"{each.gradient:.2f}",
-                f"{each.gradient / each.forwards:.1f}",
-            )
-            for each in found.rollouts
-        ]
-        made.append(
-            Cells("Gradients of rollouts", ("robot", "states ", "us a step ", "us with gradient ", "times "), cells)
+    rows: list[tuple[str, ...]] = []
+    for name in dict.fromkeys(each.robot for each in (*found.steps, *found.theirs)):
+        for each in (each for each in found.steps if each.robot == name):
+            rows.append((name, each.integrator, *(f"{us:.2f}" for us in each.us.values()), f"{each.first:.2f}"))
+        for theirs in (each for each in found.theirs if each.robot == name):
+            rows.append((name, "Pinocchio, calls taken away", f"{theirs.us - theirs.calls:.2f}", "", "", ""))
+            rows.append((name, "Pinocchio from Python", f"{theirs.us:.2f}", "", "", ""))
+    sizes = "|".join(f"#us, batch of {n}" for n in _BATCHES)
+    rollouts = [
+        (
+            *(each.robot, str(each.rows), f"{each.forwards:.2f}", f"{each.gradient:.2f}"),
+            f"{each.gradient / each.forwards:.1f}",
         )
-    return made
+        for each in found.rollouts
+    ]
+    made = [
+        Cells("A and B of a step", columns(f"robot|integrator|{sizes}|#first call, s"), rows),
+        Cells("Gradients of rollouts", columns("robot|#states|#us a step|#us with gradient|#times"), rollouts),
+    ]
+    return [table for table in made if table.rows]
 
 
 def notes(found: Found) -> list[str]:
@@ -202,21 +172,14 @@ def notes(found: Found) -> list[str]:
     return lines
 
 
-def page(found: Found, about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
-    text = [
-        "Printed by `python -m tests.bench step_gradients --write`. One thread. A (2 nv, 2 nv) and B (2 nv, nv) by",
-        "`Dynamics.step_gradient` into arrays that are there, beside computeABADerivatives and dIntegrate (twice) of",
-        "Pinocchio for a semi-implicit step, one state after another, whose results are not put together; what three",
-        "calls cost on a robot of one joint is taken away in one of its rows. See",
-        "[rollouts](../rollouts.md#derivatives).",
-        "",
-        f"Gradients of rollouts are those of weights times the last state of {_STEPS:,} semi-implicit steps, by the",
-        "first state and a constant tau, `Dynamics.rollout_vjp`: two rollouts, and one way back.",
-    ]
-    return page_of("Derivatives of steps", text, about, notes(found), tables(found))
+TEXT = f"""
+Printed by `python -m tests.bench step_gradients --write`. One thread. A (2 nv, 2 nv) and B (2 nv, nv) by
+`Dynamics.step_gradient` into arrays that are there, beside computeABADerivatives and dIntegrate (twice) of
+Pinocchio for a semi-implicit step, one state after another, whose results are not put together; what three
+calls cost on a robot of one joint is taken away in one of its rows. See
+[rollouts](../rollouts.md#derivatives).
 
-
-def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, **asdict(found)}
+Gradients of rollouts are those of weights times the last state of {_STEPS:,} semi-implicit steps, by the
+first state and a constant tau, `Dynamics.rollout_vjp`: two rollouts, and one way back.
+"""
+PAGE = Page("step_gradients", Found, measure, tables, notes, "Derivatives of steps", TEXT)

@@ -13,9 +13,10 @@ import robodyn as rd
 from robodyn.arguments import Array
 from robodyn.benchmark.contenders import Answers, Prepared, States, draw, repeated
 from robodyn.cached import cached_property
-from tests.bench.shared import MODELS
+from tests.bench.shared import MODELS, robot
+from tests.bench.shared import ROBOTS as BASES
 
-ROBOTS = {"arm7": "fixed", "humanoid": "floating"}
+ROBOTS = ("arm7", "humanoid")
 QUERIES = {
     "inverse_dynamics": ("q", "qd", "qdd"),
     "forward_dynamics": ("q", "qd", "tau"),
@@ -59,9 +60,9 @@ class Robot:
     """A robot of models/, states of it, and the reference engine's answers."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.base = name, ROBOTS[name]
+        self.name, self.base = name, BASES[name]
         self.path = MODELS / f"{name}.urdf"
-        self.model = rd.load_urdf(self.path, base=self.base)
+        self.model = robot(name)
 
     @cached_property
     def states(self) -> dict[str, Array]:

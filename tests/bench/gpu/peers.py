@@ -17,13 +17,11 @@ import robodyn as rd
 from robodyn.benchmark.contenders import RefusedError
 from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.timing import measure as timed
-from robodyn.joints import KINDS
 from robodyn.testing.mujoco_model import mujoco_model
 from tests.bench.compare.compiled import mujoco_joints
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
-from tests.bench.points import NOT_MEASURED
-from tests.bench.shared import show
+from tests.bench.shared import NOT_MEASURED, columns, show, times
 
 NAMES = {
     "JAX": {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"},
@@ -52,9 +50,9 @@ class Rival:
 
     def cells(self) -> tuple[str, ...]:
         """As text."""
-        ratio = f"{self.seconds / self.ours_s:.3g} x" if self.seconds and self.ours_s else NOT_MEASURED
-        times = (NOT_MEASURED if each is None else show(each) for each in (self.seconds, self.ours_s))
-        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.peer][self.query], *times, ratio)
+        ratio = times(self.seconds / self.ours_s if self.seconds and self.ours_s else None)
+        both = (show(each, NOT_MEASURED) for each in (self.seconds, self.ours_s))
+        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.peer][self.query], *both, ratio)
 
 
 def rivals(plan: Plan) -> list[Rival]:
@@ -76,21 +74,17 @@ def name_of(robot: str, query: str, peer: str) -> str:
     return f"gpu: {peer}, {robot}, {query}"
 
 
-def measure(
-    plan: Plan, found: Sequence[Rival], ours: Sequence[Point], announce: Callable[[str], object], platform: str = "gpu"
-) -> None:
+def measure(plan: Plan, found: Sequence[Rival], ours: Sequence[Point], platform: str = "gpu") -> None:
     """Measure peers on a platform, beside our points: all are compiled side by side, then called one after another."""
     cases = {each: Case(plan.robots[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
-    announce(f"gpu: peers, compiling {len(found)} functions")
+    plan.announce(f"gpu: peers, compiling {len(found)} functions")
     _give_back()
+    calls = {(point.robot, point.query, point.dtype, point.batch): point.call_s for point in ours}
     with ThreadPoolExecutor(max(1, len(found))) as pool:
         compiled = [pool.submit(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found]
     for rival, made in zip(found, compiled, strict=True):
-        announce(name_of(rival.robot, rival.query, rival.peer))
-        for point in ours:
-            asked = point.robot, point.query, point.dtype, point.batch
-            if asked == (rival.robot, rival.query, DTYPE, rival.batch):
-                rival.ours_s = point.call_s
+        plan.announce(name_of(rival.robot, rival.query, rival.peer))
+        rival.ours_s = calls.get((rival.robot, rival.query, DTYPE, rival.batch))
         try:
             run, truth = made.result()
             rival.problem = wrong(off_by([np.asarray(run())], truth), DTYPE)
@@ -122,9 +116,7 @@ def _compiled(question: Case, rival: Rival, platform: str) -> tuple[Function, li
 def _plain_jax(question: Case) -> Asked:
     from tests.bench import jax_rnea
 
-    others = {KINDS[code].name for code in question.model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
-    if others or question.model.has_mimic:
-        raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
+    jax_rnea.require(question.model)
     write = jax_rnea.rnea if question.query == "inverse_dynamics" else jax_rnea.aba
     states = [question.states[name] for name in question.about.plain]
     return write(question.model, DTYPE), states, list(question.truth)
@@ -181,5 +173,5 @@ def _jax_device(platform: str) -> Any:
 
 def table(found: Sequence[Rival]) -> Cells:
     """Beside ours."""
-    columns = ("robot", "query", "dtype", "batch ", "peer", "its call ", "our call ", "ratio ")
-    return Cells("Peers on the same GPU", columns, [each.cells() for each in found])
+    headings = columns("robot|query|dtype|#batch|peer|#its call|#our call|#ratio")
+    return Cells("Peers on the same GPU", headings, [each.cells() for each in found])

@@ -1,0 +1,172 @@
+"""Runs a page: measures, prints, and stores Markdown, pictures and JSON; or makes the page of what is stored again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from robodyn.benchmark.compare import Settings
+from robodyn.benchmark.tables import Cells
+from robodyn.errors import UnavailableError
+from robodyn.tables import console
+from tests.bench import records
+from tests.bench.points import Budget
+from tests.bench.shared import FOLDER, page_of
+
+Pictures = dict[str, str]
+"""Files of pictures by what they show."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a page is asked for.
+
+    `words`: cases whose names contain all of them; `settings`: the time for each case, precisions, batches and threads;
+    `limit`: seconds of the longest call; `largest`: most bodies of a tree; `whole`: everything there is; `huge`: huge
+    trees by the reference engine too; `fit`: the GPU engine is to choose by what is measured; `keep`: told what there
+    is so far.
+    """
+
+    words: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    limit: float = 20.0
+    largest: int = 4_000_000
+    whole: bool = False
+    huge: bool = False
+    fit: bool = False
+    announce: Callable[[str], object] = console(stderr=True).print
+    keep: Callable[[Any], object] = lambda found: None
+
+    @property
+    def seconds(self) -> float:
+        """For each case."""
+        return self.settings.seconds
+
+    def selected(self, name: str) -> bool:
+        """Whether a case is asked for."""
+        return all(word in name for word in self.words)
+
+    def chosen(self, name: str) -> bool:
+        """The same; what is asked for is announced."""
+        if self.selected(name):
+            self.announce(name)
+            return True
+        return False
+
+    def budget(self) -> Budget:
+        """For points of curves."""
+        return Budget(self.seconds, self.limit)
+
+
+def _nothing(found: Any) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of docs/benchmarks.
+
+    `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is `title`, `text`,
+    `notes` and `tables`, or what `render` makes of what was found, of what it holds for, and of the pictures that
+    `draw` writes to a folder. `merge`: what was found now, with what is stored of other cases. `unmeasured`: what is
+    printed and written where the GPU that it wants is not there. `apart`: facts that are told for each case.
+    """
+
+    name: str
+    found: type
+    measure: Callable[[Run], Any]
+    tables: Callable[[Any], Iterable[Cells]]
+    notes: Callable[[Any], Iterable[str]] = _nothing
+    title: str = ""
+    text: str = ""
+    render: Callable[[Any, dict[str, str], Pictures], str] | None = None
+    draw: Callable[[Any, Path], Pictures] = lambda found, folder: {}
+    merge: Callable[[Any, Any, dict[str, str], dict[str, str]], Any] | None = None
+    unmeasured: Callable[[Run, str], tuple[list[Cells], str]] | None = None
+    apart: tuple[str, ...] = ()
+    seconds: float = 0.3
+    limit: float = 20.0
+    batches: tuple[int, ...] = (1, 16, 32, 64, 128, 4096, 65_536)
+
+    def markdown(self, found: Any, about: dict[str, str], pictures: Pictures) -> str:
+        """The page; `about`: what its figures hold for."""
+        about = {key: word for key, word in about.items() if key not in self.apart}
+        if self.render is not None:
+            return self.render(found, about, pictures)
+        return page_of(self.title, self.text, about, self.notes(found), self.tables(found))
+
+
+def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder: Path | None) -> bool:
+    """Measure, print, and store in a folder if there is one; whether there was something to measure."""
+    try:
+        found = page.measure(replace(run, keep=lambda found: _store(page, found, about, folder)))
+    except UnavailableError as error:
+        if page.unmeasured is None:
+            raise
+        tables, text = page.unmeasured(run, str(error))
+        _print(screen, tables, [f"GPU: not measured. {error}"])
+        if folder is not None and not (folder / f"{page.name}.json").exists():
+            _write(folder / f"{page.name}.md", text)
+        return True
+    if not _there(found):
+        return False
+    _print(screen, page.tables(found), (f"- {note}" for note in page.notes(found)))
+    _store(page, found, about, folder)
+    return True
+
+
+def render(page: Page, folder: Path, to: Path | None = None) -> None:
+    """The page again, of what a folder holds; it goes to that folder, or to another one."""
+    about, found = records.load(folder / f"{page.name}.json", page.found)
+    _pages(page, found, about, to or folder)
+
+
+def _there(found: Any) -> bool:
+    """Whether any list or mapping of results has something in it."""
+    return any(isinstance(value, list | dict) and value for name, value in vars(found).items() if name != "machine")
+
+
+def _print(screen: Console, tables: Iterable[Cells], lines: Iterable[str]) -> None:
+    for table in tables:
+        screen.print(table.rich())
+    for line in lines:
+        screen.print(line)
+
+
+def _store(page: Page, found: Any, about: dict[str, str], folder: Path | None) -> None:
+    if folder is None:
+        return
+    path = folder / f"{page.name}.json"
+    about = about | getattr(found, "machine", {})
+    if page.merge is not None and path.exists():
+        old_about, old = records.load(path, page.found)
+        found = page.merge(found, old, about, old_about)
+    _pages(page, found, about, folder)
+    records.save(path, {key: word for key, word in about.items() if key not in page.apart}, found)
+
+
+def _pages(page: Page, found: Any, about: dict[str, str], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / f"{page.name}.md", page.markdown(found, about, page.draw(found, folder)))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_linked(text, path.parent))
+
+
+def _linked(text: str, folder: Path) -> str:
+    """A page with links that hold in a folder below that of all pages as well; to pages that are not beside it, too."""
+    below = folder.resolve()
+    if not below.is_relative_to(FOLDER) or below == FOLDER.resolve():
+        return text
+    up = "../" * len(below.relative_to(FOLDER).parts)
+    text = text.replace("](../", f"]({up}../")
+    for name in {each for each in re.findall(r"\]\(([\w-]+\.md)\)", text) if not (below / each).exists()}:
+        text = text.replace(f"]({name})", f"]({up}{name})")
+    return text
