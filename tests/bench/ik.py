@@ -33,7 +33,10 @@ _SUCCESS, _RATES = 0.999, {"cold": 1e5, "warm": 1e6}
 """What was set as a goal in float64."""
 _ARMS = {
     **dict.fromkeys(("arm6", "arm7", "abbIrb120", "kr16_2", "universalUR5"), "tool0"),
-    "iiwa14": "ee_link", "kinovaGen3V12": "tool_frame", "panda_arm": "panda_link8", "xarm7": "link_eef",
+    "iiwa14": "ee_link",
+    "kinovaGen3V12": "tool_frame",
+    "panda_arm": "panda_link8",
+    "xarm7": "link_eef",
     "z1": "link06",
 }
 """Our arms, and those of the shared collection, and their tools."""

@@ -405,8 +405,14 @@ def test_the_runner_prints_and_writes(tmp_path):
     assert "## arm6, fixed base, engine reference" in page
     assert "filter 'arm6, bias_force'" in page
     (report,) = document["reports"]
-    assert {each["query"] for each in report["results"]} == {"bias_force"}
-    assert not (tmp_path / "core.md").exists()
+    table = report["results"]
+    assert {row[table["columns"].index("query")] for row in table["rows"]} == {"bias_force"}
+    assert not (tmp_path / "load.md").exists()
+    page_again = tmp_path / "again"
+    (page_again).mkdir()
+    (page_again / "cpu.json").write_text((tmp_path / "cpu.json").read_text())
+    runner("cpu", "--render", "--folder", page_again)
+    assert (page_again / "cpu.md").read_text() == page
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -416,10 +422,10 @@ def test_the_runner_prints_and_writes(tmp_path):
         assert "(cpu.svg)" in page
 
 
-def test_the_runner_keeps_the_core_page(tmp_path):
-    runner("core: load: 7-dof arm", "--write", "--folder", tmp_path)
-    assert "| load: 7-dof arm | " in (tmp_path / "core.md").read_text()
-    assert json.loads((tmp_path / "core.json").read_text())["rows"][0]["name"] == "load: 7-dof arm"
+def test_the_runner_measures_loading(tmp_path):
+    runner("load: 7-dof arm", "--write", "--folder", tmp_path)
+    assert "| load: 7-dof arm | " in (tmp_path / "load.md").read_text()
+    assert json.loads((tmp_path / "load.json").read_text())["rows"][0]["name"] == "load: 7-dof arm"
     assert not (tmp_path / "cpu.md").exists()
 
 
