@@ -36,13 +36,17 @@ def slim(svg: str) -> str:
     """A picture of Matplotlib's in a third of its size: numbers to a tenth of a point, no ids of parts, no list of
     fonts, and the style of markers once for a curve."""
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"-?\d+\.\d\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), svg)
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"-?\d+\.\d\d+", _rounded, tag[0]), svg)
     svg = re.sub(r"\n\s*", "\n", svg)
     svg = re.sub(r' \n([LCQMz"])', r" \1", svg)
     svg = re.sub(r" transform=\"rotate\(-0 [^\"]*\)\"|, 'Bitstream Vera Sans'[^;\"]*(?=, sans-serif)", "", svg)
     svg = re.sub(r'<g id="line2d_\d+">\n<g>\n(<use[^>]*/>)\n</g>\n</g>', r"\1", svg)
     svg = re.sub(r'<g id="(?:line2d|text)_\d+">\n(<path[^>]*/>|<text[^\n]*</text>)\n</g>', r"\1", svg)
     return re.sub(r'(<g(?: clip-path="[^"]*")?)>\n((?:<use[^>]*/>\n)+)</g>', _styled_once, svg)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
 def _styled_once(group: re.Match[str]) -> str:
