@@ -199,15 +199,4 @@ def _gains(found: Found) -> list[str]:
     return lines
 
 
-TEXT = f"""
-Printed by `python -m tests.bench batches --write`. A state of an arm with 7 joints, float64, in batches of
-{", ".join(f"{batch:,}" for batch in BATCHES)}; fewer at the most where results would take more than
-{MOST_BYTES / 1e9:g} GB. Results are new arrays, whose memory is
-[kept](../engines.md#memory-of-results), or the same ones every time. The bytes of a state are those of its
-arguments and of its results; their time alone is
-that of reading the ones and writing the others, on as many threads, in turns with
-the query. Times are the least of some runs by the clock, in {_ROUNDS} rounds through all queries: what else
-runs on a machine slows memory down for seconds. The gain by threads has processors' time as well: threads
-that wait for a processor need no more of it, threads that wait for memory do.
-"""
-PAGE = Page("batches", Found, measure, tables, notes, "Large batches", TEXT, batches=BATCHES)
+PAGE = Page("batches", Found, measure, tables, notes, batches=BATCHES)

@@ -355,13 +355,4 @@ def notes(found: Found) -> list[str]:
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
-TEXT = """
-Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional
-argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of
-Pinocchio's time, or all of it where that is at most 0.6 us or links are listed; for an arm 1.5 us where it
-has no such call, or 0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for
-lists and the other precision. `batch`: a state of a batch of 4,096 on one thread, where Pinocchio has the
-call; `C++`: Pinocchio's call less the same for a robot of one joint, the cost of calling from Python. See
-[engines](../engines.md).
-"""
-PAGE = Page("calls", Found, measure, tables, notes, "Calls from Python", TEXT, seconds=0.03)
+PAGE = Page("calls", Found, measure, tables, notes, seconds=0.03)

@@ -189,13 +189,4 @@ def notes_of(found: list[Answered]) -> list[str]:
     return lines + [f"Left out: {count} cases ({problem})." for problem, count in problems.items()]
 
 
-TEXT = f"""
-Printed by `python -m tests.bench cold --write` (`--whole` asks every query of every robot): the time from a
-robot's file to its first answer with an empty cache, for one state and for 1,024. Each is a new process,
-whose imports are not counted: of an arm one that was started for it, of others a fork, which takes some
-25 ms more; where it took more than wanted, the quickest of {_TRIES}. The last table has whole processes
-too. `work` is that of all threads, which other processes stretch less than the time by the clock; `second`
-the next answer; `work, loops` that of the first answer with `code="rolled"`. See
-[engines](../engines.md#first-answers).
-"""
-PAGE = Page("cold", Found, measure, tables, lambda found: found.notes, "First answers with an empty cache", TEXT)
+PAGE = Page("cold", Found, measure, tables, lambda found: found.notes)

@@ -338,17 +338,4 @@ def notes(found: Found) -> list[str]:
     return lines
 
 
-TEXT = f"""
-Printed by `python -m tests.bench constraints --write`: `constrained_forward_dynamics` on one thread, a state
-of a batch of {BATCH:,} and one call from Python for one state, beside Pinocchio's constraintDynamics for
-the same robots and states with as many proximal iterations, in one run, in turns. `C++`: its call less that
-of a robot of one joint without constraints, the cost of calling from Python. `operations`: of a state, as
-compiled.
-
-Errors are those of the worst of {_STATES} closed states, relative to a state's largest acceleration, beside
-a reference in double precision by the null space of J. See [constraints](../constraints.md).
-
-Large trees: one call for one state in double precision, of a ladder of four-bars and of trees with points
-held together between leaves. `lacks`: of the equation of motion, relative to the largest constraint force.
-"""
-PAGE = Page("constraints", Found, measure, tables, notes, "Constraints", TEXT, seconds=0.2)
+PAGE = Page("constraints", Found, measure, tables, notes, seconds=0.2)

@@ -23,7 +23,7 @@ from tests.bench.drawing import finish, legend, panels, pyplot
 from tests.bench.first_answers import Case, First, cold_and_cached
 from tests.bench.peers import all_peers
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, ROBOTS, bullets, columns, facts, robot, section
+from tests.bench.shared import MODELS, ROBOTS, bullets, columns, markdown, picture, robot, sections
 
 _SUMMARY_BATCH = 4096
 _FIRST = (
@@ -168,41 +168,28 @@ def _summary(reports: Sequence[Report]) -> Cells:
     return Cells("", ("robot", *(f"{query} " for query in USUAL)), rows)
 
 
-def render(found: Found, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
-    lines = [
-        "# Queries beside Pinocchio, MuJoCo and JAX",
-        "",
-        "Printed by `python -m tests.bench --write`; `robodyn bench FILE` measures a robot of yours. Shared machines",
-        "drift: compare within one run.",
-        "",
-        f"Measured on: {facts(about)}.",
-    ]
-    if found.reports:
-        lines += [
-            "",
-            "How many times faster than the best peer in the same run, which is named: float64, one thread, "
-            f"batches of {_SUMMARY_BATCH}.",
-            "",
-            *_summary(found.reports).markdown(),
-        ]
-    for picture in pictures.values():
-        lines += ["", f"![States per second against the batch, float64]({picture})"]
-    lines += ["", "## How it was measured", "", HEADLINE, "", *bullets(notes(found))]
-    if found.first:
-        lines.append(
-            "- First answers: a new process for each; `cold` with an empty cache of compiled code, `cached` with what "
-            "that left, the best of three. Imports are not counted, in `process` they are."
-        )
+def blocks(found: Found, pictures: Pictures) -> dict[str, str]:
+    """Of the page."""
+    parts = []
     for report in found.reports:
-        lines += section(f"{report.robot}, engine {report.engine}")
-        for table in tables_of(report):
-            lines += ["", table.title, "", *table.markdown()]
-        numbered = footnotes(report)[: -len(report.notes) or None]
-        lines += ["", *bullets(numbered)] if numbered else []
-    for table in _besides(found):
-        lines += section(table.title, table=table)
-    return "\n".join(lines) + "\n"
+        shown = "\n\n".join(f"{table.title}\n\n{markdown(table)}" for table in tables_of(report))
+        numbered = bullets(footnotes(report)[: -len(report.notes) or None])
+        parts.append(f"## {report.robot}, engine {report.engine}\n\n{shown}\n\n{numbered}")
+    of_first = (
+        "First answers: a new process for each; `cold` with an empty cache of compiled code, `cached` with what "
+        "that left, the best of three. Imports are not counted, in `process` they are."
+    )
+    summary = (
+        "How many times faster than the best peer in the same run, which is named: float64, one thread, "
+        f"batches of {_SUMMARY_BATCH}.\n\n{markdown(_summary(found.reports))}"
+    )
+    return {
+        "summary": summary if found.reports else "",
+        "picture": picture("States per second against the batch, float64", pictures.get("rates")),
+        "headline": HEADLINE,
+        "notes": bullets([*notes(found), *([of_first] if found.first else [])]),
+        "tables": "\n\n".join([*parts, sections(_besides(found))]),
+    }
 
 
 # The picture: states per second against the batch.
@@ -257,4 +244,4 @@ def _line(panel: Any, results: list[Result]) -> None:
     panel.plot([result.batch for result in results], rates, label=label, color=color, marker="o", markersize=3, **style)
 
 
-PAGE = Page("cpu", Found, measure, tables, notes, render=render, draw=draw)
+PAGE = Page("cpu", Found, measure, tables, notes, blocks, draw)

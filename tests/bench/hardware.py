@@ -32,8 +32,8 @@ from robodyn.sweeps import Outward, flatten
 from robodyn.tracing.expression import Expression
 from robodyn.tracing.program import Program
 from robodyn.tracing.unrolled import Trace
-from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import ROOT, header, page_of, robot_file
+from tests.bench.runner import Page, Run
+from tests.bench.shared import ROOT, header, robot_file
 from tests.bench.shared import columns as headings
 
 _QUERY = "forward_dynamics_gradient"
@@ -484,44 +484,21 @@ def notes(found: Found) -> list[str]:
     return [remark for name in CASES for remark in found.remarks.get(name, ())]
 
 
-def render(found: Found, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
+def commits(found: Found) -> str:
+    """Of cases."""
     at: dict[str, list[str]] = {}
     for name in (name for name in CASES if name in found.commits):
         at.setdefault(found.commits[name], []).append(name)
-    measured = "; ".join(f"{', '.join(names)} at {commit}" for commit, names in at.items())
-    text = f"{_ABOUT.strip()}\n\nCases by commit: {measured}."
-    return page_of("The gradient as hardware", text, about, notes(found), tables(found))
+    return "; ".join(f"{', '.join(names)} at {commit}" for commit, names in at.items())
 
 
-_ABOUT = f"""
-Printed by `python -m tests.bench hardware --write`. The studies of Plancher, Neuman, Bourgeat, Kuindersma, Devadas and
-Reddi, *Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA* (2021), with [datapaths](../hardware.md) of our
-own: the gradient of forward dynamics of one state, the sine and cosine of q and M^-1 given. The paper's robot is the
-Kuka iiwa-14, ours too where the shared collection is there.
-
-| claim of the paper | ours | how |
-|---|---|---|
-| 16.16 fixed point solves the trajectory problem; valid from 12.5 on | see *types*, another problem and solver: scaled words of 16 to 24 bits and 12.12 reach it in the larger box; 16.16 and 27 bits do or end in another minimum, as noise in float64's gradient does; 12.5 does not, with M^-1 in fixed point, too | model, exact to the bit |
-| 77.5 % of 6,840 DSPs ({_PAPER_DSP:,}, calculated) in words of 32 bits | 64, or one for each {_BEATS_OUT}th product, or one for each, in words of 18 bits | counted; small ones synthesised |
-| one gradient at a time | as many as there are intervals in the latency: 1 for shared multipliers, one a cycle for spatial ones | simulated |
-| folding cuts the forward passes' multipliers about 7 times | see the remarks on *folding* | scheduled |
-| columns run in parallel datapaths | see *columns* | counted |
-| structural zeros are left out of the trees of adders | all are, by tracing; sums that vanish by identities besides | counted |
-| end to end, N = 16 to 128: 1.9 to 1.6 times as fast as its CPU | see *end to end*: cycles, at the paper's clock, beside our own CPU engine | modelled |
-| 55.6 MHz | none: no free tool knows the timing of UltraScale+ | not claimed |
-
-The paper gives neither cycles nor an absolute latency, and at 18 ns a cycle it chains operations where ours have a
-register behind each; so latencies are not compared. Resources and throughput are what is claimed here.
-
-*Errors* are the largest over the largest entry, of {_ROWS:,} states in the box of 2 rad/s and 10 rad/s^2; *bound* is
-the largest running error bound, beside the same. *Cycles* take 3 for a product and 1 for a sum. *End to end*: cycles
-of the datapath / with a bus of {_BUS} bits a cycle that brings {_BEATS_IN} beats a state and takes {_BEATS_OUT} / time
-at {_CLOCK} MHz; neither PCIe's latency nor the host's part, sines and M^-1, is in it, while the CPU engine's time, one
-thread of this machine, has all of the gradient. *Types*: the arm of `examples/14_ilqr.py` that reaches, and after how
-many iterations its cost is within 0.1 % of float64's; M^-1 stays in float64 where it is a result. Runs
-that end in another minimum (1.299 times float64's cost) are no verdict on a format: the remark on noise says how often
-float64's own gradient leads there, without any box. Runs at 1.00 that were outside of the box at times, and others that were
-too and are not at 1.00, are both in the table.
-"""  # noqa: E501 (rows of a table are one line each)
-PAGE = Page("hardware", Found, measure, tables, notes, render=render, merge=merge, apart=("commit", "filter"))
+PAGE = Page(
+    "hardware",
+    Found,
+    measure,
+    tables,
+    notes,
+    blocks=lambda found, pictures: {"commits": commits(found)},
+    merge=merge,
+    apart=("commit", "filter"),
+)

@@ -243,14 +243,4 @@ def notes(found: Found) -> list[str]:
     return lines
 
 
-TEXT = f"""
-Printed by `python -m tests.bench ik --write`: inverse kinematics of arms on one thread. Targets are poses of
-the tool at {TARGETS:,} configurations drawn uniformly within the limits; cold starts are other such
-configurations, warm ones the answer moved by up to {_WARM} rad at each joint. Solved is what is within
-{DTYPES["float64"]:g} m and rad ({DTYPES["float32"]:g} in float32) by forward kinematics of the answer, and
-within the limits. Restarts and failures count in the time, which is processor time for batches. Peers get
-the first {FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of
-Pinocchio's example, of up to 1,000 steps from the start, in Python and without limits. See
-[inverse kinematics](../inverse_kinematics.md).
-"""
-PAGE = Page("ik", Found, measure, tables, notes, "Inverse kinematics", TEXT)
+PAGE = Page("ik", Found, measure, tables, notes)

@@ -157,11 +157,4 @@ def notes(found: Found) -> list[str]:
     ]
 
 
-TEXT = """
-Printed by `python -m tests.bench load --write`: `load_urdf` beside `pinocchio.buildModelFromUrdf`, from the
-file to a model, warm, in turns; work of the thread, the least of some loads. Ours is Python and looks at
-every element and number on the way ([loading](../loading.md)); nothing is remembered between loads. The second table
-has imports, robots that are large, and queries of the reference engine, by the clock: the median and the fastest of
-several runs.
-"""
-PAGE = Page("load", Found, measure, tables, notes, "Loading and imports", TEXT)
+PAGE = Page("load", Found, measure, tables, notes)

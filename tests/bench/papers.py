@@ -16,7 +16,7 @@ from tests.bench.experiments import Case, Contender, Curves, Experiment, Measure
 from tests.bench.gpu.machine import Machine, find_machine
 from tests.bench.points import Point, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import NOT_MEASURED, bullets, facts, section, show
+from tests.bench.shared import NOT_MEASURED, bullets, markdown, picture, show, titled
 from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, on_gpu, tree
 
 LINKS = (10, 20, 50, 100, 200, 500, 1000)
@@ -195,41 +195,25 @@ _LOOKS: dict[str, Callable[[Curves, str, Sequence[str]], list[str]]] = {
 # The page.
 
 
-def render(found: Measured, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
-    points = found.points
-    exact, by_forces = ([p for p in points if ("cfa" in p.series) == cfa] for cfa in (False, True))
-    lines = [
-        "# Scans on chains: the experiments of Yang, Wu and Pan",
-        "",
-        "Printed by `python -m tests.bench papers 2016 --write`: figures 1 to 3 of 2016a and 2 and 3 of 2016b",
-        "([references](../references.md)) with our engines. `python -m tests.bench papers --write` draws those of the",
-        "[thesis](thesis.md) too. Shared machines drift: compare within one run.",
-        "",
-        f"Measured on: {facts(about)}, {found.threads} threads; float64; the best of several calls.",
-        "",
-        f"Chains of Featherstone's autoTree (skew {SKEW}), random states. A *group* is one state of a robot: a call",
-        "answers all groups. *rnea*, *aba* and *crba* are our compiled recursions, on one thread or on all; *crba*",
-        "makes the mass matrix and factorises it, where the papers' serial JSIIA inverts what inverse dynamics of",
-        'every column make. *scan*: the methods of `engine="scan"` on NumPy arrays, which run on one core but for',
-        "LAPACK's factorisations. In parentheses: how many times faster than the recursion on one thread.",
-        "",
-        f"GPU: not measured. {found.missing}" if found.missing else "*GPU*: arrays on it; a call is waited for.",
-        "",
-        f"Largest difference of an answer: {worst_difference(exact)}, of `cfa` {worst_difference(by_forces)}: of "
-        "torques relative to the largest, of accelerations by the torques that they need, relative to the largest bias "
-        "force.",
-    ]
-    lines += section("Claims", published.SCANS_NOTE, table=claims(points))
-    for figure, name in pictures.items():
-        lines += section(figure, f"![{figure}]({name})")
-    lines += section("Times")
-    for table in times_of(points):
-        lines += ["", f"{table.title}:", "", *table.markdown()]
-    ordered = [point for group in measured_groups(points) for point in points if point.group == group]
-    why = remarks_by(ordered, "group", how=lambda group: f"{group}, ")
-    lines += ["", "## What was not measured", "", *bullets(why)] if why else []
-    return "\n".join(lines) + "\n"
+def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
+    """Of the page."""
+    exact, by_forces = ([p for p in found.points if ("cfa" in p.series) == cfa] for cfa in (False, True))
+    ordered = [point for group in measured_groups(found.points) for point in found.points if point.group == group]
+    drawn = [f"## {figure}\n\n{picture(figure, name)}" for figure, name in pictures.items()]
+    return {
+        "threads": str(found.threads),
+        "gpu": _without_gpu(found) or "*GPU*: arrays on it; a call is waited for.",
+        "difference": worst_difference(exact),
+        "difference_cfa": worst_difference(by_forces),
+        "claims": markdown(claims(found.points)),
+        "pictures": "\n\n".join(drawn),
+        "tables": titled(times_of(found.points)),
+        "missing": bullets(remarks_by(ordered, "group", how=lambda group: f"{group}, ")),
+    }
+
+
+def _without_gpu(found: Measured) -> str:
+    return f"GPU: not measured. {found.missing}" if found.missing else ""
 
 
 def draw(found: Measured, folder: Path) -> Pictures:
@@ -258,8 +242,8 @@ PAGE = Page(
     Measured,
     measure,
     tables=lambda found: [*times_of(found.points), claims(found.points)],
-    notes=lambda found: [f"GPU: not measured. {found.missing}"] if found.missing else [],
-    render=render,
+    notes=lambda found: filter(None, [_without_gpu(found)]),
+    blocks=blocks,
     draw=draw,
     seconds=0.05,
     limit=3.0,

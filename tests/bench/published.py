@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SOURCE = "Lynghus, Data Parallel Rigid Body Dynamics (thesis), and the benchmark results in its repository"
 GPU = "published: NVIDIA A100 40 GB PCIe, Futhark 0.26.2 (CUDA)"
 CPU = "published: AMD EPYC 7413, one core, Futhark's C backend"
-NOTE = (
-    f'Columns that begin with "published" are other hardware and other runs: {SOURCE}; float64. '
-    "They are there to say how large the problem is, not which program is faster on one machine."
-)
-
 RNEA: dict[str, dict[int, float]] = {
     GPU: {1_000: 0.77e-3, 10_000: 1.29e-3, 100_000: 1.64e-3, 1_000_000: 14.5e-3, 4_000_000: 57.6e-3},
     CPU: {1_000: 165e-6, 10_000: 1.66e-3, 100_000: 17.0e-3, 1_000_000: 181e-3},
@@ -24,29 +18,7 @@ CRBA: dict[float, dict[str, dict[int, float]]] = {
 }
 """Seconds of H and c by branching and number of bodies."""
 
-SAID = {
-    "10": "The thesis (A100, branching 1): RNEA about 3 times faster with compact structures up to 100,000 bodies, "
-    "about 5 times from 1,000,000 on; CRBA about 1.5 times; its sequential RNEA 1.33 to 1.9 times.",
-    "11": "The thesis (A100): blocks of 64 were the best of 16 to 512, about 2.5 times faster than Futhark's own scan "
-    "on many bodies; Blelloch's only a little faster than that; the simulated scan close to 3 times, the fastest but "
-    "at 1,000 and 10,000 bodies.",
-    "12": "The thesis (A100): additions were 6 to 16 times faster than the recurrence.",
-    "13": "The thesis (A100): little difference between branching factors but above 1,000,000 bodies, where a chain is "
-    "28 to 35 percent faster than branching 1.5 and 2.",
-    "14": "The thesis: the A100 is faster than one core of its CPU from 10,000 bodies on, 16 to 18 times at 1 to 4 "
-    "million.",
-    "15": "The thesis (A100): at 40,000 bodies branching 2 is over 20 times faster than a chain.",
-    "16": "The thesis: 16.5 times faster than one core on a chain of 1,000, 163 times at 40,000.",
-}
-"""What the text says of each figure, in our words."""
-
-GRID_SOURCE = "GRiD 0.6 (grid-rbd), the tables of its release (docs/source/_static/release in its repository)"
 GRID_HARDWARE = "NVIDIA RTX 5090, float32, 1,024 states a call"
-GRID_NOTE = (
-    f"Published figures are other hardware, other runs, and robots that are merely alike: {GRID_SOURCE}; "
-    f"{GRID_HARDWARE}. *GRiD kernel* is a launch from C++ and waiting for it, *GRiD call* copies arguments and results "
-    "besides; Pinocchio is generated code on several threads, MJX, MuJoCo Warp and frax have their arrays on the GPU."
-)
 GRID_BATCH = 1024
 
 
@@ -78,16 +50,6 @@ GRID = (
     Grid("G1", "humanoid, floating", "forward_dynamics_gradient", 880.0, 1358.0, {"MJX": 12670, "Pinocchio": 2937}),
 )
 """Robots beside those of ours that are most like them."""
-
-SCANS_SOURCE = (
-    "Yang, Wu, Pan: Parallel Dynamics Computation using Prefix Sum Operations (2016a), and A Novel GPU-based Parallel "
-    "Implementation Scheme and Performance Analysis of Robot Forward Dynamics Algorithms (2016b)"
-)
-SCANS_HARDWARE = "Intel i7-6700, NVIDIA Tesla K40c; the mean of 1,000 calls with random inputs"
-SCANS_NOTE = (
-    f"{SCANS_SOURCE}: {SCANS_HARDWARE}. Both print curves and no numbers, so what their text claims stands here, in "
-    "our words, beside what the same experiment gives with our engines."
-)
 
 
 @dataclass(frozen=True)

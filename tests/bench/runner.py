@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from rich.console import Console
@@ -16,10 +17,11 @@ from robodyn.errors import UnavailableError
 from robodyn.tables import console
 from tests.bench import records
 from tests.bench.points import Budget
-from tests.bench.shared import FOLDER, page_of
+from tests.bench.shared import FOLDER, bullets, facts, sections
 
 Pictures = dict[str, str]
 """Files of pictures by what they show."""
+_TEXTS = Path(__file__).parent / "texts"
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ def _nothing(found: Any) -> list[str]:
 class Page:
     """One page of docs/benchmarks.
 
-    `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is `title`, `text`,
-    `notes` and `tables`, or what `render` makes of what was found, of what it holds for, and of the pictures that
-    `draw` writes to a folder. `merge`: what was found now, with what is stored of other cases. `unmeasured`: what is
-    printed and written where the GPU that it wants is not there. `apart`: facts that are told for each case.
+    `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is a text of
+    `texts`, in which blocks take the place of $names: `facts`, `notes` and `tables`, and what `blocks` makes of what was
+    found and of the pictures that `draw` writes to a folder. `merge`: what was found now, with what is stored of other
+    cases. `unmeasured`: what is printed, and blocks of a text, where the GPU that it wants is not there. `apart`: facts
+    that are told for each case.
     """
 
     name: str
@@ -82,12 +85,10 @@ class Page:
     measure: Callable[[Run], Any]
     tables: Callable[[Any], Iterable[Cells]]
     notes: Callable[[Any], Iterable[str]] = _nothing
-    title: str = ""
-    text: str = ""
-    render: Callable[[Any, dict[str, str], Pictures], str] | None = None
+    blocks: Callable[[Any, Pictures], dict[str, str]] = lambda found, pictures: {}
     draw: Callable[[Any, Path], Pictures] = lambda found, folder: {}
     merge: Callable[[Any, Any, dict[str, str], dict[str, str]], Any] | None = None
-    unmeasured: Callable[[Run, str], tuple[list[Cells], str]] | None = None
+    unmeasured: Callable[[Run], tuple[list[Cells], dict[str, str]]] | None = None
     apart: tuple[str, ...] = ()
     seconds: float = 0.3
     limit: float = 20.0
@@ -95,10 +96,17 @@ class Page:
 
     def markdown(self, found: Any, about: dict[str, str], pictures: Pictures) -> str:
         """The page; `about`: what its figures hold for."""
-        about = {key: word for key, word in about.items() if key not in self.apart}
-        if self.render is not None:
-            return self.render(found, about, pictures)
-        return page_of(self.title, self.text, about, self.notes(found), self.tables(found))
+        told = {key: word for key, word in about.items() if key not in self.apart}
+        usual = {"facts": facts(told), "notes": bullets(self.notes(found)), "tables": sections(self.tables(found))}
+        return fill(self.name, usual | self.blocks(found, pictures))
+
+
+def fill(name: str, blocks: dict[str, str]) -> str:
+    """A text with blocks in place of $names. Sections are left out all of whose blocks are empty."""
+    begin, *rest = re.split(r"^(?=## )", (_TEXTS / f"{name}.md").read_text(), flags=re.MULTILINE)
+    kept = [part for part in rest if not (names := re.findall(r"\$(\w+)", part)) or any(blocks[n] for n in names)]
+    text = Template(begin + "".join(kept)).substitute(blocks)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder: Path | None) -> bool:
@@ -108,10 +116,10 @@ def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder
     except UnavailableError as error:
         if page.unmeasured is None:
             raise
-        tables, text = page.unmeasured(run, str(error))
+        tables, blocks = page.unmeasured(run)
         _print(screen, tables, [f"GPU: not measured. {error}"])
         if folder is not None and not (folder / f"{page.name}.json").exists():
-            _write(folder / f"{page.name}.md", text)
+            _write(folder / f"{page.name}.md", fill(f"{page.name}-unmeasured", blocks | {"missing": str(error)}))
         return True
     if not _there(found):
         return False

@@ -22,7 +22,7 @@ from tests.bench.gpu.goals import Goal, table
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.points import Point, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, facts, section, show, times
+from tests.bench.shared import bullets, markdown, picture, sections, show, times
 from tests.bench.trees import FORWARD, GRADIENT, INVERSE, MATRICES, Problem, on_cpu, on_gpu, tree
 
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
@@ -170,7 +170,6 @@ def times_of(points: Sequence[Point]) -> list[Cells]:
     return [*found, *(Cells(group, cells.columns, cells.rows) for group, cells in shown)]
 
 
-TITLE = "# Scans on a GPU"
 ASKED = (
     f"trees of Featherstone's autoTree of {SIZES[0]:,} to {SIZES[-1]:,} bodies (branching "
     f"{', '.join(f'{each:g}' for each in BRANCHINGS)}), with matrices of up to {MATRIX_SIZES[-1]:,}, and "
@@ -179,43 +178,23 @@ ASKED = (
 )
 
 
-def unmeasured(run: Run, missing: str) -> tuple[list[Cells], str]:
-    """What is wanted, and the page, where there is no GPU."""
+def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
+    """What is wanted, and what the page says, where there is no GPU."""
     methods = "; ".join(f"{WORDS[query]} ({', '.join(methods_of(query))})" for query in WORDS)
-    lines = [
-        *(TITLE, "", f"GPU: not measured. {missing}", ""),
-        f"`python -m tests.bench scan-gpu --write` on a machine with a GPU measures {ASKED}: {methods}; beside our "
-        "compiled recursion on one core, and the thesis' times.",
-        *section("Goals", table=table(goals_of([]))),
-        *("", f"The A100's times are those of {published.SOURCE}."),
-    ]
-    return [table(goals_of([]))], "\n".join(lines) + "\n"
+    wanted = table(goals_of([]))
+    return [wanted], {"asked": ASKED, "methods": methods, "goals": markdown(wanted)}
 
 
-def render(found: Measured, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
-    points = found.points
-    lines = [
-        *(TITLE, "", f"Printed by `python -m tests.bench scan-gpu --write`: {ASKED}.", ""),
-        f"Measured on: {facts(about)}; the best of several calls from Python, each waited for; arrays live on the GPU.",
-        "",
-        f"*{RECURSION}*: our compiled recursion on one thread, with which all are compared in parentheses; *METHOD, "
-        "heavy* and *METHOD, euler*: on heavy paths and on vector trees; *recorded*: the same by `Dynamics.capture`. "
-        "Mass matrices are timed with the bias force, as in the thesis.",
-        *("", published.NOTE, ""),
-        f"Largest difference: {worst_difference(points)}, of torques and of sums of a matrix' rows relative to the "
-        "largest, of accelerations by the torques that they need, relative to the largest bias force.",
-        *section("Goals", table=table(goals_of(points))),
-    ]
-    for picture in pictures.values():
-        lines += ["", f"![Times by the number of bodies]({picture})"]
-    for cells in times_of(points):
-        lines += section(cells.title, table=cells)
-    why = remarks_by(points, "group", how=lambda group: f"{group}, ")
-    lines += ["", "## What was not measured", "", *bullets(why)] if why else []
-    before = _before(points)
-    lines += ["", "## What was measured before, on the same GPU", "", *bullets(before)] if before else []
-    return "\n".join(lines) + "\n"
+def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
+    """Of the page."""
+    return {
+        "difference": worst_difference(found.points),
+        "goals": markdown(table(goals_of(found.points))),
+        "picture": picture("Times by the number of bodies", pictures.get("times")),
+        "tables": sections(times_of(found.points)),
+        "missing": bullets(remarks_by(found.points, "group", how=lambda group: f"{group}, ")),
+        "before": bullets(_before(found.points)),
+    }
 
 
 def _before(points: Sequence[Point]) -> list[str]:
@@ -254,7 +233,7 @@ PAGE = Page(
     Measured,
     measure,
     tables=lambda found: [table(goals_of(found.points)), *times_of(found.points)],
-    render=render,
+    blocks=blocks,
     draw=draw,
     merge=merge,
     unmeasured=unmeasured,

@@ -18,7 +18,7 @@ from tests.bench.drawing import panels, pyplot
 from tests.bench.experiments import Case, Contender, Experiment, Measured
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, columns, facts, section, show
+from tests.bench.shared import bullets, columns, picture, sections, show
 from tests.bench.thesis import write
 from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, tree
 
@@ -97,30 +97,17 @@ def grids(points: Sequence[Point]) -> list[Grid]:
     return [grid for group in groups if (grid := Grid(group, points)).points]
 
 
-def render(found: Measured, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
-    lines = [
-        "# Scans on trees: which method where",
-        "",
-        'Printed by `python -m tests.bench scan --write`: methods of `engine="scan"` on chains and binary trees of',
-        f"Featherstone's autoTree (skew {SKEW}), heavy paths, compiled steps. Shared machines drift: compare within",
-        "one run.",
-        "",
-        f"Measured on: {facts(about)}; one thread, float64; the best of several calls, each of a whole batch.",
-        "",
-        "*cpu*: our compiled recursion on one thread; *auto*: the method that the scan engine chooses itself; *times",
-        "cpu*: how many times faster than the recursion the fastest method is, in bold. Factorisations of LAPACK, in",
-        "*crba* and *jsiia*, take as many threads as they like. GPU: not measured.",
-        "",
-        f"Largest difference: {worst_difference(found.points)}, of torques relative to the largest, of accelerations "
-        "by the torques that they need, relative to the largest bias force.",
-    ]
-    lines += ["", *(f"![The fastest method by bodies and batch]({name})" for name in pictures.values())]
+def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
+    """Of the page."""
+    shown = []
     for grid in grids(found.points):
-        lines += section(grid.group, table=grid.table())
-        why = remarks(grid.points)
-        lines += ["", "Not measured:", "", *bullets(why)] if why else []
-    return "\n".join(lines) + "\n"
+        why = bullets(remarks(grid.points))
+        shown.append(sections([grid.table()]) + (f"\n\nNot measured:\n\n{why}" if why else ""))
+    return {
+        "difference": worst_difference(found.points),
+        "picture": picture("The fastest method by bodies and batch", pictures.get("map")),
+        "grids": "\n\n".join(shown),
+    }
 
 
 def draw(found: Measured, folder: Path) -> Pictures:
@@ -151,5 +138,6 @@ def draw(found: Measured, folder: Path) -> Pictures:
     return {"map": "scan.svg"}
 
 
-PAGE = Page("scan", Measured, measure, lambda found: [grid.table() for grid in grids(found.points)], render=render,
-            draw=draw)  # fmt: skip
+PAGE = Page(
+    "scan", Measured, measure, lambda found: [grid.table() for grid in grids(found.points)], blocks=blocks, draw=draw
+)

@@ -86,25 +86,29 @@ def facts(about: dict[str, str]) -> str:
     return ", ".join(f"{key} {value}" for key, value in about.items())
 
 
-def section(title: str, *text: str, table: Cells | None = None) -> list[str]:
-    """Lines of a page: a heading, paragraphs and a table."""
-    lines = ["", f"## {title}"]
-    for paragraph in filter(None, text):
-        lines += ["", paragraph]
-    return lines + (["", *table.markdown()] if table is not None else [])
+def markdown(table: Cells) -> str:
+    """A table of a page."""
+    return "\n".join(table.markdown())
 
 
-def page_of(title: str, text: str, about: dict[str, str], notes: Iterable[str], tables: Iterable[Cells]) -> str:
-    """A page of docs/benchmarks: what it is, what it holds for, what it says, and its tables."""
-    lines = [f"# {title}", "", text.strip(), "", f"Measured on: {facts(about)}.", "", *bullets(notes)]
-    for table in tables:
-        lines += section(table.title, table=table)
-    return "\n".join(lines) + "\n"
+def sections(tables: Iterable[Cells]) -> str:
+    """Tables under headings."""
+    return "\n\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
 
 
-def bullets(notes: Iterable[str]) -> list[str]:
+def titled(tables: Iterable[Cells]) -> str:
+    """Tables after a line each."""
+    return "\n\n".join(f"{table.title}:\n\n{markdown(table)}" for table in tables)
+
+
+def picture(title: str, name: str | None) -> str:
+    """A picture, if there is one."""
+    return f"![{title}]({name})" if name else ""
+
+
+def bullets(notes: Iterable[str]) -> str:
     """A list of notes."""
-    return [f"- {note}" for note in notes]
+    return "\n".join(f"- {note}" for note in notes)
 
 
 def columns(words: str, *more: Sequence[str]) -> tuple[str, ...]:

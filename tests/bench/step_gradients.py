@@ -172,14 +172,4 @@ def notes(found: Found) -> list[str]:
     return lines
 
 
-TEXT = f"""
-Printed by `python -m tests.bench step_gradients --write`. One thread. A (2 nv, 2 nv) and B (2 nv, nv) by
-`Dynamics.step_gradient` into arrays that are there, beside computeABADerivatives and dIntegrate (twice) of
-Pinocchio for a semi-implicit step, one state after another, whose results are not put together; what three
-calls cost on a robot of one joint is taken away in one of its rows. See
-[rollouts](../rollouts.md#derivatives).
-
-Gradients of rollouts are those of weights times the last state of {_STEPS:,} semi-implicit steps, by the
-first state and a constant tau, `Dynamics.rollout_vjp`: two rollouts, and one way back.
-"""
-PAGE = Page("step_gradients", Found, measure, tables, notes, "Derivatives of steps", TEXT)
+PAGE = Page("step_gradients", Found, measure, tables, notes)

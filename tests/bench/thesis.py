@@ -15,7 +15,7 @@ from tests.bench.drawing import curve, finish, legend, look, panels, published_t
 from tests.bench.experiments import Curves, Experiment, Measured, over, remarks_by
 from tests.bench.points import worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, facts, section
+from tests.bench.shared import bullets, picture, titled
 from tests.bench.thesis_cases import (
     BASELINE,
     CRBA,
@@ -57,20 +57,7 @@ TITLES = {
     "15": "Figure 15: mass matrix and bias force by branching",
     "16": "Figure 16: mass matrix and bias force against the sequential recursion",
 }
-TEXTS = {
-    "10": "Transforms as (E, r), 12 numbers, or as 6 x 6 matrices; the same scan (vector tree, blocks of 64) and the "
-    "same way to run steps on both sides. Chains. *NumPy*: operations of NumPy over all bodies; *compiled*: machine "
-    "code; *numpy.matmul*: products of 6 x 6 left to that function. Mass matrices are not compared.",
-    "11": "Vector tree, branching 2; in parentheses how many times faster than Blelloch's scan, compiled. NumPy has no "
-    "scan of its own but for sums, which the thesis takes for comparison. *simulated*: a scan of transforms (blocks of "
-    "64), then plain sums in world coordinates and back. *heavy paths*: on those instead of the vector tree.",
-    "12": "Vector tree, branching 2; in parentheses how many times faster than the recurrence.",
-    "13": "How much longer a call takes than on a chain of as many bodies; `rnea_world, vector tree` is the thesis' "
-    "optimised algorithm.",
-    "14": "In parentheses how many times faster than our compiled recursion on one thread. Both run on one core here.",
-    "15": "As figure 13; the times are of the mass matrix and the bias force together, as in the thesis.",
-    "16": "As figure 14. Dense matrices up to 10,000 bodies; one of 40,000 takes 12.8 GB.",
-}
+"""Of pictures."""
 
 
 def measure(run: Run) -> Measured:
@@ -104,33 +91,16 @@ def said(group: str, branching: float) -> dict[str, dict[int, float]]:
     return published.CRBA.get(branching, {})
 
 
-def render(found: Measured, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
-    lines = [
-        "# Scans on trees: the experiments of the thesis",
-        "",
-        "Printed by `python -m tests.bench thesis --write`: figures 10 to 16 of Lynghus, *Data Parallel Rigid Body",
-        "Dynamics*, with our engines, one state of Featherstone's autoTree. Shared machines drift: compare within one",
-        "run. GPU: not measured.",
-        "",
-        f"Measured on: {facts(about)}; one thread, float64; the best of several calls.",
-        "",
-        published.NOTE,
-        "",
-        f"Largest difference of an answer from what it is compared with: {worst_difference(found.points)} of its "
-        "largest entry: torques and products of the mass matrix with the compiled recursion, velocities with the scan "
-        "on heavy paths.",
-    ]
-    for figure, cells in by_figure(found).items():
-        title = TITLES[figure]
-        picture = f"![{title}]({pictures[figure]})" if figure in pictures else ""
-        there = published.SAID.get(figure)
-        lines += section(title, TEXTS[figure], f"Published: {there}" if there else "", picture)
-        for table in cells:
-            lines += ["", f"{table.title}:", "", *table.markdown()]
+def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
+    """Of the page: a picture and tables for each figure."""
+    tables = by_figure(found)
     why = remarks_by(found.points, "group", "branching", how=lambda group, b: f"{group}, branching {b:g}: ")
-    lines += ["", "## What was not measured", "", *bullets(why)] if why else []
-    return "\n".join(lines) + "\n"
+    return {
+        **{f"tables_{figure}": titled(tables.get(figure, ())) for figure in TITLES},
+        **{f"picture_{figure}": picture(title, pictures.get(figure)) for figure, title in TITLES.items()},
+        "difference": worst_difference(found.points),
+        "missing": bullets(why),
+    }
 
 
 # Pictures.
@@ -234,6 +204,6 @@ PAGE = Page(
     Measured,
     measure,
     tables=lambda found: [table for cells in by_figure(found).values() for table in cells],
-    render=render,
+    blocks=blocks,
     draw=draw,
 )

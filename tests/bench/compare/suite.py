@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from robodyn.benchmark.tables import Cells
-from tests.bench.compare.work import BATCHES, QUERIES, ROBOTS, STEPS, TOLERANCE, USUAL_TOLERANCE
+from tests.bench.compare.work import BATCHES, QUERIES, ROBOTS, STEPS
 from tests.bench.compare.worker import LIBRARIES
 from tests.bench.runner import Page, Run
 from tests.bench.shared import ROOT, load, show
@@ -218,34 +218,4 @@ def notes(found: Found) -> list[str]:
     return said
 
 
-TEXT = f"""
-The same work on the same robots, by `python -m tests.bench compare --write`: inverse and forward
-dynamics, mass matrix, poses of all links, derivatives, and rollouts of {STEPS} steps under constant forces.
-Times are for one state, and of rollouts for one step of one, in float64. A library's answers at 64 states
-are compared with ours first: what differs by more than {USUAL_TOLERANCE:g} of the largest entry (of
-rollouts {TOLERANCE["rollout"]:g}) has no time, but a note that says WRONG.
-
-**One thread**: each library runs in a process of its own, which is pinned to one processor, with one
-thread for BLAS and Eigen. One state a call is a loop in Python over 64 states; a batch is one call, and of
-libraries without batches a loop (*one by one*). Times are those of the processor, the best of many runs:
-what other programs take of it does not count, what they do to its caches does. Compile times are by the
-clock. Rows may be of several runs of the command: what each library met is said below.
-
-MuJoCo and Drake do more in a call than dynamics, what is written in JAX runs on GPUs and can be
-differentiated further, and Pinocchio is written for C++: see [other programs](../related.md). [Queries
-beside peers](cpu.md) has more batches and both precisions. What is written in JAX ran under the version that
-its row names.
-"""
-PAGE = Page(
-    "compare",
-    Found,
-    measure,
-    tables,
-    notes,
-    "The same work by other libraries",
-    TEXT,
-    merge=merge,
-    apart=("filter", "load"),
-    seconds=0.05,
-    limit=12.0,
-)
+PAGE = Page("compare", Found, measure, tables, notes, merge=merge, apart=("filter", "load"), seconds=0.05, limit=12.0)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from robodyn.benchmark.tables import Cells
-from tests.bench import published
 from tests.bench.cold import first_rows
 from tests.bench.first_answers import Case as Asked
 from tests.bench.first_answers import First, cold_and_cached
@@ -20,13 +19,14 @@ from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.gpu.work import BATCHES, Plan, reason
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, columns, facts, section
+from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, columns, markdown, titled
 
 FIRST_ROBOT = "arm7"
 FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")
 """Queries whose first answers are timed."""
 _NAMED = 6
-_BEST = "Which kernel is the fastest"
+_TITLED = ("queries", "partitions", "first", "kernels")
+"""Blocks of tables that have names."""
 
 
 @dataclass
@@ -158,15 +158,15 @@ def cells(found: Measured) -> dict[str, list[Cells]]:
     first = [(*row[:2], *row[3:]) for row in first_rows(found.first, NOT_MEASURED)]
     headings = columns("robot|query|#cold|#cached|#process, cold|#process, cached|remark")
     return {
-        "Goals": [goals.table(goals.goals(found.points, found.ceilings, found.first, found.trials))],
-        "Ceilings": [_ceilings(found.ceilings)],
-        "Queries": queries.tables(found.points, found.ceilings),
-        "Published figures": [goals.beside_published(found.points)],
-        "Rollouts": [queries.rollout_table(found.rolled)],
-        "Peers on the same GPU": [peers.table(found.rivals)],
-        "Partitions of a gradient": kernels.tables(found.partitions),
-        "First answers": [Cells("From load_urdf to the first answer", headings, first).filled()],
-        _BEST: kernels.tables(found.trials),
+        "goals": [goals.table(goals.goals(found.points, found.ceilings, found.first, found.trials))],
+        "ceilings": [_ceilings(found.ceilings)],
+        "queries": queries.tables(found.points, found.ceilings),
+        "published": [goals.beside_published(found.points)],
+        "rollouts": [queries.rollout_table(found.rolled)],
+        "peers": [peers.table(found.rivals)],
+        "partitions": kernels.tables(found.partitions),
+        "first": [Cells("From load_urdf to the first answer", headings, first).filled()],
+        "kernels": kernels.tables(found.trials),
     }
 
 
@@ -185,83 +185,30 @@ def _rate(value: float | None, unit: str) -> str:
     return NOT_MEASURED if value is None else f"{value / 1e9:,.0f} {unit}"
 
 
-TEXTS = {
-    "Ceilings": "What the *roofline* of a kernel is made of: the least time for its bytes and operations, whichever "
-    "takes longer. Bytes are those of arguments and results, each once; operations are those of the straight-line "
-    "program of the robot, in which zeros of its structure are left out.",
-    "Queries": "*kernel time*: by the device's own clock, of calls recorded in a CUDA graph; *call*: from Python on "
-    "arrays of the device, many one after another, waiting once for all; *NumPy in, out*: on NumPy arrays, both "
-    "transfers included; *CPU engine*: ours, on NumPy arrays, on all processors. States per second and rates are by "
-    "kernel time. Arrays of small batches stay in the device's cache, which is faster than a copy.",
-    "Published figures": published.GRID_NOTE,
-    "Rollouts": f"{queries.STEPS} steps of {queries.DT:g} s from given states under constant torques, of which the "
-    "last state is kept: *call*: from Python on arrays of the device, *CPU engine*: on NumPy arrays, on all "
-    "processors.",
-    "Peers on the same GPU": "Calls from Python on arrays of the device; compiling is not part of the time. Each call "
-    "of a peer is waited for, ours one after another, and once for all of them.",
-    "Partitions of a gradient": "The gradient of forward dynamics in one kernel (*complete*), in one up to each solve "
-    "or product (*fused*) or in one of each stage (*split*), as Plancher et al. compare them (section V-C, figure 2): "
-    "the time of a call on NumPy arrays, transfers included, single precision. There, what is not fused runs on the "
-    "CPU, and leaving that away makes a call 1.9 (16 states) to 2.8 times (128 states) shorter; here all parts run on "
-    "the GPU, so that *split / complete* shows what launches and passing matrices through memory cost. In parentheses: "
-    "the fastest kernel of its kind, which is shown. *unrolled* is straight-line code, complete or split.",
-    "First answers": "A new process for each: `cold` with nothing compiled, `cached` with what that left, the best of "
-    "three. Imports of robodyn are not counted, that of CuPy and starting CUDA are; in `process` all are.",
-    _BEST: "Time of the work on the device by kernel. `--fit` measures it and keeps it for the "
-    "engine to choose by; batches with a star are not among what is kept, and show how good the choice is between. "
-    "*by rule*: what is chosen where nothing was measured.",
-}
-TITLE = "# The GPU engine"
+def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
+    """Of the page."""
+    before = {part: f" (before, at {commit})" for part, commit in found.commits.items()}
+    took = ", ".join(f"{name} {seconds:.0f} s{before.get(name, '')}" for name, seconds in found.took_s.items())
+    made = {
+        name: titled(tables) if name in _TITLED else "\n\n".join(map(markdown, tables))
+        for name, tables in cells(found).items()
+    }
+    made["kernels"] = "\n\n".join(filter(None, [made["kernels"], *kernels.verdict(found.trials)]))
+    return {**made, "took": f"How long that took: {took}." if took else "", "missing": bullets(remarks(found))}
 
 
-def render(found: Measured, about: dict[str, str], pictures: Pictures) -> str:
-    """The page of docs/benchmarks."""
-    lines = [
-        TITLE,
-        "",
-        "Printed by `python -m tests.bench gpu --fit --write`. The best of several calls each; before anything is",
-        "timed, its answers are compared with those of the reference engine.",
-        "",
-        f"Measured on: {facts(about | found.machine)}.",
-    ]
-    if found.took_s:
-        before = {part: f" (before, at {commit})" for part, commit in found.commits.items()}
-        parts = ", ".join(f"{name} {seconds:.0f} s{before.get(name, '')}" for name, seconds in found.took_s.items())
-        lines += ["", f"How long that took: {parts}."]
-    for title, tables in cells(found).items():
-        lines += section(title, TEXTS.get(title, ""))
-        for table in tables:
-            lines += ["", f"{table.title}:"] if table.title != title else []
-            lines += ["", *table.markdown()]
-    lines += ["", *kernels.verdict(found.trials)]
-    noted = remarks(found)
-    lines += ["", "## What was not measured", "", *bullets(noted)] if noted else []
-    return "\n".join(lines) + "\n"
-
-
-def unmeasured(run: Run, missing: str) -> tuple[list[Cells], str]:
-    """What is wanted, and the page, where there is no GPU."""
+def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
+    """What is wanted, and what the page says, where there is no GPU."""
     plan, others, wanted = plan_of(run), goals.beside_published([]), goals.table(goals.goals([], None, [], []))
-    batches = ", ".join(f"{batch:,}" for batch in plan.batches)
-    lines = [
-        TITLE,
-        "",
-        f"GPU: not measured. {missing}",
-        "",
-        "`python -m tests.bench gpu --fit --write` on a machine with a GPU measures:",
-        "",
-        f"- {', '.join(plan.queries)};",
-        f"  of {'; '.join(plan.robots)}; in {' and '.join(plan.dtypes)}, at {batches} states a call:",
-        "  the kernel by the device's clock, a call on arrays there, and a call on NumPy arrays;",
-        "- what the device can do at most (bytes of a copy, fused products and sums), which kernels are held against;",
-        "- the gradient of forward dynamics in one kernel and in several; first answers with nothing compiled;",
-        "- every kernel, by which the engine chooses from then on, and how good that choice is;",
-        "- rollouts; JAX and MJX on the same GPU, where they are installed.",
-        *section("Goals", table=wanted),
-    ]
     theirs = Cells(others.title, others.columns[:-2], [row[:-2] for row in others.rows])
-    lines += section("Published figures", published.GRID_NOTE, table=theirs)
-    return [wanted], "\n".join(lines) + "\n"
+    return [wanted], {
+        "queries": ", ".join(plan.queries),
+        "robots": "; ".join(plan.robots),
+        "dtypes": " and ".join(plan.dtypes),
+        "batches": ", ".join(f"{batch:,}" for batch in plan.batches),
+        "goals": markdown(wanted),
+        "published": markdown(theirs),
+    }
 
 
 def remarks(found: Measured) -> list[str]:
@@ -299,7 +246,7 @@ PAGE = Page(
     measure,
     tables=lambda found: [table for tables in cells(found).values() for table in tables],
     notes=lambda found: [*kernels.verdict(found.trials), *remarks(found)],
-    render=render,
+    blocks=blocks,
     merge=merge,
     unmeasured=unmeasured,
     seconds=0.02,
