@@ -74,7 +74,7 @@ class Page:
     """One page of docs/benchmarks.
 
     `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is a text of
-    `texts`, in which blocks take the place of $names: `facts`, `notes` and `tables`, and what `blocks` makes of what was
+    `texts`, in which blocks take the place of $names: `facts`, `notes`, `tables`, and what `blocks` makes of what was
     found and of the pictures that `draw` writes to a folder. `merge`: what was found now, with what is stored of other
     cases. `unmeasured`: what is printed, and blocks of a text, where the GPU that it wants is not there. `apart`: facts
     that are told for each case.

@@ -112,10 +112,10 @@ def test_all_of_the_suite_is_measured(measured):
     assert suite.remarks(found) == []
     json.dumps(records._plain(found), allow_nan=False)
     assert found.ceilings.bytes_per_s > 0.0
-    page = suite.render(found, {"commit": "x"}, {})
+    page = suite.PAGE.markdown(found, {"commit": "x"}, {})
     assert "How long that took: ceilings " in page and list(found.took_s)[-1] == "first answers"
-    assert "Measured on: commit x, GPU host." in page and "GPU: not measured" not in page
-    for section in suite.cells(found):
+    assert "Measured on: commit x." in page and "GPU: not measured" not in page
+    for section in ("Goals", "Queries", "Rollouts", "Partitions of a gradient", "Which kernel is the fastest"):
         assert f"## {section}" in page
 
 
@@ -234,7 +234,7 @@ def test_what_was_not_asked_now_stays_as_stored(measured, tmp_path):
     assert whole.points == found.points[:1] and whole.trials == found.trials and whole.rolled == found.rolled
     assert whole.commits == {"fit": "before", "rollouts": "before"}
     assert whole.took_s["rollouts"] == found.took_s["rollouts"] and again.took_s["rollouts"] == 0.0
-    page = suite.render(whole, {"commit": "now"}, {})
+    page = suite.PAGE.markdown(whole, {"commit": "now"}, {})
     assert "commit now" in page and f"rollouts {found.took_s['rollouts']:.0f} s (before, at before)" in page
     later = suite.merge(replace(found, points=[]), whole, now, now)
     assert later.commits == {"queries": "now"} and later.points == found.points[:1]
@@ -361,7 +361,7 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
     found = suite.measure_plan(plan, host_machine(device), fitted=True, store=stored.append)
     assert stored == [found] * 7 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
     assert suite.remarks(found) == ["ceilings; fit: RuntimeError: the GPU is lost"]
-    assert "ceilings; fit: RuntimeError" in suite.render(found, {"commit": "x"}, {})
+    assert "ceilings; fit: RuntimeError" in suite.PAGE.markdown(found, {"commit": "x"}, {})
 
 
 # Choosing.

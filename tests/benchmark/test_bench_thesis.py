@@ -72,7 +72,7 @@ def test_the_thesis_is_measured_and_written(thesis_run):
         assert f"## {title}" in page
         assert (folder / f"thesis-{figure}.svg").exists() == PLOTS
         assert (f"(thesis-{figure}.svg)" in page) == PLOTS
-    assert published.NOTE in page and "GPU: not measured" in page
+    assert 'Columns that begin with "published"' in page and "GPU: not measured" in page
     assert "filter" not in about
 
 
@@ -163,7 +163,7 @@ def test_a_method_that_fails_is_named_and_the_others_are_measured():
     (grid,) = scan_map.grids(found)
     assert grid.best(4, 64) == "rnea" and grid.against_recursion(4, 64) == 2.0
     assert grid.table().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
-    assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.render(Measured(found), {"commit": "x"}, {})
+    assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.PAGE.markdown(Measured(found), {"commit": "x"}, {})
 
 
 # What ends a curve.

@@ -193,7 +193,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
         name: titled(tables) if name in _TITLED else "\n\n".join(map(markdown, tables))
         for name, tables in cells(found).items()
     }
-    made["kernels"] = "\n\n".join(filter(None, [made["kernels"], *kernels.verdict(found.trials)]))
+    made["kernels"] += "\n\n" + "\n".join(kernels.verdict(found.trials))
     return {**made, "took": f"How long that took: {took}." if took else "", "missing": bullets(remarks(found))}
 
 
