@@ -11,7 +11,7 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.arguments import Array
-from robodyn.benchmark.contenders import Answers, Prepared, States, draw, repeated
+from robodyn.benchmark.contenders import Answers, Prepared, States, draw, one_by_one, repeated
 from robodyn.cached import cached_property
 from tests.bench.shared import MODELS, robot
 from tests.bench.shared import ROBOTS as BASES
@@ -107,23 +107,70 @@ def asked(dyn: rd.Dynamics, query: str) -> Callable[[States], Answers]:
     return answer
 
 
-def inputs(way: Any, query: str, states: States) -> list[Array]:
-    """What a query is asked with, in another convention, contiguous."""
-    q, qd = states["q"], states["qd"]
-    to = {
-        "q": lambda: way.q_to(q),
-        "qd": lambda: way.v_to(q, qd),
-        "qdd": lambda: way.a_to(q, qd, states["qdd"]),
-        "tau": lambda: way.tau_to(q, states["tau"]),
-    }
-    return [np.ascontiguousarray(to[name]()) for name in QUERIES[query]]
-
-
-def of_links(wanted: Answers, links: list[int]) -> Answers:
-    """Poses of some links."""
-    return (wanted[0][:, links],)
-
-
 def no_query(name: str, why: str = "") -> RefusedError:
     """A library that has no such query."""
     return RefusedError(f"no {name.replace('_', ' ')}" + (f": {why}" if why else ""))
+
+
+Functions = dict[str, tuple[Callable[..., Any], Callable[[Any], Answers]]]
+"""By query, a call for one state in the library's own convention, and what reads its result."""
+
+
+class Library:
+    """A library with a robot, which answers one state a call.
+
+    `way`: to its convention, a `rd.converter`; `links`: places of the links whose poses it gives; `how`: how it is
+    asked.
+
+    Raises:
+        RefusedError: it is not installed, or does not take the robot.
+    """
+
+    how = ""
+
+    def __init__(self, robot: Robot) -> None:
+        self.robot, self.name = robot, ""
+        self.way: Any = None
+        self.links: list[int] = list(range(len(robot.model.link_names)))
+        self.prepare(robot.model)
+
+    def prepare(self, model: rd.Model) -> None:
+        """Fill `name` and `way`."""
+        raise NotImplementedError
+
+    def functions(self, query: str) -> Functions:
+        """Those that it has, at least of one query."""
+        raise NotImplementedError
+
+    def job(self, query: str, batch: int) -> Job:
+        """A loop over single calls."""
+        there = self.functions(query)
+        if query not in there:
+            raise no_query(query)
+        call, read = there[query]
+        rows = list(zip(*self.inputs(query), strict=True))
+        return self.looped(call, rows, read, query, batch)
+
+    def looped(
+        self, call: Callable[..., Any], rows: Any, read: Callable[[Any], Answers], query: str, batch: int
+    ) -> Job:
+        """A call for each of some rows."""
+        remark = "one by one" if batch > 1 else ""
+        return Job(one_by_one(call, rows, lambda found, row: read(found)), self.wanted(query), remark=remark)
+
+    def inputs(self, query: str, batch: int = 1) -> list[Array]:
+        """What a query is asked with, in its convention, contiguous: distinct states, or a batch of them."""
+        states = self.robot.batch(batch) if batch > 1 else self.robot.states
+        q, qd = states["q"], states["qd"]
+        to = {
+            "q": lambda: self.way.q_to(q),
+            "qd": lambda: self.way.v_to(q, qd),
+            "qdd": lambda: self.way.a_to(q, qd, states["qdd"]),
+            "tau": lambda: self.way.tau_to(q, states["tau"]),
+        }
+        return [np.ascontiguousarray(to[name]()) for name in QUERIES[query]]
+
+    def wanted(self, query: str) -> Answers:
+        """What is right in its convention."""
+        found = self.robot.wanted(self.way, query)
+        return (found[0][:, self.links],) if query == "kinematics" else found
