@@ -99,7 +99,7 @@ def measure(run: Run) -> Found:
     found: dict[tuple[str, int, int], Timed] = {}
     if not questions:
         return Found([])
-    sizes = tuple(batch for batch in BATCHES if batch <= max(run.settings.batches))
+    sizes = run.settings.batches
     states = repeated(draw(model, 4096), sizes[-1])
     most = min(MOST_BYTES, sizes[-1] * 8 * max(numbers_of(each, model) for each in questions))
     for threads in run.settings.threads:
@@ -158,7 +158,8 @@ def tables(found: Found) -> list[Cells]:
             missed = [word for w, word in (("fresh_ns", "new"), ("out_ns", "out=")) if not reached(series, w)]
             total = f"{last.bytes_in} + {last.bytes_out}"
             rows.append((last.query, total, fresh, out, f"{last.batch:,}", f"{last.bytes_ns:.3g}", ", ".join(missed)))
-        steps = f"ns, {', '.join(f'{batch:,}' for batch in BATCHES[:-1])}, most"
+        usual = max(found.series(threads), key=len)
+        steps = f"ns, {', '.join(f'{case.batch:,}' for case in usual[:-1])}, most"
         headings = columns(f"query|#bytes|#{steps}|#with out=|#most|#bytes alone, ns|missed")
         made.append(Cells(f"{ROBOT}, threads: {threads}", headings, rows))
     return made
@@ -172,8 +173,8 @@ def notes(found: Found) -> list[str]:
         counts = (sum(reached(each, which) for each in own) for which in ("fresh_ns", "out_ns"))
         new, out = (f"{count} of {len(own)}" for count in counts)
         lines.append(
-            f"Threads: {threads}. Within {FLAT} times the time in batches of {BATCHES[0]:,}, or within 1 / {SHARE} of "
-            f"the time of their bytes alone: {new} queries with new results, {out} with `out=`."
+            f"Threads: {threads}. Within {FLAT} times the time in batches of {own[0][0].batch:,}, or within "
+            f"1 / {SHARE} of the time of their bytes alone: {new} queries with new results, {out} with `out=`."
         )
         speed = max((case.bytes_in + case.bytes_out) / case.bytes_ns for case in (each[-1] for each in own))
         lines.append(f"Threads: {threads}. Bytes alone, the most of all queries: {speed:.3g} GB/s.")

@@ -21,7 +21,7 @@ from robodyn.errors import UnavailableError
 from robodyn.questions import FRAMES, QUESTIONS, Question
 from robodyn.testing.pinocchio_model import pinocchio_model
 from tests.bench.runner import Page, Run
-from tests.bench.shared import columns, geometric_mean, known, robot
+from tests.bench.shared import geometric_mean, robot, table
 from tests.bench.timing import Call, least
 
 ROBOTS = ("arm7", "humanoid")
@@ -56,6 +56,11 @@ class Timed:
         """Whether ours takes no longer than wanted."""
         alone = self.wanted_us is None or self.us <= self.wanted_us
         return alone and (self.batch_ns is None or self.peer_ns is None or self.batch_ns <= self.peer_ns)
+
+    @property
+    def remark(self) -> str:
+        """Of those that take longer."""
+        return "" if self.reached else "more than wanted"
 
 
 @dataclass
@@ -320,15 +325,13 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    headings = columns("query|given besides|dtype|#us|#Pinocchio, us|#wanted, us|#batch, ns|#C++, ns|remark")
-    rows: dict[str, list[tuple[str, ...]]] = {}
-    for each in found.calls:
-        us = (each.peer_us, each.wanted_us)
-        ns = (each.batch_ns, each.peer_ns)
-        cells = (each.query, each.what, each.dtype, f"{each.us:.2f}", *(known(t, ".2f") for t in us))
-        remark = "" if each.reached else "more than wanted"
-        rows.setdefault(each.robot, []).append((*cells, *(known(t, ".0f") for t in ns), remark))
-    return [Cells(name, headings, each) for name, each in rows.items()]
+    asked = "query | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
+    us = "#us | {0.us:.2f}", "#Pinocchio, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
+    ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
+    return [
+        table(name, [each for each in found.calls if each.robot == name], *asked, *us, *ns, "remark | {0.remark}")
+        for name in dict.fromkeys(each.robot for each in found.calls)
+    ]
 
 
 def notes(found: Found) -> list[str]:

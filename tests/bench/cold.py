@@ -19,7 +19,7 @@ from robodyn.benchmark.tables import Cells
 from robodyn.questions import QUESTIONS
 from tests.bench.first_answers import Case, First, answer_alone, answer_by_fork, cold_and_cached, forks
 from tests.bench.runner import Page, Run
-from tests.bench.shared import COLLECTION, MODELS, columns, show
+from tests.bench.shared import COLLECTION, MODELS, show, table
 
 STATES = (1, 1024)
 ROBOTS = (
@@ -55,6 +55,11 @@ class Answered:
     bodies: int = 0
     problem: str = ""
     loops_work_s: float | None = None
+
+    @property
+    def asked(self) -> str:
+        """The query."""
+        return self.query + ", whole" * self.whole
 
     @property
     def wanted_s(self) -> float:
@@ -133,31 +138,19 @@ def _told(case: Case, said: dict[str, float | str]) -> Answered:
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    headings = columns("robot|base|#bodies|query|#states|#work|#first answer|#second|#work, loops")
-    rows = [
-        (
-            *(each.robot, each.base, str(each.bodies), each.query + ", whole" * each.whole, str(each.states)),
-            *map(show, (each.work_s, each.first_s, each.again_s, each.loops_work_s)),
-        )
-        for each in found.slowest
-    ]
-    made = [Cells("the slowest for what was wanted", headings, rows)]
-    return made + ([Cells("an arm in a new process", FIRST, first_rows(found.processes))] if found.processes else [])
+    asked = "robot | {0.robot}", "base | {0.base}", "#bodies | {0.bodies}", "query | {0.asked}", "#states | {0.states}"
+    seconds = "#work | {0.work_s:time}", "#first answer | {0.first_s:time}", "#second | {0.again_s:time}"
+    slowest = "the slowest for what was wanted"
+    made = table(slowest, found.slowest, *asked, *seconds, "#work, loops | {0.loops_work_s:time}")
+    return [made, *([table("an arm in a new process", found.processes, *FIRST)] if found.processes else [])]
 
 
-FIRST = columns("robot|query|engine|#cold|#cached|#process, cold|#process, cached|remark")
-
-
-def first_rows(found: Iterable[First], missing: str = "") -> list[tuple[str, ...]]:
-    """Of first answers with an empty and a full cache."""
-    return [
-        (
-            *(each.robot, each.query, each.engine),
-            *(show(s, missing) for s in (each.cold_s, each.cached_s, each.process_cold_s, each.process_cached_s)),
-            each.problem,
-        )
-        for each in found
-    ]
+FIRST = (
+    *("robot | {0.robot}", "query | {0.query}", "engine | {0.engine}", "#cold | {0.cold_s:time}"),
+    *("#cached | {0.cached_s:time}", "#process, cold | {0.process_cold_s:time}"),
+    *("#process, cached | {0.process_cached_s:time}", "remark | {0.problem}"),
+)
+"""Of first answers with an empty and a full cache."""
 
 
 def notes_of(found: list[Answered]) -> list[str]:

@@ -26,7 +26,7 @@ from robodyn.benchmark.timing import measure as timed
 from robodyn.errors import UnavailableError
 from robodyn.questions import find
 from tests.bench.runner import Page, Run
-from tests.bench.shared import MODELS, columns, known, robot, show
+from tests.bench.shared import MODELS, robot, table
 from tests.bench.timing import Call, least
 from tests.ladders import ladder
 
@@ -59,7 +59,7 @@ class Case:
     us: dict[str, float]
     peer_us: float | None
     peer_ns: float | None
-    errors: dict[str, float]
+    errors: dict[str, float | None]
 
     @property
     def times(self) -> float | None:
@@ -158,7 +158,7 @@ def _measured(name: str, model: rd.Model, constraints: Constraints, q: Array, se
     J = dyn.constraint_jacobian(states[0][0])
     wanted, peer = _accelerations(dyn, states), _peer(dyn, states)
     calls: dict[tuple[str, str], Call] = {}
-    errors: dict[str, float] = {}
+    errors: dict[str, float | None] = {"float64": None, "float32": None, "Pinocchio": None}
     for dtype in ("float64", "float32"):
         ours = rd.Dynamics(model, constraints=constraints, threads=1, dtype=dtype)  # type: ignore[arg-type]
         errors[dtype] = _error(ours.constrained_forward_dynamics(*states)[0], wanted)
@@ -295,31 +295,18 @@ def _measured_large(name: str, dyn: rd.Dynamics, q: Array, seconds: float) -> La
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    speed = columns(
-        "robot|#rows|#rank|#operations|#float64, ns a state|#float32, ns a state|#Pinocchio's C++, ns|#times|"
-        "#one call, us|#Pinocchio's call, us|#share"
-    )
-    rows = [
-        (
-            *(each.name, str(each.rows), str(each.rank), f"{each.operations:,}"),
-            *(f"{each.ns[dtype]:.0f}" for dtype in ("float64", "float32")),
-            *(known(each.peer_ns, ".0f"), known(each.times, ".1f"), f"{each.us['float64']:.2f}"),
-            *(known(each.peer_us, ".2f"), known(each.share, ".2f")),
-        )
-        for each in found.cases
-    ]
-    judged = ("float64", "float32", "Pinocchio")
-    errors = [(each.name, *(known(each.errors.get(what), ".1e") for what in judged)) for each in found.cases]
-    large = [
-        (each.name, f"{each.bodies:,}", str(each.rows), show(each.seconds), f"{each.off_by:.0e}", each.runs)
-        for each in found.large
-    ]
+    sizes = "robot | {0.name}", "#rows | {0.rows}", "#rank | {0.rank}", "#operations | {0.operations:,}"
+    ns = "#float64, ns a state | {0.ns[float64]:.0f}", "#float32, ns a state | {0.ns[float32]:.0f}"
+    peer = "#Pinocchio's C++, ns | {0.peer_ns:.0f}", "#times | {0.times:.1f}"
+    us = "#one call, us | {0.us[float64]:.2f}", "#Pinocchio's call, us | {0.peer_us:.2f}", "#share | {0.share:.2f}"
+    errors = (f"#{what} | {{0.errors[{what}]:.1e}}" for what in ("float64", "float32", "Pinocchio"))
+    runs = "#one call | {0.seconds:time}", "#lacks | {0.off_by:.0e}", "runs | {0.runs}"
     made = [
-        Cells("Constrained forward dynamics", speed, rows),
-        Cells("Errors of accelerations", ("robot", *(f"{what} " for what in judged)), errors),
-        Cells("Large trees", columns("robot|#bodies|#rows|#one call|#lacks|runs"), large),
+        table("Constrained forward dynamics", found.cases, *sizes, *ns, *peer, *us),
+        table("Errors of accelerations", found.cases, "robot | {0.name}", *errors),
+        table("Large trees", found.large, "robot | {0.name}", "#bodies | {0.bodies:,}", "#rows | {0.rows}", *runs),
     ]
-    return [table for table in made if table.rows]
+    return [each for each in made if each.rows]
 
 
 def notes(found: Found) -> list[str]:

@@ -18,12 +18,12 @@ from robodyn.benchmark.tables import HEADLINE, Cells, footnotes
 from robodyn.benchmark.tables import tables as tables_of
 from robodyn.benchmark.timing import measure as timed
 from robodyn.plots.style import COLORS
-from tests.bench.cold import FIRST, first_rows
+from tests.bench.cold import FIRST
 from tests.bench.drawing import finish, legend, panels, pyplot
 from tests.bench.first_answers import Case, First, cold_and_cached
 from tests.bench.peers import all_peers
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, ROBOTS, bullets, columns, markdown, picture, robot, sections
+from tests.bench.shared import MODELS, ROBOTS, bullets, markdown, picture, robot, sections, table
 
 _SUMMARY_BATCH = 4096
 _FIRST = (
@@ -131,20 +131,16 @@ def _difference(engine: str, query: str, branching: int) -> float:
 
 def tables(found: Found) -> list[Cells]:
     """All tables."""
-    return [*(table for report in found.reports for table in tables_of(report)), *_besides(found)]
+    return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
 
 
 def _besides(found: Found) -> Iterable[Cells]:
     if found.first:
-        yield Cells("From load_urdf to the first answer of a process", FIRST, first_rows(found.first)).filled()
+        yield table("From load_urdf to the first answer of a process", found.first, *FIRST).filled()
     if found.huge:
-        headings = columns("shape|query|engine|#bodies|#best ns a body|#median ns a body|#differs|remark")
-        rows = []
-        for each in found.huge:
-            times = ("" if ns is None else f"{ns:.1f}" for ns in (each.best_ns, each.median_ns))
-            off_by = "" if each.off_by is None else f"{each.off_by:.0e}"
-            rows.append((each.shape, each.query, each.engine, f"{each.bodies:,}", *times, off_by, each.problem))
-        yield Cells("One state of a huge tree, one thread", headings, rows).filled()
+        asked = "shape | {0.shape}", "query | {0.query}", "engine | {0.engine}", "#bodies | {0.bodies:,}"
+        ns = "#best ns a body | {0.best_ns:.1f}", "#median ns a body | {0.median_ns:.1f}", "#differs | {0.off_by:.0e}"
+        yield table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}").filled()
 
 
 def notes(found: Found) -> list[str]:
@@ -172,7 +168,7 @@ def blocks(found: Found, pictures: Pictures) -> dict[str, str]:
     """Of the page."""
     parts = []
     for report in found.reports:
-        shown = "\n\n".join(f"{table.title}\n\n{markdown(table)}" for table in tables_of(report))
+        shown = "\n\n".join(f"{each.title}\n\n{markdown(each)}" for each in tables_of(report))
         numbered = bullets(footnotes(report)[: -len(report.notes) or None])
         parts.append(f"## {report.robot}, engine {report.engine}\n\n{shown}\n\n{numbered}")
     of_first = (

@@ -441,14 +441,8 @@ CASES: dict[str, Callable[[Found], None]] = {
     "routed": routed,
 }
 TITLES = {
-    "operations": (
-        "Operations (counted)",
-        "robot|formulation|#products|#by constants|#sums|#cycles|#sums that vanish",
-    ),
-    "errors": (
-        "Errors (model, exact to the bit)",
-        "formulation|format|#dq|#dqd|#bound, dq|#bound, dqd|#wrapped",
-    ),
+    "operations": ("Operations (counted)", "robot|formulation|#products|#by constants|#sums|#cycles|#sums that vanish"),
+    "errors": ("Errors (model, exact to the bit)", "formulation|format|#dq|#dqd|#bound, dq|#bound, dqd|#wrapped"),
     "convergence": (
         "Types against convergence (model)",
         "box|formulation|format|#cost / float64's|#iterations to 0.1 %|#wrapped|#outside",

@@ -21,7 +21,7 @@ import robodyn as rd
 from robodyn.arguments import Array
 from robodyn.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import columns, robot_file
+from tests.bench.shared import robot_file, table
 
 TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500
 STARTS = ("cold", "warm")
@@ -59,6 +59,11 @@ class Case:
     rate: float
     median: float
     tail: float
+
+    @property
+    def percent(self) -> float:
+        """Of success."""
+        return 100.0 * self.success
 
 
 @dataclass
@@ -205,20 +210,10 @@ def _clik(work: _Work) -> Callable[[Array, Array], Array]:
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    headings = columns("arm|#dofs|solver|#solved, %|#solves a second|#one call: median, us|#99 %, us")
+    asked = "arm | {0.arm}", "#dofs | {0.dofs}", "solver | {0.solver}", "#solved, % | {0.percent:.3f}"
+    times = "#solves a second | {0.rate:,.0f}", "#one call: median, us | {0.median:.0f}", "#99 %, us | {0.tail:.0f}"
     return [
-        Cells(
-            f"{start.capitalize()} starts",
-            headings,
-            [
-                (
-                    *(each.arm, str(each.dofs), each.solver, f"{100.0 * each.success:.3f}", f"{each.rate:,.0f}"),
-                    *(f"{each.median:.0f}", f"{each.tail:.0f}"),
-                )
-                for each in found.cases
-                if each.start == start
-            ],
-        )
+        table(f"{start.capitalize()} starts", [each for each in found.cases if each.start == start], *asked, *times)
         for start in STARTS
     ]
 

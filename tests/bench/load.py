@@ -18,7 +18,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import COLLECTION, columns, robot, show
+from tests.bench.shared import COLLECTION, robot, table
 from tests.bench.timing import Call, in_turns, least
 
 TIMES = 25
@@ -40,6 +40,11 @@ class Loaded:
     def ratio(self) -> float:
         """How many times as long ours takes."""
         return self.ours_s / self.peer_s
+
+    @property
+    def kib(self) -> float:
+        """Of the file."""
+        return self.size / 1024
 
 
 @dataclass
@@ -126,21 +131,15 @@ def urdf_text(links: int, parent: Callable[[int], int]) -> str:
 
 def tables(found: Found) -> list[Cells]:
     """For the screen and the page."""
-    loads = [
-        (
-            *(each.robot, f"{each.size / 1024:.0f}", str(each.links), show(each.ours_s), show(each.peer_s)),
-            f"{each.ratio:.1f}",
-        )
-        for each in sorted(found.loads, key=lambda each: each.ratio)
-    ]
-    rows = [
-        (each.name, show(each.median_s), show(each.fastest_s), str(each.runs), show(each.bound_s))
-        for each in found.rows
-    ]
+    loads = sorted(found.loads, key=lambda each: each.ratio)
+    sizes = "#KiB | {0.kib:.0f}", "#links | {0.links}"
+    seconds = "#median | {0.median_s:time}", "#fastest | {0.fastest_s:time}", "#runs | {0.runs}"
     made = [
-        Cells("loads", columns("robot|#KiB|#links|#ours|#Pinocchio|#times"), loads),
-        Cells("Imports, large robots and the reference engine", columns("case|#median|#fastest|#runs|#bound"), rows),
-    ]
+        table("loads", loads, "robot | {0.robot}", *sizes, "#ours | {0.ours_s:time}", "#Pinocchio | {0.peer_s:time}",
+              "#times | {0.ratio:.1f}"),
+        table("Imports, large robots and the reference engine", found.rows, "case | {0.name}", *seconds,
+              "#bound | {0.bound_s:time}"),
+    ]  # fmt: skip
     return [table for table in made if table.rows]
 
 

@@ -129,12 +129,7 @@ class Budget:
         return point
 
     def _fill(
-        self,
-        point: Point,
-        call: Callable[[], Any],
-        check: Callable[[Any], float] | None,
-        wrong: float,
-        once: bool,
+        self, point: Point, call: Callable[[], Any], check: Callable[[Any], float] | None, wrong: float, once: bool
     ) -> None:
         start = time.perf_counter()
         answer = call()

@@ -18,7 +18,7 @@ from tests.bench import experiments, published
 from tests.bench.drawing import finish, panels, published_times, pyplot
 from tests.bench.experiments import Case, Contender, Curves, Experiment, Measured, over, remarks_by
 from tests.bench.gpu import machine as gpu
-from tests.bench.gpu.goals import Goal, table
+from tests.bench.gpu.goals import Goal, goal_table
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.points import Point, worst_difference
 from tests.bench.runner import Page, Pictures, Run
@@ -181,7 +181,7 @@ ASKED = (
 def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
     """What is wanted, and what the page says, where there is no GPU."""
     methods = "; ".join(f"{WORDS[query]} ({', '.join(methods_of(query))})" for query in WORDS)
-    wanted = table(goals_of([]))
+    wanted = goal_table(goals_of([]))
     return [wanted], {"asked": ASKED, "methods": methods, "goals": markdown(wanted)}
 
 
@@ -189,7 +189,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     """Of the page."""
     return {
         "difference": worst_difference(found.points),
-        "goals": markdown(table(goals_of(found.points))),
+        "goals": markdown(goal_table(goals_of(found.points))),
         "picture": picture("Times by the number of bodies", pictures.get("times")),
         "tables": sections(times_of(found.points)),
         "missing": bullets(remarks_by(found.points, "group", how=lambda group: f"{group}, ")),
@@ -232,7 +232,7 @@ PAGE = Page(
     "scan-gpu",
     Measured,
     measure,
-    tables=lambda found: [table(goals_of(found.points)), *times_of(found.points)],
+    tables=lambda found: [goal_table(goals_of(found.points)), *times_of(found.points)],
     blocks=blocks,
     draw=draw,
     merge=merge,

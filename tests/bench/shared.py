@@ -7,6 +7,8 @@ import platform
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from string import Formatter
+from typing import Any
 
 import numpy as np
 
@@ -71,11 +73,6 @@ def times(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.3g} x"
 
 
-def known(value: float | None, how: str) -> str:
-    """A number, or nothing."""
-    return "" if value is None else format(value, how)
-
-
 def geometric_mean(values: Iterable[float]) -> float:
     """Of ratios."""
     return float(np.exp(np.mean(np.log(list(values)))))
@@ -111,7 +108,28 @@ def bullets(notes: Iterable[str]) -> str:
     return "\n".join(f"- {note}" for note in notes)
 
 
+class _Cell(Formatter):
+    """Formats of cells: `time` for seconds, `x` for ratios; nothing for None, or, after a "?", that it is missing."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        """A value by one of them, or as usual."""
+        spec, missing = spec.removesuffix("?"), NOT_MEASURED if spec.endswith("?") else ""
+        if value is None:
+            return missing
+        return show(value) if spec == "time" else f"{value:.3g} x" if spec == "x" else format(value, spec)
+
+
+def table(title: str, rows: Iterable[Any], *columns: str) -> Cells:
+    """A row for each object: columns are "heading | {0.field:format}"; headings of numbers begin with #."""
+    named, cells = headings([each.split(" | ")[0] for each in columns]), [each.split(" | ")[1] for each in columns]
+    return Cells(title, named, [tuple(_Cell().format(cell, row) for cell in cells) for row in rows])
+
+
+def headings(words: Iterable[str]) -> tuple[str, ...]:
+    """Those of numbers begin with #, and get the blank at the end that `Cells` wants."""
+    return tuple(f"{word[1:]} " if word.startswith("#") else word for word in words)
+
+
 def columns(words: str, *more: Sequence[str]) -> tuple[str, ...]:
-    """Headings from a line, bars between them. Those of numbers begin with #, and get the blank that `Cells` wants."""
-    first = [f"{word[1:]} " if word.startswith("#") else word for word in words.split("|")]
-    return (*first, *(word for each in more for word in each))
+    """Headings from a line, bars between them, and others."""
+    return (*headings(words.split("|")), *(word for each in more for word in each))

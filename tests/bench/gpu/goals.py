@@ -11,7 +11,7 @@ from tests.bench.first_answers import First
 from tests.bench.gpu import kernels
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.queries import Point
-from tests.bench.shared import NOT_MEASURED, columns, show, times
+from tests.bench.shared import NOT_MEASURED, columns, show, table, times
 
 BATCH, DTYPE = 65_536, "float32"
 TIMES_GRID = {"arm7": 5.0, "humanoid, floating": 3.0}
@@ -29,10 +29,10 @@ class Goal:
     found: str
     reached: bool | None
 
-    def cells(self) -> tuple[str, ...]:
-        """As text."""
-        said = {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
-        return self.what, self.wanted, self.found, said
+    @property
+    def told(self) -> str:
+        """Whether it is reached."""
+        return {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
 
 
 def goals(
@@ -100,9 +100,11 @@ def _well_chosen(trials: Sequence[kernels.Trial]) -> Goal:
     )
 
 
-def table(found: Sequence[Goal]) -> Cells:
+def goal_table(found: Sequence[Goal]) -> Cells:
     """All of them."""
-    return Cells("Goals", ("what", "wanted ", "measured ", "reached"), [each.cells() for each in found])
+    return table(
+        "Goals", found, "what | {0.what}", "#wanted | {0.wanted}", "#measured | {0.found}", "reached | {0.told}"
+    )
 
 
 def beside_published(points: Sequence[Point]) -> Cells:

@@ -21,7 +21,7 @@ from robodyn.testing.mujoco_model import mujoco_model
 from tests.bench.compare.compiled import mujoco_joints
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
-from tests.bench.shared import NOT_MEASURED, columns, show, times
+from tests.bench.shared import table
 
 NAMES = {
     "JAX": {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"},
@@ -48,11 +48,15 @@ class Rival:
     ours_s: float | None = None
     problem: str = ""
 
-    def cells(self) -> tuple[str, ...]:
-        """As text."""
-        ratio = times(self.seconds / self.ours_s if self.seconds and self.ours_s else None)
-        both = (show(each, NOT_MEASURED) for each in (self.seconds, self.ours_s))
-        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.peer][self.query], *both, ratio)
+    @property
+    def called(self) -> str:
+        """What is asked."""
+        return NAMES[self.peer][self.query]
+
+    @property
+    def ratio(self) -> float | None:
+        """Of its time over ours."""
+        return self.seconds / self.ours_s if self.seconds and self.ours_s else None
 
 
 def rivals(plan: Plan) -> list[Rival]:
@@ -171,7 +175,8 @@ def _jax_device(platform: str) -> Any:
         raise RefusedError(f"JAX {jax.__version__} finds no GPU") from error
 
 
-def table(found: Sequence[Rival]) -> Cells:
+def rival_table(found: Sequence[Rival]) -> Cells:
     """Beside ours."""
-    headings = columns("robot|query|dtype|#batch|peer|#its call|#our call|#ratio")
-    return Cells("Peers on the same GPU", headings, [each.cells() for each in found])
+    asked = "robot | {0.robot}", "query | {0.query}", f"dtype | {DTYPE}", "#batch | {0.batch:,}", "peer | {0.called}"
+    seconds = "#its call | {0.seconds:time?}", "#our call | {0.ours_s:time?}", "#ratio | {0.ratio:x?}"
+    return table("Peers on the same GPU", found, *asked, *seconds)

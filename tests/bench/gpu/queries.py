@@ -16,7 +16,7 @@ from robodyn.engines.gpu.source import KernelSource
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, off_by, reason, repeated, room_on, sources, wrong
-from tests.bench.shared import NOT_MEASURED, columns, show, times
+from tests.bench.shared import NOT_MEASURED, columns, show, table, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")
 STEPS, DT = 100, 1e-3
@@ -93,12 +93,15 @@ class Rolled:
     off_by: float | None = None
     problem: str = ""
 
-    def cells(self) -> tuple[str, ...]:
-        """As text."""
-        rate = NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
-        ratio = self.cpu_s / self.seconds if self.seconds and self.cpu_s else None
-        both = (show(each, NOT_MEASURED) for each in (self.seconds, self.cpu_s))
-        return (self.robot, self.integrator, self.dtype, f"{self.batch:,}", *both, times(ratio), rate)
+    @property
+    def ratio(self) -> float | None:
+        """As fast as the CPU engine."""
+        return self.cpu_s / self.seconds if self.seconds and self.cpu_s else None
+
+    @property
+    def rate(self) -> str:
+        """Steps a second."""
+        return NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
 
 
 def points(plan: Plan) -> list[Point]:
@@ -223,5 +226,6 @@ def _last(dyn: rd.Dynamics, integrator: str, states: Sequence[Any]) -> tuple[Any
 
 def rollout_table(found: Sequence[Rolled]) -> Cells:
     """All of them."""
-    headings = columns("robot|integrator|dtype|#batch|#call|#CPU engine|#ratio|#steps/s")
-    return Cells("Rollouts", headings, [run.cells() for run in found])
+    asked = "robot | {0.robot}", "integrator | {0.integrator}", "dtype | {0.dtype}", "#batch | {0.batch:,}"
+    seconds = "#call | {0.seconds:time?}", "#CPU engine | {0.cpu_s:time?}", "#ratio | {0.ratio:x?}"
+    return table("Rollouts", found, *asked, *seconds, "#steps/s | {0.rate}")

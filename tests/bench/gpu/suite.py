@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from robodyn.benchmark.tables import Cells
-from tests.bench.cold import first_rows
+from tests.bench.cold import FIRST as COLUMNS
 from tests.bench.first_answers import Case as Asked
 from tests.bench.first_answers import First, cold_and_cached
 from tests.bench.gpu import ceilings, goals, kernels, peers, queries
@@ -19,7 +19,7 @@ from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.gpu.work import BATCHES, Plan, reason
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, columns, markdown, titled
+from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, table, titled
 
 FIRST_ROBOT = "arm7"
 FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")
@@ -27,6 +27,7 @@ FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "f
 _NAMED = 6
 _TITLED = ("queries", "partitions", "first", "kernels")
 """Blocks of tables that have names."""
+_FIRST = tuple(each.replace(":time", ":time?") for each in COLUMNS if not each.startswith("engine"))
 
 
 @dataclass
@@ -155,17 +156,15 @@ def _first(query: str) -> str:
 
 def cells(found: Measured) -> dict[str, list[Cells]]:
     """All tables, by section."""
-    first = [(*row[:2], *row[3:]) for row in first_rows(found.first, NOT_MEASURED)]
-    headings = columns("robot|query|#cold|#cached|#process, cold|#process, cached|remark")
     return {
-        "goals": [goals.table(goals.goals(found.points, found.ceilings, found.first, found.trials))],
+        "goals": [goals.goal_table(goals.goals(found.points, found.ceilings, found.first, found.trials))],
         "ceilings": [_ceilings(found.ceilings)],
         "queries": queries.tables(found.points, found.ceilings),
         "published": [goals.beside_published(found.points)],
         "rollouts": [queries.rollout_table(found.rolled)],
-        "peers": [peers.table(found.rivals)],
+        "peers": [peers.rival_table(found.rivals)],
         "partitions": kernels.tables(found.partitions),
-        "first": [Cells("From load_urdf to the first answer", headings, first).filled()],
+        "first": [table("From load_urdf to the first answer", found.first, *_FIRST).filled()],
         "kernels": kernels.tables(found.trials),
     }
 
@@ -199,7 +198,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
 
 def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
     """What is wanted, and what the page says, where there is no GPU."""
-    plan, others, wanted = plan_of(run), goals.beside_published([]), goals.table(goals.goals([], None, [], []))
+    plan, others, wanted = plan_of(run), goals.beside_published([]), goals.goal_table(goals.goals([], None, [], []))
     theirs = Cells(others.title, others.columns[:-2], [row[:-2] for row in others.rows])
     return [wanted], {
         "queries": ", ".join(plan.queries),
@@ -244,7 +243,7 @@ PAGE = Page(
     "gpu",
     Measured,
     measure,
-    tables=lambda found: [table for tables in cells(found).values() for table in tables],
+    tables=lambda found: [each for tables in cells(found).values() for each in tables],
     notes=lambda found: [*kernels.verdict(found.trials), *remarks(found)],
     blocks=blocks,
     merge=merge,
