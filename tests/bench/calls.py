@@ -199,128 +199,152 @@ def _calls_of(
         yield "q in the other precision", call(given=[arrays["q"].astype(other), *placed[1:]])
 
 
+_FUNCTIONS = {
+    "inverse_dynamics": "rnea q v a",
+    "inverse_dynamics f_ext": "rnea q v a forces",
+    "forward_dynamics": "aba q v a",
+    "forward_dynamics f_ext": "aba q v a forces",
+    "joint_reaction": "rnea q v a",
+    "joint_reaction f_ext": "rnea q v a forces",
+    "mass_matrix": "crba q",
+    "mass_matrix_inverse": "computeMinverse q",
+    "bias_force": "nonLinearEffects q v",
+    "gravity_force": "computeGeneralizedGravity q",
+    "coriolis_matrix": "computeCoriolisMatrix q v",
+    "inverse_dynamics_gradient": "computeRNEADerivatives q v a",
+    "inverse_dynamics_gradient f_ext": "computeRNEADerivatives q v a forces",
+    "forward_dynamics_gradient": "computeABADerivatives q v a",
+    "forward_dynamics_gradient f_ext": "computeABADerivatives q v a forces",
+    "gravity_force_gradient": "computeGeneralizedGravityDerivatives q",
+    "regressor": "computeJointTorqueRegressor q v a",
+    "kinetic_energy_regressor": "computeKineticEnergyRegressor q v",
+    "potential_energy_regressor": "computePotentialEnergyRegressor q",
+    "forward_kinematics": "framesForwardKinematics q",
+    "kinetic_energy": "computeKineticEnergy q v",
+    "potential_energy": "computePotentialEnergy q",
+    "center_of_mass": "centerOfMass q",
+    "center_of_mass_velocity": "centerOfMass q v no",
+    "center_of_mass_acceleration": "centerOfMass q v a no",
+    "subtree_center_of_mass": "centerOfMass q yes",
+    "center_of_mass_jacobian": "jacobianCenterOfMass q",
+    "centroidal_momentum": "ccrba q v",
+    "centroidal_momentum_rate": "computeCentroidalMomentumTimeVariation q v a",
+    "centroidal_momentum_matrix_derivative": "dccrba q v",
+}
+"""Pinocchio's functions of a model and its data by query and what is given besides, with what they are given."""
+
+
+class _Pinocchio:
+    """Pinocchio's calls for a robot.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+
+    def __init__(self, model: rd.Model) -> None:
+        self.made = made = pinocchio_model(model)
+        import pinocchio as pin
+
+        self.pin: Any = pin
+        self.data, rng, names = made.createData(), np.random.default_rng(0), model.link_names
+        self.ones = np.ones(made.nq)
+        self.q, self.q1 = (pin.randomConfiguration(made, -self.ones, self.ones) for _ in range(2))
+        self.v, self.a = rng.uniform(-1, 1, (2, made.nv))
+        self.forces, self.no, self.yes = pin.StdVec_Force(), False, True
+        self.forces.extend(pin.Force.Random() for _ in range(made.njoints))
+        self.frame, self.observer = made.nframes - 1, made.getBodyId(names[min(2, len(names) - 1)])
+        self.several = [made.getBodyId(names[k % len(names)]) for k in LINKS]
+
+    def calls(self) -> dict[tuple[str, str], Call]:
+        """By query and what is given besides."""
+        pin, made, data = self.pin, self.made, self.data
+        found: dict[tuple[str, str], Call] = {}
+        for asked, words in _FUNCTIONS.items():
+            query, _, what = asked.partition(" ")
+            name, *given = words.split()
+            function, arguments = getattr(pin, name), [getattr(self, each) for each in given]
+            found[query, what] = lambda f=function, given=arguments: f(made, data, *given)
+        return found | self._of_configurations() | self._of_poses() | self._of_frames()
+
+    def _of_configurations(self) -> dict[tuple[str, str], Call]:
+        pin, made, q, q1, v, ones = self.pin, self.made, self.q, self.q1, self.v, self.ones
+        return {
+            ("integrate", ""): lambda: pin.integrate(made, q, v),
+            ("difference", ""): lambda: pin.difference(made, q, q1),
+            ("interpolate", ""): lambda: pin.interpolate(made, q, q1, 0.3),
+            ("distance", ""): lambda: pin.distance(made, q, q1),
+            ("neutral", ""): lambda: pin.neutral(made),
+            ("random_configuration", ""): lambda: pin.randomConfiguration(made, -ones, ones),
+        }
+
+    def _of_poses(self) -> dict[tuple[str, str], Call]:
+        pin, made, data, q, frame, observer = self.pin, self.made, self.data, self.q, self.frame, self.observer
+        parent, seen = made.frames[frame].parentJoint, pin.LOCAL_WORLD_ALIGNED
+        tip = made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
+
+        def pose(relative: bool) -> Any:
+            pin.forwardKinematics(made, data, q)
+            found = pin.updateFramePlacement(made, data, frame)
+            return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
+
+        def at_point() -> Any:
+            pin.computeJointJacobians(made, data, q)
+            return pin.getFrameJacobian(made, data, parent, tip, seen)
+
+        def of_several() -> Any:
+            pin.computeJointJacobians(made, data, q)
+            pin.updateFramePlacements(made, data)
+            return [pin.getFrameJacobian(made, data, each, seen) for each in self.several]
+
+        def relative() -> Any:
+            pin.computeJointJacobians(made, data, q)
+            pin.updateFramePlacements(made, data)
+            J, other = (pin.getFrameJacobian(made, data, each, pin.LOCAL) for each in (frame, observer))
+            return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
+
+        return {
+            ("link_pose", ""): lambda: pose(False),
+            ("link_pose", "relative_to"): lambda: pose(True),
+            ("jacobian", "point"): at_point,
+            ("jacobian", f"{len(LINKS)} links"): of_several,
+            ("jacobian", "relative_to"): relative,
+        }
+
+    def _of_frames(self) -> dict[tuple[str, str], Call]:
+        """What is asked in axes: two calls each, but for Jacobians."""
+        pin, made, data, frame = self.pin, self.made, self.data, self.frame
+        q, v, a, aligned = self.q, self.v, self.a, self.pin.LOCAL_WORLD_ALIGNED
+        axes = dict.fromkeys(("", "link by number", "frame=world_aligned"), aligned)
+        axes |= {"frame=world": pin.WORLD, "frame=body": pin.LOCAL}
+        computed = {
+            "link_velocity": (pin.forwardKinematics, (q, v), pin.getFrameVelocity),
+            "link_acceleration": (pin.forwardKinematics, (q, v, a), pin.getFrameAcceleration),
+            "jacobian_derivative": (pin.computeJointJacobiansTimeVariation, (q, v), pin.getFrameJacobianTimeVariation),
+            "link_velocity_gradient": (
+                *(pin.computeForwardKinematicsDerivatives, (q, v, a), pin.getFrameVelocityDerivatives),
+            ),
+            "link_acceleration_gradient": (
+                *(pin.computeForwardKinematicsDerivatives, (q, v, a), pin.getFrameAccelerationDerivatives),
+            ),
+        }
+
+        def two(compute: Any, given: Any, get: Any, seen: Any) -> Call:
+            return lambda: (compute(made, data, *given), get(made, data, frame, seen))
+
+        found = {(query, what): two(*each, seen) for query, each in computed.items() for what, seen in axes.items()}
+        classical = pin.forwardKinematics, (q, v, a), pin.getFrameClassicalAcceleration
+        found["link_acceleration", "classical"] = two(*classical, aligned)
+        for what, seen in axes.items():
+            found["jacobian", what] = lambda seen=seen: pin.computeFrameJacobian(made, data, q, frame, seen)
+        return found
+
+
 def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
-    """Pinocchio's calls by query and what is given; nothing where it is not installed."""
+    """Pinocchio's calls; nothing where it is not installed."""
     try:
-        made = pinocchio_model(model)
+        return _Pinocchio(model).calls()
     except UnavailableError:
         return {}
-    import pinocchio as pin
-
-    data, rng = made.createData(), np.random.default_rng(0)
-    ones = np.ones(made.nq)
-    q, q1 = pin.randomConfiguration(made, -ones, ones), pin.randomConfiguration(made, -ones, ones)
-    v, a = rng.uniform(-1, 1, made.nv), rng.uniform(-1, 1, made.nv)
-    forces = pin.StdVec_Force()
-    for _ in range(made.njoints):
-        forces.append(pin.Force.Random())
-    frame = made.nframes - 1
-    frames = {
-        "": pin.LOCAL_WORLD_ALIGNED,
-        "link by number": pin.LOCAL_WORLD_ALIGNED,
-        "frame=world": pin.WORLD,
-        "frame=body": pin.LOCAL,
-        "frame=world_aligned": pin.LOCAL_WORLD_ALIGNED,
-    }
-
-    def velocity(seen: Any) -> Any:
-        pin.forwardKinematics(made, data, q, v)
-        return pin.getFrameVelocity(made, data, frame, seen)
-
-    def acceleration(seen: Any, classical: bool) -> Any:
-        pin.forwardKinematics(made, data, q, v, a)
-        get = pin.getFrameClassicalAcceleration if classical else pin.getFrameAcceleration
-        return get(made, data, frame, seen)
-
-    def changing(seen: Any) -> Any:
-        pin.computeJointJacobiansTimeVariation(made, data, q, v)
-        return pin.getFrameJacobianTimeVariation(made, data, frame, seen)
-
-    observer = made.getBodyId(model.link_names[min(2, len(model.link_names) - 1)])
-    several = [made.getBodyId(model.link_names[k % len(model.link_names)]) for k in LINKS]
-    parent, placement = made.frames[frame].parentJoint, made.frames[frame].placement
-    tip = placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
-
-    def at_point() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        return pin.getFrameJacobian(made, data, parent, tip, pin.LOCAL_WORLD_ALIGNED)
-
-    def of_several() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        pin.updateFramePlacements(made, data)
-        return [pin.getFrameJacobian(made, data, each, pin.LOCAL_WORLD_ALIGNED) for each in several]
-
-    def relative() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        pin.updateFramePlacements(made, data)
-        J, other = (pin.getFrameJacobian(made, data, each, pin.LOCAL) for each in (frame, observer))
-        return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
-
-    def pose(relative: bool) -> Any:
-        pin.forwardKinematics(made, data, q)
-        found = pin.updateFramePlacement(made, data, frame)
-        return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
-
-    def velocity_gradient(seen: Any) -> Any:
-        pin.computeForwardKinematicsDerivatives(made, data, q, v, a)
-        return pin.getFrameVelocityDerivatives(made, data, frame, seen)
-
-    def acceleration_gradient(seen: Any) -> Any:
-        pin.computeForwardKinematicsDerivatives(made, data, q, v, a)
-        return pin.getFrameAccelerationDerivatives(made, data, frame, seen)
-
-    calls: dict[tuple[str, str], Call] = {
-        ("link_pose", ""): lambda: pose(False),
-        ("link_pose", "relative_to"): lambda: pose(True),
-        ("jacobian", "point"): at_point,
-        ("jacobian", f"{len(LINKS)} links"): of_several,
-        ("jacobian", "relative_to"): relative,
-        ("joint_reaction", ""): lambda: pin.rnea(made, data, q, v, a),
-        ("joint_reaction", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
-        ("center_of_mass_velocity", ""): lambda: pin.centerOfMass(made, data, q, v, False),
-        ("center_of_mass_acceleration", ""): lambda: pin.centerOfMass(made, data, q, v, a, False),
-        ("subtree_center_of_mass", ""): lambda: pin.centerOfMass(made, data, q, True),
-        ("centroidal_momentum_rate", ""): lambda: pin.computeCentroidalMomentumTimeVariation(made, data, q, v, a),
-        ("centroidal_momentum_matrix_derivative", ""): lambda: pin.dccrba(made, data, q, v),
-        ("kinetic_energy_regressor", ""): lambda: pin.computeKineticEnergyRegressor(made, data, q, v),
-        ("potential_energy_regressor", ""): lambda: pin.computePotentialEnergyRegressor(made, data, q),
-        ("interpolate", ""): lambda: pin.interpolate(made, q, q1, 0.3),
-        ("distance", ""): lambda: pin.distance(made, q, q1),
-        ("inverse_dynamics", ""): lambda: pin.rnea(made, data, q, v, a),
-        ("inverse_dynamics", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
-        ("forward_dynamics", ""): lambda: pin.aba(made, data, q, v, a),
-        ("forward_dynamics", "f_ext"): lambda: pin.aba(made, data, q, v, a, forces),
-        ("mass_matrix", ""): lambda: pin.crba(made, data, q),
-        ("mass_matrix_inverse", ""): lambda: pin.computeMinverse(made, data, q),
-        ("bias_force", ""): lambda: pin.nonLinearEffects(made, data, q, v),
-        ("gravity_force", ""): lambda: pin.computeGeneralizedGravity(made, data, q),
-        ("coriolis_matrix", ""): lambda: pin.computeCoriolisMatrix(made, data, q, v),
-        ("inverse_dynamics_gradient", ""): lambda: pin.computeRNEADerivatives(made, data, q, v, a),
-        ("inverse_dynamics_gradient", "f_ext"): lambda: pin.computeRNEADerivatives(made, data, q, v, a, forces),
-        ("forward_dynamics_gradient", ""): lambda: pin.computeABADerivatives(made, data, q, v, a),
-        ("forward_dynamics_gradient", "f_ext"): lambda: pin.computeABADerivatives(made, data, q, v, a, forces),
-        ("gravity_force_gradient", ""): lambda: pin.computeGeneralizedGravityDerivatives(made, data, q),
-        ("regressor", ""): lambda: pin.computeJointTorqueRegressor(made, data, q, v, a),
-        ("forward_kinematics", ""): lambda: pin.framesForwardKinematics(made, data, q),
-        ("kinetic_energy", ""): lambda: pin.computeKineticEnergy(made, data, q, v),
-        ("potential_energy", ""): lambda: pin.computePotentialEnergy(made, data, q),
-        ("center_of_mass", ""): lambda: pin.centerOfMass(made, data, q),
-        ("center_of_mass_jacobian", ""): lambda: pin.jacobianCenterOfMass(made, data, q),
-        ("centroidal_momentum", ""): lambda: pin.ccrba(made, data, q, v),
-        ("integrate", ""): lambda: pin.integrate(made, q, v),
-        ("difference", ""): lambda: pin.difference(made, q, q1),
-        ("neutral", ""): lambda: pin.neutral(made),
-        ("random_configuration", ""): lambda: pin.randomConfiguration(made, -ones, ones),
-        ("link_acceleration", "classical"): lambda: acceleration(pin.LOCAL_WORLD_ALIGNED, True),
-    }
-    for what, seen in frames.items():
-        calls["jacobian", what] = lambda seen=seen: pin.computeFrameJacobian(made, data, q, frame, seen)
-        calls["jacobian_derivative", what] = lambda seen=seen: changing(seen)
-        calls["link_velocity", what] = lambda seen=seen: velocity(seen)
-        calls["link_acceleration", what] = lambda seen=seen: acceleration(seen, False)
-        calls["link_velocity_gradient", what] = lambda seen=seen: velocity_gradient(seen)
-        calls["link_acceleration_gradient", what] = lambda seen=seen: acceleration_gradient(seen)
-    return calls
 
 
 def tables(found: Found) -> list[Cells]:
