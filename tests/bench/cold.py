@@ -7,7 +7,6 @@ them what loops over bodies take, which robots share and a cold cache has not: w
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from statistics import median
 
 from robodyn.benchmark.tables import Cells
 from robodyn.questions import QUESTIONS
-from tests.bench.first_answers import Case, First, answer_alone, answer_by_fork, cold_and_cached, forks
+from tests.bench.first_answers import Case, First, ask, cold_and_cached
 from tests.bench.runner import Page, Run
 from tests.bench.shared import COLLECTION, MODELS, show, table
 
@@ -97,43 +96,33 @@ def _of(path: Path, base: str, queries: Iterable[str]) -> Iterator[Case]:
 
 def measure(run: Run) -> Found:
     """Run the cases whose names are selected."""
-    chosen = [case for case in cases(run.whole) if run.selected(f"cold: {case.robot}, {case.base}, {case.query}")]
-    if not chosen:
-        return Found([], [], [])
     found = []
-    with forks() as process:
-        for case in chosen:
+    for case in cases(run.whole):
+        if run.selected(f"cold: {case.robot}, {case.base}, {case.query}"):
             run.announce(f"{case.robot}, {case.base}, {case.query}, {case.states} states")
-            found.append((case, _answered(process, case)))
-        slowest = sorted((each for each in found if not each[1].problem), key=lambda each: -_share(each[1]))
-        for case, each in slowest[:_BESIDE]:
-            loops = _answered(process, replace(case, code="rolled"))
-            each.loops_work_s = None if loops.problem else loops.work_s
+            found.append((case, _answered(case, _TRIES)))
+    # By work, which other processes stretch less than time.
+    slowest = sorted(
+        (each for each in found if not each[1].problem), key=lambda each: -each[1].work_s / each[1].wanted_s
+    )
+    for case, each in slowest[:_BESIDE]:
+        loops = _answered(replace(case, code="rolled"), 1)
+        each.loops_work_s = None if loops.problem else loops.work_s
     arm = [Case(str(MODELS / f"{ARM}.urdf"), "fixed", query) for query in PROCESSES]
     processes = [cold_and_cached(case) for case in arm if run.selected(f"cold: {ARM}, {case.query}")]
     return Found([each for _, each in slowest[:_WORST]], notes_of([each for _, each in found]), processes)
 
 
-def _share(each: Answered) -> float:
-    """Of what was wanted: by work, which other processes stretch less than time."""
-    return each.work_s / each.wanted_s
-
-
-def _answered(process: subprocess.Popen[str], case: Case) -> Answered:
-    """By a fork, or of an arm, where that would be a large part of what is wanted, by a new process; where it takes
-    more than wanted, the quickest of some counts, which are new processes."""
-    said = [] if case.robot == ARM else [answer_by_fork(process, case)]
-    found = [_told(case, each) for each in said]
-    while len(found) < _TRIES and all(each.first_s > each.wanted_s for each in found):
+def _answered(case: Case, tries: int) -> Answered:
+    """Where an answer takes more than wanted, the quickest of some counts."""
+    found: list[Answered] = []
+    while len(found) < tries and all(each.first_s > each.wanted_s for each in found):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(_told(case, answer_alone(case, folder)))
+            said = ask(case, folder)
+        known = ("first_s", "work_s", "again_s", "bodies", "problem")
+        told = {name: said[name] for name in known if name in said}
+        found.append(Answered(case.robot, case.base, case.query, case.whole, case.states, **told))
     return min(found, key=lambda each: each.first_s)
-
-
-def _told(case: Case, said: dict[str, float | str]) -> Answered:
-    known = ("first_s", "work_s", "again_s", "bodies", "problem")
-    told = {name: value for name, value in said.items() if name in known}
-    return Answered(case.robot, case.base, case.query, case.whole, case.states, **told)  # type: ignore[arg-type]
 
 
 def tables(found: Found) -> list[Cells]:
