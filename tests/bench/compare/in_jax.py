@@ -18,7 +18,7 @@ import robodyn as rd
 from robodyn.benchmark.contenders import Answers, Prepared
 from robodyn.testing.mujoco_model import mujoco_model
 from tests.bench.compare.compiled import mujoco_joints, mujoco_links
-from tests.bench.compare.work import DT, STEPS, Job, Library, RefusedError, no_query
+from tests.bench.compare.work import DT, STEPS, Job, Library, RefusedError, Robot, no_query
 
 _SCHEDULER_SINCE = (0, 9, 1)
 _GRADIENT_OF = {
@@ -122,6 +122,10 @@ class Mjx(Jax):
         "full_m, gradients by jacfwd of these, `scan` of mjx.step. mjx.forward also does what mj_forward does."
     )
 
+    def __init__(self, robot: Robot, dtype: str = "float64") -> None:
+        self.dtype = dtype
+        super().__init__(robot)
+
     def load(self, model: rd.Model, jnp: Any) -> None:
         """See `how`."""
         import mujoco
@@ -131,12 +135,12 @@ class Mjx(Jax):
         made.opt.timestep = DT
         made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
         try:
-            mx = mjx.put_model(made)
+            mx = self._precise(mjx.put_model(made))
         except Exception as error:  # a version that does not know this MuJoCo may raise anything
             raise RefusedError(f"it does not take MuJoCo {mujoco.__version__}: {error}") from error
         self.way = rd.converter(model, "mujoco", joint_names=mujoco_joints(model, made))
         self.links = mujoco_links(made)
-        blank = mjx.make_data(mx)
+        blank = self._precise(mjx.make_data(mx))
 
         def at(q: Any, **others: Any) -> Any:
             return blank.replace(qpos=q, **others)
@@ -161,6 +165,10 @@ class Mjx(Jax):
             "kinematics": kinematics,
             "rollout": rollout,
         }
+
+    def _precise(self, tree: Any) -> Any:
+        """Numbers in its precision."""
+        return self.jax.tree.map(lambda x: x.astype(self.dtype) if x.dtype == np.float64 else x, tree)
 
 
 class Frax(Jax):

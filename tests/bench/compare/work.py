@@ -57,12 +57,12 @@ class Job:
 
 
 class Robot:
-    """A robot of models/, states of it, and the reference engine's answers."""
+    """A robot of models/, or a model, states of it, and the reference engine's answers."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.base = name, BASES[name]
+    def __init__(self, name: str, model: rd.Model | None = None) -> None:
+        self.name, self.base = name, BASES.get(name, "")
         self.path = MODELS / f"{name}.urdf"
-        self.model = robot(name)
+        self.model = robot(name) if model is None else model
 
     @cached_property
     def states(self) -> dict[str, Array]:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-import robodyn as rd
 from robodyn.benchmark.contenders import RefusedError
 from robodyn.benchmark.tables import Cells
 from robodyn.benchmark.timing import measure as timed
-from robodyn.testing.mujoco_model import mujoco_model
-from tests.bench.compare.compiled import mujoco_joints
+from tests.bench.compare import work
+from tests.bench.compare.in_jax import Mjx
+from tests.bench.compare.work import Robot
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
 from tests.bench.shared import table
@@ -127,35 +127,15 @@ def _plain_jax(question: Case) -> Asked:
 
 
 def _mjx(question: Case) -> Asked:
-    """Constraints and contacts off; arguments and answers by MuJoCo's conventions."""
-    if importlib.util.find_spec("mujoco") is None or importlib.util.find_spec("mujoco.mjx") is None:
-        raise RefusedError("MJX is not installed")
+    """As the page of other libraries asks it; arguments and answers by MuJoCo's conventions."""
+    try:
+        library = Mjx(Robot("", question.model), DTYPE)
+    except work.RefusedError as error:
+        raise RefusedError(f"MJX: {error}") from None
     import jax
-    import mujoco
-    from mujoco import mjx
 
-    made = mujoco_model(question.model, links=False)
-    made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
-
-    def single(tree: Any) -> Any:
-        return jax.tree.map(lambda x: x.astype(DTYPE) if x.dtype == np.float64 else x, tree)
-
-    mx = single(mjx.put_model(made))
-    blank = single(mjx.make_data(mx))
-    way = rd.converter(question.model, "mujoco", joint_names=mujoco_joints(question.model, made))
-    q, qd = question.states["q"], question.states["qd"]
-    if question.query == "inverse_dynamics":
-        last, truth = way.a_to(q, qd, question.states["qdd"]), way.tau_to(q, question.truth[0])
-
-        def one(q: Any, v: Any, a: Any) -> Any:
-            return mjx.inverse(mx, blank.replace(qpos=q, qvel=v, qacc=a)).qfrc_inverse
-    else:
-        last, truth = way.tau_to(q, question.states["tau"]), way.a_to(q, qd, question.truth[0])
-
-        def one(q: Any, v: Any, tau: Any) -> Any:
-            return mjx.forward(mx, blank.replace(qpos=q, qvel=v, qfrc_applied=tau)).qacc
-
-    return jax.vmap(one), [way.q_to(q), way.v_to(q, qd), last], [truth]
+    states, truth = library.inputs(question.query), library.wanted(question.query)
+    return jax.vmap(library.single[question.query]), states, list(truth)
 
 
 def _jax_device(platform: str) -> Any:
