@@ -58,7 +58,6 @@ class Found:
     cases: list[Timed]
 
     def series(self, threads: int) -> list[list[Timed]]:
-        """By query."""
         mine = [case for case in self.cases if case.threads == threads]
         return [[case for case in mine if case.query == query] for query in dict.fromkeys(case.query for case in mine)]
 
@@ -148,7 +147,6 @@ def _timed(dyn: rd.Dynamics, question: Question, states: dict[str, Any], batch: 
 
 
 def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
     made = []
     for threads in found.threads:
         rows = []
@@ -166,7 +164,6 @@ def tables(found: Found) -> list[Cells]:
 
 
 def notes(found: Found) -> list[str]:
-    """What the tables say."""
     lines = []
     for threads in found.threads:
         own = found.series(threads)

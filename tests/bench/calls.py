@@ -53,7 +53,6 @@ class Timed:
 
     @property
     def reached(self) -> bool:
-        """Whether ours takes no longer than wanted."""
         alone = self.wanted_us is None or self.us <= self.wanted_us
         return alone and (self.batch_ns is None or self.peer_ns is None or self.batch_ns <= self.peer_ns)
 
@@ -71,7 +70,6 @@ class Found:
 
 
 def measure(run: Run) -> Found:
-    """Run the cases whose names are selected."""
     found = Found([])
     for name in ROBOTS:
         model = robot(name)
@@ -348,7 +346,6 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
 
 
 def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
     asked = "query | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
     us = "#us | {0.us:.2f}", "#Pinocchio, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
     ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
@@ -359,7 +356,6 @@ def tables(found: Found) -> list[Cells]:
 
 
 def notes(found: Found) -> list[str]:
-    """What the tables say."""
     judged = [each for each in found.calls if each.wanted_us is not None]
     beside = [each for each in found.calls if each.peer_us]
     missed = Counter(f"{each.robot} {each.query}" for each in judged if not each.reached)

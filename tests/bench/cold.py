@@ -62,7 +62,6 @@ class Answered:
 
     @property
     def wanted_s(self) -> float:
-        """What was wanted."""
         if self.robot == ARM:
             return WANTED_ARM_S if self.query not in SECOND_ORDER else WANTED_S
         return WANTED_SECOND_S if self.query in SECOND_ORDER else WANTED_S
@@ -78,7 +77,6 @@ class Found:
 
 
 def cases(whole: bool) -> Iterator[Case]:
-    """What is asked."""
     yield from _of(MODELS / f"{ARM}.urdf", "fixed", QUESTIONS)
     for path in sorted(COLLECTION.glob("*.urdf")):
         if whole or path.stem in ROBOTS:
@@ -95,7 +93,6 @@ def _of(path: Path, base: str, queries: Iterable[str]) -> Iterator[Case]:
 
 
 def measure(run: Run) -> Found:
-    """Run the cases whose names are selected."""
     found = []
     for case in cases(run.whole):
         if run.selected(f"cold: {case.robot}, {case.base}, {case.query}"):
@@ -126,7 +123,6 @@ def _answered(case: Case, tries: int) -> Answered:
 
 
 def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
     asked = "robot | {0.robot}", "base | {0.base}", "#bodies | {0.bodies}", "query | {0.asked}", "#states | {0.states}"
     seconds = "#work | {0.work_s:time}", "#first answer | {0.first_s:time}", "#second | {0.again_s:time}"
     slowest = "the slowest for what was wanted"

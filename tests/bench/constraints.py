@@ -141,7 +141,6 @@ def _four_bar() -> tuple[rd.Model, Constraints, Array]:
 
 
 def measure(run: Run) -> Found:
-    """Run the cases whose names are selected."""
     found = Found([], [])
     for name, make in robots().items():
         if run.chosen(f"constraints: {name}"):
@@ -294,7 +293,6 @@ def _measured_large(name: str, dyn: rd.Dynamics, q: Array, seconds: float) -> La
 
 
 def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
     sizes = "robot | {0.name}", "#rows | {0.rows}", "#rank | {0.rank}", "#operations | {0.operations:,}"
     ns = "#float64, ns a state | {0.ns[float64]:.0f}", "#float32, ns a state | {0.ns[float32]:.0f}"
     peer = "#Pinocchio's C++, ns | {0.peer_ns:.0f}", "#times | {0.times:.1f}"
@@ -310,7 +308,6 @@ def tables(found: Found) -> list[Cells]:
 
 
 def notes(found: Found) -> list[str]:
-    """What the tables say of what was wanted."""
     lines = []
     for each in found.cases:
         if each.times is None or each.share is None:

@@ -130,7 +130,6 @@ def _difference(engine: str, query: str, branching: int) -> float:
 
 
 def tables(found: Found) -> list[Cells]:
-    """All tables."""
     return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
 
 
@@ -165,7 +164,6 @@ def _summary(reports: Sequence[Report]) -> Cells:
 
 
 def blocks(found: Found, pictures: Pictures) -> dict[str, str]:
-    """Of the page."""
     parts = []
     for report in found.reports:
         shown = "\n\n".join(f"{each.title}\n\n{markdown(each)}" for each in tables_of(report))

@@ -139,11 +139,9 @@ class Curves:
         self._at = {(p.group, p.branching, p.series, getattr(p, axis)): p for p in points}
 
     def of(self, group: str, branching: float | None = None) -> list[Point]:
-        """The points of a group."""
         return [p for p in self.points if p.group == group and branching in (None, p.branching)]
 
     def sizes(self, group: str) -> list[int]:
-        """Of a group, in order."""
         return sorted({getattr(p, self.axis) for p in self.of(group)})
 
     def series(self, group: str) -> list[str]:
@@ -151,11 +149,9 @@ class Curves:
         return list(dict.fromkeys(p.series for p in self.of(group)))
 
     def at(self, group: str, branching: float, series: str, n: int) -> Point | None:
-        """One point."""
         return self._at.get((group, branching, series, n))
 
     def seconds(self, group: str, branching: float, series: str, n: int) -> float | None:
-        """Of the fastest call."""
         point = self.at(group, branching, series, n)
         return None if point is None else point.best_s
 

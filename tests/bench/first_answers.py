@@ -53,7 +53,6 @@ class Case:
 
     @property
     def robot(self) -> str:
-        """Its name."""
         return Path(self.path).stem
 
 

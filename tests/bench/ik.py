@@ -62,7 +62,6 @@ class Case:
 
     @property
     def percent(self) -> float:
-        """Of success."""
         return 100.0 * self.success
 
 
@@ -209,7 +208,6 @@ def _clik(work: _Work) -> Callable[[Array, Array], Array]:
 
 
 def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
     asked = "arm | {0.arm}", "#dofs | {0.dofs}", "solver | {0.solver}", "#solved, % | {0.percent:.3f}"
     times = "#solves a second | {0.rate:,.0f}", "#one call: median, us | {0.median:.0f}", "#99 %, us | {0.tail:.0f}"
     return [
@@ -219,7 +217,6 @@ def tables(found: Found) -> list[Cells]:
 
 
 def notes(found: Found) -> list[str]:
-    """What the tables say of what was wanted."""
     lines = []
     for start, rate in _RATES.items():
         ours = [each for each in found.cases if each.start == start and each.solver == "robodyn, float64"]

@@ -38,12 +38,10 @@ class Loaded:
 
     @property
     def ratio(self) -> float:
-        """How many times as long ours takes."""
         return self.ours_s / self.peer_s
 
     @property
     def kib(self) -> float:
-        """Of the file."""
         return self.size / 1024
 
 
@@ -130,7 +128,6 @@ def urdf_text(links: int, parent: Callable[[int], int]) -> str:
 
 
 def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
     loads = sorted(found.loads, key=lambda each: each.ratio)
     sizes = "#KiB | {0.kib:.0f}", "#links | {0.links}"
     seconds = "#median | {0.median_s:time}", "#fastest | {0.fastest_s:time}", "#runs | {0.runs}"
@@ -144,7 +141,6 @@ def tables(found: Found) -> list[Cells]:
 
 
 def notes(found: Found) -> list[str]:
-    """What the table says."""
     if not found.loads:
         return []
     ratios = [each.ratio for each in found.loads]

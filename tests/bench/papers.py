@@ -196,7 +196,6 @@ _LOOKS: dict[str, Callable[[Curves, str, Sequence[str]], list[str]]] = {
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
-    """Of the page."""
     exact, by_forces = ([p for p in found.points if ("cfa" in p.series) == cfa] for cfa in (False, True))
     ordered = [point for group in measured_groups(found.points) for point in found.points if point.group == group]
     drawn = [f"## {figure}\n\n{picture(figure, name)}" for figure, name in pictures.items()]

@@ -186,7 +186,6 @@ def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
-    """Of the page."""
     return {
         "difference": worst_difference(found.points),
         "goals": markdown(goal_table(goals_of(found.points))),

@@ -60,7 +60,6 @@ class Grid:
         self.at = {(point.series, point.n, point.batch): point for point in self.points}
 
     def seconds(self, series: str, n: int, batch: int) -> float | None:
-        """Of the fastest call."""
         point = self.at.get((series, n, batch))
         return None if point is None else point.best_s
 
@@ -98,7 +97,6 @@ def grids(points: Sequence[Point]) -> list[Grid]:
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
-    """Of the page."""
     shown = []
     for grid in grids(found.points):
         why = bullets(remarks(grid.points))

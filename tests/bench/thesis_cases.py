@@ -54,12 +54,10 @@ class Problem(trees.Problem):
 
     @property
     def tree(self) -> VectorTree:
-        """The vector tree."""
         return self.layout.vector_tree
 
     @property
     def paths(self) -> HeavyPaths:
-        """The heavy paths."""
         return self.layout.heavy_paths
 
     @cached_property

@@ -25,7 +25,6 @@ class Ours(Library):
     how = "`Dynamics(model, threads=1)`. Compiling is the first call, with an empty cache of compiled code."
 
     def prepare(self, model: rd.Model) -> None:
-        """Nothing but a name."""
         self.name = f"robodyn {rd.__version__}"
 
     def job(self, query: str, batch: int) -> Job:
@@ -63,7 +62,6 @@ class Benched(Library):
     make: Callable[[rd.Model], Any]
 
     def prepare(self, model: rd.Model) -> None:
-        """Its robot is made of our arrays."""
         try:
             self.peer = type(self).make(model)
         except contenders.RefusedError as error:
@@ -89,7 +87,6 @@ class Pinocchio(Benched):
     )
 
     def job(self, query: str, batch: int) -> Job:
-        """See `how`."""
         single, truth = self.benched(query, 1), self.robot.truth(query)
         if single is not None and batch == 1:
             return Job(single[0], truth)
@@ -118,7 +115,6 @@ class Pinocchio(Benched):
         return Job(prepared, wanted, remark="one by one" if batch > 1 else "")
 
     def wanted(self, query: str) -> Answers:
-        """As ours."""
         return self.robot.truth(query)
 
 
@@ -133,7 +129,6 @@ class MuJoCo(Benched):
     )
 
     def job(self, query: str, batch: int) -> Job:
-        """See `how`."""
         if query.endswith("gradient"):
             raise no_query(query, "finite differences alone")
         if query == "rollout":
@@ -266,7 +261,6 @@ class Drake(Library):
         return plant
 
     def functions(self, query: str) -> Functions:
-        """See `how`."""
         if query == "rollout":
             return {query: self._rolling()}
         if query.endswith("gradient"):

@@ -127,7 +127,6 @@ class Mjx(Jax):
         super().__init__(robot)
 
     def load(self, model: rd.Model, jnp: Any) -> None:
-        """See `how`."""
         import mujoco
         from mujoco import mjx
 
@@ -182,7 +181,6 @@ class Frax(Jax):
     )
 
     def load(self, model: rd.Model, jnp: Any) -> None:
-        """See `how`."""
         from frax import Robot as Theirs
 
         floating = self.robot.base == "floating"
@@ -204,7 +202,6 @@ class Frax(Jax):
         }
 
     def integrate(self, q: Any, v: Any) -> Any:
-        """Its own."""
         return self._made.integrate(q, v, DT)
 
 
@@ -219,7 +216,6 @@ class Adam(Jax):
     )
 
     def load(self, model: rd.Model, jnp: Any) -> None:
-        """See `how`."""
         from adam import Representations
         from adam.jax import KinDynComputations
 

@@ -31,14 +31,12 @@ class Goal:
 
     @property
     def told(self) -> str:
-        """Whether it is reached."""
         return {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
 
 
 def goals(
     points: Sequence[Point], ceilings: Ceilings | None, first: Sequence[First], trials: Sequence[kernels.Trial]
 ) -> list[Goal]:
-    """All of them."""
     return [
         *(_times_grid(points, robot, wanted) for robot, wanted in TIMES_GRID.items()),
         _near_roofline(points, ceilings),
@@ -101,7 +99,6 @@ def _well_chosen(trials: Sequence[kernels.Trial]) -> Goal:
 
 
 def goal_table(found: Sequence[Goal]) -> Cells:
-    """All of them."""
     return table(
         "Goals", found, "what | {0.what}", "#wanted | {0.wanted}", "#measured | {0.found}", "reached | {0.told}"
     )

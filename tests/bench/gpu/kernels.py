@@ -60,7 +60,6 @@ class Trial:
         return self.seconds[name] / self.seconds[self.best] if name in self.seconds else None
 
     def cells(self) -> tuple[str, ...]:
-        """As text."""
         shown = [show(self.seconds.get(name)) for name in _ALL]
         batch = f"{self.batch:,}{' *' if self.held_out else ''}"
         picked = [word for name in (self.chosen, self.ruled) for word in (name or NOT_MEASURED, times(self.over(name)))]
@@ -85,7 +84,6 @@ class Partition:
         return min(known.items(), key=lambda item: item[1], default=None)
 
     def cells(self) -> tuple[str, ...]:
-        """As text."""
         found = [self.fastest(fusion) for fusion in _FUSIONS]
         split, complete = found[0], found[-1]
         shown = [NOT_MEASURED if each is None else f"{show(each[1])} ({each[0]})" for each in found]
@@ -169,7 +167,6 @@ def partitions(plan: Plan) -> list[Partition]:
 
 
 def measure_partitions(machine: Machine, plan: Plan, found: Sequence[Partition]) -> None:
-    """Fill all of them."""
     for robot in dict.fromkeys(each.robot for each in found):
         plan.announce(f"gpu: partitions, {robot}")
         question = Case(plan.robots[robot](), QUERY)

@@ -50,7 +50,6 @@ class Rival:
 
     @property
     def called(self) -> str:
-        """What is asked."""
         return NAMES[self.peer][self.query]
 
     @property

@@ -50,7 +50,6 @@ class Point:
 
     @property
     def states_per_s(self) -> float | None:
-        """By the kernel's time."""
         return self.batch / self.kernel_s if self.kernel_s else None
 
     def over_roofline(self, ceilings: Ceilings | None) -> float | None:
@@ -61,7 +60,6 @@ class Point:
         return self.kernel_s / least
 
     def cells(self, ceilings: Ceilings | None) -> tuple[str, ...]:
-        """As text."""
         seconds = [show(each, NOT_MEASURED) for each in (self.kernel_s, self.call_s, self.numpy_s, self.cpu_s)]
         kernel = self.kernel or NOT_MEASURED
         return (self.query, self.dtype, f"{self.batch:,}", kernel, *seconds, *self._rates(ceilings))
@@ -128,7 +126,6 @@ def _sources(plan: Plan, robot: str, found: Sequence[Point]) -> Iterator[KernelS
 
 
 def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
-    """Points of one query."""
     operations = question.operations()
     for dtype in dict.fromkeys(point.dtype for point in mine):
         dyn, cpu = (rd.Dynamics(question.model, engine=name, dtype=dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
@@ -172,7 +169,6 @@ def _on_host(question: Case, dyn: Any, cpu: Any, point: Point, seconds: float) -
 
 
 def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
-    """By robot."""
     headings = columns(
         "query|dtype|#batch|kernel|#kernel time|#call|#NumPy in, out|#CPU engine|#states/s|#GB/s (of copy)|"
         "#GFLOP/s (of FMA)|#over roofline"
@@ -193,7 +189,6 @@ def rollouts(plan: Plan) -> list[Rolled]:
 
 
 def measure_rollouts(machine: Machine, plan: Plan, found: Sequence[Rolled]) -> None:
-    """Fill all of them."""
     for robot in dict.fromkeys(run.robot for run in found):
         plan.announce(f"gpu: rollouts, {robot}")
         model = plan.robots[robot]()
@@ -225,7 +220,6 @@ def _last(dyn: rd.Dynamics, integrator: str, states: Sequence[Any]) -> tuple[Any
 
 
 def rollout_table(found: Sequence[Rolled]) -> Cells:
-    """All of them."""
     asked = "robot | {0.robot}", "integrator | {0.integrator}", "dtype | {0.dtype}", "#batch | {0.batch:,}"
     seconds = "#call | {0.seconds:time?}", "#CPU engine | {0.cpu_s:time?}", "#ratio | {0.ratio:x?}"
     return table("Rollouts", found, *asked, *seconds, "#steps/s | {0.rate}")

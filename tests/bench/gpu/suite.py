@@ -185,7 +185,6 @@ def _rate(value: float | None, unit: str) -> str:
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
-    """Of the page."""
     before = {part: f" (before, at {commit})" for part, commit in found.commits.items()}
     took = ", ".join(f"{name} {seconds:.0f} s{before.get(name, '')}" for name, seconds in found.took_s.items())
     made = {
