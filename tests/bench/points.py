@@ -154,6 +154,21 @@ def difference(answer: Any, wanted: Any) -> float:
     return float(np.abs(np.asarray(answer) - wanted).max() / np.abs(wanted).max())
 
 
+def off_by(results: Sequence[Any], truth: Sequence[Any], to_numpy: Callable[[Any], Any] = np.asarray) -> float:
+    """The largest difference from what is right for states that a batch repeats, relative to the largest entry, of its
+    first and its last rows; infinite for NaN and for other shapes."""
+    worst = 0.0 if len(results) == len(truth) else np.inf
+    for got, wanted in zip(results, truth, strict=False):
+        count = min(len(got), len(wanted))
+        if got.shape[1:] != wanted.shape[1:] or not count:
+            return np.inf
+        for start in {0, len(got) - count}:
+            right = wanted[(start + np.arange(count)) % len(wanted)]
+            error = np.abs(to_numpy(got[start : start + count]) - right).max() / (np.abs(wanted).max() or 1.0)
+            worst = np.inf if np.isnan(error) else max(worst, float(error))
+    return worst
+
+
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
     """Raise `TooLongError` after some time, where signals allow it."""

@@ -29,7 +29,7 @@ from robodyn.engines.gpu.choice import SECTION
 from robodyn.errors import UnavailableError
 from robodyn.measured import Row, Table, forget, keep, table
 from tests.bench import __main__ as runner
-from tests.bench import published, records
+from tests.bench import points, published, records
 from tests.bench.first_answers import First
 from tests.bench.gpu import ceilings, goals, kernels, machine, peers, queries, suite, work
 from tests.bench.gpu.ceilings import Ceilings
@@ -289,13 +289,13 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
     np.testing.assert_array_equal(array, np.resize(rows, (batch, 2)))
     question = Case(SMALL["small"](), "inverse_dynamics")
     right = work.repeated(np, question.truth[0], batch)
-    assert work.off_by([right], question.truth) == 0.0
+    assert points.off_by([right], question.truth) == 0.0
     for row in {0, batch - 1}:
         wrong = right.copy()
         wrong[row, 0] += 1.0
-        assert work.off_by([wrong], question.truth) > 0.01
+        assert points.off_by([wrong], question.truth) > 0.01
         wrong[row, 0] = np.nan
-        assert work.off_by([wrong], question.truth) == np.inf
+        assert points.off_by([wrong], question.truth) == np.inf
     assert work.wrong(np.inf, "float64") == "WRONG: differs by inf"
 
 

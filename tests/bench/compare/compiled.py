@@ -16,7 +16,7 @@ from robodyn.benchmark.contenders import Answers, Prepared, one_by_one
 from robodyn.benchmark.timing import seconds_of
 from robodyn.testing.mujoco_model import mujoco_model
 from robodyn.testing.pinocchio_model import Places, pinocchio_model
-from tests.bench.compare.work import DT, QUERIES, STEPS, Functions, Job, Library, RefusedError, no_query
+from tests.bench.compare.work import DT, QUERIES, STEPS, Functions, Job, Library, RefusedError, call_of, no_query
 
 
 class Ours(Library):
@@ -30,30 +30,18 @@ class Ours(Library):
     def job(self, query: str, batch: int) -> Job:
         """A call for one state, from a loop; a call for a batch."""
         states = self.robot.batch(max(batch, len(self.robot.states["q"])))
-        dyn = rd.Dynamics(self.robot.model, threads=1)
-        call, arrays = _call(dyn, query), [states[name] for name in QUERIES[query]]
+        dyn, arrays = rd.Dynamics(self.robot.model, threads=1), [states[name] for name in QUERIES[query]]
+        call, read = call_of(dyn, query)
         first = seconds_of(lambda: call(*(array[0] for array in arrays)))
-        call = _call(dyn, query)  # after the first answer it may be a quicker function
+        call, read = call_of(dyn, query)  # after the first answer it may be a quicker function
         if batch > 1:
             # Results are written to the same arrays every time.
             answer = call(*arrays)
             run = partial(call, *arrays, out=(answer.q, answer.qd) if query == "rollout" else answer)
-            prepared = Prepared(run, lambda: _tuple(query, run()), batch)
+            prepared = Prepared(run, lambda: read(run()), batch)
         else:
-            prepared = one_by_one(call, list(zip(*arrays, strict=True)), lambda answer, row: _tuple(query, answer))
+            prepared = one_by_one(call, list(zip(*arrays, strict=True)), lambda answer, row: read(answer))
         return Job(prepared, self.robot.truth(query), compile_s=first)
-
-
-def _call(dyn: rd.Dynamics, query: str) -> Callable[..., Any]:
-    if query == "rollout":
-        return partial(dyn.rollout, dt=DT, steps=STEPS, save_every=None)
-    return getattr(dyn, "forward_kinematics" if query == "kinematics" else query)  # type: ignore[no-any-return]
-
-
-def _tuple(query: str, answer: Any) -> Answers:
-    if query == "rollout":
-        return answer.q[-1], answer.qd[-1]
-    return answer if isinstance(answer, tuple) else (answer,)
 
 
 class Benched(Library):

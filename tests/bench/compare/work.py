@@ -11,7 +11,7 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.arguments import Array
-from robodyn.benchmark.contenders import Answers, Prepared, States, draw, one_by_one, repeated
+from robodyn.benchmark.contenders import Answers, Prepared, draw, one_by_one, repeated
 from robodyn.cached import cached_property
 from tests.bench.shared import MODELS, robot
 from tests.bench.shared import ROBOTS as BASES
@@ -75,7 +75,8 @@ class Robot:
 
     def truth(self, query: str) -> Answers:
         """What is right at the distinct states, in our convention."""
-        return asked(rd.Dynamics(self.model, engine="reference"), query)(self.states)
+        call, read = call_of(rd.Dynamics(self.model, engine="reference"), query)
+        return read(call(*(self.states[name] for name in QUERIES[query])))
 
     def wanted(self, way: Any, query: str) -> Answers:
         """What is right in another convention."""
@@ -93,18 +94,12 @@ class Robot:
         return tuple(to[query](each) for each in truth) if query in to else truth
 
 
-def asked(dyn: rd.Dynamics, query: str) -> Callable[[States], Answers]:
-    """A query as a function of states."""
-
-    def answer(states: States) -> Answers:
-        given = [states[name] for name in QUERIES[query]]
-        if query == "rollout":
-            run = dyn.rollout(*given, dt=DT, steps=STEPS, save_every=None)
-            return run.q[-1], run.qd[-1]
-        found = dyn.forward_kinematics(*given) if query == "kinematics" else getattr(dyn, query)(*given)
-        return found if isinstance(found, tuple) else (found,)
-
-    return answer
+def call_of(dyn: rd.Dynamics, query: str) -> tuple[Callable[..., Any], Callable[[Any], Answers]]:
+    """A query of ours as a function of arrays, looked up now, and what reads its result."""
+    if query == "rollout":
+        return partial(dyn.rollout, dt=DT, steps=STEPS, save_every=None), lambda run: (run.q[-1], run.qd[-1])
+    call = getattr(dyn, "forward_kinematics" if query == "kinematics" else query)
+    return call, lambda found: found if isinstance(found, tuple) else (found,)
 
 
 def no_query(name: str, why: str = "") -> RefusedError:

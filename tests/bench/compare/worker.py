@@ -24,6 +24,7 @@ from robodyn.benchmark.timing import Timing, measure
 from tests.bench.compare.compiled import Drake, MuJoCo, Ours, Pinocchio
 from tests.bench.compare.in_jax import Adam, Frax, Mjx
 from tests.bench.compare.work import TOLERANCE, USUAL_TOLERANCE, Job, RefusedError, Robot
+from tests.bench.points import off_by
 
 LIBRARIES: dict[str, Any] = {
     "robodyn": Ours,
@@ -94,31 +95,16 @@ def _reason(error: Exception) -> str:
 def timed(job: Job, seconds: float, query: str) -> dict[str, Any]:
     """Compared first: what differs is not timed."""
     first = processor_seconds(job.prepared.run)  # answers are what it left
-    off_by = difference(job.prepared.answers(), job.wanted)
-    found: dict[str, Any] = {"off_by": off_by if np.isfinite(off_by) else None, "compile_s": job.compile_s}
-    if not off_by <= TOLERANCE.get(query, USUAL_TOLERANCE):
-        return found | {"problem": f"WRONG: differs by {off_by:.1g}"}
+    error = off_by([np.asarray(each) for each in job.prepared.answers()], job.wanted)
+    found: dict[str, Any] = {"off_by": error if np.isfinite(error) else None, "compile_s": job.compile_s}
+    if not error <= TOLERANCE.get(query, USUAL_TOLERANCE):
+        return found | {"problem": f"WRONG: differs by {error:.1g}"}
     timing = measure(job.prepared.run, seconds, processor_seconds) if first < _SLOW_S else _seldom(job, first)
     less = 0.0 if job.less_ns is None else job.less_ns(seconds)
     best, middle = (1e9 * s / job.prepared.states - less for s in (timing.best_s, timing.median_s))
     if best <= 0.0:
         return found | {"problem": "a call costs as much on a robot of one joint"}
     return found | {"best_ns": best, "median_ns": middle, "runs": timing.runs, "remark": job.remark}
-
-
-def difference(answers: Any, wanted: Any) -> float:
-    """Largest difference relative to the largest entry; answers may repeat the rows wanted. NaN is infinite."""
-    worst = 0.0
-    if len(answers) != len(wanted):
-        return np.inf
-    for got, right in zip(answers, wanted, strict=True):
-        rows = np.asarray(got)
-        if rows.shape[1:] != right.shape[1:] or not len(rows):
-            return np.inf
-        repeated = np.resize(right, (len(rows), *right.shape[1:]))
-        error = float(np.abs(rows - repeated).max() / (np.abs(right).max() or 1.0))
-        worst = np.inf if np.isnan(error) else max(worst, error)
-    return worst
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from robodyn.engines.gpu.options import FUSIONS, GpuOptions
 from robodyn.measured import Row, Table
 from robodyn.measured import keep as keep_table
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, off_by, reason, room_on, sources, wrong
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong
+from tests.bench.points import off_by
 from tests.bench.shared import NOT_MEASURED, columns, show, times
 
 ALLOWED = 1.5

@@ -20,7 +20,8 @@ from tests.bench.compare import work
 from tests.bench.compare.in_jax import Mjx
 from tests.bench.compare.work import Robot
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
+from tests.bench.gpu.work import Case, Plan, reason, repeated, wrong
+from tests.bench.points import off_by
 from tests.bench.shared import table
 
 NAMES = {

@@ -15,7 +15,8 @@ from robodyn.benchmark.timing import measure as timed
 from robodyn.engines.gpu.source import KernelSource
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, off_by, reason, repeated, room_on, sources, wrong
+from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, reason, repeated, room_on, sources, wrong
+from tests.bench.points import off_by
 from tests.bench.shared import NOT_MEASURED, columns, show, table, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -105,19 +105,6 @@ class Case:
     def with_kernel(self, variant: Variant, dtype: str) -> rd.Dynamics:
         """The GPU engine with one of its kernels."""
         return rd.Dynamics(self.model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))  # type: ignore[arg-type]
-
-
-def off_by(results: Sequence[Array], truth: Sequence[Array], to_numpy: Callable[[Array], Any] = np.asarray) -> float:
-    """Largest difference from what is right for states that a batch repeats, relative to the largest entry, of the
-    first and the last rows; NaN is infinite."""
-    worst = 0.0
-    for got, wanted in zip(results, truth, strict=True):
-        count = min(len(got), len(wanted))
-        for start in {0, len(got) - count}:
-            right = wanted[(start + np.arange(count)) % len(wanted)]
-            error = float(np.abs(to_numpy(got[start : start + count]) - right).max() / np.abs(wanted).max())
-            worst = np.inf if np.isnan(error) else max(worst, error)
-    return worst
 
 
 def wrong(error: float, dtype: str) -> str:
