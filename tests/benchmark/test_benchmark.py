@@ -429,6 +429,31 @@ def test_the_runner_measures_loading(tmp_path):
     assert not (tmp_path / "cpu.md").exists()
 
 
+@pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "hardware", "load"])
+def test_stored_pages_are_what_their_files_say(name):
+    from tests.bench import records
+    from tests.bench.__main__ import page_called
+    from tests.bench.shared import FOLDER
+
+    page = page_called(name)
+    about, found = records.load(FOLDER / f"{name}.json", page.found)
+    assert page.markdown(found, about, {}) == (FOLDER / f"{name}.md").read_text()
+
+
+def test_numbers_are_rounded_once(tmp_path):
+    """What is stored with six digits, and shown with three, is the number that was measured, shown with three."""
+    from dataclasses import make_dataclass
+
+    from tests.bench import records
+
+    numbers = [1.2349999999, 1.2350000001, 123456.7, 0.00012345678, float("nan")]
+    kind = make_dataclass("Kind", [("numbers", list)])
+    records.save(tmp_path / "page.json", {"commit": "x"}, kind(numbers))
+    about, found = records.load(tmp_path / "page.json", kind)
+    assert about == {"commit": "x"} and found.numbers[-1] is None
+    assert [f"{x:.3g}" for x in found.numbers[:-1]] == [f"{x:.3g}" for x in numbers[:-1]]
+
+
 @pytest.mark.matrix
 def test_the_runner_leaves_huge_trees_to_fast_engines():
     assert "--huge asks for it" in runner("huge tree: binary, inverse", "--engine", "reference").stdout
