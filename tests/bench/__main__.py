@@ -10,11 +10,11 @@ arm7, forward_dynamics", "first answer: ..." and "huge tree: ...". The others, w
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -95,33 +95,49 @@ def run(
         _require_folder(folder)
     if limit is not None and not limit >= 0.0:
         raise typer.BadParameter(f"--limit: got {limit}; wanted a number of seconds from 0")
+    options = {"engine": engine, "batch": batch, "dtype": dtype, "threads": threads, "seconds": seconds}
+    asked = partial(_asked, options, limit, _QUICK if quick else None, largest, whole=whole, huge=huge, fit=fit)
     try:
-        settings = Settings(
-            engine=engine,  # type: ignore[arg-type]
-            dtypes=tuple(dtype.split(",")),
-            threads=threads_from(threads.split(",")),
-            batches=_numbers(batch) if batch else page.batches,
-            seconds=page.seconds if seconds is None else seconds,
-        )
+        first = asked(page, words)
     except ArgumentError as error:
         raise typer.BadParameter(str(error)) from None
-    longest = page.limit if limit is None else limit
-    if quick:
-        largest, longest = min(largest, _QUICK[0]), min(longest, _QUICK[1])
     screen, about = console(), shared.header() | {"load": shared.load()}
     screen.width = max(screen.width, _WIDTH)
     if words and words != [name]:
         about["filter"] = repr(" ".join(words))
     screen.print(shared.facts(about))
-    asked = Run(tuple(words), settings, longest, largest, whole, huge, fit)
     store = folder if write else None
-    found = execute(page, asked, about, screen, store)
+    found = execute(page, first, about, screen, store)
     if name == "papers":
-        rest = tuple(filter(None, (words[0].removeprefix("papers").strip(), *words[1:])))
-        found |= execute(page_called("thesis"), replace(asked, words=rest), about, screen, store)
+        thesis, rest = page_called("thesis"), [*filter(None, [words[0].removeprefix("papers").strip()]), *words[1:]]
+        found |= execute(thesis, asked(thesis, rest), about, screen, store)
     if not found:
         given = " and ".join(map(repr, words)) or "nothing"
         raise typer.BadParameter(f"nothing was measured: no case that is small enough has {given} in its name")
+
+
+def _asked(
+    options: dict[str, Any],
+    limit: float | None,
+    quick: tuple[int, float] | None,
+    largest: int,
+    page: Page,
+    words: list[str],
+    **more: bool,
+) -> Run:
+    """What a page is asked for, with its own numbers where none are given."""
+    seconds, batch = options["seconds"], options["batch"]
+    settings = Settings(
+        engine=options["engine"],
+        dtypes=tuple(options["dtype"].split(",")),
+        threads=threads_from(options["threads"].split(",")),
+        batches=_numbers(batch) if batch else page.batches,
+        seconds=page.seconds if seconds is None else seconds,
+    )
+    longest = page.limit if limit is None else limit
+    if quick is not None:
+        largest, longest = min(largest, quick[0]), min(longest, quick[1])
+    return Run(tuple(words), settings, longest, largest, **more)
 
 
 def _numbers(words: str) -> tuple[int, ...]:
