@@ -16,6 +16,7 @@ from functools import cache
 from io import StringIO
 from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -264,7 +265,8 @@ def _example(name: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["example"] = module
-    with redirect_stdout(StringIO()):  # it solves its problems when it is run, and prints what they took
+    # It solves its problems when it is run, prints what they took, and draws them where its arguments say.
+    with redirect_stdout(StringIO()), patch.object(sys, "argv", [name]):
         spec.loader.exec_module(module)
     return module
 
