@@ -52,7 +52,7 @@ class Timed:
 
 
 @dataclass
-class Found:
+class Results:
     """Queries on n threads, each from its smallest batch to its largest."""
 
     cases: list[Timed]
@@ -91,13 +91,13 @@ class Memory:
         return (lambda: part(0)) if self.threads == 1 else lambda: list(self._pool.map(part, range(self.threads)))
 
 
-def measure(run: Run) -> Found:
+def measure(run: Run) -> Results:
     """Run the cases whose names are selected, on so many threads each."""
     model = robot(ROBOT)
     questions = [each for each in QUESTIONS.values() if run.selected(f"batches: {each.name}")]
     found: dict[tuple[str, int, int], Timed] = {}
     if not questions:
-        return Found([])
+        return Results([])
     sizes = run.settings.batches
     states = repeated(draw(model, 4096), sizes[-1])
     most = min(MOST_BYTES, sizes[-1] * 8 * max(numbers_of(each, model) for each in questions))
@@ -111,7 +111,7 @@ def measure(run: Run) -> Found:
                     case = _timed(dyn, question, states, batch, memory)
                     found[case.query, threads, batch] = _faster(case, found.get((case.query, threads, batch), case))
     rd.release_memory()
-    return Found(sorted(found.values(), key=lambda case: (case.threads, list(QUESTIONS).index(case.query))))
+    return Results(sorted(found.values(), key=lambda case: (case.threads, list(QUESTIONS).index(case.query))))
 
 
 def _batches(question: Question, model: rd.Model, sizes: Sequence[int]) -> tuple[int, ...]:
@@ -146,7 +146,7 @@ def _timed(dyn: rd.Dynamics, question: Question, states: dict[str, Any], batch: 
     return Timed(question.name, memory.threads, batch, bytes_in, bytes_out, **numbers)
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     made = []
     for threads in found.threads:
         rows = []
@@ -163,7 +163,7 @@ def tables(found: Found) -> list[Cells]:
     return made
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     lines = []
     for threads in found.threads:
         own = found.series(threads)
@@ -180,7 +180,7 @@ def notes(found: Found) -> list[str]:
     return [*lines, *_gains(found)]
 
 
-def _gains(found: Found) -> list[str]:
+def _gains(found: Results) -> list[str]:
     """How many times as fast all threads are as one."""
     one = {series[0].query: series for series in found.series(1)}
     more = [series for n in found.threads if n > 1 and one for series in found.series(n)]
@@ -197,4 +197,4 @@ def _gains(found: Found) -> list[str]:
     return lines
 
 
-PAGE = Page("batches", Found, measure, tables, notes, batches=BATCHES)
+PAGE = Page("batches", Results, measure, tables, notes, batches=BATCHES)

@@ -63,14 +63,14 @@ class Timed:
 
 
 @dataclass
-class Found:
+class Results:
     """What was measured."""
 
     calls: list[Timed]
 
 
-def measure(run: Run) -> Found:
-    found = Found([])
+def measure(run: Run) -> Results:
+    found = Results([])
     for name in ROBOTS:
         model = robot(name)
         peer, plain, smallest = _peer(model), {}, _peer(auto_tree(1))
@@ -345,7 +345,7 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
         return {}
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     asked = "query | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
     us = "#us | {0.us:.2f}", "#Pinocchio, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
     ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
@@ -355,7 +355,7 @@ def tables(found: Found) -> list[Cells]:
     ]
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     judged = [each for each in found.calls if each.wanted_us is not None]
     beside = [each for each in found.calls if each.peer_us]
     missed = Counter(f"{each.robot} {each.query}" for each in judged if not each.reached)
@@ -378,4 +378,4 @@ def notes(found: Found) -> list[str]:
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
-PAGE = Page("calls", Found, measure, tables, notes, seconds=0.03)
+PAGE = Page("calls", Results, measure, tables, notes, seconds=0.03)

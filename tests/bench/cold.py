@@ -68,7 +68,7 @@ class Answered:
 
 
 @dataclass
-class Found:
+class Results:
     """The slowest answers, what is to be said of all of them, and an arm in new processes."""
 
     slowest: list[Answered]
@@ -92,7 +92,7 @@ def _of(path: Path, base: str, queries: Iterable[str]) -> Iterator[Case]:
                 yield from (Case(str(path), base, query, tensor, states) for states in STATES)
 
 
-def measure(run: Run) -> Found:
+def measure(run: Run) -> Results:
     found = []
     for case in cases(run.whole):
         if run.selected(f"cold: {case.robot}, {case.base}, {case.query}"):
@@ -107,7 +107,7 @@ def measure(run: Run) -> Found:
         each.loops_work_s = None if loops.problem else loops.work_s
     arm = [Case(str(MODELS / f"{ARM}.urdf"), "fixed", query) for query in PROCESSES]
     processes = [cold_and_cached(case) for case in arm if run.selected(f"cold: {ARM}, {case.query}")]
-    return Found([each for _, each in slowest[:_WORST]], notes_of([each for _, each in found]), processes)
+    return Results([each for _, each in slowest[:_WORST]], notes_of([each for _, each in found]), processes)
 
 
 def _answered(case: Case, tries: int) -> Answered:
@@ -122,7 +122,7 @@ def _answered(case: Case, tries: int) -> Answered:
     return min(found, key=lambda each: each.first_s)
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     asked = "robot | {0.robot}", "base | {0.base}", "#bodies | {0.bodies}", "query | {0.asked}", "#states | {0.states}"
     seconds = "#work | {0.work_s:time}", "#first answer | {0.first_s:time}", "#second | {0.again_s:time}"
     slowest = "the slowest for what was wanted"
@@ -167,4 +167,4 @@ def notes_of(found: list[Answered]) -> list[str]:
     return lines + [f"Left out: {count} cases ({problem})." for problem, count in problems.items()]
 
 
-PAGE = Page("cold", Found, measure, tables, lambda found: found.notes)
+PAGE = Page("cold", Results, measure, tables, lambda found: found.notes)

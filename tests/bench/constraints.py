@@ -89,7 +89,7 @@ class Large:
 
 
 @dataclass
-class Found:
+class Results:
     """What was measured."""
 
     cases: list[Case]
@@ -140,8 +140,8 @@ def _four_bar() -> tuple[rd.Model, Constraints, Array]:
     return model, [rd.Point("coupler", "rocker", (0.28, 0, 0), (0.2, 0, 0))], np.array([0.0, coupler, rocker])
 
 
-def measure(run: Run) -> Found:
-    found = Found([], [])
+def measure(run: Run) -> Results:
+    found = Results([], [])
     for name, make in robots().items():
         if run.chosen(f"constraints: {name}"):
             found.cases.append(_measured(name, *make(), run.seconds))
@@ -292,7 +292,7 @@ def _measured_large(name: str, dyn: rd.Dynamics, q: Array, seconds: float) -> La
 # What is shown.
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     sizes = "robot | {0.name}", "#rows | {0.rows}", "#rank | {0.rank}", "#operations | {0.operations:,}"
     ns = "#float64, ns a state | {0.ns[float64]:.0f}", "#float32, ns a state | {0.ns[float32]:.0f}"
     peer = "#Pinocchio's C++, ns | {0.peer_ns:.0f}", "#times | {0.times:.1f}"
@@ -307,7 +307,7 @@ def tables(found: Found) -> list[Cells]:
     return [each for each in made if each.rows]
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     lines = []
     for each in found.cases:
         if each.times is None or each.share is None:
@@ -322,4 +322,4 @@ def notes(found: Found) -> list[str]:
     return lines
 
 
-PAGE = Page("constraints", Found, measure, tables, notes, seconds=0.2)
+PAGE = Page("constraints", Results, measure, tables, notes, seconds=0.2)

@@ -55,7 +55,7 @@ class Huge:
 
 
 @dataclass
-class Found:
+class Results:
     """Everything that was measured."""
 
     reports: list[Report]
@@ -63,9 +63,9 @@ class Found:
     first: list[First]
 
 
-def measure(run: Run) -> Found:
+def measure(run: Run) -> Results:
     """Run the cases whose names are selected: "dynamics: ROBOT, QUERY", "first answer: ...", "huge tree: ..."."""
-    found, settings = Found([], [], []), run.settings
+    found, settings = Results([], [], []), run.settings
     for name, base in ROBOTS.items():
         queries = tuple(query for query in settings.queries if run.selected(f"dynamics: {name}, {query}"))
         if queries:
@@ -129,11 +129,11 @@ def _difference(engine: str, query: str, branching: int) -> float:
 # What is shown.
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
 
 
-def _besides(found: Found) -> Iterable[Cells]:
+def _besides(found: Results) -> Iterable[Cells]:
     if found.first:
         yield table("From load_urdf to the first answer of a process", found.first, *FIRST).filled()
     if found.huge:
@@ -142,7 +142,7 @@ def _besides(found: Found) -> Iterable[Cells]:
         yield table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}").filled()
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     """What to know about all of it, each note once."""
     return list(dict.fromkeys(note for report in found.reports for note in report.notes))
 
@@ -163,7 +163,7 @@ def _summary(reports: Sequence[Report]) -> Cells:
     return Cells("", ("robot", *(f"{query} " for query in USUAL)), rows)
 
 
-def blocks(found: Found, pictures: Pictures) -> dict[str, str]:
+def blocks(found: Results, pictures: Pictures) -> dict[str, str]:
     parts = []
     for report in found.reports:
         shown = "\n\n".join(f"{each.title}\n\n{markdown(each)}" for each in tables_of(report))
@@ -202,7 +202,7 @@ _FAMILIES = {
 """How the names of contenders begin -> label, colour."""
 
 
-def draw(found: Found, folder: Path) -> Pictures:
+def draw(found: Results, folder: Path) -> Pictures:
     """Write cpu.svg: a panel for each robot and query, float64."""
     reports = found.reports
     if pyplot() is None or not reports:
@@ -238,4 +238,4 @@ def _line(panel: Any, results: list[Result]) -> None:
     panel.plot([result.batch for result in results], rates, label=label, color=color, marker="o", markersize=3, **style)
 
 
-PAGE = Page("cpu", Found, measure, tables, notes, blocks, draw)
+PAGE = Page("cpu", Results, measure, tables, notes, blocks, draw)

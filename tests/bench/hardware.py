@@ -63,7 +63,7 @@ Row = tuple[Any, ...] | str
 
 
 @dataclass
-class Found:
+class Results:
     """What was measured, by the name of the case: rows of its table, remarks, and the commit."""
 
     rows: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -71,15 +71,15 @@ class Found:
     commits: dict[str, str] = field(default_factory=dict)
 
 
-def merge(found: Found, old: Found, about: dict[str, str], old_about: dict[str, str]) -> Found:
+def merge(found: Results, old: Results, about: dict[str, str], old_about: dict[str, str]) -> Results:
     """This, and what is stored of cases that were not measured now: some take a quarter of an hour."""
     kept = [case for case in CASES if case in old.commits and case not in found.commits]
     pairs = [(getattr(found, name), getattr(old, name)) for name in ("rows", "remarks", "commits")]
-    return Found(*({**new, **{case: stored[case] for case in kept if case in stored}} for new, stored in pairs))
+    return Results(*({**new, **{case: stored[case] for case in kept if case in stored}} for new, stored in pairs))
 
 
-def measure(run: Run) -> Found:
-    found, commit = Found(), header()["commit"]
+def measure(run: Run) -> Results:
+    found, commit = Results(), header()["commit"]
     for name, (_, _, case) in CASES.items():
         if run.chosen(f"hardware: {name}"):
             said = list(case())
@@ -412,15 +412,15 @@ CASES: dict[str, tuple[str, str, Callable[[], Iterator[Row]]]] = {
 """Titles and headings of tables, and what fills them."""
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     return [Cells(title, headings(words), found.rows[n]) for n, (title, words, _) in CASES.items() if n in found.rows]
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     return [remark for name in CASES for remark in found.remarks.get(name, ())]
 
 
-def commits(found: Found) -> str:
+def commits(found: Results) -> str:
     at: dict[str, list[str]] = {}
     for name in (name for name in CASES if name in found.commits):
         at.setdefault(found.commits[name], []).append(name)
@@ -429,7 +429,7 @@ def commits(found: Found) -> str:
 
 PAGE = Page(
     "hardware",
-    Found,
+    Results,
     measure,
     tables,
     notes,

@@ -90,15 +90,15 @@ class _Work:
 
 
 @dataclass
-class Found:
+class Results:
     """What was measured."""
 
     cases: list[Case]
 
 
-def measure(run: Run) -> Found:
+def measure(run: Run) -> Results:
     """Run the arms whose names are selected."""
-    found = Found([])
+    found = Results([])
     for name, tool in _ARMS.items():
         path = robot_file(name)
         if path is not None and run.chosen(f"ik: {name}"):
@@ -207,7 +207,7 @@ def _clik(work: _Work) -> Callable[[Array, Array], Array]:
 # What is shown.
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     asked = "arm | {0.arm}", "#dofs | {0.dofs}", "solver | {0.solver}", "#solved, % | {0.percent:.3f}"
     times = "#solves a second | {0.rate:,.0f}", "#one call: median, us | {0.median:.0f}", "#99 %, us | {0.tail:.0f}"
     return [
@@ -216,7 +216,7 @@ def tables(found: Found) -> list[Cells]:
     ]
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     lines = []
     for start, rate in _RATES.items():
         ours = [each for each in found.cases if each.start == start and each.solver == "robodyn, float64"]
@@ -235,4 +235,4 @@ def notes(found: Found) -> list[str]:
     return lines
 
 
-PAGE = Page("ik", Found, measure, tables, notes)
+PAGE = Page("ik", Results, measure, tables, notes)

@@ -57,16 +57,16 @@ class Row:
 
 
 @dataclass
-class Found:
+class Results:
     """What was measured."""
 
     loads: list[Loaded]
     rows: list[Row]
 
 
-def measure(run: Run) -> Found:
+def measure(run: Run) -> Results:
     """Run the cases whose names are selected; nothing of Pinocchio where it or the collection is not there."""
-    found = Found([], [])
+    found = Results([], [])
     for path in sorted(COLLECTION.glob("*.urdf")):
         if run.chosen(f"load: beside Pinocchio, {path.stem}"):
             try:
@@ -127,7 +127,7 @@ def urdf_text(links: int, parent: Callable[[int], int]) -> str:
     return f'<robot name="r">{bodies}{joints}</robot>'
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     loads = sorted(found.loads, key=lambda each: each.ratio)
     sizes = "#KiB | {0.kib:.0f}", "#links | {0.links}"
     seconds = "#median | {0.median_s:time}", "#fastest | {0.fastest_s:time}", "#runs | {0.runs}"
@@ -140,7 +140,7 @@ def tables(found: Found) -> list[Cells]:
     return [table for table in made if table.rows]
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     if not found.loads:
         return []
     ratios = [each.ratio for each in found.loads]
@@ -152,4 +152,4 @@ def notes(found: Found) -> list[str]:
     ]
 
 
-PAGE = Page("load", Found, measure, tables, notes)
+PAGE = Page("load", Results, measure, tables, notes)

@@ -108,7 +108,7 @@ def test_time_runs_out():
 
 def test_a_page_is_measured_in_pieces(tmp_path):
     path = tmp_path / "compare.json"
-    first = suite.Found(
+    first = suite.Results(
         [
             suite.Case("arm7", "frax", "mass_matrix", 1, best_ns=5.0),
             suite.Case("arm7", "mjx", "rollout", 1, best_ns=7.0),
@@ -117,7 +117,7 @@ def test_a_page_is_measured_in_pieces(tmp_path):
         {"frax": "0.1", "mjx": "0.2"},
     )
     records.save(path, {"commit": "a"}, first)
-    second = suite.Found(
+    second = suite.Results(
         [
             suite.Case("arm7", "robodyn", "mass_matrix", 1, best_ns=1.0),
             suite.Case("arm7", "frax", "mass_matrix", 1, best_ns=6.0),
@@ -126,7 +126,7 @@ def test_a_page_is_measured_in_pieces(tmp_path):
         {"robodyn": "ours", "frax": "frax 2"},
         {"robodyn": "0.3", "frax": "0.4", "mjx": "0.5"},
     )
-    whole = suite.merge(second, records.load(path, suite.Found)[1], {}, {})
+    whole = suite.merge(second, records.load(path, suite.Results)[1], {}, {})
     assert [(case.library, case.best_ns) for case in whole.cases] == [("robodyn", 1.0), ("frax", 6.0), ("mjx", 7.0)]
     assert whole.libraries == {"frax": "frax 2", "mjx": "mjx 1", "robodyn": "ours"}
 

@@ -33,7 +33,7 @@ def test_robots_are_closed_where_they_are_said_to_be(name):
 
 
 def test_large_trees_are_judged_and_written():
-    found = constraints.Found([], [])
+    found = constraints.Results([], [])
     for word in ("ladder", "chain, 60 bodies"):
         found.large += constraints.measure(Run(("large", word), Settings(seconds=0.0))).large
     assert [(each.bodies, each.rows) for each in found.large] == [(111, 110), (60, 3)]

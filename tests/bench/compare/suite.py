@@ -61,7 +61,7 @@ class Case:
 
 
 @dataclass
-class Found:
+class Results:
     """Everything that was measured. `libraries`: names with versions; `loads`: of the machine before each."""
 
     cases: list[Case] = field(default_factory=list)
@@ -69,18 +69,18 @@ class Found:
     loads: dict[str, str] = field(default_factory=dict)
 
 
-def merge(found: Found, old: Found, about: dict[str, str], old_about: dict[str, str]) -> Found:
+def merge(found: Results, old: Results, about: dict[str, str], old_about: dict[str, str]) -> Results:
     """The same, and what is stored of what was not measured now: a page can be measured library by library."""
     at = {case.key: case for case in old.cases}
     at |= {case.key: case for case in found.cases if case.problem != _NO_TIME or case.key not in at}
     order = [list(ROBOTS), list(LIBRARIES), list(QUERIES), list(BATCHES)]
     cases = sorted(at.values(), key=lambda case: [of.index(part) for of, part in zip(order, case.key, strict=True)])
-    return Found(cases, old.libraries | found.libraries, old.loads | found.loads)
+    return Results(cases, old.libraries | found.libraries, old.loads | found.loads)
 
 
-def measure(run: Run, total: float = TOTAL_S) -> Found:
+def measure(run: Run, total: float = TOTAL_S) -> Results:
     """Run the cases whose names are selected: "compare: ROBOT, LIBRARY, QUERY"."""
-    found, end = Found(), time.monotonic() + total
+    found, end = Results(), time.monotonic() + total
     asked = [
         [Case(robot, library, query, batch) for query in queries for batch in BATCHES]
         for robot in ROBOTS
@@ -98,7 +98,7 @@ def measure(run: Run, total: float = TOTAL_S) -> Found:
     return found
 
 
-def _fill(cases: Sequence[Case], found: Found, run: Run, end: float, folder: str) -> None:
+def _fill(cases: Sequence[Case], found: Results, run: Run, end: float, folder: str) -> None:
     """Ask a process for all cases; another one for the rest after it crashed or took too long."""
     left, failed = list(cases), 0
     while left:
@@ -156,7 +156,7 @@ def _ask(cases: Sequence[Case], run: Run, seconds: float, folder: str) -> tuple[
 # What is shown.
 
 
-def _footnotes(found: Found) -> list[str]:
+def _footnotes(found: Results) -> list[str]:
     return list(dict.fromkeys(case.problem for case in found.cases if case.problem))
 
 
@@ -166,7 +166,7 @@ def _time(case: Case) -> str:
     return show(case.best_ns * 1e-9 / per_step) + (f" ({case.remark})" if case.remark else "")
 
 
-def tables(found: Found) -> list[Cells]:
+def tables(found: Results) -> list[Cells]:
     """For each robot: one state, a batch, and compile times; libraries down, queries across."""
     notes, made = _footnotes(found), []
 
@@ -193,7 +193,7 @@ def tables(found: Found) -> list[Cells]:
     return made
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Results) -> list[str]:
     """What the tables' numbers in brackets say, how each library was asked, and which have no row."""
     said = [f"[{n}] {text}" for n, text in enumerate(_footnotes(found), start=1)]
     there = {case.library for case in found.cases}
@@ -218,4 +218,4 @@ def notes(found: Found) -> list[str]:
     return said
 
 
-PAGE = Page("compare", Found, measure, tables, notes, merge=merge, apart=("filter", "load"), seconds=0.05, limit=12.0)
+PAGE = Page("compare", Results, measure, tables, notes, merge=merge, apart=("filter", "load"), seconds=0.05, limit=12.0)
