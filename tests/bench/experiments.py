@@ -80,8 +80,6 @@ class Measured:
     """Points, and how they were measured. `missing`: why nothing was measured on a GPU; `machine`: facts of that."""
 
     points: list[Point]
-    seconds: float = 0.0
-    limit_s: float = 0.0
     threads: int = field(default_factory=available_threads)
     missing: str = ""
     machine: dict[str, str] = field(default_factory=dict)
@@ -94,7 +92,7 @@ def over(branchings: Sequence[float], sizes: Sequence[int]) -> tuple[Case, ...]:
 
 def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Problem], run: Run) -> Measured:
     """All points whose names are selected, of trees of up to the largest size; those so far if interrupted."""
-    budget, found = run.budget(), Measured([], run.seconds, run.limit)
+    budget, found = run.budget(), Measured([])
     with suppress(KeyboardInterrupt):
         for experiment in experiments:
             begin = f"{experiment.begin} {experiment.group}"

@@ -39,15 +39,12 @@ from tests.bench.shared import ROOT, header, robot_file
 from tests.bench.shared import columns as headings
 from tests.bench.timing import least
 
-_QUERY = "forward_dynamics_gradient"
 _ASKED = ("q", "qd", "qdd", "Minv")
 _ROWS, _SEED = 1000, 7
-_BEATS_IN, _BEATS_OUT, _BUS = 7, 13, 256
+_BEATS_IN, _BEATS_OUT = 7, 13
 """Beats of a bus of 256 bits for a state's 54 inputs and 98 results in words of 32 bits."""
 _CLOCK = 55.6
 """MHz, the paper's clock: ours is not known."""
-_PAPER_DSP = 5301
-"""77.5 % of 6,840."""
 _NOISES = (1e-10, 1e-7, 1e-5, 1e-3)
 TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("16.16", {"width": 32, "fraction": 16}),
