@@ -7,10 +7,9 @@ turns: the least time of some loops.
 
 from __future__ import annotations
 
-import timeit
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,11 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.testing.pinocchio_models import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
-from robodyn.tools.benchmark.timing import settle
-from tests.bench.shared import MODELS, page_of
+from tests.bench.runner import Page, Run
+from tests.bench.shared import geometric_mean, robot, table
+from tests.bench.timing import Call, least
 
-ROBOTS = (("arm7", "fixed"), ("humanoid", "floating"))
+ROBOTS = ("arm7", "humanoid")
 BATCH = 4096
 LINKS = (-1, -3, 2, 4)
 """Several links, by their places among those of a robot."""
@@ -33,8 +33,6 @@ _SHORT, _SHARE, _ALONE, _FORCE, _CHECKED = 0.6, 0.6, 1.5, 3.0, 10.0
 """Microseconds: Pinocchio's calls that take no longer we equal, of others we want a share; of an arm where it has none;
 `external_force`; lists and other dtypes."""
 _ARM = "arm7"
-
-Call = Callable[[], object]
 
 
 @dataclass
@@ -55,18 +53,27 @@ class Timed:
 
     @property
     def reached(self) -> bool:
-        """Whether ours takes no longer than wanted."""
         alone = self.wanted_us is None or self.us <= self.wanted_us
         return alone and (self.batch_ns is None or self.peer_ns is None or self.batch_ns <= self.peer_ns)
 
+    @property
+    def remark(self) -> str:
+        """Of those that take longer."""
+        return "" if self.reached else "more than wanted"
 
-def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[[str], object]) -> list[Timed]:
-    """Run the cases whose names are selected."""
-    found = []
-    for robot, base in ROBOTS:
-        model = rd.load_urdf(MODELS / f"{robot}.urdf", base=base)
-        peer, plain = _peer(model), {}
-        smallest = _peer(auto_tree(1))
+
+@dataclass
+class Results:
+    """What was measured."""
+
+    calls: list[Timed]
+
+
+def measure(run: Run) -> Results:
+    found = Results([])
+    for name in ROBOTS:
+        model = robot(name)
+        peer, plain, smallest = _peer(model), {}, _peer(auto_tree(1))
         batches = {
             (question.name, what): call
             for question in QUERIES.values()
@@ -75,19 +82,26 @@ def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[
             if (question.name, what) in peer
         }
         for query, what, dtype, call in _cases(model):
-            if selected(f"calls: {robot}, {query}, {what}, {dtype}"):
-                announce(f"{robot}, {query}, {what}, {dtype}")
-                us, peer_us = _times(call, peer.get((query, what)) if dtype == "float64" else None, seconds)
+            if run.chosen(f"calls: {name}, {query}, {what}, {dtype}"):
+                key = query, what
+                theirs = peer.get(key) if dtype == "float64" else None
+                us, peer_us = _times(call, theirs, run.seconds)
                 batch_ns = peer_ns = None
-                if dtype == "float64" and (query, what) in batches:
-                    batch_ns = 1e3 * _times(batches[query, what], None, seconds)[0] / BATCH
-                    again, least = _times(peer[query, what], smallest[query, what], seconds / 4)
-                    peer_ns = 1e3 * max(0.0, again - (least or 0.0))
+                if theirs is not None and key in batches:
+                    batch_ns = 1e3 * _times(batches[key], None, run.seconds)[0] / BATCH
+                    again, once = _times(theirs, smallest[key], run.seconds / 4)
+                    peer_ns = 1e3 * max(0.0, again - (once or 0.0))
                 if peer_us is not None and not what:
                     plain[query] = peer_us
-                wanted = _wanted(robot, query, what, peer_us, plain.get(query))
-                found.append(Timed(robot, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
+                wanted = _wanted(name, query, what, peer_us, plain.get(query))
+                found.calls.append(Timed(name, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
     return found
+
+
+def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
+    """Microseconds of both, in turns."""
+    best = least({name: each for name, each in (("ours", call), ("peer", peer)) if each is not None}, seconds, _TURNS)
+    return 1e6 * best["ours"], 1e6 * best["peer"] if peer is not None else None
 
 
 def _wanted(robot: str, query: str, what: str, peer: float | None, plain: float | None) -> float | None:
@@ -103,23 +117,6 @@ def _wanted(robot: str, query: str, what: str, peer: float | None, plain: float 
     if plain is not None:
         return max(_ALONE, _SHARE * plain)
     return _FORCE if query == "external_force" else _ALONE
-
-
-def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
-    """Microseconds of both, in turns."""
-    best: list[float] = []
-    for each in (call, peer):
-        if each is not None:
-            for _ in range(12):  # what is learnt or compiled
-                each()
-            settle()
-            best.append(float("inf"))
-    both = [timeit.Timer(each) for each in (call, peer) if each is not None]
-    loops = [max(1, int(seconds / _TURNS / max(1e-7, timer.timeit(20) / 20))) for timer in both]
-    for _ in range(_TURNS):
-        for k, (timer, loop) in enumerate(zip(both, loops, strict=True)):
-            best[k] = min(best[k], timer.timeit(loop) / loop)
-    return 1e6 * best[0], 1e6 * best[1] if peer is not None else None
 
 
 def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
@@ -200,198 +197,185 @@ def _calls_of(
         yield "q in the other precision", call(given=[arrays["q"].astype(other), *placed[1:]])
 
 
+_FUNCTIONS = {
+    "inverse_dynamics": "rnea q v a",
+    "inverse_dynamics f_ext": "rnea q v a forces",
+    "forward_dynamics": "aba q v a",
+    "forward_dynamics f_ext": "aba q v a forces",
+    "joint_reaction": "rnea q v a",
+    "joint_reaction f_ext": "rnea q v a forces",
+    "mass_matrix": "crba q",
+    "mass_matrix_inverse": "computeMinverse q",
+    "bias_force": "nonLinearEffects q v",
+    "gravity_force": "computeGeneralizedGravity q",
+    "coriolis_matrix": "computeCoriolisMatrix q v",
+    "inverse_dynamics_gradient": "computeRNEADerivatives q v a",
+    "inverse_dynamics_gradient f_ext": "computeRNEADerivatives q v a forces",
+    "forward_dynamics_gradient": "computeABADerivatives q v a",
+    "forward_dynamics_gradient f_ext": "computeABADerivatives q v a forces",
+    "gravity_force_gradient": "computeGeneralizedGravityDerivatives q",
+    "regressor": "computeJointTorqueRegressor q v a",
+    "kinetic_energy_regressor": "computeKineticEnergyRegressor q v",
+    "potential_energy_regressor": "computePotentialEnergyRegressor q",
+    "forward_kinematics": "framesForwardKinematics q",
+    "kinetic_energy": "computeKineticEnergy q v",
+    "potential_energy": "computePotentialEnergy q",
+    "center_of_mass": "centerOfMass q",
+    "center_of_mass_velocity": "centerOfMass q v no",
+    "center_of_mass_acceleration": "centerOfMass q v a no",
+    "subtree_center_of_mass": "centerOfMass q yes",
+    "center_of_mass_jacobian": "jacobianCenterOfMass q",
+    "centroidal_momentum": "ccrba q v",
+    "centroidal_momentum_rate": "computeCentroidalMomentumTimeVariation q v a",
+    "centroidal_momentum_matrix_derivative": "dccrba q v",
+}
+"""Pinocchio's functions of a model and its data by query and what is given besides, with what they are given."""
+
+
+class _Pinocchio:
+    """Pinocchio's calls for a robot.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+
+    def __init__(self, model: rd.Model) -> None:
+        self.made = made = pinocchio_model(model)
+        import pinocchio as pin
+
+        self.pin: Any = pin
+        self.data, rng, names = made.createData(), np.random.default_rng(0), model.link_names
+        self.ones = np.ones(made.nq)
+        self.q, self.q1 = (pin.randomConfiguration(made, -self.ones, self.ones) for _ in range(2))
+        self.v, self.a = rng.uniform(-1, 1, (2, made.nv))
+        self.forces, self.no, self.yes = pin.StdVec_Force(), False, True
+        self.forces.extend(pin.Force.Random() for _ in range(made.njoints))
+        self.frame, self.observer = made.nframes - 1, made.getBodyId(names[min(2, len(names) - 1)])
+        self.several = [made.getBodyId(names[k % len(names)]) for k in LINKS]
+
+    def calls(self) -> dict[tuple[str, str], Call]:
+        """By query and what is given besides."""
+        pin, made, data = self.pin, self.made, self.data
+        found: dict[tuple[str, str], Call] = {}
+        for asked, words in _FUNCTIONS.items():
+            query, _, what = asked.partition(" ")
+            name, *given = words.split()
+            function, arguments = getattr(pin, name), [getattr(self, each) for each in given]
+            found[query, what] = lambda f=function, given=arguments: f(made, data, *given)
+        return found | self._of_configurations() | self._of_poses() | self._of_frames()
+
+    def _of_configurations(self) -> dict[tuple[str, str], Call]:
+        pin, made, q, q1, v, ones = self.pin, self.made, self.q, self.q1, self.v, self.ones
+        return {
+            ("integrate", ""): lambda: pin.integrate(made, q, v),
+            ("difference", ""): lambda: pin.difference(made, q, q1),
+            ("interpolate", ""): lambda: pin.interpolate(made, q, q1, 0.3),
+            ("distance", ""): lambda: pin.distance(made, q, q1),
+            ("neutral", ""): lambda: pin.neutral(made),
+            ("random_configuration", ""): lambda: pin.randomConfiguration(made, -ones, ones),
+        }
+
+    def _of_poses(self) -> dict[tuple[str, str], Call]:
+        pin, made, data, q, frame, observer = self.pin, self.made, self.data, self.q, self.frame, self.observer
+        parent, seen = made.frames[frame].parentJoint, pin.LOCAL_WORLD_ALIGNED
+        tip = made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
+
+        def pose(relative: bool) -> Any:
+            pin.forwardKinematics(made, data, q)
+            found = pin.updateFramePlacement(made, data, frame)
+            return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
+
+        def at_point() -> Any:
+            pin.computeJointJacobians(made, data, q)
+            return pin.getFrameJacobian(made, data, parent, tip, seen)
+
+        def of_several() -> Any:
+            pin.computeJointJacobians(made, data, q)
+            pin.updateFramePlacements(made, data)
+            return [pin.getFrameJacobian(made, data, each, seen) for each in self.several]
+
+        def relative() -> Any:
+            pin.computeJointJacobians(made, data, q)
+            pin.updateFramePlacements(made, data)
+            J, other = (pin.getFrameJacobian(made, data, each, pin.LOCAL) for each in (frame, observer))
+            return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
+
+        return {
+            ("link_pose", ""): lambda: pose(False),
+            ("link_pose", "relative_to"): lambda: pose(True),
+            ("jacobian", "point"): at_point,
+            ("jacobian", f"{len(LINKS)} links"): of_several,
+            ("jacobian", "relative_to"): relative,
+        }
+
+    def _of_frames(self) -> dict[tuple[str, str], Call]:
+        """What is asked in axes: two calls each, but for Jacobians."""
+        pin, made, data, frame = self.pin, self.made, self.data, self.frame
+        q, v, a, aligned = self.q, self.v, self.a, self.pin.LOCAL_WORLD_ALIGNED
+        axes = dict.fromkeys(("", "link by number", "frame=world_aligned"), aligned)
+        axes |= {"frame=world": pin.WORLD, "frame=body": pin.LOCAL}
+        computed = {
+            "link_velocity": (pin.forwardKinematics, (q, v), pin.getFrameVelocity),
+            "link_acceleration": (pin.forwardKinematics, (q, v, a), pin.getFrameAcceleration),
+            "jacobian_derivative": (pin.computeJointJacobiansTimeVariation, (q, v), pin.getFrameJacobianTimeVariation),
+            "link_velocity_gradient": (
+                *(pin.computeForwardKinematicsDerivatives, (q, v, a), pin.getFrameVelocityDerivatives),
+            ),
+            "link_acceleration_gradient": (
+                *(pin.computeForwardKinematicsDerivatives, (q, v, a), pin.getFrameAccelerationDerivatives),
+            ),
+        }
+
+        def two(compute: Any, given: Any, get: Any, seen: Any) -> Call:
+            return lambda: (compute(made, data, *given), get(made, data, frame, seen))
+
+        found = {(query, what): two(*each, seen) for query, each in computed.items() for what, seen in axes.items()}
+        classical = pin.forwardKinematics, (q, v, a), pin.getFrameClassicalAcceleration
+        found["link_acceleration", "classical"] = two(*classical, aligned)
+        for what, seen in axes.items():
+            found["jacobian", what] = lambda seen=seen: pin.computeFrameJacobian(made, data, q, frame, seen)
+        return found
+
+
 def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
-    """Pinocchio's calls by query and what is given; nothing where it is not installed."""
+    """Pinocchio's calls; nothing where it is not installed."""
     try:
-        made = pinocchio_model(model)
+        return _Pinocchio(model).calls()
     except UnavailableError:
         return {}
-    import pinocchio as pin
-
-    data, rng = made.createData(), np.random.default_rng(0)
-    ones = np.ones(made.nq)
-    q, q1 = pin.randomConfiguration(made, -ones, ones), pin.randomConfiguration(made, -ones, ones)
-    v, a = rng.uniform(-1, 1, made.nv), rng.uniform(-1, 1, made.nv)
-    forces = pin.StdVec_Force()
-    for _ in range(made.njoints):
-        forces.append(pin.Force.Random())
-    frame = made.nframes - 1
-    frames = {
-        "": pin.LOCAL_WORLD_ALIGNED,
-        "link by number": pin.LOCAL_WORLD_ALIGNED,
-        "frame=world": pin.WORLD,
-        "frame=body": pin.LOCAL,
-        "frame=world_aligned": pin.LOCAL_WORLD_ALIGNED,
-    }
-
-    def velocity(seen: Any) -> Any:
-        pin.forwardKinematics(made, data, q, v)
-        return pin.getFrameVelocity(made, data, frame, seen)
-
-    def acceleration(seen: Any, classical: bool) -> Any:
-        pin.forwardKinematics(made, data, q, v, a)
-        get = pin.getFrameClassicalAcceleration if classical else pin.getFrameAcceleration
-        return get(made, data, frame, seen)
-
-    def changing(seen: Any) -> Any:
-        pin.computeJointJacobiansTimeVariation(made, data, q, v)
-        return pin.getFrameJacobianTimeVariation(made, data, frame, seen)
-
-    observer = made.getBodyId(model.link_names[min(2, len(model.link_names) - 1)])
-    several = [made.getBodyId(model.link_names[k % len(model.link_names)]) for k in LINKS]
-    parent, placement = made.frames[frame].parentJoint, made.frames[frame].placement
-    tip = placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
-
-    def at_point() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        return pin.getFrameJacobian(made, data, parent, tip, pin.LOCAL_WORLD_ALIGNED)
-
-    def of_several() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        pin.updateFramePlacements(made, data)
-        return [pin.getFrameJacobian(made, data, each, pin.LOCAL_WORLD_ALIGNED) for each in several]
-
-    def relative() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        pin.updateFramePlacements(made, data)
-        J, other = (pin.getFrameJacobian(made, data, each, pin.LOCAL) for each in (frame, observer))
-        return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
-
-    def pose(relative: bool) -> Any:
-        pin.forwardKinematics(made, data, q)
-        found = pin.updateFramePlacement(made, data, frame)
-        return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
-
-    def velocity_gradient(seen: Any) -> Any:
-        pin.computeForwardKinematicsDerivatives(made, data, q, v, a)
-        return pin.getFrameVelocityDerivatives(made, data, frame, seen)
-
-    def acceleration_gradient(seen: Any) -> Any:
-        pin.computeForwardKinematicsDerivatives(made, data, q, v, a)
-        return pin.getFrameAccelerationDerivatives(made, data, frame, seen)
-
-    calls: dict[tuple[str, str], Call] = {
-        ("link_pose", ""): lambda: pose(False),
-        ("link_pose", "relative_to"): lambda: pose(True),
-        ("jacobian", "point"): at_point,
-        ("jacobian", f"{len(LINKS)} links"): of_several,
-        ("jacobian", "relative_to"): relative,
-        ("joint_reaction", ""): lambda: pin.rnea(made, data, q, v, a),
-        ("joint_reaction", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
-        ("center_of_mass_velocity", ""): lambda: pin.centerOfMass(made, data, q, v, False),
-        ("center_of_mass_acceleration", ""): lambda: pin.centerOfMass(made, data, q, v, a, False),
-        ("subtree_center_of_mass", ""): lambda: pin.centerOfMass(made, data, q, True),
-        ("centroidal_momentum_rate", ""): lambda: pin.computeCentroidalMomentumTimeVariation(made, data, q, v, a),
-        ("centroidal_momentum_matrix_derivative", ""): lambda: pin.dccrba(made, data, q, v),
-        ("kinetic_energy_regressor", ""): lambda: pin.computeKineticEnergyRegressor(made, data, q, v),
-        ("potential_energy_regressor", ""): lambda: pin.computePotentialEnergyRegressor(made, data, q),
-        ("interpolate", ""): lambda: pin.interpolate(made, q, q1, 0.3),
-        ("distance", ""): lambda: pin.distance(made, q, q1),
-        ("inverse_dynamics", ""): lambda: pin.rnea(made, data, q, v, a),
-        ("inverse_dynamics", "f_ext"): lambda: pin.rnea(made, data, q, v, a, forces),
-        ("forward_dynamics", ""): lambda: pin.aba(made, data, q, v, a),
-        ("forward_dynamics", "f_ext"): lambda: pin.aba(made, data, q, v, a, forces),
-        ("mass_matrix", ""): lambda: pin.crba(made, data, q),
-        ("mass_matrix_inverse", ""): lambda: pin.computeMinverse(made, data, q),
-        ("bias_force", ""): lambda: pin.nonLinearEffects(made, data, q, v),
-        ("gravity_force", ""): lambda: pin.computeGeneralizedGravity(made, data, q),
-        ("coriolis_matrix", ""): lambda: pin.computeCoriolisMatrix(made, data, q, v),
-        ("inverse_dynamics_gradient", ""): lambda: pin.computeRNEADerivatives(made, data, q, v, a),
-        ("inverse_dynamics_gradient", "f_ext"): lambda: pin.computeRNEADerivatives(made, data, q, v, a, forces),
-        ("forward_dynamics_gradient", ""): lambda: pin.computeABADerivatives(made, data, q, v, a),
-        ("forward_dynamics_gradient", "f_ext"): lambda: pin.computeABADerivatives(made, data, q, v, a, forces),
-        ("gravity_force_gradient", ""): lambda: pin.computeGeneralizedGravityDerivatives(made, data, q),
-        ("regressor", ""): lambda: pin.computeJointTorqueRegressor(made, data, q, v, a),
-        ("forward_kinematics", ""): lambda: pin.framesForwardKinematics(made, data, q),
-        ("kinetic_energy", ""): lambda: pin.computeKineticEnergy(made, data, q, v),
-        ("potential_energy", ""): lambda: pin.computePotentialEnergy(made, data, q),
-        ("center_of_mass", ""): lambda: pin.centerOfMass(made, data, q),
-        ("center_of_mass_jacobian", ""): lambda: pin.jacobianCenterOfMass(made, data, q),
-        ("centroidal_momentum", ""): lambda: pin.ccrba(made, data, q, v),
-        ("integrate", ""): lambda: pin.integrate(made, q, v),
-        ("difference", ""): lambda: pin.difference(made, q, q1),
-        ("neutral", ""): lambda: pin.neutral(made),
-        ("random_configuration", ""): lambda: pin.randomConfiguration(made, -ones, ones),
-        ("link_acceleration", "classical"): lambda: acceleration(pin.LOCAL_WORLD_ALIGNED, True),
-    }
-    for what, seen in frames.items():
-        calls["jacobian", what] = lambda seen=seen: pin.computeFrameJacobian(made, data, q, frame, seen)
-        calls["jacobian_derivative", what] = lambda seen=seen: changing(seen)
-        calls["link_velocity", what] = lambda seen=seen: velocity(seen)
-        calls["link_acceleration", what] = lambda seen=seen: acceleration(seen, False)
-        calls["link_velocity_gradient", what] = lambda seen=seen: velocity_gradient(seen)
-        calls["link_acceleration_gradient", what] = lambda seen=seen: acceleration_gradient(seen)
-    return calls
 
 
-def tables(found: list[Timed]) -> list[Cells]:
-    """For the screen and the page."""
-    headings = (
-        "query",
-        "given besides",
-        "dtype",
-        "us ",
-        "Pinocchio, us ",
-        "wanted, us ",
-        "batch, ns ",
-        "C++, ns ",
-        "remark",
-    )
+def tables(found: Results) -> list[Cells]:
+    asked = "query | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
+    us = "#us | {0.us:.2f}", "#Pinocchio, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
+    ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
     return [
-        Cells(
-            robot,
-            headings,
-            [
-                (
-                    *(each.query, each.what, each.dtype, f"{each.us:.2f}"),
-                    *("" if us is None else f"{us:.2f}" for us in (each.peer_us, each.wanted_us)),
-                    *("" if ns is None else f"{ns:.0f}" for ns in (each.batch_ns, each.peer_ns)),
-                    "" if each.reached else "more than wanted",
-                )
-                for each in found
-                if each.robot == robot
-            ],
-        )
-        for robot in dict.fromkeys(each.robot for each in found)
+        table(name, [each for each in found.calls if each.robot == name], *asked, *us, *ns, "remark | {0.remark}")
+        for name in dict.fromkeys(each.robot for each in found.calls)
     ]
 
 
-def notes(found: list[Timed]) -> list[str]:
-    """What the tables say."""
-    judged = [each for each in found if each.wanted_us is not None]
-    beside = [each for each in found if each.peer_us]
-    ratios = np.array([each.us / each.peer_us for each in beside if each.peer_us])
+def notes(found: Results) -> list[str]:
+    judged = [each for each in found.calls if each.wanted_us is not None]
+    beside = [each for each in found.calls if each.peer_us]
     missed = Counter(f"{each.robot} {each.query}" for each in judged if not each.reached)
-    lines = [f"{len(found)} calls; of {len(judged)} something was wanted, and {len(judged) - missed.total()} reach it."]
-    if ratios.size:
+    lines = [
+        f"{len(found.calls)} calls; of {len(judged)} something was wanted, and {len(judged) - missed.total()} reach it."
+    ]
+    ratios = [each.us / each.peer_us for each in beside if each.peer_us]
+    if ratios:
         lines.append(
-            f"{ratios.size} beside Pinocchio's: {np.exp(np.log(ratios).mean()):.2f} of its time in the mean, "
-            f"{ratios.min():.2f} to {ratios.max():.2f}."
+            f"{len(ratios)} beside Pinocchio's: {geometric_mean(ratios):.2f} of its time in the mean, "
+            f"{min(ratios):.2f} to {max(ratios):.2f}."
         )
-    batched = np.array([each.batch_ns / each.peer_ns for each in beside if each.batch_ns and each.peer_ns])
-    if batched.size:
+    ratios = [each.batch_ns / each.peer_ns for each in beside if each.batch_ns and each.peer_ns]
+    if ratios:
         lines.append(
-            f"A state of a batch of {BATCH} on one thread takes {np.exp(np.log(batched).mean()):.3f} of what "
-            f"Pinocchio's C++ does in the mean, {batched.min():.3f} to {batched.max():.3f}."
+            f"A state of a batch of {BATCH} on one thread takes {geometric_mean(ratios):.3f} of what "
+            f"Pinocchio's C++ does in the mean, {min(ratios):.3f} to {max(ratios):.3f}."
         )
     several = (f"{name} ({count})" for name, count in missed.items())
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
-def page(found: list[Timed], about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
-    text = [
-        "Printed by `python -m tests.bench calls --write`: microseconds of one call for one state, with every optional",
-        "argument, beside Pinocchio's call from Python where it has one, in one run, in turns. Wanted: 0.6 of",
-        "Pinocchio's time, or all of it where that is at most 0.6 us or links are listed; for an arm 1.5 us where it",
-        "has no such call, or 0.6 of its call without what is given besides, 3 us for `external_force`, and 10 us for",
-        "lists and the other precision. `batch`: a state of a batch of 4,096 on one thread, where Pinocchio has the",
-        "call; `C++`: Pinocchio's call less the same for a robot of one joint, the cost of calling from Python. See",
-        "[engines](../engines.md).",
-    ]
-    return page_of("Calls from Python", text, about, notes(found), tables(found))
-
-
-def document(found: list[Timed], about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, "calls": [asdict(each) for each in found]}
+PAGE = Page("calls", Results, measure, tables, notes, seconds=0.03)

@@ -4,26 +4,31 @@ Pinocchio's constraintDynamics gets as many proximal iterations, in the same run
 estimated: its call from Python less that for a robot of one joint without constraints. Accuracy is that of
 accelerations on closed states, held against a reference in double precision that leaves constraint forces out:
 accelerations that obey the constraints, plus those of the null space of J that the equation of motion asks for.
+
+Large trees are those of `rd.auto_tree`, with points held together between leaves drawn at random; a ladder
+(`tests.ladders`) has a loop a rung. An answer that does not obey its constraints and the equation of motion is not
+written.
 """
 
 from __future__ import annotations
 
-import timeit
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import robodyn as rd
-from robodyn.engines.cpu.engine import CpuEngine
 from robodyn.engines.query_table import find
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.tables import Cells
-from tests.bench import large_loops
-from tests.bench.large_loops import Large
-from tests.bench.shared import MODELS, page_of
+from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.runner import Page, Run
+from tests.bench.shared import MODELS, robot, table
+from tests.bench.timing import Call, least
+from tests.ladders import ladder
 
 BATCH = 4096
 _STATES = 16
@@ -31,6 +36,10 @@ _TURNS = 200
 _WANTED_TIMES = {"quadruped, 4 points": 20.0, "humanoid, 2 welds": 18.0}
 _WANTED_SHARE = 0.3
 """What was set as a goal: how many times as fast as Pinocchio's C++, and the share of its call from Python."""
+LADDER_RUNGS = 55
+_SHAPES = {"chain": 1.0, "binary tree": 2.0}
+_SIZES = ((60, 1), (110, 1), (300, 1), (500, 1), (1000, 1), (10_000, 1), (10_000, 10))
+_TOLERANCE = 1e-6
 
 
 @dataclass
@@ -50,14 +59,47 @@ class Case:
     us: dict[str, float]
     peer_us: float | None
     peer_ns: float | None
-    errors: dict[str, float]
+    errors: dict[str, float | None]
+
+    @property
+    def times(self) -> float | None:
+        """As fast as Pinocchio's C++."""
+        return self.peer_ns / self.ns["float64"] if self.peer_ns else None
+
+    @property
+    def share(self) -> float | None:
+        """Of Pinocchio's call."""
+        return self.us["float64"] / self.peer_us if self.peer_us else None
+
+
+@dataclass
+class Large:
+    """A large tree.
+
+    `seconds`: of one call in double precision; `off_by`: what the equation of motion lacks, relative to the largest
+    constraint force; `runs`: what the engine says of the query.
+    """
+
+    name: str
+    bodies: int
+    rows: int
+    seconds: float
+    off_by: float
+    runs: str
+
+
+@dataclass
+class Results:
+    """What was measured."""
+
+    cases: list[Case]
+    large: list[Large]
 
 
 Constraints = list[Any]
-Call = Callable[[], object]
 
 
-def _robots() -> dict[str, Callable[[], tuple[rd.Model, Constraints, Array]]]:
+def robots() -> dict[str, Callable[[], tuple[rd.Model, Constraints, Array]]]:
     """What makes robots, their constraints, and a configuration that is closed, by the names of cases."""
     return {
         "quadruped, 4 points": lambda: _feet("quadruped", rd.Point),
@@ -69,7 +111,7 @@ def _robots() -> dict[str, Callable[[], tuple[rd.Model, Constraints, Array]]]:
 
 def _bent(name: str) -> tuple[rd.Model, Array, dict[str, Array]]:
     """A robot, a configuration with bent legs, and poses of its feet."""
-    model = rd.load_urdf(MODELS / f"{name}.urdf", base="floating")
+    model = robot(name)
     bend = np.random.default_rng(0).uniform(-0.5, 0.5, model.nv)
     q = model.integrate(model.neutral(), bend)
     poses = rd.Dynamics(model).forward_kinematics(q)
@@ -98,13 +140,14 @@ def _four_bar() -> tuple[rd.Model, Constraints, Array]:
     return model, [rd.Point("coupler", "rocker", (0.28, 0, 0), (0.2, 0, 0))], np.array([0.0, coupler, rocker])
 
 
-def measure(selected: Callable[[str], bool], seconds: float, announce: Callable[[str], object]) -> list[Case]:
-    """Run the cases whose names are selected."""
-    found = []
-    for name, make in _robots().items():
-        if selected(f"constraints: {name}"):
-            announce(f"constraints: {name}")
-            found.append(_measured(name, *make(), seconds))
+def measure(run: Run) -> Results:
+    found = Results([], [])
+    for name, make in robots().items():
+        if run.chosen(f"constraints: {name}"):
+            found.cases.append(_measured(name, *make(), run.seconds))
+    for name, made in large_robots().items():
+        if run.chosen(f"constraints: large, {name}"):
+            found.large.append(_measured_large(name, *made(), run.seconds))
     return found
 
 
@@ -114,7 +157,7 @@ def _measured(name: str, model: rd.Model, constraints: Constraints, q: Array, se
     J = dyn.constraint_jacobian(states[0][0])
     wanted, peer = _accelerations(dyn, states), _peer(dyn, states)
     calls: dict[tuple[str, str], Call] = {}
-    errors: dict[str, float] = {}
+    errors: dict[str, float | None] = {"float64": None, "float32": None, "Pinocchio": None}
     for dtype in ("float64", "float32"):
         ours = rd.Dynamics(model, constraints=constraints, threads=1, dtype=dtype)  # type: ignore[arg-type]
         errors[dtype] = _error(ours.constrained_forward_dynamics(*states)[0], wanted)
@@ -123,33 +166,12 @@ def _measured(name: str, model: rd.Model, constraints: Constraints, q: Array, se
     if peer is not None:
         calls["peer", "call"], calls["peer", "smallest"] = peer.call, peer.smallest
         errors["Pinocchio"] = _error(peer.accelerations, wanted)
-    us = _in_turns(calls, seconds)
-    return Case(
-        name,
-        len(J),
-        int(np.linalg.matrix_rank(J, tol=1e-9)),
-        _operations(dyn),
-        {dtype: 1e3 * each / BATCH for (what, dtype), each in us.items() if what == "batch"},
-        {dtype: each for (what, dtype), each in us.items() if what == "one"},
-        us.get(("peer", "call")),
-        None if peer is None else 1e3 * (us["peer", "call"] - us["peer", "smallest"]),
-        errors,
-    )
-
-
-def _in_turns(calls: dict[tuple[str, str], Call], seconds: float) -> dict[tuple[str, str], float]:
-    """Microseconds of each: the least of many short runs, so that what else the machine does matters little."""
-    timers = {key: timeit.Timer(call) for key, call in calls.items()}
-    for call in calls.values():
-        for _ in range(12):  # what is learnt or compiled
-            call()
-    once = {key: min(timer.repeat(3, 1)) for key, timer in timers.items()}
-    loops = {key: max(1, int(seconds / _TURNS / each)) for key, each in once.items()}
-    best = dict.fromkeys(calls, float("inf"))
-    for _ in range(_TURNS):
-        for key, timer in timers.items():
-            best[key] = min(best[key], timer.timeit(loops[key]) / loops[key])
-    return {key: 1e6 * each for key, each in best.items()}
+    us = {key: 1e6 * each for key, each in least(calls, seconds, _TURNS).items()}
+    ns = {dtype: 1e3 * each / BATCH for (what, dtype), each in us.items() if what == "batch"}
+    one = {dtype: each for (what, dtype), each in us.items() if what == "one"}
+    peer_ns = None if peer is None else 1e3 * (us["peer", "call"] - us["peer", "smallest"])
+    rank = int(np.linalg.matrix_rank(J, tol=1e-9))
+    return Case(name, len(J), rank, _operations(dyn), ns, one, us.get(("peer", "call")), peer_ns, errors)
 
 
 def _call(dyn: rd.Dynamics, states: list[Array]) -> Call:
@@ -161,8 +183,8 @@ def _call(dyn: rd.Dynamics, states: list[Array]) -> Call:
 def _operations(dyn: rd.Dynamics) -> int:
     """Of a state: those of its compiled program."""
     engine, question = dyn.variant(engine="cpu").engine, find("constrained_forward_dynamics")
-    assert isinstance(engine, CpuEngine) and question is not None
-    return engine.generated(question.plain_task(dyn.model)).operations
+    assert question is not None
+    return int(engine.generated(question.plain_task(dyn.model)).operations)  # type: ignore[attr-defined]
 
 
 def _closed(dyn: rd.Dynamics, q: Array) -> list[Array]:
@@ -224,85 +246,80 @@ def _of_state(theirs: Any, state: list[Array]) -> Call:
     return lambda: theirs.call(*given)
 
 
-def tables(found: list[Case]) -> list[Cells]:
-    """For the screen and the page: none where nothing was measured."""
-    if not found:
-        return []
-    sizes = ("robot", "rows ", "rank ", "operations ")
-    speed = (
-        *sizes,
-        "float64, ns a state ",
-        "float32, ns a state ",
-        "Pinocchio's C++, ns ",
-        "times ",
-        "one call, us ",
-        "Pinocchio's call, us ",
-        "share ",
-    )
-    rows = [
-        (
-            *(each.name, str(each.rows), str(each.rank), f"{each.operations:,}"),
-            *(f"{each.ns[dtype]:.0f}" for dtype in ("float64", "float32")),
-            *(_or_nothing(each.peer_ns, ".0f"), _or_nothing(_times_of(each), ".1f"), f"{each.us['float64']:.2f}"),
-            *(_or_nothing(each.peer_us, ".2f"), _or_nothing(_share_of(each), ".2f")),
-        )
-        for each in found
+# Large trees.
+
+
+def large_robots() -> dict[str, Callable[[], tuple[rd.Dynamics, Array]]]:
+    """What makes robots with constraints, and configurations where these hold, by the names of cases."""
+    found: dict[str, Callable[[], tuple[rd.Dynamics, Array]]] = {f"ladder of {LADDER_RUNGS} rungs": _ladder}
+    for shape in _SHAPES:
+        for bodies, loops in _SIZES:
+            found[f"{shape}, {bodies:,} bodies, {3 * loops} rows"] = partial(_tree, shape, bodies, loops)
+    return found
+
+
+def _ladder() -> tuple[rd.Dynamics, Array]:
+    model, held = ladder(LADDER_RUNGS)
+    return rd.Dynamics(model, constraints=held, engine="cpu", threads=1), model.neutral()
+
+
+def _tree(shape: str, bodies: int, loops: int) -> tuple[rd.Dynamics, Array]:
+    model = rd.auto_tree(bodies, branching=_SHAPES[shape], skew=0.3)
+    q = model.random_configuration(np.random.default_rng(1))
+    far = np.random.default_rng(0).choice(np.arange(bodies // 2, bodies), 2 * loops, replace=False)
+    poses, held = rd.Dynamics(model).forward_kinematics(q), []
+    for name, other in np.array(model.body_names)[far].reshape(loops, 2).tolist():
+        T, to_T = (poses[model.link_index(each)] for each in (name, other))
+        held.append(rd.Point(name, other, to_at=to_T[:3, :3].T @ (T[:3, 3] - to_T[:3, 3]), name=f"{name} {other}"))
+    return rd.Dynamics(model, constraints=held, engine="cpu", threads=1), q
+
+
+def _measured_large(name: str, dyn: rd.Dynamics, q: Array, seconds: float) -> Large:
+    still = np.zeros(dyn.model.nv)
+    tau = np.random.default_rng(2).uniform(-1.0, 1.0, dyn.model.nv)
+    out = qdd, lam = dyn.constrained_forward_dynamics(q, still, tau)
+    J = dyn.constraint_jacobian(q)
+    held = lam @ J
+    lack = dyn.inverse_dynamics(q, still, qdd) - tau - held
+    off_by = float(np.abs(lack).max() / max(1.0, np.abs(held).max()))
+    if not off_by <= _TOLERANCE:
+        raise rd.RobodynError(f"{name}: the equation of motion lacks {off_by:.1g} of its largest force")
+    timing = timed(lambda: dyn.constrained_forward_dynamics(q, still, tau, out=out), seconds)
+    runs = dyn.explain("constrained_forward_dynamics").reason
+    return Large(name, dyn.model.n_bodies, len(J), timing.best_s, off_by, runs)
+
+
+# What is shown.
+
+
+def tables(found: Results) -> list[Cells]:
+    sizes = "robot | {0.name}", "#rows | {0.rows}", "#rank | {0.rank}", "#operations | {0.operations:,}"
+    ns = "#float64, ns a state | {0.ns[float64]:.0f}", "#float32, ns a state | {0.ns[float32]:.0f}"
+    peer = "#Pinocchio's C++, ns | {0.peer_ns:.0f}", "#times | {0.times:.1f}"
+    us = "#one call, us | {0.us[float64]:.2f}", "#Pinocchio's call, us | {0.peer_us:.2f}", "#share | {0.share:.2f}"
+    errors = (f"#{what} | {{0.errors[{what}]:.1e}}" for what in ("float64", "float32", "Pinocchio"))
+    runs = "#one call | {0.seconds:time}", "#lacks | {0.off_by:.0e}", "runs | {0.runs}"
+    made = [
+        table("Constrained forward dynamics", found.cases, *sizes, *ns, *peer, *us),
+        table("Errors of accelerations", found.cases, "robot | {0.name}", *errors),
+        table("Large trees", found.large, "robot | {0.name}", "#bodies | {0.bodies:,}", "#rows | {0.rows}", *runs),
     ]
-    judged = ("float64", "float32", "Pinocchio")
-    errors = [(each.name, *(_or_nothing(each.errors.get(what), ".1e") for what in judged)) for each in found]
-    return [
-        Cells("Constrained forward dynamics", speed, rows),
-        Cells("Errors of accelerations", ("robot", *(f"{what} " for what in judged)), errors),
-    ]
+    return [each for each in made if each.rows]
 
 
-def _or_nothing(value: float | None, how: str) -> str:
-    return "" if value is None else format(value, how)
-
-
-def _times_of(case: Case) -> float | None:
-    return case.peer_ns / case.ns["float64"] if case.peer_ns else None
-
-
-def _share_of(case: Case) -> float | None:
-    return case.us["float64"] / case.peer_us if case.peer_us else None
-
-
-def notes(found: list[Case]) -> list[str]:
-    """What the tables say of what was wanted."""
+def notes(found: Results) -> list[str]:
     lines = []
-    for each in found:
-        as_fast, share = _times_of(each), _share_of(each)
-        if as_fast is None or share is None:
+    for each in found.cases:
+        if each.times is None or each.share is None:
             continue
         wanted = _WANTED_TIMES.get(each.name)
-        goal = "" if wanted is None else f" (wanted: {wanted:.0f}, {'reached' if as_fast >= wanted else 'missed'})"
-        within = "reached" if share <= _WANTED_SHARE else "missed"
+        goal = "" if wanted is None else f" (wanted: {wanted:.0f}, {'reached' if each.times >= wanted else 'missed'})"
+        within = "reached" if each.share <= _WANTED_SHARE else "missed"
         lines.append(
-            f"{each.name}: a state of a batch takes {each.ns['float64']:.0f} ns, Pinocchio's C++ {as_fast:.1f} times "
-            f"as long{goal}; one call takes {share:.2f} of its (wanted: {_WANTED_SHARE}, {within})."
+            f"{each.name}: a state of a batch takes {each.ns['float64']:.0f} ns, Pinocchio's C++ {each.times:.1f} "
+            f"times as long{goal}; one call takes {each.share:.2f} of its (wanted: {_WANTED_SHARE}, {within})."
         )
     return lines
 
 
-def page(found: list[Case], large: list[Large], about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
-    text = [
-        "Printed by `python -m tests.bench constraints --write`: `constrained_forward_dynamics` on one thread, a state",
-        f"of a batch of {BATCH:,} and one call from Python for one state, beside Pinocchio's constraintDynamics for",
-        "the same robots and states with as many proximal iterations, in one run, in turns. `C++`: its call less that",
-        "of a robot of one joint without constraints, the cost of calling from Python. `operations`: of a state, as",
-        "compiled.",
-        "",
-        f"Errors are those of the worst of {_STATES} closed states, relative to a state's largest acceleration, beside",
-        "a reference in double precision by the null space of J. See [constraints](../constraints.md).",
-        "",
-        "Large trees: one call for one state in double precision, of a ladder of four-bars and of trees with points",
-        "held together between leaves. `lacks`: of the equation of motion, relative to the largest constraint force.",
-    ]
-    return page_of("Constraints", text, about, notes(found), [*tables(found), *large_loops.table(large)])
-
-
-def document(found: list[Case], large: list[Large], about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, "cases": [asdict(each) for each in found], "large": [asdict(each) for each in large]}
+PAGE = Page("constraints", Results, measure, tables, notes, seconds=0.2)

@@ -1,17 +1,15 @@
-"""How curves are drawn: SVG files that are the same for the same figures."""
+"""How curves are drawn: small SVG files that are the same for the same figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from robodyn.plots.style import STYLE
 from robodyn.plots.style import look as line
-from tests.bench import published
-from tests.bench.experiments import Curves
-
-_SAID = {published.GPU: "s", published.CPU: "D"}
 
 
 def pyplot() -> Any:
@@ -31,6 +29,40 @@ def save(plt: Any, figure: Any, path: Path) -> None:
     """Write the file, and forget the figure."""
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
+    path.write_text(slim(path.read_text()))
+
+
+def slim(svg: str) -> str:
+    """A picture of Matplotlib's in a third of its size: numbers to a tenth of a point, no ids of parts, no list of
+    fonts, and the style of markers once for a curve."""
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"-?\d+\.\d\d+", _rounded, tag[0]), svg)
+    svg = re.sub(r"\n\s*", "\n", svg)
+    svg = re.sub(r' \n([LCQMz"])', r" \1", svg)
+    svg = re.sub(r" transform=\"rotate\(-0 [^\"]*\)\"|, 'Bitstream Vera Sans'[^;\"]*(?=, sans-serif)", "", svg)
+    svg = re.sub(r'<g id="line2d_\d+">\n<g>\n(<use[^>]*/>)\n</g>\n</g>', r"\1", svg)
+    svg = re.sub(r'<g id="(?:line2d|text)_\d+">\n(<path[^>]*/>|<text[^\n]*</text>)\n</g>', r"\1", svg)
+    return re.sub(r'(<g(?: clip-path="[^"]*")?)>\n((?:<use[^>]*/>\n)+)</g>', _styled_once, svg)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
+
+
+def _styled_once(group: re.Match[str]) -> str:
+    styles = set(re.findall(r' style="([^"]*)"', group[2]))
+    if len(styles) != 1:
+        return group[0]
+    return f'{group[1]} style="{styles.pop()}">\n' + re.sub(r' style="[^"]*"', "", group[2]) + "</g>"
+
+
+@contextmanager
+def panels(path: Path, rows: int, columns: int, size: tuple[float, float], **options: Any) -> Iterator[Any]:
+    """Panels to draw into, rows of columns, and the figure; they are written where this ends."""
+    plt = pyplot()
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **options)
+    yield figure, axes
+    save(plt, figure, path)
 
 
 def look(index: int) -> dict[str, Any]:
@@ -46,32 +78,24 @@ def curve(panel: Any, sizes: Sequence[int], value: Callable[[int], float | None]
 
 
 def finish(panel: Any, title: str, y: str, x: str = "bodies") -> None:
-    """Both axes logarithmic, with names."""
+    """Both axes logarithmic, with names, ticks at powers of ten."""
     panel.set(xscale="log", yscale="log", xlabel=x, ylabel=y, title=title)
+    panel.minorticks_off()
     panel.grid()
 
 
-def legend(figure: Any, panel: Any, columns: int = 3) -> None:
-    """Below the figure, of the curves in a panel."""
-    handles, labels = panel.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-
-
-def times_and_ratios(top: Any, below: Any, curves: Curves, group: str, branching: float, against: str) -> None:
-    """Times of all series in one panel, how many times faster than one of them in another."""
-    sizes = curves.sizes(group)
-    for k, series in enumerate(curves.series(group)):
-        curve(top, sizes, lambda n, s=series: curves.seconds(group, branching, s, n), label=series, **look(k))
-        if series != against:
-            curve(below, sizes, lambda n, s=series: curves.ratio(group, branching, against, s, n), **look(k))
-    below.axhline(1.0, color="#000000", linewidth=0.8)
+def legend(figure: Any, axes: Any, columns: int = 3) -> None:
+    """Below the figure, of the curves in its panels, each once."""
+    found: dict[str, Any] = {}
+    for panel in axes.flat:
+        handles, labels = panel.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    if found:
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns)
 
 
 def published_times(panel: Any, columns: dict[str, dict[int, float]]) -> None:
     """Seconds by size of others."""
-    for name, values in columns.items():
-        panel.plot(
-            list(values), list(values.values()), label=name, color="#000000", linestyle=":", marker=_SAID[name],
-            markersize=4, linewidth=0.8, markerfacecolor="none",
-        )  # fmt: skip
+    style = {"color": "#000000", "linestyle": ":", "markersize": 4, "linewidth": 0.8, "markerfacecolor": "none"}
+    for (name, values), marker in zip(columns.items(), "sD", strict=False):
+        panel.plot(list(values), list(values.values()), label=name, marker=marker, **style)

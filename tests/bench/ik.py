@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ import numpy as np
 import robodyn as rd
 from robodyn.internals.arguments import Array
 from robodyn.tools.benchmark.tables import Cells
-from tests.bench.shared import MODELS, ROOT, page_of
+from tests.bench.runner import Page, Run
+from tests.bench.shared import robot_file, table
 
 TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500
 STARTS = ("cold", "warm")
@@ -31,16 +32,14 @@ _WARM = 0.05
 _SUCCESS, _RATES = 0.999, {"cold": 1e5, "warm": 1e6}
 """What was set as a goal in float64."""
 _ARMS = {
-    "abbIrb120": "tool0",
+    **dict.fromkeys(("arm6", "arm7", "abbIrb120", "kr16_2", "universalUR5"), "tool0"),
     "iiwa14": "ee_link",
     "kinovaGen3V12": "tool_frame",
-    "kr16_2": "tool0",
     "panda_arm": "panda_link8",
-    "universalUR5": "tool0",
     "xarm7": "link_eef",
     "z1": "link06",
 }
-"""Arms of the shared collection, and their tools."""
+"""Our arms, and those of the shared collection, and their tools."""
 
 
 @dataclass
@@ -60,6 +59,10 @@ class Case:
     rate: float
     median: float
     tail: float
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.success
 
 
 @dataclass
@@ -86,22 +89,20 @@ class _Work:
         return float(((far <= tolerance) & (turned <= tolerance) & inside).mean())
 
 
-def _arms() -> Iterator[tuple[str, Path, str]]:
-    for name in ("arm6", "arm7"):
-        yield name, MODELS / f"{name}.urdf", "tool0"
-    for name, tool in _ARMS.items():
-        path = ROOT.parent / "shared" / "robots" / f"{name}.urdf"
-        if path.exists():
-            yield name, path, tool
+@dataclass
+class Results:
+    """What was measured."""
+
+    cases: list[Case]
 
 
-def measure(selected: Callable[[str], bool], announce: Callable[[str], object]) -> list[Case]:
+def measure(run: Run) -> Results:
     """Run the arms whose names are selected."""
-    found = []
-    for name, path, tool in _arms():
-        if selected(f"ik: {name}"):
-            announce(f"ik: {name}")
-            found += _measured(_work(name, path, tool))
+    found = Results([])
+    for name, tool in _ARMS.items():
+        path = robot_file(name)
+        if path is not None and run.chosen(f"ik: {name}"):
+            found.cases += _measured(_work(name, path, tool))
     return found
 
 
@@ -206,31 +207,19 @@ def _clik(work: _Work) -> Callable[[Array, Array], Array]:
 # What is shown.
 
 
-def tables(found: list[Case]) -> list[Cells]:
-    """For the screen and the page."""
-    columns = ("arm", "dofs ", "solver", "solved, % ", "solves a second ", "one call: median, us ", "99 %, us ")
+def tables(found: Results) -> list[Cells]:
+    asked = "arm | {0.arm}", "#dofs | {0.dofs}", "solver | {0.solver}", "#solved, % | {0.percent:.3f}"
+    times = "#solves a second | {0.rate:,.0f}", "#one call: median, us | {0.median:.0f}", "#99 %, us | {0.tail:.0f}"
     return [
-        Cells(
-            f"{start.capitalize()} starts",
-            columns,
-            [
-                (
-                    *(each.arm, str(each.dofs), each.solver, f"{100.0 * each.success:.3f}", f"{each.rate:,.0f}"),
-                    *(f"{each.median:.0f}", f"{each.tail:.0f}"),
-                )
-                for each in found
-                if each.start == start
-            ],
-        )
+        table(f"{start.capitalize()} starts", [each for each in found.cases if each.start == start], *asked, *times)
         for start in STARTS
     ]
 
 
-def notes(found: list[Case]) -> list[str]:
-    """What the tables say of what was wanted."""
+def notes(found: Results) -> list[str]:
     lines = []
     for start, rate in _RATES.items():
-        ours = [each for each in found if each.start == start and each.solver == "robodyn, float64"]
+        ours = [each for each in found.cases if each.start == start and each.solver == "robodyn, float64"]
         if not ours:
             continue
         reached = sum(each.rate >= rate for each in ours)
@@ -240,27 +229,10 @@ def notes(found: list[Case]) -> list[str]:
             f"{rate:,.0f}, reached by {reached} of {len(ours)}); at least {100 * success:.3f} % are solved (wanted: "
             f"{100 * _SUCCESS:g} %)."
         )
-    there = {each.solver for each in found}
+    there = {each.solver for each in found.cases}
     missing = [name for name in ("TRAC-IK", "Pinocchio's CLIK") if name not in there]
     lines.append(f"Not installed: {', '.join([*missing, 'PyRoki and tracikpy (no wheels on the index)'])}.")
     return lines
 
 
-def page(found: list[Case], about: dict[str, str]) -> str:
-    """The page of docs/benchmarks."""
-    text = [
-        "Printed by `python -m tests.bench ik --write`: inverse kinematics of arms on one thread. Targets are poses of",
-        f"the tool at {TARGETS:,} configurations drawn uniformly within the limits; cold starts are other such",
-        f"configurations, warm ones the answer moved by up to {_WARM} rad at each joint. Solved is what is within",
-        f"{DTYPES['float64']:g} m and rad ({DTYPES['float32']:g} in float32) by forward kinematics of the answer, and",
-        "within the limits. Restarts and failures count in the time, which is processor time for batches. Peers get",
-        f"the first {FOR_PEERS} targets, one at a time: TRAC-IK with 5 ms for each, and the closed-loop method of",
-        "Pinocchio's example, of up to 1,000 steps from the start, in Python and without limits. See",
-        "[inverse kinematics](../inverse_kinematics.md).",
-    ]
-    return page_of("Inverse kinematics", text, about, notes(found), tables(found))
-
-
-def document(found: list[Case], about: dict[str, str]) -> dict[str, Any]:
-    """The same for programs."""
-    return {**about, "cases": [asdict(each) for each in found]}
+PAGE = Page("ik", Results, measure, tables, notes)

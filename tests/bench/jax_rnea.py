@@ -11,10 +11,18 @@ import numpy as np
 
 from robodyn.core.model import Model
 from robodyn.joints import KINDS
+from robodyn.tools.benchmark.contenders import RefusedError
 
 jax.config.update("jax_enable_x64", True)
 
 KINDS_TAKEN = ("revolute", "prismatic", "floating")
+
+
+def require(model: Model) -> None:
+    """Refuse robots with joints that are left out here."""
+    others = {KINDS[code].name for code in model.joint_kind} - set(KINDS_TAKEN)
+    if others or model.has_mimic:
+        raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
 
 
 def rnea(model: Model, dtype: str) -> Callable[..., Any]:

@@ -6,19 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from robodyn.engines.scan.methods import methods_of
-from robodyn.tools.benchmark.contenders import available_threads
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
-from tests.bench.drawing import curve, finish, legend, look, pyplot, save
-from tests.bench.experiments import Case, Contender, Curves, Experiment
-from tests.bench.gpu.machine import Machine
-from tests.bench.points import NOT_MEASURED, Budget, Point, remarks, worst_difference
-from tests.bench.shared import facts, show
+from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.experiments import Case, Contender, Curves, Experiment, Measured, remarks_by
+from tests.bench.gpu.machine import Machine, find_machine
+from tests.bench.points import Point, worst_difference
+from tests.bench.runner import Page, Pictures, Run
+from tests.bench.shared import NOT_MEASURED, bullets, markdown, picture, show, titled
 from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, on_gpu, tree
 
 LINKS = (10, 20, 50, 100, 200, 500, 1000)
@@ -29,7 +27,6 @@ ONE, SEVERAL = "one thread", "all threads"
 SERIAL = {INVERSE: f"rnea, {ONE}", FORWARD: f"aba, {ONE}"}
 """What others are compared with: our compiled recursion."""
 WORDS = {INVERSE: "inverse dynamics", FORWARD: "forward dynamics"}
-
 FIGURES: dict[str, tuple[str, ...]] = {
     "2016a figure 1": (f"{WORDS[INVERSE]}, one robot", f"{WORDS[FORWARD]}, one robot"),
     "2016a figure 2": (f"{WORDS[INVERSE]}, 10 links", f"{WORDS[INVERSE]}, 100 links"),
@@ -38,50 +35,48 @@ FIGURES: dict[str, tuple[str, ...]] = {
     "2016b figure 3": (f"{WORDS[FORWARD]}, 10 links", f"{WORDS[FORWARD]}, 200 links"),
 }
 """Groups of points that a figure shows, (a) before (b)."""
+_SAME = {"2016b figure 3": "2016a figure 3"}
+"""Figures of which one picture is enough."""
+GROUPS_SHOWN = tuple(dict.fromkeys(group for groups in FIGURES.values() for group in groups))
+
+
+def measure(run: Run) -> Measured:
+    """All points whose names, "papers: 2016a figure 2, inverse dynamics, 10 links, scan rnea", are selected."""
+    machine, missing = find_machine()
+    found = experiments.measure(plan(machine), _problem, run)
+    found.missing = missing
+    if machine is not None and found.points:
+        found.machine = machine.facts
+    return found
 
 
 def plan(machine: Machine | None) -> list[Experiment]:
     """All experiments; each is measured once, whichever figures show it."""
-    chains = [Case(n) for n in LINKS]
     found = []
-    for group in dict.fromkeys(group for groups in FIGURES.values() for group in groups):
-        query = INVERSE if group.startswith(WORDS[INVERSE]) else FORWARD
+    for group in GROUPS_SHOWN:
         one = group.endswith("one robot")
-        cases = chains if one else [Case(links_of(group), batch=batch) for batch in GROUPS]
+        links = None if one else int(group.rpartition(", ")[2].split()[0])
+        cases = [Case(links, batch=batch) for batch in GROUPS] if links else [Case(n) for n in LINKS]
         figures = ", ".join(name for name, groups in FIGURES.items() if group in groups)
-        found.append(Experiment(group, f"papers: {figures},", contenders(query, machine), cases))
+        found.append(Experiment(group, f"papers: {figures},", contenders(_query(group), machine), cases))
     return found
 
 
-def links_of(group: str) -> int:
-    """Of the robots whose number grows."""
-    return int(group.rpartition(", ")[2].split()[0])
+def _query(group: str) -> str:
+    return INVERSE if group.startswith(WORDS[INVERSE]) else FORWARD
 
 
 def contenders(query: str, machine: Machine | None) -> list[Contender]:
     """Recursions, scans on NumPy arrays, and what runs on a GPU if there is one."""
-    found = [on_cpu(SERIAL[query], query, "cpu")]
-    found.append(on_cpu(SERIAL[query].replace(ONE, SEVERAL), query, "cpu", None))
+    threads: dict[str, int | None] = {ONE: 1, SEVERAL: None}
+    found = [on_cpu(SERIAL[query].replace(ONE, words), query, "cpu", n) for words, n in threads.items()]
     if query == FORWARD:
-        found.append(on_cpu(f"crba, {ONE}", query, "cpu", method="crba"))
-        found.append(on_cpu(f"crba, {SEVERAL}", query, "cpu", None, method="crba"))
+        found += [on_cpu(f"crba, {words}", query, "cpu", n, method="crba") for words, n in threads.items()]
     found += [on_cpu(f"scan {name}", query, "scan", method=name) for name in methods_of(query)]
     if machine is not None:
-        there = methods_of(query)
-        found += [on_gpu(f"scan {name}, GPU", query, "scan", machine, method=name) for name in there]
+        found += [on_gpu(f"scan {name}, GPU", query, "scan", machine, method=name) for name in methods_of(query)]
         found.append(on_gpu("GPU engine", query, "gpu", machine))
     return found
-
-
-def measure(
-    machine: Machine | None,
-    selected: Callable[[str], bool],
-    budget: Budget,
-    largest: int,
-    announce: Callable[[str], object],
-) -> list[Point]:
-    """All points whose names, "papers: 2016a figure 2, inverse dynamics, 10 links, scan rnea", are selected."""
-    return experiments.measure(plan(machine), _problem, selected, budget, largest, announce)
 
 
 def _problem(case: Case) -> Problem:
@@ -97,24 +92,19 @@ def curves_of(points: Sequence[Point], group: str) -> Curves:
     return Curves(mine, "n", "links") if group.endswith("one robot") else Curves(mine, "batch", "groups")
 
 
-def serial_of(group: str) -> str:
-    """The series that others of the group are compared with."""
-    return SERIAL[INVERSE if group.startswith(WORDS[INVERSE]) else FORWARD]
-
-
-def measured_groups(points: Sequence[Point]) -> list[str]:
+def measured_groups(points: Sequence[Point], start: str = "") -> list[str]:
     """In the order of the figures."""
     there = {p.group for p in points}
-    return [group for group in dict.fromkeys(g for groups in FIGURES.values() for g in groups) if group in there]
+    return [group for group in GROUPS_SHOWN if group in there and group.startswith(start)]
 
 
-def tables(points: Sequence[Point]) -> list[Cells]:
+def times_of(points: Sequence[Point]) -> list[Cells]:
     """Times by group."""
-    found = []
+    made = []
     for group in measured_groups(points):
-        times = curves_of(points, group).times(group, 1.0, serial_of(group))
-        found.append(Cells(group, times.columns, times.rows))
-    return found
+        table = curves_of(points, group).table(group, 1.0, SERIAL[_query(group)])
+        made.append(Cells(group, table.columns, table.rows))
+    return made
 
 
 # What the papers say of them.
@@ -122,12 +112,12 @@ def tables(points: Sequence[Point]) -> list[Cells]:
 
 def claims(points: Sequence[Point]) -> Cells:
     """Each with its place, and what our figures say."""
-    rows = [(each.where, each.said, _found(points, each)) for each in published.SCANS_2016]
+    rows = [(each.where, each.said, _answer(points, each)) for each in published.SCANS_2016]
     return Cells("Claims", ("where", "there", "here"), rows)
 
 
-def _found(points: Sequence[Point], claim: published.Claim) -> str:
-    groups = [group for group in measured_groups(points) if group.startswith(claim.group)]
+def _answer(points: Sequence[Point], claim: published.Claim) -> str:
+    groups = measured_groups(points, claim.group)
     if claim.ask == "speed-up":
         return _speed_ups(points, groups) or NOT_MEASURED
     lines = [line for group in groups for line in _LOOKS[claim.ask](curves_of(points, group), group, claim.series)]
@@ -138,7 +128,7 @@ def _speed_ups(points: Sequence[Point], groups: Sequence[str]) -> str:
     """The largest over the recursion on one thread, of threads, of scans and of what runs on a GPU."""
     best: dict[str, tuple[float, str]] = {}
     for group in groups:
-        curves, against = curves_of(points, group), serial_of(group)
+        curves, against = curves_of(points, group), SERIAL[_query(group)]
         others = [series for series in curves.series(group) if series.startswith("scan") or ONE not in series]
         for series in others:
             kind = "on a GPU" if "GPU" in series else "scans on NumPy arrays" if series.startswith("scan") else SEVERAL
@@ -149,7 +139,7 @@ def _speed_ups(points: Sequence[Point], groups: Sequence[str]) -> str:
     return "; ".join(f"{kind}: at most {ratio:.3g} x ({where})" for kind, (ratio, where) in best.items())
 
 
-def _places(series: Sequence[str], there: Sequence[str]) -> list[list[str]]:
+def _names(series: Sequence[str], there: Sequence[str]) -> list[list[str]]:
     """Names of points for names of a claim, on NumPy arrays and on a GPU."""
     usual = [name if name in there else f"scan {name}" for name in series]
     on_gpus = [f"{name}, GPU" if f"{name}, GPU" in there else name for name in usual]
@@ -158,7 +148,7 @@ def _places(series: Sequence[str], there: Sequence[str]) -> list[list[str]]:
 
 def _growth(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
     lines = []
-    for name in dict.fromkeys(name for names in _places(series, curves.series(group)) for name in names):
+    for name in dict.fromkeys(name for names in _names(series, curves.series(group)) for name in names):
         known = [(n, t) for n in curves.sizes(group) if (t := curves.seconds(group, 1.0, name, n))]
         if len(known) > 1:
             (first, start), (last, end) = known[0], known[-1]
@@ -168,7 +158,7 @@ def _growth(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
 
 def _order(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
     lines = []
-    for names in _places(series, curves.series(group)):
+    for names in _names(series, curves.series(group)):
         shown = {n: {x: t for x in names if (t := curves.seconds(group, 1.0, x, n))} for n in curves.sizes(group)}
         compared = [n for n, found in shown.items() if len(found) > 1]
         for n in dict.fromkeys((compared[0], compared[-1])) if compared else ():
@@ -179,7 +169,7 @@ def _order(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
 
 def _overtaking(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
     lines = []
-    for fast, *slower in _places(series, curves.series(group)):
+    for fast, *slower in _names(series, curves.series(group)):
         for slow in slower:
             ratios = [(n, r) for n in curves.sizes(group) if (r := curves.ratio(group, 1.0, slow, fast, n))]
             if not ratios:
@@ -205,91 +195,58 @@ _LOOKS: dict[str, Callable[[Curves, str, Sequence[str]], list[str]]] = {
 # The page.
 
 
-def document(points: Sequence[Point], about: dict[str, str], budget: Budget) -> dict[str, Any]:
-    """Everything for a JSON file."""
+def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
+    exact, by_forces = ([p for p in found.points if ("cfa" in p.series) == cfa] for cfa in (False, True))
+    ordered = [point for group in measured_groups(found.points) for point in found.points if point.group == group]
+    drawn = [f"## {figure}\n\n{picture(figure, name)}" for figure, name in pictures.items()]
     return {
-        **about,
-        "seconds": budget.seconds,
-        "limit_s": budget.limit,
-        "skew": SKEW,
-        "points": [point.record() for point in points],
-        "published": {
-            "source": published.SCANS_SOURCE,
-            "hardware": published.SCANS_HARDWARE,
-            "claims": [asdict(claim) for claim in published.SCANS_2016],
-        },
+        "threads": str(found.threads),
+        "gpu": _without_gpu(found) or "*GPU*: arrays on it; a call is waited for.",
+        "difference": worst_difference(exact),
+        "difference_cfa": worst_difference(by_forces),
+        "claims": markdown(claims(found.points)),
+        "pictures": "\n\n".join(drawn),
+        "tables": titled(times_of(found.points)),
+        "missing": bullets(remarks_by(ordered, "group", how=lambda group: f"{group}, ")),
     }
 
 
 NO_GPU = "GPU: not measured on this machine; see the [same experiments on an H200](h200/papers.md)."
 
 
-def page(points: Sequence[Point], about: dict[str, str], missing: str, plots: dict[str, str]) -> str:
-    """The page of docs/benchmarks; `missing`: why nothing was measured on a GPU; `plots`: files by figure."""
-    lines = [
-        "# Scans on chains: the experiments of Yang, Wu and Pan",
-        "",
-        "Printed by `python -m tests.bench papers 2016 --write`: figures 1 to 3 of 2016a and 2 and 3 of 2016b",
-        "([references](../references.md)) with our engines. `python -m tests.bench papers --write` draws those of the",
-        "[thesis](thesis.md) too. Shared machines drift: compare within one run.",
-        "",
-        f"Measured on: {facts(about)}, {available_threads()} threads; float64; the best of several calls.",
-        "",
-        f"Chains of Featherstone's autoTree (skew {SKEW}), random states. A *group* is one state of a robot: a call",
-        "answers all groups. *rnea*, *aba* and *crba* are our compiled recursions, on one thread or on all; *crba*",
-        "makes the mass matrix and factorises it, where the papers' serial JSIIA inverts what inverse dynamics of",
-        'every column make. *scan*: the methods of `engine="scan"` on NumPy arrays, which run on one core but for',
-        "LAPACK's factorisations. In parentheses: how many times faster than the recursion on one thread.",
-        "",
-    ]
-    lines += [f"{NO_GPU} {missing}", ""] if missing else ["*GPU*: arrays on it; a call is waited for.", ""]
-    lines += [
-        f"Largest difference of an answer: {worst_difference([p for p in points if 'cfa' not in p.series])}, of `cfa` "
-        f"{worst_difference([p for p in points if 'cfa' in p.series])}: of torques relative to the largest, of "
-        "accelerations by the torques that they need, relative to the largest bias force.",
-        "",
-        f"## {claims(points).title}",
-        "",
-        published.SCANS_NOTE,
-        "",
-        *claims(points).markdown(),
-    ]
-    for figure, name in plots.items():
-        lines += ["", f"## {figure}", "", f"![{figure}]({name})"]
-    lines += ["", "## Times"]
-    for table in tables(points):
-        lines += ["", f"{table.title}:", "", *table.markdown()]
-    why = [f"- {group}, {each}" for group in measured_groups(points) for each in _remarks(points, group)]
-    lines += ["", "## What was not measured", "", *why] if why else []
-    return "\n".join(lines) + "\n"
+def _without_gpu(found: Measured) -> str:
+    return f"{NO_GPU} {found.missing}" if found.missing else ""
 
 
-def _remarks(points: Sequence[Point], group: str) -> list[str]:
-    return remarks([point for point in points if point.group == group])
-
-
-def draw(points: Sequence[Point], folder: Path) -> dict[str, str]:
-    """Write papers-2016a-1.svg and so on, of the figures of which there are points: names of files by figure."""
-    plt, found = pyplot(), {}
-    points = [point for point in points if point.best_s]
-    for figure, groups in FIGURES.items() if plt is not None else ():
+def draw(found: Measured, folder: Path) -> Pictures:
+    """Write papers-2016a-1.svg and so on, of the figures of which there are points."""
+    points, made = [point for point in found.points if point.best_s], {}
+    for figure, groups in FIGURES.items() if pyplot() is not None else ():
         there = [group for group in groups if group in measured_groups(points)]
         if there:
-            name = f"papers-{figure.replace(' figure ', '-')}.svg"
-            save(plt, _drawn(plt, points, there), folder / name)
-            found[figure] = name
-    return found
+            made[figure] = f"papers-{_SAME.get(figure, figure).replace(' figure ', '-')}.svg"
+            if figure not in _SAME:
+                _draw(points, there, folder / made[figure])
+    return made
 
 
-def _drawn(plt: Any, points: Sequence[Point], groups: Sequence[str]) -> Any:
-    figure, axes = plt.subplots(1, len(groups), figsize=(4.8 * len(groups), 4.6), squeeze=False, layout="constrained")
-    for panel, group in zip(axes[0], groups, strict=True):
-        curves = curves_of(points, group)
-        for k, series in enumerate(curves.series(group)):
-            curve(
-                panel, curves.sizes(group), lambda n, c=curves, g=group, s=series: c.seconds(g, 1.0, s, n),
-                label=series, **look(k),
-            )  # fmt: skip
-        finish(panel, group, "seconds of a call", curves.unit)
-    legend(figure, axes[0][0])
-    return figure
+def _draw(points: Sequence[Point], groups: Sequence[str], path: Path) -> None:
+    with panels(path, 1, len(groups), (4.8 * len(groups), 4.6)) as (figure, axes):
+        for panel, group in zip(axes[0], groups, strict=True):
+            curves = curves_of(points, group)
+            curves.draw(panel, group, 1.0)
+            finish(panel, group, "seconds of a call", curves.unit)
+        legend(figure, axes)
+
+
+PAGE = Page(
+    "papers",
+    Measured,
+    measure,
+    tables=lambda found: [*times_of(found.points), claims(found.points)],
+    notes=lambda found: filter(None, [_without_gpu(found)]),
+    blocks=blocks,
+    draw=draw,
+    seconds=0.05,
+    limit=3.0,
+)

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 from robodyn.core.model import Model
-from robodyn.joints import KINDS
 from robodyn.tools.benchmark.compare import find_peers
 from robodyn.tools.benchmark.contenders import (
     Answers,
@@ -44,9 +43,7 @@ class Jax:
 
         from tests.bench import jax_rnea
 
-        others = {KINDS[code].name for code in model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
-        if others or model.has_mimic:
-            raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
+        jax_rnea.require(model)
         self.name = f"JAX {jax.__version__}"
         self._functions = {dtype: jax_rnea.rnea(model, dtype) for dtype in ("float64", "float32")}
 

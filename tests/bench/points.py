@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,9 +23,8 @@ import numpy as np
 from robodyn.engines.memory import available
 from robodyn.tools.benchmark.timing import measure as timed
 from robodyn.tools.benchmark.timing import seconds_of
-from tests.bench.shared import show
+from tests.bench.shared import NOT_MEASURED, show
 
-NOT_MEASURED = "not measured"
 WRONG = 1e-3
 """A difference, relative to the largest entry, from which on an answer is wrong rather than rounded."""
 _PATIENCE = 10
@@ -62,14 +61,7 @@ class Point:
     @property
     def cell(self) -> str:
         """The time, or that there is none."""
-        return NOT_MEASURED if self.best_s is None else show(self.best_s)
-
-    def record(self) -> dict[str, Any]:
-        """For a JSON file, which has no word for what is not finite; `problem` has."""
-        found = asdict(self)
-        if self.off_by is not None and not math.isfinite(self.off_by):
-            found["off_by"] = None
-        return found
+        return show(self.best_s, NOT_MEASURED)
 
 
 class TooLongError(BaseException):
@@ -137,12 +129,7 @@ class Budget:
         return point
 
     def _fill(
-        self,
-        point: Point,
-        call: Callable[[], Any],
-        check: Callable[[Any], float] | None,
-        wrong: float,
-        once: bool,
+        self, point: Point, call: Callable[[], Any], check: Callable[[Any], float] | None, wrong: float, once: bool
     ) -> None:
         start = time.perf_counter()
         answer = call()
@@ -165,6 +152,21 @@ class Budget:
 def difference(answer: Any, wanted: Any) -> float:
     """Largest difference, relative to the largest entry."""
     return float(np.abs(np.asarray(answer) - wanted).max() / np.abs(wanted).max())
+
+
+def off_by(results: Sequence[Any], truth: Sequence[Any], to_numpy: Callable[[Any], Any] = np.asarray) -> float:
+    """The largest difference from what is right for states that a batch repeats, relative to the largest entry, of its
+    first and its last rows; infinite for NaN and for other shapes."""
+    worst = 0.0 if len(results) == len(truth) else np.inf
+    for got, wanted in zip(results, truth, strict=False):
+        count = min(len(got), len(wanted))
+        if got.shape[1:] != wanted.shape[1:] or not count:
+            return np.inf
+        for start in {0, len(got) - count}:
+            right = wanted[(start + np.arange(count)) % len(wanted)]
+            error = np.abs(to_numpy(got[start : start + count]) - right).max() / (np.abs(wanted).max() or 1.0)
+            worst = np.inf if np.isnan(error) else max(worst, float(error))
+    return worst
 
 
 @contextmanager

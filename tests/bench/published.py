@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
-SOURCE = "Lynghus, Data Parallel Rigid Body Dynamics (thesis), and the benchmark results in its repository"
-GPU = "published: NVIDIA A100 40 GB PCIe, Futhark 0.26.2 (CUDA)"
-CPU = "published: AMD EPYC 7413, one core, Futhark's C backend"
-NOTE = (
-    f'Columns that begin with "published" are other hardware and other runs: {SOURCE}; float64. '
-    "They are there to say how large the problem is, not which program is faster on one machine."
-)
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+_THESIS = _READ["thesis"]
+GPU, CPU = _THESIS["gpu"], _THESIS["cpu"]
 
-RNEA: dict[str, dict[int, float]] = {
-    GPU: {1_000: 0.77e-3, 10_000: 1.29e-3, 100_000: 1.64e-3, 1_000_000: 14.5e-3, 4_000_000: 57.6e-3},
-    CPU: {1_000: 165e-6, 10_000: 1.66e-3, 100_000: 17.0e-3, 1_000_000: 181e-3},
-}
+
+def _by_size(columns: dict[str, dict[str, float]]) -> dict[str, dict[int, float]]:
+    return {_THESIS[name]: {int(n): float(seconds) for n, seconds in each.items()} for name, each in columns.items()}
+
+
+RNEA = _by_size(_THESIS["rnea"])
 """Seconds of inverse dynamics by the number of bodies, branching 2."""
-
-CRBA: dict[float, dict[str, dict[int, float]]] = {
-    1.0: {GPU: {40_000: 198e-3}},
-    2.0: {GPU: {1_000: 1.26e-3, 10_000: 3.4e-3, 40_000: 9.9e-3}},
-}
+CRBA = {float(branching): _by_size(columns) for branching, columns in _THESIS["crba"].items()}
 """Seconds of H and c by branching and number of bodies."""
-
-SAID = {
-    "10": "The thesis (A100, branching 1): RNEA about 3 times faster with compact structures up to 100,000 bodies, "
-    "about 5 times from 1,000,000 on; CRBA about 1.5 times; its sequential RNEA 1.33 to 1.9 times.",
-    "11": "The thesis (A100): blocks of 64 were the best of 16 to 512, about 2.5 times faster than Futhark's own scan "
-    "on many bodies; Blelloch's only a little faster than that; the simulated scan close to 3 times, the fastest but "
-    "at 1,000 and 10,000 bodies.",
-    "12": "The thesis (A100): additions were 6 to 16 times faster than the recurrence.",
-    "13": "The thesis (A100): little difference between branching factors but above 1,000,000 bodies, where a chain is "
-    "28 to 35 percent faster than branching 1.5 and 2.",
-    "14": "The thesis: the A100 is faster than one core of its CPU from 10,000 bodies on, 16 to 18 times at 1 to 4 "
-    "million.",
-    "15": "The thesis (A100): at 40,000 bodies branching 2 is over 20 times faster than a chain.",
-    "16": "The thesis: 16.5 times faster than one core on a chain of 1,000, 163 times at 40,000.",
-}
-"""What the text says of each figure, in our words."""
-
-GRID_SOURCE = "GRiD 0.6 (grid-rbd), the tables of its release (docs/source/_static/release in its repository)"
-GRID_HARDWARE = "NVIDIA RTX 5090, float32, 1,024 states a call"
-GRID_NOTE = (
-    f"Published figures are other hardware, other runs, and robots that are merely alike: {GRID_SOURCE}; "
-    f"{GRID_HARDWARE}. *GRiD kernel* is a launch from C++ and waiting for it, *GRiD call* copies arguments and results "
-    "besides; Pinocchio is generated code on several threads, MJX, MuJoCo Warp and frax have their arrays on the GPU."
-)
-GRID_BATCH = 1024
+GRID_HARDWARE, GRID_BATCH = "NVIDIA RTX 5090, float32, 1,024 states a call", 1024
 
 
 @dataclass(frozen=True)
@@ -60,34 +32,6 @@ class Grid:
     kernel_us: float
     call_us: float
     others_us: dict[str, float]
-
-
-GRID = (
-    Grid("iiwa14", "arm7", "inverse_dynamics", 13.0, 27.5, {"MJX": 135, "MuJoCo Warp": 209, "Pinocchio": 33}),
-    Grid(
-        *("iiwa14", "arm7", "forward_dynamics", 27.0, 39.0),
-        {"MJX": 333, "MuJoCo Warp": 239, "frax": 109, "Pinocchio": 238},
-    ),
-    Grid("iiwa14", "arm7", "inverse_dynamics_gradient", 30.8, 59.4, {"Pinocchio": 361}),
-    Grid("G1", "humanoid, floating", "inverse_dynamics", 72.9, 106.0, {"Pinocchio": 325}),
-    Grid(
-        *("G1", "humanoid, floating", "forward_dynamics", 459.0, 486.0),
-        {"MJX": 789, "MuJoCo Warp": 419, "Pinocchio": 995},
-    ),
-    Grid("G1", "humanoid, floating", "inverse_dynamics_gradient", 649.0, 1132.0, {"Pinocchio": 1542}),
-    Grid("G1", "humanoid, floating", "forward_dynamics_gradient", 880.0, 1358.0, {"MJX": 12670, "Pinocchio": 2937}),
-)
-"""Robots beside those of ours that are most like them."""
-
-SCANS_SOURCE = (
-    "Yang, Wu, Pan: Parallel Dynamics Computation using Prefix Sum Operations (2016a), and A Novel GPU-based Parallel "
-    "Implementation Scheme and Performance Analysis of Robot Forward Dynamics Algorithms (2016b)"
-)
-SCANS_HARDWARE = "Intel i7-6700, NVIDIA Tesla K40c; the mean of 1,000 calls with random inputs"
-SCANS_NOTE = (
-    f"{SCANS_SOURCE}: {SCANS_HARDWARE}. Both print curves and no numbers, so what their text claims stands here, in "
-    "our words, beside what the same experiment gives with our engines."
-)
 
 
 @dataclass(frozen=True)
@@ -106,78 +50,7 @@ class Claim:
     series: tuple[str, ...] = ()
 
 
-SCANS_2016 = (
-    Claim("2016a, abstract", "inverse dynamics up to 500 times faster on the GPU", "speed-up", "inverse dynamics"),
-    Claim("2016a, abstract", "forward dynamics up to 100 times faster on the GPU", "speed-up", "forward dynamics"),
-    Claim(
-        "2016a, figure 1(a)",
-        "inverse dynamics of one robot: the serial time grows linearly with the links, the GPU's like their logarithm",
-        "growth",
-        "inverse dynamics, one robot",
-        ("rnea, one thread", "rnea", "twist_pair"),
-    ),
-    Claim(
-        "2016a, figure 1(b)",
-        "forward dynamics of one robot: the serial mass matrix method is the slowest of all",
-        "order",
-        "forward dynamics, one robot",
-        ("aba, one thread", "crba, one thread", "jsiia", "hybrid_abia"),
-    ),
-    Claim(
-        "2016a, figure 1(b)",
-        "the hybrid algorithm is faster than the GPU's jsiia from 100 links on",
-        "overtaking",
-        "forward dynamics, one robot",
-        ("hybrid_abia", "jsiia"),
-    ),
-    Claim(
-        "2016a, figure 1(b)",
-        "the serial articulated-body algorithm is faster than the GPU's jsiia from 190 links on",
-        "overtaking",
-        "forward dynamics, one robot",
-        ("aba, one thread", "jsiia"),
-    ),
-    Claim(
-        "2016a, figure 2",
-        "inverse dynamics of 1,000 groups: about 100 times faster on the GPU than on several threads, 10 and 100 links",
-        "order",
-        "inverse dynamics, 100 links",
-        ("rnea, all threads", "rnea", "twist_pair", "GPU engine"),
-    ),
-    Claim(
-        "2016a, figure 3(a)",
-        "forward dynamics, 10 links: the GPU's jsiia is the fastest for any number of groups",
-        "order",
-        "forward dynamics, 10 links",
-        ("aba, all threads", "crba, all threads", "jsiia", "hybrid_abia"),
-    ),
-    Claim(
-        "2016a, figure 3(b)",
-        "forward dynamics, 200 links: the hybrid algorithm is always the fastest, the mass matrix method on several "
-        "threads the slowest",
-        "order",
-        "forward dynamics, 200 links",
-        ("aba, all threads", "crba, all threads", "jsiia", "hybrid_abia"),
-    ),
-    Claim(
-        "2016b, figure 2",
-        "constraint forces take longer for few links and are the fastest for many",
-        "overtaking",
-        "forward dynamics, one robot",
-        ("cfa", "jsiia", "hybrid_abia"),
-    ),
-    Claim(
-        "2016b, figure 3(a)",
-        "10 links, more than 100 groups: jsiia and cfa take about as long, both less than the hybrid algorithm",
-        "order",
-        "forward dynamics, 10 links",
-        ("jsiia", "cfa", "hybrid_abia"),
-    ),
-    Claim(
-        "2016b, figure 3(b)",
-        "200 links: cfa is the fastest, jsiia the slowest",
-        "order",
-        "forward dynamics, 200 links",
-        ("jsiia", "cfa", "hybrid_abia"),
-    ),
-)
+GRID = tuple(Grid(**each) for each in _READ["grid"])
+"""Robots beside those of ours that are most like them."""
+SCANS_2016 = tuple(Claim(**each) for each in _READ["claims"])
+"""Of Yang, Wu and Pan."""

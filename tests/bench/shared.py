@@ -1,4 +1,4 @@
-"""What every suite of benchmarks needs: where results go, what they hold for, and how times are written."""
+"""What all pages share: places, robots, what figures hold for, and how times are written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import platform
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from string import Formatter
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +18,29 @@ from robodyn.tools.benchmark.tables import Cells
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "benchmarks"
 MODELS = ROOT / "models"
+COLLECTION = Path(os.environ.get("ROBODYN_SHARED_ROBOTS", ROOT.parent / "shared" / "robots"))
+"""The shared collection of robots, which may be there."""
+ROBOTS = {"arm6": "fixed", "arm7": "fixed", "quadruped": "floating", "humanoid": "floating"}
+"""Robots of models/, and their bases."""
+NOT_MEASURED = "not measured"
+
+
+def robot(name: str, base: str | None = None) -> rd.Model:
+    """A robot of models/."""
+    return rd.load_urdf(MODELS / f"{name}.urdf", base=base or ROBOTS[name])
+
+
+def robot_file(name: str) -> Path | None:
+    """Of models/ or of the shared collection, where that is there."""
+    return next((path for folder in (MODELS, COLLECTION) if (path := folder / f"{name}.urdf").exists()), None)
 
 
 def header() -> dict[str, str]:
     """What the figures hold for."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    cpu = next(
-        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {
         "commit": git.stdout.strip() or "unknown",
         "processor": f"{cpu}, {platform.machine()}",
@@ -41,14 +57,10 @@ def load() -> str:
     return f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} processors"
 
 
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
-
-
-def show(value: float | None) -> str:
+def show(value: float | None, missing: str = "") -> str:
     """Seconds with a unit that fits."""
     if value is None:
-        return ""
+        return missing
     value = float(f"{value:.3g}")  # rounded first, as that may take the next unit
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
@@ -56,16 +68,68 @@ def show(value: float | None) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
+def times(value: float | None) -> str:
+    """How many times as fast."""
+    return NOT_MEASURED if value is None else f"{value:.3g} x"
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of ratios."""
+    return float(np.exp(np.mean(np.log(list(values)))))
+
+
 def facts(about: dict[str, str]) -> str:
     """The header as one line."""
     return ", ".join(f"{key} {value}" for key, value in about.items())
 
 
-def page_of(
-    title: str, text: Sequence[str], about: dict[str, str], notes: Iterable[str], tables: Iterable[Cells]
-) -> str:
-    """A page of docs/benchmarks: what it is, what it holds for, what it says, and its tables."""
-    lines = [f"# {title}", "", *text, "", f"Measured on: {facts(about)}.", "", *(f"- {note}" for note in notes)]
-    for table in tables:
-        lines += ["", f"## {table.title}", "", *table.markdown()]
-    return "\n".join(lines) + "\n"
+def markdown(table: Cells) -> str:
+    """A table of a page."""
+    return "\n".join(table.markdown())
+
+
+def sections(tables: Iterable[Cells]) -> str:
+    """Tables under headings."""
+    return "\n\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+
+
+def titled(tables: Iterable[Cells]) -> str:
+    """Tables after a line each."""
+    return "\n\n".join(f"{table.title}:\n\n{markdown(table)}" for table in tables)
+
+
+def picture(title: str, name: str | None) -> str:
+    """A picture, if there is one."""
+    return f"![{title}]({name})" if name else ""
+
+
+def bullets(notes: Iterable[str]) -> str:
+    """A list of notes."""
+    return "\n".join(f"- {note}" for note in notes)
+
+
+class _Cell(Formatter):
+    """Formats of cells: `time` for seconds, `x` for ratios; nothing for None, or, after a "?", that it is missing."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        """A value by one of them, or as usual."""
+        spec, missing = spec.removesuffix("?"), NOT_MEASURED if spec.endswith("?") else ""
+        if value is None:
+            return missing
+        return show(value) if spec == "time" else f"{value:.3g} x" if spec == "x" else format(value, spec)
+
+
+def table(title: str, rows: Iterable[Any], *columns: str) -> Cells:
+    """A row for each object: columns are "heading | {0.field:format}"; headings of numbers begin with #."""
+    named, cells = headings([each.split(" | ")[0] for each in columns]), [each.split(" | ")[1] for each in columns]
+    return Cells(title, named, [tuple(_Cell().format(cell, row) for cell in cells) for row in rows])
+
+
+def headings(words: Iterable[str]) -> tuple[str, ...]:
+    """Those of numbers begin with #, and get the blank at the end that `Cells` wants."""
+    return tuple(f"{word[1:]} " if word.startswith("#") else word for word in words)
+
+
+def columns(words: str, *more: Sequence[str]) -> tuple[str, ...]:
+    """Headings from a line, bars between them, and others."""
+    return (*headings(words.split("|")), *(word for each in more for word in each))

@@ -49,12 +49,10 @@ class Problem:
 
     @property
     def recursion(self) -> rd.Dynamics:
-        """Our compiled recursion on one thread."""
         return self.dynamics("cpu", threads=1)
 
     @cached_property
     def torques(self) -> Array:
-        """By that recursion."""
         return self.recursion.inverse_dynamics(*self.given)
 
     @cached_property

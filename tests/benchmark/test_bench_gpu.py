@@ -29,14 +29,15 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import Settings
 from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
-from tests.bench import published
-from tests.bench.first_answer import First
-from tests.bench.gpu import ceilings, fit, goals, machine, partitions, peers, queries, suite, work
+from tests.bench import points, published, records
+from tests.bench.first_answers import First
+from tests.bench.gpu import ceilings, goals, kernels, machine, peers, queries, suite, work
 from tests.bench.gpu.ceilings import Ceilings
-from tests.bench.gpu.fit import Trial
+from tests.bench.gpu.kernels import Partition, Trial
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case, Plan
-from tests.bench.points import NOT_MEASURED
+from tests.bench.runner import Run
+from tests.bench.shared import NOT_MEASURED
 
 ROOT = Path(__file__).resolve().parents[2]
 on_host = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
@@ -82,10 +83,10 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("cache") / "objects"))
         patch.setattr(engine, "default_device", lambda: host)
-        patch.setattr(partitions, "DTYPE", "float64")
+        patch.setattr(kernels, "DTYPE", "float64")
         patch.setattr(ceilings, "COPIED_BYTES", 1 << 20)
         forget()
-        found = suite.measure(PLAN, host_machine(host), lambda text: None, fitted=True, engine="reference")
+        found = suite.measure_plan(PLAN, host_machine(host), fitted=True, engine="reference")
         yield found, table(SECTION, host.name).rows
     forget()
 
@@ -106,16 +107,15 @@ def test_all_of_the_suite_is_measured(measured):
     assert [(run.integrator, run.batch) for run in found.rolled] == [("semi_implicit_euler", 3), ("rk4", 3)]
     for run in found.rolled:
         assert run.problem == "" and run.off_by < 1e-9 and min(run.seconds, run.cpu_s) > 0.0
-        assert NOT_MEASURED not in run.cells()
+        assert run.ratio > 0.0
     assert [each.cold_s > 0.0 for each in found.first] == [True]
     assert suite.remarks(found) == []
-    document = suite.document(found, {"commit": "x"}, PLAN)
-    json.dumps(document, allow_nan=False)
-    assert document["ceilings"]["bytes_per_s"] > 0.0 and document["published"]["rows"][0]["robot"] == "iiwa14"
-    page = suite.page(found, {"commit": "x"})
+    json.dumps(records._plain(found), allow_nan=False)
+    assert found.ceilings.bytes_per_s > 0.0
+    page = suite.PAGE.markdown(found, {"commit": "x"}, {})
     assert "How long that took: ceilings " in page and list(found.took_s)[-1] == "first answers"
-    assert "Measured on: commit x, GPU host." in page and "GPU: not measured" not in page
-    for section in suite.cells(found):
+    assert "Measured on: commit x." in page and "GPU: not measured" not in page
+    for section in ("Goals", "Queries", "Rollouts", "Partitions of a gradient", "Which kernel is the fastest"):
         assert f"## {section}" in page
 
 
@@ -123,7 +123,7 @@ def test_all_of_the_suite_is_measured(measured):
 @pytest.mark.kernels
 def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
     found, kept = measured
-    assert found.kept and set(kept) == set(fit.table(found.trials).rows)
+    assert found.kept and set(kept) == set(kernels.table(found.trials).rows)
     assert len(found.trials) == 2 * 3 and {each.batch for each in kept} == {1, 70}
     for trial in found.trials:
         assert not trial.problems
@@ -135,8 +135,8 @@ def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
     for point in found.points:
         (trial,) = (t for t in found.trials if (t.query, t.batch) == (point.query, point.batch))
         assert point.kernel == trial.chosen
-    assert fit.worst(found.trials) >= 1.0
-    (table,) = fit.tables(found.trials)
+    assert kernels.worst(found.trials) >= 1.0
+    (table,) = kernels.tables(found.trials)
     assert table.columns[2:5] == ("batch ", "unrolled, split ", "thread, split ")
     assert "8 *" in {row[2] for row in table.rows}
 
@@ -193,8 +193,7 @@ def test_the_command_ends_well_without_a_gpu():
 
 
 def test_settings_become_a_plan():
-    settings = Settings(dtypes=("float32",), batches=(1, 64), seconds=0.5)
-    plan = suite.plan(lambda name: True, settings)
+    plan = suite.plan_of(Run((), Settings(dtypes=("float32",), batches=(1, 64), seconds=0.5)))
     assert (plan.dtypes, plan.batches, plan.seconds) == (("float32",), (1, 64), 0.5)
     assert (plan.partitions, plan.rolled) == ((16, 32, 64), ())
     assert (plan.fitted, plan.held_out) == ((1, 8, 64), (3,))
@@ -216,9 +215,9 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
         assert keep(Table(SECTION, [known]), host.name)
         options = {"batch": "1,3", "dtype": dtype, "seconds": 0.0, "fit": True, "write": True}
         runner.run(["gpu: fit, small, inverse_dynamics"], folder=tmp_path, **options)
-        document = json.loads((tmp_path / "gpu.json").read_text())
-        assert document["GPU"] == "host" and document["kept"] and not document["problems"]
-        assert {each["dtype"] for each in document["trials"]} == {dtype} and not document["points"]
+        about, found = records.load(tmp_path / "gpu.json", suite.Measured)
+        assert about["GPU"] == "host" and found.kept and not found.problems
+        assert {each.dtype for each in found.trials} == {dtype} and not found.points
         kept = table(SECTION, host.name).rows
         assert known in kept and {row.dtype for row in kept if row != known} == set(dtypes[:number])
     forget()
@@ -227,23 +226,24 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
 
 
 @on_host
-def test_what_was_not_asked_now_stays_as_stored(measured):
+def test_what_was_not_asked_now_stays_as_stored(measured, tmp_path):
     found, _ = measured
-    stored = json.loads(json.dumps(suite.document(found, {"commit": "before"}, PLAN)))
+    before, now = ({"commit": commit, **found.machine} for commit in ("before", "now"))
     again = replace(found, points=found.points[:1], trials=[], rolled=[], took_s={"queries": 1.0, "rollouts": 0.0})
-    whole = again.with_stored(stored)
+    whole = suite.merge(again, found, now, before)
     assert whole.points == found.points[:1] and whole.trials == found.trials and whole.rolled == found.rolled
     assert whole.commits == {"fit": "before", "rollouts": "before"}
     assert whole.took_s["rollouts"] == found.took_s["rollouts"] and again.took_s["rollouts"] == 0.0
-    page = suite.page(whole, {"commit": "now"})
+    page = suite.PAGE.markdown(whole, {"commit": "now"}, {})
     assert "commit now" in page and f"rollouts {found.took_s['rollouts']:.0f} s (before, at before)" in page
-    later = replace(found, points=[]).with_stored(
-        json.loads(json.dumps(suite.document(whole, {"commit": "now"}, PLAN)))
-    )
+    later = suite.merge(replace(found, points=[]), whole, now, now)
     assert later.commits == {"queries": "now"} and later.points == found.points[:1]
-    assert again.with_stored({**stored, "GPU": "another"}) is again and again.with_stored({}) is again
-    failed = replace(again, problems={"fit": "no memory"}).with_stored(stored)
+    assert suite.merge(again, found, now, {**before, "GPU": "another"}) is again
+    failed = suite.merge(replace(again, problems={"fit": "no memory"}), found, now, before)
     assert not failed.trials and failed.problems == {"fit": "no memory"}
+    records.save(tmp_path / "gpu.json", before, found)
+    about, stored = records.load(tmp_path / "gpu.json", suite.Measured)
+    assert about == before and [each.query for each in stored.trials] == [each.query for each in found.trials]
 
 
 # What is counted.
@@ -289,13 +289,13 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
     np.testing.assert_array_equal(array, np.resize(rows, (batch, 2)))
     question = Case(SMALL["small"](), "inverse_dynamics")
     right = work.repeated(np, question.truth[0], batch)
-    assert question.off_by([right]) == 0.0
+    assert points.off_by([right], question.truth) == 0.0
     for row in {0, batch - 1}:
         wrong = right.copy()
         wrong[row, 0] += 1.0
-        assert question.off_by([wrong]) > 0.01
+        assert points.off_by([wrong], question.truth) > 0.01
         wrong[row, 0] = np.nan
-        assert question.off_by([wrong]) == np.inf
+        assert points.off_by([wrong], question.truth) == np.inf
     assert work.wrong(np.inf, "float64") == "WRONG: differs by inf"
 
 
@@ -308,11 +308,11 @@ def test_wrong_answers_are_not_timed(device):
     made = Case(SMALL["small"](), "inverse_dynamics")
     made.truth = (made.truth[0] + 1.0,)
     point = Point("small", "inverse_dynamics", "float64", 3)
-    queries._measure_query(host_machine(device), made, [point], 0.0)
+    queries.measure_query(host_machine(device), made, [point], 0.0)
     assert point.problem.startswith("WRONG") and point.kernel_s is None
-    (trial,) = fit.trials(plan, "small", made)
-    dyn = rd.Dynamics(made.model, engine="gpu")
-    fit._measure_kernel(host_machine(device), made, dyn, "unrolled", [trial], 0.0)
+    (trial,) = kernels.trials(plan, "small", made)
+    unrolled = choice.Variant("unrolled")
+    kernels.try_kernel(host_machine(device), made, unrolled, "float64", [trial], 0.0)
     assert trial.problems["unrolled"].startswith("WRONG") and not trial.seconds
     found = suite.Measured([point], [], [], [], [trial])
     assert len(suite.remarks(found)) == 1
@@ -324,13 +324,13 @@ def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
     plan = replace(PLAN, queries=("inverse_dynamics",), batches=(1, 3000))
     device.memory = 20_000
     small, large = found = queries.points(plan)
-    queries.measure(host_machine(device), plan, found, lambda text: None)
+    queries.measure(host_machine(device), plan, found)
     assert small.problem == "" and small.cpu_s > 0.0
     assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
     device.memory = 1 << 34
     monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
     _, large = found = queries.points(plan)
-    queries.measure(host_machine(device), plan, found, lambda text: None)
+    queries.measure(host_machine(device), plan, found)
     assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None
     assert large.kernel_s > 0.0 and large.call_s > 0.0
 
@@ -341,7 +341,7 @@ def test_kernels_that_fail_are_named_and_others_measured(device, monkeypatch):
     loads, load = [], device.load
     monkeypatch.setattr(device, "load", lambda source: (loads.append(source), load(source))[1])
     plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3, 4), held_out=())
-    fit.measure(host_machine(device), plan, found := [], lambda text: None)
+    kernels.measure(host_machine(device), plan, found := [])
     for trial in found:
         assert set(trial.seconds) == {"unrolled", "thread"}  # a block of this robot is a warp
         assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
@@ -354,14 +354,14 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
         raise RuntimeError("the GPU is lost")
 
     monkeypatch.setattr(ceilings, "measure", fail)
-    monkeypatch.setattr(fit, "keep", fail)
+    monkeypatch.setattr(kernels, "keep", fail)
     plan = replace(PLAN, queries=("inverse_dynamics",), batches=(3,), fitted=(3,), held_out=())
     stored = []
     plan = replace(plan, selected=lambda name: "first" not in name)
-    found = suite.measure(plan, host_machine(device), lambda text: None, fitted=True, store=stored.append)
+    found = suite.measure_plan(plan, host_machine(device), fitted=True, store=stored.append)
     assert stored == [found] * 7 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
     assert suite.remarks(found) == ["ceilings; fit: RuntimeError: the GPU is lost"]
-    assert "ceilings; fit: RuntimeError" in suite.page(found, {"commit": "x"})
+    assert "ceilings; fit: RuntimeError" in suite.PAGE.markdown(found, {"commit": "x"}, {})
 
 
 # Choosing.
@@ -376,19 +376,19 @@ def test_the_choice_is_judged_by_the_fastest():
     bad = trial({"thread": 4.0, "warp, split": 2.0}, "thread", batch=64, held_out=True)
     assert (good.best, bad.best) == ("thread", "warp, split")
     assert good.over("warp") == pytest.approx(1.2) and good.over("block") is None
-    assert fit.worst([good]) == pytest.approx(1.2) and fit.worst([good, bad]) == pytest.approx(2.0)
-    assert fit.verdict([good])[0].endswith("(allowed 1.5): good enough.")
-    first, second, _ = fit.verdict([good, bad])
+    assert kernels.worst([good]) == pytest.approx(1.2) and kernels.worst([good, bad]) == pytest.approx(2.0)
+    assert kernels.verdict([good])[0].endswith("(allowed 1.5): good enough.")
+    first, second, _ = kernels.verdict([good, bad])
     assert first.endswith("TOO SLOW.") and "batch 64: thread was chosen, warp, split is the fastest" in second
-    assert fit.table([good, bad]).rows == (
+    assert kernels.table([good, bad]).rows == (
         Row("kernels", "rnea", "float32", 7, 7, 16, "thread", 1.0),
         Row("kernels", "rnea", "float32", 7, 7, 16, "warp", 1.2),
     )
-    assert fit.worst([]) is None and fit.worst([trial({"thread": 1.0}, "block")]) is None
+    assert kernels.worst([]) is None and kernels.worst([trial({"thread": 1.0}, "block")]) is None
 
 
 def test_what_is_measured_holds_for_calls_with_forces_too():
-    rows = fit.table([trial({"thread": 2.0, "warp": 1.0}, "")]).rows
+    rows = kernels.table([trial({"thread": 2.0, "warp": 1.0}, "")]).rows
     for task, found in (("rnea", True), ("rnea_f_ext", True), ("aba", False), ("rne", False)):
         assert Table(SECTION, rows).near(task, "float32", 7, 7, 16) == (list(rows) if found else [])
     own = Row("kernels", "rnea_f_ext", "float32", 7, 7, 4096, "thread", 5.0)
@@ -398,9 +398,9 @@ def test_what_is_measured_holds_for_calls_with_forces_too():
 def test_partitions_show_the_fastest_kernel_of_each():
     seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6}
     seconds |= {"unrolled, split": 4e-6, "unrolled": 5e-6}
-    each = partitions.Partition("arm", 1024, seconds, cpu_s=7e-6)
+    each = Partition("arm", 1024, seconds, cpu_s=7e-6)
     assert each.cells() == ("1,024", "2 us (warp)", "3 us (warp)", "1 us (warp)", "2 x", "4 us", "5 us", "7 us")
-    assert partitions.Partition("arm", 16).cells() == ("16", *(NOT_MEASURED,) * 7)
+    assert Partition("arm", 16).cells() == ("16", *(NOT_MEASURED,) * 7)
 
 
 def test_goals_are_compared_with_what_was_found():
@@ -415,7 +415,7 @@ def test_goals_are_compared_with_what_was_found():
     assert [each.reached for each in found] == [True, False, False, False, True]
     assert [each.found for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3].found == "4 s"
     assert "humanoid, floating" in found[2].found
-    assert [each.cells()[-1] for each in goals.goals([], None, [], [])] == [NOT_MEASURED] * 5
+    assert [each.told for each in goals.goals([], None, [], [])] == [NOT_MEASURED] * 5
     table = goals.beside_published([replace(fast, batch=1024, call_s=1e-6)])
     assert table.rows[1][:4] == ("forward_dynamics", "iiwa14", "27 us", "39 us") and table.rows[1][-1] == "1 us"
 
@@ -494,10 +494,10 @@ def test_peers_are_asked_what_we_are_asked(robot, query, peer, module):
     plan = replace(PLAN, selected=selected, robots=robots, queries=(query,), dtypes=("float32",), batches=batches)
     ours = [Point(robot, query, "float32", 3, call_s=1e-6)]
     (rival,) = found = peers.rivals(plan)
-    peers.measure(plan, found, ours, lambda text: None, platform="cpu")
+    peers.measure(plan, found, ours, platform="cpu")
     assert (rival.problem, rival.batch, rival.ours_s) == ("", 3, 1e-6)
-    assert rival.seconds > 0.0 and NOT_MEASURED not in rival.cells()
+    assert rival.seconds > 0.0 and rival.ratio > 0.0
     (refused,) = found = peers.rivals(plan)
-    peers.measure(plan, found, ours, lambda text: None, platform="no such platform")
+    peers.measure(plan, found, ours, platform="no such platform")
     assert "finds no GPU" in refused.problem and refused.seconds is None
-    assert refused.cells()[-1] == NOT_MEASURED
+    assert refused.ratio is None

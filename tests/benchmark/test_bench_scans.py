@@ -1,4 +1,4 @@
-"""Benchmarks of scans against the papers and on a GPU, and of what "auto" picks: tiny runs, and what is said of them.
+"""Benchmarks of scans against the papers and on a GPU: tiny runs, and what is said of them.
 
 Nothing here depends on how long anything took. The GPU is a fake one.
 """
@@ -6,7 +6,6 @@ Nothing here depends on how long anything took. The GPU is a fake one.
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -20,18 +19,20 @@ from gpu_host.scan_functions import add_functions
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import robodyn as rd
-from robodyn.api.queries.engine_selector import SECTION
 from robodyn.engines.gpu import choice
 from robodyn.engines.scan.cuda import engine as gpu_engine
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
-from robodyn.engines.tuning_store import Row, Table
+from robodyn.engines.tuning_store import Table
 from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.compare import Settings
 from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
-from tests.bench import papers, published, scan_gpu, scheduler, trees
+from tests.bench import papers, published, records, scan_gpu, trees
+from tests.bench.experiments import Measured
 from tests.bench.gpu import machine
-from tests.bench.points import NOT_MEASURED, Budget, Point
+from tests.bench.points import NOT_MEASURED, Point
+from tests.bench.runner import Run
 
 PLOTS = importlib.util.find_spec("matplotlib") is not None
 on_host = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the host: {missing()}")
@@ -70,12 +71,12 @@ def papers_run(tmp_path_factory):
         patch.setattr(papers, "LINKS", (3, 10))
         patch.setattr(papers, "GROUPS", (1, 4))
         runner.run(["papers", "2016"], write=True, seconds=0.0, largest=10, folder=folder)
-    return json.loads((folder / "papers.json").read_text()), (folder / "papers.md").read_text(), folder
+    return *records.load(folder / "papers.json", Measured), (folder / "papers.md").read_text(), folder
 
 
 def test_the_papers_are_measured_and_written(papers_run):
-    document, page, folder = papers_run
-    points = [Point(**each) for each in document["points"]]
+    about, found, page, folder = papers_run
+    points = found.points
     assert [each.problem for each in points if each.problem] == []
     for each in points:
         assert 0.0 < each.best_s <= each.median_s
@@ -90,14 +91,14 @@ def test_the_papers_are_measured_and_written(papers_run):
         assert {f"scan {method}" for method in methods_of(query)} < series
         assert {papers.SERIAL[query], papers.SERIAL[query].replace("one thread", "all threads")} < series
     for figure in papers.FIGURES:
-        name = f"papers-{figure.replace(' figure ', '-')}.svg"
+        name = f"papers-{papers._SAME.get(figure, figure).replace(' figure ', '-')}.svg"
         assert (folder / name).exists() == PLOTS and (f"({name})" in page) == PLOTS
     assert f"{papers.NO_GPU} engine 'gpu': no device" in page and "scan rnea, GPU" not in page
-    assert document["filter"] == "'papers 2016'" and not (folder / "thesis.md").exists()
+    assert about["filter"] == "'papers 2016'" and not (folder / "thesis.md").exists()
 
 
 def test_tables_of_the_papers_have_all_series_and_claims(papers_run):
-    document, page, _ = papers_run
+    _, _, page, _ = papers_run
     columns = columns_of(page)
     assert [
         "links",
@@ -106,7 +107,6 @@ def test_tables_of_the_papers_have_all_series_and_claims(papers_run):
         *(f"scan {m}" for m in methods_of(papers.INVERSE)),
     ] in columns
     assert sum(table[0] == "groups" for table in columns) == 2
-    assert len(document["published"]["claims"]) == len(published.SCANS_2016)
     for claim in published.SCANS_2016:
         assert f"| {claim.where} | {claim.said} | " in page
     assert "all threads: at most " in page and "scan hybrid_abia is " in page
@@ -115,9 +115,8 @@ def test_tables_of_the_papers_have_all_series_and_claims(papers_run):
 def test_thesis_is_a_part_of_the_papers(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "cuda_machine", no_gpu)
     runner.run(["papers", "thesis: figure 12", "blocked 64"], write=True, seconds=0.0, largest=10, folder=tmp_path)
-    assert {each["series"] for each in json.loads((tmp_path / "thesis.json").read_text())["points"]} == {
-        "recurrence, blocked 64"
-    }
+    _, found = records.load(tmp_path / "thesis.json", Measured)
+    assert {each.series for each in found.points} == {"recurrence, blocked 64"}
     assert not (tmp_path / "papers.md").exists()
 
 
@@ -171,7 +170,9 @@ def test_claims_are_answered_by_figures():
 def test_the_papers_on_a_gpu(gpu, monkeypatch):
     monkeypatch.setattr(papers, "LINKS", (3,))
     monkeypatch.setattr(papers, "GROUPS", ())
-    found = papers.measure(gpu, lambda name: "GPU" in name, Budget(seconds=0.0), 3, lambda text: None)
+    monkeypatch.setattr(machine, "cuda_machine", lambda: gpu)
+    asked = Run(("GPU",), Settings(seconds=0.0), largest=3)
+    found = papers.measure(asked).points
     wanted = {f"scan {m}, GPU" for query in papers.WORDS for m in methods_of(query)} | {"GPU engine"}
     assert {each.series for each in found} == wanted
     for each in found:
@@ -190,8 +191,7 @@ def test_scans_on_a_gpu_are_measured_and_written(gpu, tmp_path, monkeypatch):
     for name, values in sizes.items():
         monkeypatch.setattr(scan_gpu, name, values)
     runner.run(["scan-gpu"], write=True, seconds=0.0, folder=tmp_path)
-    document, page = json.loads((tmp_path / "scan-gpu.json").read_text()), (tmp_path / "scan-gpu.md").read_text()
-    asked = [Point(**each) for each in document["points"]]
+    asked, page = records.load(tmp_path / "scan-gpu.json", Measured)[1].points, (tmp_path / "scan-gpu.md").read_text()
     # A fake device records kernels alone, not what its array library does.
     points = [each for each in asked if not each.series.endswith(", recorded")]
     recorded = (*LAYOUTS, "crba, dense", "crba, sparse", *scan_gpu.RECORDED)
@@ -228,7 +228,7 @@ def test_without_a_gpu_a_page_says_what_would_be_measured(tmp_path, monkeypatch,
     assert "GPU: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
     assert [path.name for path in tmp_path.iterdir()] == ["scan-gpu.md"]
     page = (tmp_path / "scan-gpu.md").read_text()
-    assert "GPU: not measured. engine 'gpu': no device" in page and len(page.splitlines()) < 40
+    assert f"{papers.NO_GPU} engine 'gpu': no device" in page and len(page.splitlines()) < 40
     for methods in map(methods_of, scan_gpu.WORDS):
         assert ", ".join(methods) in page
     (tmp_path / "scan-gpu.json").write_text("{}")
@@ -264,47 +264,3 @@ def test_wrong_answers_are_noticed(query):
     several = answer if isinstance(answer, tuple) else (answer,)
     several[-1][1, 3] += 0.1 * np.abs(several[-1]).max()
     assert problem.off_by(query, contender.fetch(answer)) > 1e-3
-
-
-# What "auto" picks.
-
-
-def row(engine, seconds, batch=1, bodies=3):
-    return Row("engines", "mass_matrix", "float64", bodies, bodies, batch, engine, seconds)
-
-
-def test_choices_are_judged_by_the_fastest_engine():
-    measured = [row("cpu", 1.0), row("scan", 4.0), row("cpu", 9.0, 64), row("scan", 3.0, 64), row("reference", 5.0, 64)]
-    fitted = Table(SECTION, [row("cpu", 2.0), row("scan", 3.0), row("scan", 1.0, 64)])
-    found = scheduler.Checked(measured, fitted, {(3, 3): "arm"})
-    assert [each.over for each in found.choices()["as shipped"]] == [1.0, 3.0]
-    assert [each.over for each in found.choices()["after robodyn tune"]] == [1.0, 1.0]
-    assert [each.batch for each in found.above()] == [64]
-    first, second, third = scheduler.verdict(found)
-    assert "at most 3 times" in first and "at 2 places: TOO SLOW" in first and second.endswith("good enough.")
-    assert "fastest at 0 of 1 places" in third
-    worst, slow = scheduler.tables(found)
-    assert slow.rows == [
-        ("as shipped", "mass_matrix", "float64", "3 (arm)", "3", "64", "cpu, 9 s", "scan, 3 s", "3 x"),
-    ]
-    assert worst.rows[0][3:5] == ("2", "1")
-    gone = scheduler.Checked([row("scan", 1.0)], Table(SECTION, ()))
-    assert gone.above()[0].over == float("inf")
-    assert "cpu, not measured" in scheduler.page(gone, {"commit": "x"})
-
-
-def test_the_scheduler_is_checked_and_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scheduler, "BODIES", (3,))
-    monkeypatch.setattr(scheduler, "ROBOTS", (("arm6", "fixed"),))
-    monkeypatch.setattr(scheduler, "ALLOWED", 0.5)  # every place is measured again
-    options = {"batch": "1,8", "dtype": "float64", "seconds": 1e-4, "largest": 6}
-    runner.run(["scheduler: mass_matrix"], write=True, folder=tmp_path, **options)
-    document, page = json.loads((tmp_path / "scheduler.json").read_text()), (tmp_path / "scheduler.md").read_text()
-    rows = document["rows"]
-    assert {each["engine"] for each in rows} >= {"cpu", "scan", "reference"}
-    assert {(each["bodies"], each["depth"]) for each in rows} == {(6, 6), (3, 3), (3, 2)}
-    assert len(rows) == len({(each["bodies"], each["depth"], each["batch"], each["engine"]) for each in rows})
-    assert {each["query"] for each in document["fitted"]} == {"mass_matrix"}
-    assert len(document["too_slow"]) == 2 * 3 * 2 and document["worst"]["as shipped"] >= 1.0
-    assert "(arm6)" in page and "## Too slow" in page
-    assert "Auto as shipped takes at most" in " ".join(capsys.readouterr().out.split())

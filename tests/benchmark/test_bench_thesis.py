@@ -24,7 +24,8 @@ from robodyn.engines.scan import AFFINE_MOTIONS
 from robodyn.engines.scan.methods import methods_of
 from robodyn.internals.errors import ArgumentError
 from tests.bench import __main__ as runner
-from tests.bench import published, scan_map, thesis, thesis_cases
+from tests.bench import published, records, scan_map, thesis, thesis_cases
+from tests.bench.experiments import Measured
 from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks
 from tests.bench.six_by_six import AFFINE, SixBySix, matmul_rootfix, matrices, rootfix
 
@@ -38,8 +39,7 @@ def call(word, folder, largest):
         largest=largest, limit=20.0, folder=folder,
     )  # fmt: skip
     name = word.split(":")[0]
-    document = json.loads((folder / f"{name}.json").read_text())
-    return document, (folder / f"{name}.md").read_text()
+    return *records.load(folder / f"{name}.json", Measured), (folder / f"{name}.md").read_text()
 
 
 def tables_of(page):
@@ -55,8 +55,8 @@ def thesis_run(tmp_path_factory):
 
 
 def test_the_thesis_is_measured_and_written(thesis_run):
-    document, page, folder = thesis_run
-    points = [Point(**each) for each in document["points"]]
+    about, found, page, folder = thesis_run
+    points = found.points
     assert {point.group for point in points} == {each.group for each in thesis.EXPERIMENTS}
     assert [point.problem for point in points if point.problem] == []
     for point in points:
@@ -72,12 +72,12 @@ def test_the_thesis_is_measured_and_written(thesis_run):
         assert f"## {title}" in page
         assert (folder / f"thesis-{figure}.svg").exists() == PLOTS
         assert (f"(thesis-{figure}.svg)" in page) == PLOTS
-    assert published.NOTE in page and "GPU: not measured" in page
-    assert "filter" not in document
+    assert 'Columns that begin with "published"' in page and "GPU: not measured" in page
+    assert "filter" not in about
 
 
 def test_tables_of_the_thesis_have_all_series_and_published_figures(thesis_run):
-    _, page, _ = thesis_run
+    _, _, page, _ = thesis_run
     columns = tables_of(page)
     for contenders in (thesis_cases.VELOCITIES, thesis_cases.OPERATORS, thesis_cases.RNEA, thesis_cases.CRBA):
         names = [each.name for each in contenders]
@@ -89,7 +89,7 @@ def test_tables_of_the_thesis_have_all_series_and_published_figures(thesis_run):
 def test_published_figures_stand_beside_the_sizes_that_they_are_of():
     sizes = (1_000, 10_000, 100_000, 1_000_000, 4_000_000)
     points = [Point("RNEA", thesis_cases.SEQUENTIAL, n, 2.0, best_s=1e-3, median_s=1e-3, runs=1) for n in sizes]
-    table = thesis.tables(points)["14"][-1]
+    table = thesis.by_figure(Measured(points))["14"][-1]
     assert [row[-2:] for row in table.rows] == [
         ("770 us", "165 us"),
         ("1.29 ms", "1.66 ms"),
@@ -100,9 +100,9 @@ def test_published_figures_stand_beside_the_sizes_that_they_are_of():
 
 
 def test_one_figure_alone(tmp_path):
-    document, page = call("thesis: figure 12", tmp_path, 10)
-    assert {each["group"] for each in document["points"]} == {"operators"}
-    assert document["filter"] == "'thesis: figure 12'"
+    about, found, page = call("thesis: figure 12", tmp_path, 10)
+    assert {each.group for each in found.points} == {"operators"}
+    assert about["filter"] == "'thesis: figure 12'"
     assert "Figure 12" in page and "Figure 11:" not in page
     assert sorted(path.name for path in tmp_path.glob("*.svg")) == (["thesis-12.svg"] if PLOTS else [])
 
@@ -111,9 +111,8 @@ def test_one_figure_alone(tmp_path):
 def test_full_matrices_give_the_same(branching):
     problem = thesis_cases.Problem(150, branching)
     X, vJ = problem.joints
-    assert np.abs(
-        SixBySix(problem.model).inverse_dynamics(problem.q, problem.qd, problem.qdd) - problem.torques
-    ).max() < (1e-12 * np.abs(problem.torques).max())
+    made = SixBySix(problem.model).inverse_dynamics(*(each[0] for each in problem.given))
+    assert np.abs(made - problem.torques).max() < 1e-12 * np.abs(problem.torques).max()
     for made in (rootfix(problem.tree, X, vJ)(), matmul_rootfix(problem.tree, X, vJ)()[..., None]):
         np.testing.assert_allclose(made, problem.velocities, rtol=0, atol=1e-11 * np.abs(problem.velocities).max())
 
@@ -140,19 +139,18 @@ def map_run(tmp_path_factory):
 
 
 def test_the_map_names_the_fastest_method(map_run):
-    document, page, folder = map_run
-    points = [Point(**each) for each in document["points"]]
+    _, found, page, folder = map_run
+    points = found.points
     assert {point.series for point in points} == {"cpu", "auto", *methods_of("forward_dynamics")}
     assert [point.problem for point in points if point.problem] == []
     assert all(point.best_s > 0.0 and point.off_by < 1e-10 for point in points)
     assert {point.batch for point in points} == set(scan_map.BATCHES)
-    for each in document["fastest"]:
-        mine = [p for p in points if (p.group, p.n, p.batch) == (each["group"], each["n"], each["batch"])]
-        scans = {p.series: p.best_s for p in mine if p.series not in ("cpu", "auto")}
-        assert each["method"] == min(scans, key=scans.get)
-        theirs = next(p.best_s for p in mine if p.series == "cpu")
-        assert each["times_cpu"] == pytest.approx(theirs / scans[each["method"]])
-    assert len(document["fastest"]) == 2 * len(scan_map.BATCHES)
+    for grid in scan_map.grids(points):
+        for n, batch in {(point.n, point.batch) for point in grid.points}:
+            scans = {name: grid.seconds(name, n, batch) for name in methods_of("forward_dynamics")}
+            best, theirs = min(scans, key=scans.get), grid.seconds("cpu", n, batch)
+            assert grid.best(n, batch) == best
+            assert grid.against_recursion(n, batch) == pytest.approx(theirs / scans[best])
     assert "## forward_dynamics, chain" in page and "| fastest scan | times cpu |" in page
     assert (folder / "scan.svg").exists() == PLOTS
 
@@ -165,7 +163,7 @@ def test_a_method_that_fails_is_named_and_the_others_are_measured():
     (grid,) = scan_map.grids(found)
     assert grid.best(4, 64) == "rnea" and grid.against_recursion(4, 64) == 2.0
     assert grid.table().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
-    assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.page(found, {"commit": "x"}, None)
+    assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.PAGE.markdown(Measured(found), {"commit": "x"}, {})
 
 
 # What ends a curve.
@@ -205,7 +203,7 @@ def test_a_wrong_answer_has_no_time():
     for off_by in (0.5, math.nan):
         point = measured(Budget(seconds=0.0), 5, lambda: lambda: 1.0, lambda answer, off_by=off_by: off_by)
         assert point.best_s is None and point.problem.startswith("WRONG")
-        json.dumps(point.record(), allow_nan=False)
+        json.dumps(records._plain(point), allow_nan=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")

@@ -405,8 +405,14 @@ def test_the_runner_prints_and_writes(tmp_path):
     assert "## arm6, fixed base, engine reference" in page
     assert "filter 'arm6, bias_force'" in page
     (report,) = document["reports"]
-    assert {each["query"] for each in report["results"]} == {"bias_force"}
-    assert not (tmp_path / "core.md").exists()
+    table = report["results"]
+    assert {row[table["columns"].index("query")] for row in table["rows"]} == {"bias_force"}
+    assert not (tmp_path / "load.md").exists()
+    page_again = tmp_path / "again"
+    (page_again).mkdir()
+    (page_again / "cpu.json").write_text((tmp_path / "cpu.json").read_text())
+    runner("cpu", "--render", "--folder", page_again)
+    assert (page_again / "cpu.md").read_text() == page
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -416,11 +422,36 @@ def test_the_runner_prints_and_writes(tmp_path):
         assert "(cpu.svg)" in page
 
 
-def test_the_runner_keeps_the_core_page(tmp_path):
-    runner("core: load: 7-dof arm", "--write", "--folder", tmp_path)
-    assert "| load: 7-dof arm | " in (tmp_path / "core.md").read_text()
-    assert json.loads((tmp_path / "core.json").read_text())["rows"][0]["name"] == "load: 7-dof arm"
+def test_the_runner_measures_loading(tmp_path):
+    runner("load: 7-dof arm", "--write", "--folder", tmp_path)
+    assert "| load: 7-dof arm | " in (tmp_path / "load.md").read_text()
+    assert json.loads((tmp_path / "load.json").read_text())["rows"][0]["name"] == "load: 7-dof arm"
     assert not (tmp_path / "cpu.md").exists()
+
+
+@pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "hardware", "load"])
+def test_stored_pages_are_what_their_files_say(name):
+    from tests.bench import records
+    from tests.bench.__main__ import page_called
+    from tests.bench.shared import FOLDER
+
+    page = page_called(name)
+    about, found = records.load(FOLDER / f"{name}.json", page.found)
+    assert page.markdown(found, about, {}) == (FOLDER / f"{name}.md").read_text()
+
+
+def test_numbers_are_rounded_once(tmp_path):
+    """What is stored with six digits, and shown with three, is the number that was measured, shown with three."""
+    from dataclasses import make_dataclass
+
+    from tests.bench import records
+
+    numbers = [1.2349999999, 1.2350000001, 123456.7, 0.00012345678, float("nan")]
+    kind = make_dataclass("Kind", [("numbers", list)])
+    records.save(tmp_path / "page.json", {"commit": "x"}, kind(numbers))
+    about, found = records.load(tmp_path / "page.json", kind)
+    assert about == {"commit": "x"} and found.numbers[-1] is None
+    assert [f"{x:.3g}" for x in found.numbers[:-1]] == [f"{x:.3g}" for x in numbers[:-1]]
 
 
 @pytest.mark.matrix

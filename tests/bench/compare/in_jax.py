@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -15,12 +16,10 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.testing.mujoco_models import mujoco_model
-from robodyn.tools.benchmark.contenders import Answers, Prepared, one_by_one
+from robodyn.tools.benchmark.contenders import Answers, Prepared
 from tests.bench.compare.compiled import mujoco_joints, mujoco_links
-from tests.bench.compare.work import DT, STEPS, Job, RefusedError, Robot, inputs, no_query, of_links
+from tests.bench.compare.work import DT, STEPS, Job, Library, RefusedError, Robot, no_query
 
-State = Callable[..., Any]
-"""A function of one state, in the library's own convention."""
 _SCHEDULER_SINCE = (0, 9, 1)
 _GRADIENT_OF = {
     "inverse_dynamics_gradient": ("inverse_dynamics", (0, 1)),
@@ -35,17 +34,17 @@ def _flags() -> str:
     return "--xla_cpu_multi_thread_eigen=false" + (scheduler if numbers >= _SCHEDULER_SINCE else "")
 
 
-class Jax:
+class Jax(Library):
     """What these libraries have in common.
 
-    `functions`: of one state, by query; `links`: places of the links whose poses they give. A query may be made of
-    others: gradients are `jacfwd`, a rollout is a `scan` of forward dynamics and `integrate`.
+    `single`: functions of one state, by query. A query may be made of others: gradients are `jacfwd`, a rollout is a
+    `scan` of forward dynamics and `integrate`.
     """
 
     module, package = "jax", "jax"
-    how = ""
 
-    def __init__(self, robot: Robot) -> None:
+    def prepare(self, model: rd.Model) -> None:
+        """Import it."""
         try:
             os.environ["XLA_FLAGS"] = _flags()
             import_module(self.module)
@@ -53,16 +52,13 @@ class Jax:
             raise RefusedError(f"not installed ({error})") from None
         import jax
 
-        self._jax: Any = jax
-        self._robot = robot
+        self.jax: Any = jax
         self.name = f"{self.package} {version(self.package)}, JAX {jax.__version__}"
-        self.way: Any = None
-        self.functions: dict[str, State] = {}
-        self.links: list[int] = list(range(len(robot.model.link_names)))
-        self.prepare_robot()
+        self.single: dict[str, Callable[..., Any]] = {}
+        self.load(model, jax.numpy)
 
-    def prepare_robot(self) -> None:
-        """Fill `way`, `functions` and `links`."""
+    def load(self, model: rd.Model, jnp: Any) -> None:
+        """Fill `way`, `single` and `links`."""
         raise NotImplementedError
 
     def integrate(self, q: Any, v: Any) -> Any:
@@ -71,56 +67,46 @@ class Jax:
             raise no_query("rollout", "it has no integration of a floating base")
         return q + DT * v
 
-    def _function(self, query: str) -> State:
-        jax = self._jax
-        if query in self.functions:
-            return self.functions[query]
+    def _function(self, query: str) -> Callable[..., Any]:
+        if query in self.single:
+            return self.single[query]
         if query in _GRADIENT_OF:
             of, places = _GRADIENT_OF[query]
-            if self._robot.base == "floating":
+            if self.robot.base == "floating":
                 raise no_query(query, "jacfwd of a floating base is by other motions than ours; see the arm")
-            return jax.jacfwd(self._function(of), argnums=places)  # type: ignore[no-any-return]
-        if query == "rollout" and "forward_dynamics" in self.functions:
-            forward = self.functions["forward_dynamics"]
+            return self.jax.jacfwd(self._function(of), argnums=places)  # type: ignore[no-any-return]
+        if query != "rollout" or "forward_dynamics" not in self.single:
+            raise no_query(query)
+        forward = self.single["forward_dynamics"]
 
-            def roll(q: Any, v: Any, tau: Any) -> Any:
-                def step(state: Any, _: Any) -> Any:
-                    at, speed = state
-                    speed = speed + DT * forward(at, speed, tau)
-                    return (self.integrate(at, speed), speed), None
+        def roll(q: Any, v: Any, tau: Any) -> Any:
+            def step(state: Any, _: Any) -> Any:
+                at, speed = state
+                speed = speed + DT * forward(at, speed, tau)
+                return (self.integrate(at, speed), speed), None
 
-                return jax.lax.scan(step, (q, v), None, length=STEPS)[0]
+            return self.jax.lax.scan(step, (q, v), None, length=STEPS)[0]
 
-            return roll
-        raise no_query(query)
+        return roll
 
     def job(self, query: str, batch: int) -> Job:
         """Compile, and lay inputs out as arrays of JAX."""
-        jax = self._jax
-        function = self._function(query)
-        states = self._robot.batch(batch) if batch > 1 else self._robot.states
-        given = inputs(self.way, query, states)
-        arrays = [jax.numpy.asarray(array) for array in given]
+        jax, function = self.jax, self._function(query)
+        arrays = [jax.numpy.asarray(array) for array in self.inputs(query, batch)]
         example = arrays if batch > 1 else [array[0] for array in arrays]
         begin = time.perf_counter()
         compiled = jax.jit(jax.vmap(function) if batch > 1 else function).lower(*example).compile()
         seconds = time.perf_counter() - begin
-        wanted = self._robot.wanted(self.way, query)
-        if query == "kinematics":
-            wanted = of_links(wanted, self.links)
         if batch > 1:
             last: list[Any] = []
 
             def run() -> None:
                 last[:] = [jax.block_until_ready(compiled(*arrays))]
 
-            prepared = Prepared(run, lambda: _answers(last[0]), batch)
-        else:
-            rows = [tuple(array[k] for array in arrays) for k in range(len(given[0]))]
-            prepared = one_by_one(
-                lambda *row: jax.block_until_ready(compiled(*row)), rows, lambda found, _: _answers(found)
-            )
-        return Job(prepared, wanted, compile_s=seconds)
+            return Job(Prepared(run, lambda: _answers(last[0]), batch), self.wanted(query), compile_s=seconds)
+        rows = list(zip(*arrays, strict=True))
+        call = lambda *row: jax.block_until_ready(compiled(*row))  # noqa: E731
+        return replace(self.looped(call, rows, _answers, query, batch), compile_s=seconds)
 
 
 def _answers(found: Any) -> Answers:
@@ -136,22 +122,24 @@ class Mjx(Jax):
         "full_m, gradients by jacfwd of these, `scan` of mjx.step. mjx.forward also does what mj_forward does."
     )
 
-    def prepare_robot(self) -> None:
-        """See `how`."""
+    def __init__(self, robot: Robot, dtype: str = "float64") -> None:
+        self.dtype = dtype
+        super().__init__(robot)
+
+    def load(self, model: rd.Model, jnp: Any) -> None:
         import mujoco
         from mujoco import mjx
 
-        jnp = self._jax.numpy
-        made = mujoco_model(self._robot.model)
+        made = mujoco_model(model)
         made.opt.timestep = DT
         made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
         try:
-            mx = mjx.put_model(made)
+            mx = self._precise(mjx.put_model(made))
         except Exception as error:  # a version that does not know this MuJoCo may raise anything
             raise RefusedError(f"it does not take MuJoCo {mujoco.__version__}: {error}") from error
-        self.way = rd.converter(self._robot.model, "mujoco", joint_names=mujoco_joints(self._robot.model, made))
+        self.way = rd.converter(model, "mujoco", joint_names=mujoco_joints(model, made))
         self.links = mujoco_links(made)
-        blank = mjx.make_data(mx)
+        blank = self._precise(mjx.make_data(mx))
 
         def at(q: Any, **others: Any) -> Any:
             return blank.replace(qpos=q, **others)
@@ -166,16 +154,20 @@ class Mjx(Jax):
 
         def rollout(q: Any, v: Any, tau: Any) -> Any:
             data = at(q, qvel=v, qfrc_applied=tau)
-            data = self._jax.lax.scan(lambda d, _: (mjx.step(mx, d), None), data, None, length=STEPS)[0]
+            data = self.jax.lax.scan(lambda d, _: (mjx.step(mx, d), None), data, None, length=STEPS)[0]
             return data.qpos, data.qvel
 
-        self.functions = {
+        self.single = {
             "inverse_dynamics": lambda q, v, a: mjx.inverse(mx, at(q, qvel=v, qacc=a)).qfrc_inverse,
             "forward_dynamics": lambda q, v, tau: mjx.forward(mx, at(q, qvel=v, qfrc_applied=tau)).qacc,
             "mass_matrix": mass_matrix,
             "kinematics": kinematics,
             "rollout": rollout,
         }
+
+    def _precise(self, tree: Any) -> Any:
+        """Numbers in its precision."""
+        return self.jax.tree.map(lambda x: x.astype(self.dtype) if x.dtype == np.float64 else x, tree)
 
 
 class Frax(Jax):
@@ -188,13 +180,11 @@ class Frax(Jax):
         "without frames that are fixed to a link."
     )
 
-    def prepare_robot(self) -> None:
-        """See `how`."""
+    def load(self, model: rd.Model, jnp: Any) -> None:
         from frax import Robot as Theirs
 
-        jnp, model = self._jax.numpy, self._robot.model
-        floating = self._robot.base == "floating"
-        self._made = made = Theirs(str(self._robot.path), floating_base="quaternion" if floating else None)
+        floating = self.robot.base == "floating"
+        self._made = made = Theirs(str(self.robot.path), floating_base="quaternion" if floating else None)
         first = 6 if floating else 0
         names = list(made.joint_names[first:])
         self.way = rd.converter(model, "mujoco", joint_names=[*model.joint_names[: 1 if floating else 0], *names])
@@ -204,7 +194,7 @@ class Frax(Jax):
         # It takes the acceleration of the base that stands for gravity, linear part first.
         up = jnp.array([*(-model.gravity), 0.0, 0.0, 0.0])
         start = first - 1 if floating else 0
-        self.functions = {
+        self.single = {
             "inverse_dynamics": lambda q, v, a: made.rnea(q, v, a, up, None),
             "forward_dynamics": lambda q, v, tau: made.forward_dynamics(q, v, tau, None),
             "mass_matrix": made.mass_matrix,
@@ -212,7 +202,6 @@ class Frax(Jax):
         }
 
     def integrate(self, q: Any, v: Any) -> Any:
-        """Its own."""
         return self._made.integrate(q, v, DT)
 
 
@@ -226,18 +215,16 @@ class Adam(Jax):
         "link. It has no inverse dynamics: mass_matrix @ qdd + bias_force. Gradients by jacfwd."
     )
 
-    def prepare_robot(self) -> None:
-        """See `how`."""
+    def load(self, model: rd.Model, jnp: Any) -> None:
         from adam import Representations
         from adam.jax import KinDynComputations
 
-        jnp, model = self._jax.numpy, self._robot.model
-        floating = self._robot.base == "floating"
+        floating = self.robot.base == "floating"
         names = list(model.joint_names[1:] if floating else model.joint_names)
         gravity = jnp.array([*model.gravity, 0.0, 0.0, 0.0])
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "robot.urdf"
-            path.write_bytes(_with_origins(self._robot.path))
+            path.write_bytes(_with_origins(self.robot.path))
             made = KinDynComputations(str(path), names, gravity=gravity)
         made.set_frame_velocity_representation(Representations.BODY_FIXED_REPRESENTATION)
         self.way = rd.converter(model, "pinocchio", joint_names=list(model.joint_names))
@@ -247,13 +234,12 @@ class Adam(Jax):
             if not floating:
                 return jnp.eye(4)
             x, y, z, w = q[3:7]
-            R = jnp.array(
-                [
-                    [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-                    [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-                    [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-                ]
+            rows = (
+                (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
+                (2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)),
+                (2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)),
             )
+            R = jnp.array(rows)
             return poses(jnp, R[None], q[None, :3])[0]
 
         def parts(q: Any, *rates: Any) -> tuple[Any, ...]:
@@ -275,7 +261,7 @@ class Adam(Jax):
                 return jnp.linalg.solve(mass_matrix(q), tau - made.bias_force(*parts(q, v))[6:])
             return made.aba(*parts(q, v), tau)
 
-        self.functions = {
+        self.single = {
             "inverse_dynamics": inverse_dynamics,
             "forward_dynamics": forward_dynamics,
             "mass_matrix": mass_matrix,

@@ -12,10 +12,11 @@ import numpy as np
 import robodyn as rd
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
-from robodyn.tools.benchmark.contenders import Answers, Prepared, States, draw, repeated
-from tests.bench.shared import MODELS
+from robodyn.tools.benchmark.contenders import Answers, Prepared, draw, one_by_one, repeated
+from tests.bench.shared import MODELS, robot
+from tests.bench.shared import ROBOTS as BASES
 
-ROBOTS = {"arm7": "fixed", "humanoid": "floating"}
+ROBOTS = ("arm7", "humanoid")
 QUERIES = {
     "inverse_dynamics": ("q", "qd", "qdd"),
     "forward_dynamics": ("q", "qd", "tau"),
@@ -56,12 +57,12 @@ class Job:
 
 
 class Robot:
-    """A robot of models/, states of it, and the reference engine's answers."""
+    """A robot of models/, or a model, states of it, and the reference engine's answers."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.base = name, ROBOTS[name]
+    def __init__(self, name: str, model: rd.Model | None = None) -> None:
+        self.name, self.base = name, BASES.get(name, "")
         self.path = MODELS / f"{name}.urdf"
-        self.model = rd.load_urdf(self.path, base=self.base)
+        self.model = robot(name) if model is None else model
 
     @cached_property
     def states(self) -> dict[str, Array]:
@@ -74,7 +75,8 @@ class Robot:
 
     def truth(self, query: str) -> Answers:
         """What is right at the distinct states, in our convention."""
-        return asked(rd.Dynamics(self.model, engine="reference"), query)(self.states)
+        call, read = call_of(rd.Dynamics(self.model, engine="reference"), query)
+        return read(call(*(self.states[name] for name in QUERIES[query])))
 
     def wanted(self, way: Any, query: str) -> Answers:
         """What is right in another convention."""
@@ -92,37 +94,78 @@ class Robot:
         return tuple(to[query](each) for each in truth) if query in to else truth
 
 
-def asked(dyn: rd.Dynamics, query: str) -> Callable[[States], Answers]:
-    """A query as a function of states."""
-
-    def answer(states: States) -> Answers:
-        given = [states[name] for name in QUERIES[query]]
-        if query == "rollout":
-            run = dyn.rollout(*given, dt=DT, steps=STEPS, save_every=None)
-            return run.q[-1], run.qd[-1]
-        found = dyn.forward_kinematics(*given) if query == "kinematics" else getattr(dyn, query)(*given)
-        return found if isinstance(found, tuple) else (found,)
-
-    return answer
-
-
-def inputs(way: Any, query: str, states: States) -> list[Array]:
-    """What a query is asked with, in another convention, contiguous."""
-    q, qd = states["q"], states["qd"]
-    to = {
-        "q": lambda: way.q_to(q),
-        "qd": lambda: way.v_to(q, qd),
-        "qdd": lambda: way.a_to(q, qd, states["qdd"]),
-        "tau": lambda: way.tau_to(q, states["tau"]),
-    }
-    return [np.ascontiguousarray(to[name]()) for name in QUERIES[query]]
-
-
-def of_links(wanted: Answers, links: list[int]) -> Answers:
-    """Poses of some links."""
-    return (wanted[0][:, links],)
+def call_of(dyn: rd.Dynamics, query: str) -> tuple[Callable[..., Any], Callable[[Any], Answers]]:
+    """A query of ours as a function of arrays, looked up now, and what reads its result."""
+    if query == "rollout":
+        return partial(dyn.rollout, dt=DT, steps=STEPS, save_every=None), lambda run: (run.q[-1], run.qd[-1])
+    call = getattr(dyn, "forward_kinematics" if query == "kinematics" else query)
+    return call, lambda found: found if isinstance(found, tuple) else (found,)
 
 
 def no_query(name: str, why: str = "") -> RefusedError:
     """A library that has no such query."""
     return RefusedError(f"no {name.replace('_', ' ')}" + (f": {why}" if why else ""))
+
+
+Functions = dict[str, tuple[Callable[..., Any], Callable[[Any], Answers]]]
+"""By query, a call for one state in the library's own convention, and what reads its result."""
+
+
+class Library:
+    """A library with a robot, which answers one state a call.
+
+    `way`: to its convention, a `rd.converter`; `links`: places of the links whose poses it gives; `how`: how it is
+    asked.
+
+    Raises:
+        RefusedError: it is not installed, or does not take the robot.
+    """
+
+    how = ""
+
+    def __init__(self, robot: Robot) -> None:
+        self.robot, self.name = robot, ""
+        self.way: Any = None
+        self.links: list[int] = list(range(len(robot.model.link_names)))
+        self.prepare(robot.model)
+
+    def prepare(self, model: rd.Model) -> None:
+        """Fill `name` and `way`."""
+        raise NotImplementedError
+
+    def functions(self, query: str) -> Functions:
+        """Those that it has, at least of one query."""
+        raise NotImplementedError
+
+    def job(self, query: str, batch: int) -> Job:
+        """A loop over single calls."""
+        there = self.functions(query)
+        if query not in there:
+            raise no_query(query)
+        call, read = there[query]
+        rows = list(zip(*self.inputs(query), strict=True))
+        return self.looped(call, rows, read, query, batch)
+
+    def looped(
+        self, call: Callable[..., Any], rows: Any, read: Callable[[Any], Answers], query: str, batch: int
+    ) -> Job:
+        """A call for each of some rows."""
+        remark = "one by one" if batch > 1 else ""
+        return Job(one_by_one(call, rows, lambda found, row: read(found)), self.wanted(query), remark=remark)
+
+    def inputs(self, query: str, batch: int = 1) -> list[Array]:
+        """What a query is asked with, in its convention, contiguous: distinct states, or a batch of them."""
+        states = self.robot.batch(batch) if batch > 1 else self.robot.states
+        q, qd = states["q"], states["qd"]
+        to = {
+            "q": lambda: self.way.q_to(q),
+            "qd": lambda: self.way.v_to(q, qd),
+            "qdd": lambda: self.way.a_to(q, qd, states["qdd"]),
+            "tau": lambda: self.way.tau_to(q, states["tau"]),
+        }
+        return [np.ascontiguousarray(to[name]()) for name in QUERIES[query]]
+
+    def wanted(self, query: str) -> Answers:
+        """What is right in its convention."""
+        found = self.robot.wanted(self.way, query)
+        return (found[0][:, self.links],) if query == "kinematics" else found

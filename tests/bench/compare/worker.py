@@ -1,15 +1,16 @@
 """One library on one robot, in a process of its own.
 
-    python -m tests.bench.compare.worker LIBRARY ROBOT SECONDS CASE ...
+    python -m tests.bench.compare.worker LIBRARY ROBOT SECONDS LIMIT CASE ...
 
 A case is QUERY:BATCH. Every line that it prints is JSON: the library's name or why it is refused, then a result for
-each case. The process runs on one processor.
+each case. The process runs on one processor, and ends where loading or a case takes longer than it may.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import warnings
@@ -23,6 +24,7 @@ from robodyn.tools.benchmark.timing import Timing, measure
 from tests.bench.compare.compiled import Drake, MuJoCo, Ours, Pinocchio
 from tests.bench.compare.in_jax import Adam, Frax, Mjx
 from tests.bench.compare.work import TOLERANCE, USUAL_TOLERANCE, Job, RefusedError, Robot
+from tests.bench.points import off_by
 
 LIBRARIES: dict[str, Any] = {
     "robodyn": Ours,
@@ -35,9 +37,10 @@ LIBRARIES: dict[str, Any] = {
 }
 _LONGEST_REASON = 200
 _SLOW_S, _VERY_SLOW_S = 2.0, 8.0
+_LOADING_S = 60.0
 
 
-def main(library: str, robot: str, seconds: float, cases: list[str]) -> None:
+def main(library: str, robot: str, seconds: float, limit: float, cases: list[str]) -> None:
     """Answer case by case; what a library prints itself goes to stderr."""
     told = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -48,6 +51,7 @@ def main(library: str, robot: str, seconds: float, cases: list[str]) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     warnings.simplefilter("ignore")  # other libraries' own
+    signal.setitimer(signal.ITIMER_REAL, max(limit, _LOADING_S))
     try:
         made = LIBRARIES[library](Robot(robot))
     except RefusedError as refusal:
@@ -59,8 +63,9 @@ def main(library: str, robot: str, seconds: float, cases: list[str]) -> None:
     tell(name=made.name)
     for case in cases:
         query, batch = case.split(":")
+        signal.setitimer(signal.ITIMER_REAL, limit)  # a signal that nothing handles ends the process
         try:
-            tell(case=case, **_timed(made.job(query, int(batch)), seconds, query))
+            tell(case=case, **timed(made.job(query, int(batch)), seconds, query))
         except RefusedError as refusal:
             tell(case=case, problem=str(refusal))
         except Exception as error:  # another library may fail in any way
@@ -87,37 +92,20 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_REASON]}"
 
 
-def _timed(job: Job, seconds: float, query: str) -> dict[str, Any]:
+def timed(job: Job, seconds: float, query: str) -> dict[str, Any]:
     """Compared first: what differs is not timed."""
     first = processor_seconds(job.prepared.run)  # answers are what it left
-    off_by = difference(job.prepared.answers(), job.wanted)
-    found: dict[str, Any] = {"off_by": off_by if np.isfinite(off_by) else None, "compile_s": job.compile_s}
-    if not off_by <= TOLERANCE.get(query, USUAL_TOLERANCE):
-        return found | {"problem": f"WRONG: differs by {off_by:.1g}"}
+    error = off_by([np.asarray(each) for each in job.prepared.answers()], job.wanted)
+    found: dict[str, Any] = {"off_by": error if np.isfinite(error) else None, "compile_s": job.compile_s}
+    if not error <= TOLERANCE.get(query, USUAL_TOLERANCE):
+        return found | {"problem": f"WRONG: differs by {error:.1g}"}
     timing = measure(job.prepared.run, seconds, processor_seconds) if first < _SLOW_S else _seldom(job, first)
-    best, median = (1e9 * s / job.prepared.states for s in (timing.best_s, timing.median_s))
-    if job.less_ns is not None:
-        less = job.less_ns(seconds)
-        best, median = best - less, median - less
-        if best <= 0.0:
-            return found | {"problem": "a call costs as much on a robot of one joint"}
-    return found | {"best_ns": best, "median_ns": median, "runs": timing.runs, "remark": job.remark}
-
-
-def difference(answers: Any, wanted: Any) -> float:
-    """Largest difference relative to the largest entry; answers may repeat the rows wanted. NaN is infinite."""
-    worst = 0.0
-    if len(answers) != len(wanted):
-        return np.inf
-    for got, right in zip(answers, wanted, strict=True):
-        rows = np.asarray(got)
-        if rows.shape[1:] != right.shape[1:] or not len(rows):
-            return np.inf
-        repeated = np.resize(right, (len(rows), *right.shape[1:]))
-        error = float(np.abs(rows - repeated).max() / (np.abs(right).max() or 1.0))
-        worst = np.inf if np.isnan(error) else max(worst, error)
-    return worst
+    less = 0.0 if job.less_ns is None else job.less_ns(seconds)
+    best, middle = (1e9 * s / job.prepared.states - less for s in (timing.best_s, timing.median_s))
+    if best <= 0.0:
+        return found | {"problem": "a call costs as much on a robot of one joint"}
+    return found | {"best_ns": best, "median_ns": middle, "runs": timing.runs, "remark": job.remark}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), sys.argv[5:])

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from robodyn.tools.benchmark.tables import Cells, number
 from tests.bench import published
-from tests.bench.first_answer import First
-from tests.bench.gpu import fit
+from tests.bench.first_answers import First
+from tests.bench.gpu import kernels
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.queries import Point
-from tests.bench.points import NOT_MEASURED
-from tests.bench.shared import show
+from tests.bench.shared import NOT_MEASURED, columns, show, table, times
 
 BATCH, DTYPE = 65_536, "float32"
 TIMES_GRID = {"arm7": 5.0, "humanoid, floating": 3.0}
@@ -30,18 +29,16 @@ class Goal:
     found: str
     reached: bool | None
 
-    def cells(self) -> tuple[str, ...]:
-        """As text."""
-        said = {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
-        return self.what, self.wanted, self.found, said
+    @property
+    def told(self) -> str:
+        return {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
 
 
 def goals(
-    points: Sequence[Point], ceilings: Ceilings | None, first: Sequence[First], trials: Sequence[fit.Trial]
+    points: Sequence[Point], ceilings: Ceilings | None, first: Sequence[First], trials: Sequence[kernels.Trial]
 ) -> list[Goal]:
-    """All of them."""
     return [
-        *(_times_grid(points, robot, times) for robot, times in TIMES_GRID.items()),
+        *(_times_grid(points, robot, wanted) for robot, wanted in TIMES_GRID.items()),
         _near_roofline(points, ceilings),
         _soon(first),
         _well_chosen(trials),
@@ -54,7 +51,7 @@ def at(points: Sequence[Point], robot: str, query: str, batch: int) -> Point | N
     return next((each for each in points if (each.robot, each.query, each.dtype, each.batch) == asked), None)
 
 
-def _times_grid(points: Sequence[Point], robot: str, times: float) -> Goal:
+def _times_grid(points: Sequence[Point], robot: str, wanted: float) -> Goal:
     theirs = next(each for each in published.GRID if (each.ours, each.query) == (robot, "forward_dynamics"))
     rate = published.GRID_BATCH / theirs.kernel_us * 1e6
     point = at(points, robot, "forward_dynamics", BATCH)
@@ -62,9 +59,9 @@ def _times_grid(points: Sequence[Point], robot: str, times: float) -> Goal:
     return Goal(
         f"{robot}: forward dynamics, {DTYPE}, {BATCH:,} states, over GRiD's {number(rate)} states/s of {theirs.robot} "
         f"({published.GRID_HARDWARE})",
-        f"{times:g} x",
-        NOT_MEASURED if ours is None else f"{ours / rate:.3g} x",
-        None if ours is None else ours >= times * rate,
+        f"{wanted:g} x",
+        times(None if ours is None else ours / rate),
+        None if ours is None else ours >= wanted * rate,
     )
 
 
@@ -86,24 +83,25 @@ def _soon(first: Sequence[First]) -> Goal:
     return Goal(
         "arm7: first answer with nothing compiled, the slowest query",
         show(FIRST_ANSWER_S),
-        NOT_MEASURED if slowest is None else show(slowest),
+        show(slowest, NOT_MEASURED),
         None if slowest is None else slowest <= FIRST_ANSWER_S,
     )
 
 
-def _well_chosen(trials: Sequence[fit.Trial]) -> Goal:
-    over = fit.worst(trials)
+def _well_chosen(trials: Sequence[kernels.Trial]) -> Goal:
+    over = kernels.worst(trials)
     return Goal(
         "the chosen kernel over the fastest, at most",
-        f"{fit.ALLOWED:g} x",
-        NOT_MEASURED if over is None else f"{over:.3g} x",
-        None if over is None else over <= fit.ALLOWED,
+        f"{kernels.ALLOWED:g} x",
+        times(over),
+        None if over is None else over <= kernels.ALLOWED,
     )
 
 
-def table(found: Sequence[Goal]) -> Cells:
-    """All of them."""
-    return Cells("Goals", ("what", "wanted ", "measured ", "reached"), [each.cells() for each in found])
+def goal_table(found: Sequence[Goal]) -> Cells:
+    return table(
+        "Goals", found, "what | {0.what}", "#wanted | {0.wanted}", "#measured | {0.found}", "reached | {0.told}"
+    )
 
 
 def beside_published(points: Sequence[Point]) -> Cells:
@@ -111,18 +109,9 @@ def beside_published(points: Sequence[Point]) -> Cells:
     rows = []
     for each in published.GRID:
         point = at(points, each.ours, each.query, published.GRID_BATCH)
-        times = (None, None) if point is None else (point.kernel_s, point.call_s)
+        ours = (None, None) if point is None else (point.kernel_s, point.call_s)
         others = ", ".join(f"{name} {time:,} us" for name, time in each.others_us.items())
-        said = (f"{time:g} us" for time in (each.kernel_us, each.call_us))
-        rows.append(
-            (
-                each.query,
-                each.robot,
-                *said,
-                others,
-                each.ours,
-                *(NOT_MEASURED if time is None else show(time) for time in times),
-            )
-        )
-    theirs = ("published robot", "GRiD kernel ", "GRiD call ", "published others")
-    return Cells("Published figures", ("query", *theirs, "our robot", "our kernel ", "our call "), rows)
+        theirs = f"{each.kernel_us:g} us", f"{each.call_us:g} us", others
+        rows.append((each.query, each.robot, *theirs, each.ours, *(show(time, NOT_MEASURED) for time in ours)))
+    headings = "query|published robot|#GRiD kernel|#GRiD call|published others|our robot|#our kernel|#our call"
+    return Cells("Published figures", columns(headings), rows)

@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
-import robodyn as rd
-from robodyn.joints import KINDS
-from robodyn.testing.mujoco_models import mujoco_model
 from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
-from tests.bench.compare.compiled import mujoco_joints
+from tests.bench.compare import work
+from tests.bench.compare.in_jax import Mjx
+from tests.bench.compare.work import Robot
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case, Plan, off_by, reason, repeated, wrong
-from tests.bench.points import NOT_MEASURED
-from tests.bench.shared import show
+from tests.bench.gpu.work import Case, Plan, reason, repeated, wrong
+from tests.bench.points import off_by
+from tests.bench.shared import table
 
 NAMES = {
     "JAX": {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"},
@@ -34,7 +33,7 @@ DTYPE, MOST = "float32", 65_536
 """What peers are asked: every shape is compiled anew, which takes JAX many seconds."""
 
 Function = Callable[..., Any]
-QueryVariant = tuple[Function, list[Any], list[Any]]
+Asked = tuple[Function, list[Any], list[Any]]
 """A function of batches for JAX to compile, its arguments and its answer at distinct states."""
 
 
@@ -50,11 +49,14 @@ class Rival:
     ours_s: float | None = None
     problem: str = ""
 
-    def cells(self) -> tuple[str, ...]:
-        """As text."""
-        ratio = f"{self.seconds / self.ours_s:.3g} x" if self.seconds and self.ours_s else NOT_MEASURED
-        times = (NOT_MEASURED if each is None else show(each) for each in (self.seconds, self.ours_s))
-        return (self.robot, self.query, DTYPE, f"{self.batch:,}", NAMES[self.peer][self.query], *times, ratio)
+    @property
+    def called(self) -> str:
+        return NAMES[self.peer][self.query]
+
+    @property
+    def ratio(self) -> float | None:
+        """Of its time over ours."""
+        return self.seconds / self.ours_s if self.seconds and self.ours_s else None
 
 
 def rivals(plan: Plan) -> list[Rival]:
@@ -76,21 +78,17 @@ def name_of(robot: str, query: str, peer: str) -> str:
     return f"gpu: {peer}, {robot}, {query}"
 
 
-def measure(
-    plan: Plan, found: Sequence[Rival], ours: Sequence[Point], announce: Callable[[str], object], platform: str = "gpu"
-) -> None:
+def measure(plan: Plan, found: Sequence[Rival], ours: Sequence[Point], platform: str = "gpu") -> None:
     """Measure peers on a platform, beside our points: all are compiled side by side, then called one after another."""
     cases = {each: Case(plan.robots[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
-    announce(f"gpu: peers, compiling {len(found)} functions")
+    plan.announce(f"gpu: peers, compiling {len(found)} functions")
     _give_back()
+    calls = {(point.robot, point.query, point.dtype, point.batch): point.call_s for point in ours}
     with ThreadPoolExecutor(max(1, len(found))) as pool:
         compiled = [pool.submit(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found]
     for rival, made in zip(found, compiled, strict=True):
-        announce(name_of(rival.robot, rival.query, rival.peer))
-        for point in ours:
-            asked = point.robot, point.query, point.dtype, point.batch
-            if asked == (rival.robot, rival.query, DTYPE, rival.batch):
-                rival.ours_s = point.call_s
+        plan.announce(name_of(rival.robot, rival.query, rival.peer))
+        rival.ours_s = calls.get((rival.robot, rival.query, DTYPE, rival.batch))
         try:
             run, truth = made.result()
             rival.problem = wrong(off_by([np.asarray(run())], truth), DTYPE)
@@ -119,47 +117,25 @@ def _compiled(question: Case, rival: Rival, platform: str) -> tuple[Function, li
     return lambda: made(*arrays).block_until_ready(), truth
 
 
-def _plain_jax(question: Case) -> QueryVariant:
+def _plain_jax(question: Case) -> Asked:
     from tests.bench import jax_rnea
 
-    others = {KINDS[code].name for code in question.model.joint_kind} - set(jax_rnea.KINDS_TAKEN)
-    if others or question.model.has_mimic:
-        raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
+    jax_rnea.require(question.model)
     write = jax_rnea.rnea if question.query == "inverse_dynamics" else jax_rnea.aba
     states = [question.states[name] for name in question.about.plain]
     return write(question.model, DTYPE), states, list(question.truth)
 
 
-def _mjx(question: Case) -> QueryVariant:
-    """Constraints and contacts off; arguments and answers by MuJoCo's conventions."""
-    if importlib.util.find_spec("mujoco") is None or importlib.util.find_spec("mujoco.mjx") is None:
-        raise RefusedError("MJX is not installed")
+def _mjx(question: Case) -> Asked:
+    """As the page of other libraries asks it; arguments and answers by MuJoCo's conventions."""
+    try:
+        library = Mjx(Robot("", question.model), DTYPE)
+    except work.RefusedError as error:
+        raise RefusedError(f"MJX: {error}") from None
     import jax
-    import mujoco
-    from mujoco import mjx
 
-    made = mujoco_model(question.model, links=False)
-    made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
-
-    def single(tree: Any) -> Any:
-        return jax.tree.map(lambda x: x.astype(DTYPE) if x.dtype == np.float64 else x, tree)
-
-    mx = single(mjx.put_model(made))
-    blank = single(mjx.make_data(mx))
-    way = rd.converter(question.model, "mujoco", joint_names=mujoco_joints(question.model, made))
-    q, qd = question.states["q"], question.states["qd"]
-    if question.query == "inverse_dynamics":
-        last, truth = way.a_to(q, qd, question.states["qdd"]), way.tau_to(q, question.truth[0])
-
-        def one(q: Any, v: Any, a: Any) -> Any:
-            return mjx.inverse(mx, blank.replace(qpos=q, qvel=v, qacc=a)).qfrc_inverse
-    else:
-        last, truth = way.tau_to(q, question.states["tau"]), way.a_to(q, qd, question.truth[0])
-
-        def one(q: Any, v: Any, tau: Any) -> Any:
-            return mjx.forward(mx, blank.replace(qpos=q, qvel=v, qfrc_applied=tau)).qacc
-
-    return jax.vmap(one), [way.q_to(q), way.v_to(q, qd), last], [truth]
+    states, truth = library.inputs(question.query), library.wanted(question.query)
+    return jax.vmap(library.single[question.query]), states, list(truth)
 
 
 def _jax_device(platform: str) -> Any:
@@ -179,7 +155,8 @@ def _jax_device(platform: str) -> Any:
         raise RefusedError(f"JAX {jax.__version__} finds no GPU") from error
 
 
-def table(found: Sequence[Rival]) -> Cells:
+def rival_table(found: Sequence[Rival]) -> Cells:
     """Beside ours."""
-    columns = ("robot", "query", "dtype", "batch ", "peer", "its call ", "our call ", "ratio ")
-    return Cells("Peers on the same GPU", columns, [each.cells() for each in found])
+    asked = "robot | {0.robot}", "query | {0.query}", f"dtype | {DTYPE}", "#batch | {0.batch:,}", "peer | {0.called}"
+    seconds = "#its call | {0.seconds:time?}", "#our call | {0.ours_s:time?}", "#ratio | {0.ratio:x?}"
+    return table("Peers on the same GPU", found, *asked, *seconds)

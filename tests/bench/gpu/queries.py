@@ -1,26 +1,28 @@
-"""Queries on arrays of the device and of NumPy, beside our CPU engine, by robot, precision and batch."""
+"""Queries and rollouts on arrays of the device and of NumPy, beside our CPU engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import robodyn as rd
 from robodyn.engines.gpu.source import KernelSource
+from robodyn.tools.benchmark.contenders import draw
 from robodyn.tools.benchmark.tables import Cells, number
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong
-from tests.bench.points import NOT_MEASURED
-from tests.bench.shared import show
+from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, reason, repeated, room_on, sources, wrong
+from tests.bench.points import off_by
+from tests.bench.shared import NOT_MEASURED, columns, show, table, times
 
-COLUMNS = (
-    *("query", "dtype", "batch ", "kernel", "kernel time ", "call ", "NumPy in, out ", "CPU engine "),
-    *("states/s ", "GB/s (of copy) ", "GFLOP/s (of FMA) ", "over roofline "),
-)
+INTEGRATORS = ("semi_implicit_euler", "rk4")
+STEPS, DT = 100, 1e-3
+TORQUE = 0.1
+"""The largest, N m: light bodies do not get so fast that a step is too long."""
 
 
 @dataclass
@@ -49,7 +51,6 @@ class Point:
 
     @property
     def states_per_s(self) -> float | None:
-        """By the kernel's time."""
         return self.batch / self.kernel_s if self.kernel_s else None
 
     def over_roofline(self, ceilings: Ceilings | None) -> float | None:
@@ -60,122 +61,166 @@ class Point:
         return self.kernel_s / least
 
     def cells(self, ceilings: Ceilings | None) -> tuple[str, ...]:
-        """As text."""
-        times = (self.kernel_s, self.call_s, self.numpy_s, self.cpu_s)
-        return (
-            self.query,
-            self.dtype,
-            f"{self.batch:,}",
-            self.kernel or NOT_MEASURED,
-            *(NOT_MEASURED if each is None else show(each) for each in times),
-            *self._rates(ceilings),
-        )
+        seconds = [show(each, NOT_MEASURED) for each in (self.kernel_s, self.call_s, self.numpy_s, self.cpu_s)]
+        kernel = self.kernel or NOT_MEASURED
+        return (self.query, self.dtype, f"{self.batch:,}", kernel, *seconds, *self._rates(ceilings))
 
     def _rates(self, ceilings: Ceilings | None) -> tuple[str, ...]:
         rate, over = self.states_per_s, self.over_roofline(ceilings)
         if rate is None or over is None or ceilings is None or self.moved is None or self.operations is None:
             return (NOT_MEASURED,) * 4
         moved, done = rate * self.moved, rate * self.operations
-        return (
-            number(rate),
-            f"{number(moved / 1e9)} ({moved / ceilings.bytes_per_s:.0%})",
-            f"{number(done / 1e9)} ({done / ceilings.flops[self.dtype]:.0%})",
-            f"{over:.3g} x",
-        )
+        of_copy, of_fma = moved / ceilings.bytes_per_s, done / ceilings.flops[self.dtype]
+        shares = f"{number(moved / 1e9)} ({of_copy:.0%})", f"{number(done / 1e9)} ({of_fma:.0%})"
+        return number(rate), *shares, times(over)
+
+
+@dataclass
+class Rolled:
+    """A rollout of a batch under constant torques, of which the last state is kept: seconds of a call.
+
+    `seconds`: on arrays of the device; `cpu_s`: our CPU engine on all processors; `off_by`: from what that gives in
+    double precision.
+    """
+
+    robot: str
+    integrator: str
+    dtype: str
+    batch: int
+    seconds: float | None = None
+    cpu_s: float | None = None
+    off_by: float | None = None
+    problem: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """As fast as the CPU engine."""
+        return self.cpu_s / self.seconds if self.seconds and self.cpu_s else None
+
+    @property
+    def rate(self) -> str:
+        """Steps a second."""
+        return NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
 
 
 def points(plan: Plan) -> list[Point]:
-    """Everything that is asked, before anything is measured."""
-    return [
-        Point(robot, query, dtype, batch)
-        for robot in plan.robots
-        for query in plan.queries
-        if plan.selected(name_of(robot, query))
-        for dtype in plan.dtypes
-        for batch in plan.batches
-    ]
+    """Queries that are asked, before anything is measured."""
+    asked = [(r, q) for r in plan.robots for q in plan.queries if plan.selected(f"gpu: queries, {r}, {q}")]
+    return [Point(*each, dtype, batch) for each in asked for dtype in plan.dtypes for batch in plan.batches]
 
 
-def name_of(robot: str, query: str) -> str:
-    """What the runner's filter is held against."""
-    return f"gpu: queries, {robot}, {query}"
+def measure(machine: Machine, plan: Plan, found: Sequence[Point]) -> None:
+    """Fill all points; the kernels that will answer are compiled side by side."""
+    machine.ahead([source for robot in plan.robots for source in _sources(plan, robot, found)])
+    for robot, query in dict.fromkeys((point.robot, point.query) for point in found):
+        plan.announce(f"gpu: queries, {robot}, {query}")
+        mine = [point for point in found if (point.robot, point.query) == (robot, query)]
+        measure_query(machine, Case(plan.robots[robot](), query), mine, plan.seconds)
 
 
-def measure(machine: Machine, plan: Plan, found: Sequence[Point], announce: Callable[[str], object]) -> None:
-    """Fill all points."""
-    compile_ahead(machine, plan)
-    for robot, load in plan.robots.items():
-        model = None
-        for query in plan.queries:
-            mine = [point for point in found if (point.robot, point.query) == (robot, query)]
-            if mine:
-                announce(name_of(robot, query))
-                model = model or load()
-                _measure_query(machine, Case(model, query), mine, plan.seconds)
+def _sources(plan: Plan, robot: str, found: Sequence[Point]) -> Iterator[KernelSource]:
+    asked = dict.fromkeys(point.query for point in found if point.robot == robot)
+    for dtype in plan.dtypes if asked else ():
+        dyn: Any = rd.Dynamics(plan.robots[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
+        for task in map(dyn.plain_task, asked):
+            yield from sources(dyn, task, dict.fromkeys(dyn.engine.variant(task, batch) for batch in plan.batches))
 
 
-def compile_ahead(machine: Machine, plan: Plan) -> None:
-    """Have the kernels that will answer compiled side by side."""
-    wanted: list[KernelSource] = []
-    for robot, load in plan.robots.items():
-        asked = [query for query in plan.queries if plan.selected(name_of(robot, query))]
-        for dtype in plan.dtypes if asked else ():
-            dyn = rd.Dynamics(load(), engine="gpu", dtype=dtype)
-            for task in map(dyn.plain_task, asked):
-                for variant in dict.fromkeys(dyn.engine.variant(task, batch) for batch in plan.batches):
-                    wanted += sources(dyn, task, variant)
-    machine.ahead(wanted)
-
-
-def _measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
+def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
     operations = question.operations()
     for dtype in dict.fromkeys(point.dtype for point in mine):
-        dyn = rd.Dynamics(question.model, engine="gpu", dtype=dtype)
-        cpu = rd.Dynamics(question.model, engine="cpu", dtype=dtype)
-        for point in mine:
-            if point.dtype == dtype:
-                point.moved, point.operations = question.row_bytes(dtype), operations
-                try:
-                    _fill(machine, question, dyn, cpu, point, seconds)
-                except Exception as error:  # other points are measured nevertheless
-                    point.problem = reason(error)
+        dyn, cpu = (rd.Dynamics(question.model, engine=name, dtype=dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
+        for point in (point for point in mine if point.dtype == dtype):
+            point.moved, point.operations = question.row_bytes(dtype), operations
+            try:
+                point.problem = _on_device(machine, question, dyn, point, seconds)
+                point.problem = point.problem or _on_host(question, dyn, cpu, point, seconds)
+            except Exception as error:  # other points are measured nevertheless
+                point.problem = reason(error)
 
 
-def _fill(machine: Machine, question: Case, dyn: rd.Dynamics, cpu: rd.Dynamics, point: Point, seconds: float) -> None:
-    room = room_on(machine.device.free_bytes())
-    point.problem = question.too_large(point.batch, point.dtype, room)
-    if point.problem:
-        return
-    _on_device(machine, question, dyn, point, seconds)
-    if point.problem:
-        return
-    point.problem = question.too_large(point.batch, point.dtype, HOST_BYTES)
-    if point.problem:
-        point.problem = f"NumPy and the CPU engine {point.problem}"
-        return
+def _on_device(machine: Machine, question: Case, dyn: Any, point: Point, seconds: float) -> str:
+    device = machine.device
+    problem = question.too_large(point.batch, point.dtype, room_on(device.free_bytes()))
+    if problem:
+        return problem
+    call, results = question.laid_out(dyn, point.batch, device.xp)
+    variant = dyn.engine.variant(question.task, point.batch)
+    point.kernel = str(dyn.engine.plan(question.task, variant).variant)
+    error = off_by(results, question.truth, device.xp.asnumpy)
+    point.off_by = error if np.isfinite(error) else None
+    problem = wrong(error, point.dtype)
+    if not problem:
+        point.kernel_s = machine.kernels(call, seconds).best_s
+        point.call_s = machine.calls(call, seconds).best_s
+    return problem
+
+
+def _on_host(question: Case, dyn: Any, cpu: Any, point: Point, seconds: float) -> str:
+    problem = question.too_large(point.batch, point.dtype, HOST_BYTES)
+    if problem:
+        return f"NumPy and the CPU engine {problem}"
     call, results = question.laid_out(dyn, point.batch)
-    point.problem = wrong(question.off_by(results), point.dtype)
-    if not point.problem:
+    problem = wrong(off_by(results, question.truth), point.dtype)
+    if not problem:
         point.numpy_s = timed(call, seconds).best_s
         del call, results
         point.cpu_s = timed(question.laid_out(cpu, point.batch)[0], seconds).best_s
-
-
-def _on_device(machine: Machine, question: Case, dyn: rd.Dynamics, point: Point, seconds: float) -> None:
-    call, results = question.laid_out(dyn, point.batch, machine.device.xp)
-    engine = dyn.engine
-    point.kernel = str(engine.plan(question.task, engine.variant(question.task, point.batch)).variant)
-    off_by = question.off_by(results, machine.device.xp.asnumpy)
-    point.off_by = off_by if np.isfinite(off_by) else None
-    point.problem = wrong(off_by, point.dtype)
-    if not point.problem:
-        point.kernel_s = machine.kernels(call, seconds).best_s
-        point.call_s = machine.calls(call, seconds).best_s
+    return problem
 
 
 def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
-    """By robot."""
+    headings = columns(
+        "query|dtype|#batch|kernel|#kernel time|#call|#NumPy in, out|#CPU engine|#states/s|#GB/s (of copy)|"
+        "#GFLOP/s (of FMA)|#over roofline"
+    )
     return [
-        Cells(robot, COLUMNS, [point.cells(ceilings) for point in found if point.robot == robot])
+        Cells(robot, headings, [point.cells(ceilings) for point in found if point.robot == robot])
         for robot in dict.fromkeys(point.robot for point in found)
     ]
+
+
+# Rollouts.
+
+
+def rollouts(plan: Plan) -> list[Rolled]:
+    """Those that are asked, before anything is measured."""
+    asked = [(r, i) for r in plan.unlike if plan.selected(f"gpu: rollouts, {r}") for i in INTEGRATORS]
+    return [Rolled(*each, dtype, batch) for each in asked for dtype in plan.dtypes for batch in plan.rolled]
+
+
+def measure_rollouts(machine: Machine, plan: Plan, found: Sequence[Rolled]) -> None:
+    for robot in dict.fromkeys(run.robot for run in found):
+        plan.announce(f"gpu: rollouts, {robot}")
+        model = plan.robots[robot]()
+        drawn = draw(model, DISTINCT)
+        states = [drawn["q"], drawn["qd"], TORQUE * drawn["tau"]]
+        truths = {each: _last(rd.Dynamics(model, engine="cpu"), each, states) for each in INTEGRATORS}
+        for run in (each for each in found if each.robot == robot):
+            try:
+                _roll(machine, model, run, states, truths[run.integrator], plan.seconds)
+            except Exception as error:  # others are measured nevertheless
+                run.problem = reason(error)
+
+
+def _roll(machine: Machine, model: rd.Model, run: Rolled, states: Sequence[Any], truth: Any, seconds: float) -> None:
+    given = [each.astype(run.dtype) for each in states]
+    there = [repeated(machine.device.xp, each, run.batch) for each in given]
+    dyn, cpu = (rd.Dynamics(model, engine=name, dtype=run.dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
+    run.off_by = off_by(_last(dyn, run.integrator, there), truth, machine.device.xp.asnumpy)
+    run.problem = wrong(run.off_by, run.dtype)
+    if not run.problem:
+        run.seconds = machine.calls(lambda: _last(dyn, run.integrator, there), seconds).best_s
+        here = [repeated(np, each, run.batch) for each in given]
+        run.cpu_s = timed(lambda: _last(cpu, run.integrator, here), seconds).best_s
+
+
+def _last(dyn: rd.Dynamics, integrator: str, states: Sequence[Any]) -> tuple[Any, Any]:
+    found = dyn.rollout(*states, dt=DT, steps=STEPS, integrator=integrator, save_every=None)
+    return found.q[-1], found.qd[-1]
+
+
+def rollout_table(found: Sequence[Rolled]) -> Cells:
+    asked = "robot | {0.robot}", "integrator | {0.integrator}", "dtype | {0.dtype}", "#batch | {0.batch:,}"
+    seconds = "#call | {0.seconds:time?}", "#CPU engine | {0.cpu_s:time?}", "#ratio | {0.ratio:x?}"
+    return table("Rollouts", found, *asked, *seconds, "#steps/s | {0.rate}")

@@ -1,8 +1,8 @@
-"""Calls of queries on batches, with answers that are known."""
+"""Calls of queries on batches, with answers that are known; which of them are measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,31 +14,24 @@ from robodyn.algorithms.tasks import Task
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import Variant
+from robodyn.engines.gpu.options import GpuOptions
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import TOLERANCE
 from robodyn.tools.benchmark.contenders import USUAL, draw, numbers_of
-from tests.bench.shared import MODELS
+from tests.bench.shared import robot
 
 DISTINCT = 64
 """States that a batch consists of, over and over."""
 HOST_BYTES = 3 << 29
 """The most that arguments and results in host memory may take: filling more takes longer than measuring it."""
-_ROOM = 2
-"""Of the device's free memory, this fraction for arguments and results."""
-
-
-def _load(robot: str, base: str) -> Model:
-    return rd.load_urdf(MODELS / f"{robot}.urdf", base=base)
-
-
 ROBOTS: dict[str, Callable[[], Model]] = {
-    "arm7": partial(_load, "arm7", "fixed"),
-    "quadruped, floating": partial(_load, "quadruped", "floating"),
-    "humanoid": partial(_load, "humanoid", "fixed"),
-    "humanoid, floating": partial(_load, "humanoid", "floating"),
+    "arm7": partial(robot, "arm7"),
+    "quadruped, floating": partial(robot, "quadruped"),
+    "humanoid": partial(robot, "humanoid", "fixed"),
+    "humanoid, floating": partial(robot, "humanoid"),
 }
 _ALIKE = ("humanoid",)
 """Robots with nearly as many bodies as another one."""
@@ -55,6 +48,7 @@ class Plan:
     """
 
     selected: Callable[[str], bool] = lambda name: True
+    announce: Callable[[str], object] = lambda text: None
     seconds: float = 0.02
     robots: Mapping[str, Callable[[], Model]] = field(default_factory=lambda: dict(ROBOTS))
     queries: tuple[str, ...] = ASKED
@@ -108,22 +102,9 @@ class Case:
         # Looked up after the first answer: from then on it may be a quicker function.
         return partial(getattr(dyn, self.query), *arrays, out=out), results
 
-    def off_by(self, results: Sequence[Array], to_numpy: Callable[[Array], Any] = np.asarray) -> float:
-        """Largest difference from the truth, relative to the largest entry (`off_by`)."""
-        return off_by(results, self.truth, to_numpy)
-
-
-def off_by(results: Sequence[Array], truth: Sequence[Array], to_numpy: Callable[[Array], Any] = np.asarray) -> float:
-    """Largest difference from what is right for states that a batch repeats, relative to the largest entry, of the
-    first and the last rows; NaN is infinite."""
-    worst = 0.0
-    for got, wanted in zip(results, truth, strict=True):
-        count = min(len(got), len(wanted))
-        for start in {0, len(got) - count}:
-            right = wanted[(start + np.arange(count)) % len(wanted)]
-            error = float(np.abs(to_numpy(got[start : start + count]) - right).max() / np.abs(wanted).max())
-            worst = np.inf if np.isnan(error) else max(worst, error)
-    return worst
+    def with_kernel(self, variant: Variant, dtype: str) -> rd.Dynamics:
+        """The GPU engine with one of its kernels."""
+        return rd.Dynamics(self.model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))  # type: ignore[arg-type]
 
 
 def wrong(error: float, dtype: str) -> str:
@@ -144,18 +125,20 @@ def repeated(xp: Any, rows: Array, batch: int) -> Array:
     return array
 
 
-def sources(dyn: rd.Dynamics, task: Task, variant: Variant) -> tuple[KernelSource, ...]:
-    """The kernels of a variant; none where the engine refuses, as whoever runs it will see."""
-    try:
-        found: tuple[KernelSource, ...] = dyn.engine.sources(task, variant)
-    except UnavailableError:
-        return ()
+def sources(dyn: rd.Dynamics, task: Task, kernels: Iterable[Variant]) -> list[KernelSource]:
+    """Texts of kernels; none where the engine refuses, as whoever runs it will see."""
+    found: list[KernelSource] = []
+    for variant in kernels:
+        try:
+            found += dyn.engine.sources(task, variant)  # type: ignore[attr-defined]
+        except UnavailableError:
+            continue
     return found
 
 
 def room_on(free_bytes: int) -> float:
-    """For arguments and results on a device."""
-    return free_bytes / _ROOM
+    """For arguments and results on a device: half of its free memory."""
+    return free_bytes / 2
 
 
 def reason(error: BaseException) -> str:

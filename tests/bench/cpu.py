@@ -1,0 +1,241 @@
+"""Queries on four robots, beside every peer that is installed; the first answer; one huge tree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.plots.style import COLORS
+from robodyn.tools.benchmark.compare import Report, Result, compare
+from robodyn.tools.benchmark.contenders import USUAL
+from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes
+from robodyn.tools.benchmark.tables import tables as tables_of
+from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.cold import FIRST
+from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.first_answers import Case, First, cold_and_cached
+from tests.bench.peers import all_peers
+from tests.bench.runner import Page, Pictures, Run
+from tests.bench.shared import MODELS, ROBOTS, bullets, markdown, picture, robot, sections, table
+
+_SUMMARY_BATCH = 4096
+_FIRST = (
+    *(("arm7", query) for query in ("inverse_dynamics", "forward_dynamics")),
+    *(("humanoid", query) for query in ("inverse_dynamics", "forward_dynamics", "forward_dynamics_gradient")),
+)
+_SHAPES = {"chain": 1, "binary": 2}
+_DRAWN = ("inverse_dynamics", "forward_dynamics")
+BODIES = 1_000_000
+_CHECKED_BODIES, _TOLERANCE = 1000, 1e-9
+
+
+@dataclass
+class Huge:
+    """Nanoseconds for each body, one thread; `problem` says why there are none.
+
+    `off_by` is how far the engine is from the reference engine on a tree of the same shape and fewer bodies: forces
+    relative to the largest, for forward dynamics those that its accelerations need.
+    """
+
+    shape: str
+    query: str
+    engine: str
+    bodies: int = BODIES
+    best_ns: float | None = None
+    median_ns: float | None = None
+    off_by: float | None = None
+    problem: str = ""
+
+
+@dataclass
+class Results:
+    """Everything that was measured."""
+
+    reports: list[Report]
+    huge: list[Huge]
+    first: list[First]
+
+
+def measure(run: Run) -> Results:
+    """Run the cases whose names are selected: "dynamics: ROBOT, QUERY", "first answer: ...", "huge tree: ..."."""
+    found, settings = Results([], [], []), run.settings
+    for name, base in ROBOTS.items():
+        queries = tuple(query for query in settings.queries if run.selected(f"dynamics: {name}, {query}"))
+        if queries:
+            model = robot(name)
+            peers, reasons = all_peers(model)
+            asked = replace(settings, queries=queries)
+            report = compare(model, asked, peers, robot=f"{name}, {base} base", announce=run.announce)
+            report.notes += reasons
+            found.reports.append(report)
+    for name, query in _FIRST:
+        if run.chosen(f"first answer: {name}, {query}"):
+            case = Case(str(MODELS / f"{name}.urdf"), ROBOTS[name], query, engine=settings.engine)
+            found.first.append(cold_and_cached(case))
+    for shape in _SHAPES:
+        for query in _DRAWN:
+            if run.chosen(f"huge tree: {shape}, {query}"):
+                found.huge.append(_huge(shape, query, run))
+    return found
+
+
+def _huge(shape: str, query: str, run: Run) -> Huge:
+    """One state; under the reference engine, which takes minutes, only if asked for."""
+    engine, bodies = run.settings.engine, min(BODIES, run.largest)
+    dyn = rd.Dynamics(rd.auto_tree(bodies, branching=_SHAPES[shape]), engine=engine, threads=1, check=False)
+    found = Huge(shape, query, dyn.engine.name, bodies)
+    if dyn.engine.name == "reference" and not run.huge:
+        found.problem = "left out: the reference engine takes minutes; --huge asks for it"
+        return found
+    found.off_by = _difference(engine, query, _SHAPES[shape])
+    if not found.off_by <= _TOLERANCE:
+        found.problem = f"WRONG: differs from the reference engine by {found.off_by:.1g}"
+        return found
+    try:
+        timing = timed(partial(getattr(dyn, query), *_states(bodies), out=np.full(bodies, np.nan)), run.seconds)
+    except (rd.RobodynError, MemoryError) as error:
+        found.problem = f"{type(error).__name__}: {error}"
+        return found
+    found.best_ns, found.median_ns = (s / bodies * 1e9 for s in (timing.best_s, timing.median_s))
+    return found
+
+
+def _states(bodies: int) -> tuple[np.ndarray, ...]:
+    """q, qd, and qdd or tau."""
+    return tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, bodies)))
+
+
+def _difference(engine: str, query: str, branching: int) -> float:
+    model = rd.auto_tree(_CHECKED_BODIES, branching=branching)
+    ours, reference = rd.Dynamics(model, engine=engine), rd.Dynamics(model, engine="reference")
+    q, qd, last = _states(_CHECKED_BODIES)
+    if query == "inverse_dynamics":
+        got, wanted = ours.inverse_dynamics(q, qd, last), reference.inverse_dynamics(q, qd, last)
+        scale = np.abs(wanted).max()
+    else:
+        # Accelerations of long chains are ill-conditioned; the forces that they need are not.
+        got, wanted = reference.inverse_dynamics(q, qd, ours.forward_dynamics(q, qd, last)), last
+        scale = np.abs(reference.bias_force(q, qd)).max()
+    return float(np.abs(got - wanted).max() / scale)
+
+
+# What is shown.
+
+
+def tables(found: Results) -> list[Cells]:
+    return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
+
+
+def _besides(found: Results) -> Iterable[Cells]:
+    if found.first:
+        yield table("From load_urdf to the first answer of a process", found.first, *FIRST).filled()
+    if found.huge:
+        asked = "shape | {0.shape}", "query | {0.query}", "engine | {0.engine}", "#bodies | {0.bodies:,}"
+        ns = "#best ns a body | {0.best_ns:.1f}", "#median ns a body | {0.median_ns:.1f}", "#differs | {0.off_by:.0e}"
+        yield table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}").filled()
+
+
+def notes(found: Results) -> list[str]:
+    """What to know about all of it, each note once."""
+    return list(dict.fromkeys(note for report in found.reports for note in report.notes))
+
+
+def _summary(reports: Sequence[Report]) -> Cells:
+    """How many times faster than the best peer in a batch, on one thread in float64: robots down, queries across."""
+    rows = []
+    for report in reports:
+        ratios = {
+            each.query: f"{peer.best_ns / each.best_ns:.3g} x, {peer.name}"
+            for each in report.results
+            if (each.ours, each.dtype, each.threads, each.batch) == (True, "float64", 1, _SUMMARY_BATCH)
+            and each.best_ns
+            and (peer := report.best_peer(each)) is not None
+            and peer.best_ns
+        }
+        rows.append((report.robot, *(ratios.get(query, "not measured") for query in USUAL)))
+    return Cells("", ("robot", *(f"{query} " for query in USUAL)), rows)
+
+
+def blocks(found: Results, pictures: Pictures) -> dict[str, str]:
+    parts = []
+    for report in found.reports:
+        shown = "\n\n".join(f"{each.title}\n\n{markdown(each)}" for each in tables_of(report))
+        numbered = bullets(footnotes(report)[: -len(report.notes) or None])
+        parts.append(f"## {report.robot}, engine {report.engine}\n\n{shown}\n\n{numbered}")
+    of_first = (
+        "First answers: a new process for each; `cold` with an empty cache of compiled code, `cached` with what "
+        "that left, the best of three. Imports are not counted, in `process` they are."
+    )
+    summary = (
+        "How many times faster than the best peer in the same run, which is named: float64, one thread, "
+        f"batches of {_SUMMARY_BATCH}.\n\n{markdown(_summary(found.reports))}"
+    )
+    return {
+        "summary": summary if found.reports else "",
+        "picture": picture("States per second against the batch, float64", pictures.get("rates")),
+        "headline": HEADLINE,
+        "notes": bullets([*notes(found), *([of_first] if found.first else [])]),
+        "tables": "\n\n".join([*parts, sections(_besides(found))]),
+    }
+
+
+# The picture: states per second against the batch.
+
+_BLUE, _RED, _GREEN, _YELLOW, _, _PURPLE, *_ = COLORS
+_FAMILIES = {
+    "robodyn": ("robodyn", _BLUE),
+    "pin C++": ("Pinocchio, C++ estimated", _YELLOW),
+    "pin.": ("Pinocchio, call by call", _GREEN),
+    "rneaInParallel": ("Pinocchio, in parallel", _GREEN),
+    "abaInParallel": ("Pinocchio, in parallel", _GREEN),
+    "mj_": ("MuJoCo, call by call", _RED),
+    "mujoco.rollout": ("MuJoCo, rollout", _RED),
+    "JAX": ("JAX", _PURPLE),
+}
+"""How the names of contenders begin -> label, colour."""
+
+
+def draw(found: Results, folder: Path) -> Pictures:
+    """Write cpu.svg: a panel for each robot and query, float64."""
+    reports = found.reports
+    if pyplot() is None or not reports:
+        return {}
+    size = (3.6 * len(reports), 6.4)
+    with panels(folder / "cpu.svg", len(_DRAWN), len(reports), size, sharex=True) as (figure, axes):
+        for row, query in zip(axes, _DRAWN, strict=True):
+            for panel, report in zip(row, reports, strict=True):
+                lines: dict[tuple[str, int], list[Result]] = defaultdict(list)
+                for result in report.results:
+                    if result.query == query and result.dtype == "float64" and result.best_ns:
+                        lines[result.name, result.threads].append(result)
+                for results in lines.values():
+                    _line(panel, results)
+                title = f"{report.robot}\n{query}" if query == _DRAWN[0] else query
+                finish(panel, title, "states per second" if report is reports[0] else "")
+                panel.set_xlabel("states in a call" if query == _DRAWN[-1] else "")
+        legend(figure, axes, 4)
+    return {"rates": "cpu.svg"}
+
+
+def _line(panel: Any, results: list[Result]) -> None:
+    """A line over batches, dotted on several threads; a dashed level for what does one state a call."""
+    first = results[0]
+    label, color = next(look for start, look in _FAMILIES.items() if first.name.startswith(start))
+    rates = [1e9 / result.best_ns for result in results if result.best_ns]
+    if first.batch is None:
+        panel.axhline(rates[0], label=label, color=color, linestyle="--", linewidth=1.0)
+        return
+    several = first.threads > 1
+    label = f"{label}, {first.threads} thread{'s' if several else ''}"
+    style = {"linestyle": ":" if several else "-", "linewidth": 2.5 if first.ours else 1.2}
+    panel.plot([result.batch for result in results], rates, label=label, color=color, marker="o", markersize=3, **style)
+
+
+PAGE = Page("cpu", Results, measure, tables, notes, blocks, draw)

@@ -1,0 +1,251 @@
+"""Every kernel of a query: which is the fastest where, which the engine chooses, and a gradient in one kernel or more.
+
+The last is the comparison of Plancher et al., figure 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import robodyn as rd
+from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
+from robodyn.engines.gpu.options import FUSIONS, GpuOptions
+from robodyn.engines.tuning_store import Row, Table
+from robodyn.engines.tuning_store import keep as keep_table
+from robodyn.tools.benchmark.tables import Cells
+from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.gpu.machine import Machine
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong
+from tests.bench.points import off_by
+from tests.bench.shared import NOT_MEASURED, columns, show, times
+
+ALLOWED = 1.5
+"""Times the fastest kernel that the chosen one may take."""
+QUERY, DTYPE = "forward_dynamics_gradient", "float32"
+"""Of which partitions are compared."""
+_ALL = tuple(map(str, ALL))
+_FUSIONS = tuple(reversed(FUSIONS))
+
+
+@dataclass
+class Trial:
+    """Every kernel on one batch of one robot: seconds of their work by the device's clock, and who is chosen.
+
+    `held_out`: not among the measurements that are chosen by; `chosen`: by measurements; `ruled`: where there are none.
+    """
+
+    robot: str
+    bodies: int
+    depth: int
+    task: str
+    query: str
+    dtype: str
+    batch: int
+    held_out: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    chosen: str = ""
+    ruled: str = ""
+
+    @property
+    def best(self) -> str:
+        """The fastest, or nothing."""
+        return min(self.seconds, key=lambda name: self.seconds[name], default="")
+
+    def over(self, name: str) -> float | None:
+        """How many times longer a kernel takes than the fastest."""
+        return self.seconds[name] / self.seconds[self.best] if name in self.seconds else None
+
+    def cells(self) -> tuple[str, ...]:
+        shown = [show(self.seconds.get(name)) for name in _ALL]
+        batch = f"{self.batch:,}{' *' if self.held_out else ''}"
+        picked = [word for name in (self.chosen, self.ruled) for word in (name or NOT_MEASURED, times(self.over(name)))]
+        return (self.query, self.dtype, batch, *shown, *picked)
+
+
+@dataclass
+class Partition:
+    """One robot at one number of states: seconds of a call on NumPy arrays by kernel; `cpu_s`: of our CPU engine."""
+
+    robot: str
+    batch: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    cpu_s: float | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def fastest(self, fusion: str, unrolled: bool = False) -> tuple[str, float] | None:
+        """The fastest kernel of those taken apart like that, and its time."""
+        kinds = ("unrolled",) if unrolled else ("thread", "warp", "block")
+        mine = {kind: self.seconds.get(str(Variant(kind, fusion))) for kind in kinds}
+        known = {kind: seconds for kind, seconds in mine.items() if seconds is not None}
+        return min(known.items(), key=lambda item: item[1], default=None)
+
+    def cells(self) -> tuple[str, ...]:
+        found = [self.fastest(fusion) for fusion in _FUSIONS]
+        split, complete = found[0], found[-1]
+        shown = [NOT_MEASURED if each is None else f"{show(each[1])} ({each[0]})" for each in found]
+        straight = [self.fastest(fusion, unrolled=True) for fusion in ("split", "complete")]
+        rest = [show(each, NOT_MEASURED) for each in (*(each and each[1] for each in straight), self.cpu_s)]
+        return (f"{self.batch:,}", *shown, times(split[1] / complete[1] if split and complete else None), *rest)
+
+
+def trials(plan: Plan, robot: str, question: Case) -> list[Trial]:
+    """One query of a robot, before anything is measured."""
+    tree = question.model.n_bodies, question.model.tree.n_levels
+    return [
+        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in plan.fitted)
+        for dtype in plan.dtypes
+        for batch in sorted({*plan.fitted, *plan.held_out})
+    ]
+
+
+def measure(machine: Machine, plan: Plan, found: list[Trial]) -> None:
+    """Measure every kernel; what is found is added to `found`."""
+    questions = {
+        f"gpu: fit, {robot}, {query}": (robot, Case(plan.robots[robot](), query))
+        for robot in plan.unlike
+        for query in plan.queries
+        if plan.selected(f"gpu: fit, {robot}, {query}")
+    }
+    plan.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
+    machine.ahead(
+        [
+            source
+            for _, question in questions.values()
+            for dtype in plan.dtypes
+            for variant in variants(question.model, question.task)
+            for source in sources(question.with_kernel(variant, dtype), question.task, [variant])
+        ]
+    )
+    for name, (robot, question) in questions.items():
+        plan.announce(name)
+        mine = trials(plan, robot, question)
+        for dtype in plan.dtypes:
+            for variant in variants(question.model, question.task):
+                these = [trial for trial in mine if trial.dtype == dtype]
+                try_kernel(machine, question, variant, dtype, these, plan.seconds)
+        found += mine
+
+
+def try_kernel(
+    machine: Machine, question: Case, variant: Variant, dtype: str, these: Sequence[Trial], seconds: float
+) -> None:
+    """One kernel at one batch after another, until it fails: it would at larger ones too."""
+    device = machine.device
+    room = lambda: room_on(device.free_bytes())  # noqa: E731
+    _try(question, variant, dtype, these, lambda call: machine.kernels(call, seconds).best_s, room, device)
+
+
+def _try(
+    question: Case, variant: Variant, dtype: str, these: Sequence[Any], clock: Callable[[Any], float],
+    room: Callable[[], float], device: Any = None,
+) -> None:  # fmt: skip
+    """On arrays of a device, or of NumPy."""
+    dyn, name, failed = question.with_kernel(variant, dtype), str(variant), ""
+    xp, to_numpy = (np, np.asarray) if device is None else (device.xp, device.xp.asnumpy)
+    for each in these:
+        problem = failed or question.too_large(each.batch, dtype, room())
+        try:
+            if not problem:
+                call, results = question.laid_out(dyn, each.batch, xp)
+                problem = wrong(off_by(results, question.truth, to_numpy), dtype)
+                if not problem:
+                    each.seconds[name] = clock(call)
+        except Exception as error:  # other kernels are measured nevertheless
+            problem = failed = reason(error)
+        if problem:
+            each.problems[name] = problem
+
+
+def partitions(plan: Plan) -> list[Partition]:
+    """Everything that is asked, before anything is measured."""
+    robots = [robot for robot in plan.unlike if plan.selected(f"gpu: partitions, {robot}")]
+    return [Partition(robot, n) for robot in robots for n in (plan.partitions if QUERY in plan.queries else ())]
+
+
+def measure_partitions(machine: Machine, plan: Plan, found: Sequence[Partition]) -> None:
+    for robot in dict.fromkeys(each.robot for each in found):
+        plan.announce(f"gpu: partitions, {robot}")
+        question = Case(plan.robots[robot](), QUERY)
+        mine, kernels = [each for each in found if each.robot == robot], variants(question.model, question.task)
+        machine.ahead([s for v in kernels for s in sources(question.with_kernel(v, DTYPE), question.task, [v])])
+        for variant in kernels:
+            _try(question, variant, DTYPE, mine, lambda call: timed(call, plan.seconds).best_s, lambda: HOST_BYTES)
+        cpu = rd.Dynamics(question.model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
+        for each in mine:
+            if not question.too_large(each.batch, DTYPE, HOST_BYTES):
+                each.cpu_s = timed(question.laid_out(cpu, each.batch)[0], plan.seconds).best_s
+
+
+# Choosing.
+
+
+def table(found: Sequence[Trial]) -> Table:
+    """What the engine is to choose by."""
+    rows = (
+        Row(SECTION.name, trial.task, trial.dtype, trial.bodies, trial.depth, trial.batch, name, seconds)
+        for trial in found
+        if not trial.held_out
+        for name, seconds in trial.seconds.items()
+    )
+    return Table(SECTION, rows)
+
+
+def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
+    """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
+    they were kept."""
+    kept = keep_table(table(found), machine.device.name)
+    for robot in plan.unlike:
+        model = plan.robots[robot]()
+        for trial in (trial for trial in found if trial.robot == robot):
+            dyn: Any = rd.Dynamics(model, engine="gpu", dtype=trial.dtype)  # type: ignore[arg-type]
+            task = dyn.plain_task(trial.query)
+            trial.chosen = str(dyn.engine.variant(task, trial.batch))
+            trial.ruled = str(Chooser(model, dyn.dtype, GpuOptions(), "").choose(task, trial.batch)[0])
+    return kept
+
+
+def worst(found: Sequence[Trial], ruled: bool = False) -> float | None:
+    """How many times longer than the fastest kernel the chosen one takes at most."""
+    ratios = [trial.over(trial.ruled if ruled else trial.chosen) for trial in found if trial.seconds]
+    return None if None in ratios else max((each for each in ratios if each is not None), default=None)
+
+
+def verdict(found: Sequence[Trial]) -> list[str]:
+    """Whether the choice is as good as it should be."""
+    chosen, ruled = worst(found), worst(found, ruled=True)
+    if chosen is None or ruled is None:
+        return [f"The chosen kernel against the fastest: {NOT_MEASURED}; `--fit` measures it."]
+    good = "good enough" if chosen <= ALLOWED else "TOO SLOW"
+    lines = [f"The chosen kernel takes at most {chosen:.3g} times as long as the fastest (allowed {ALLOWED}): {good}."]
+    lines += [
+        f"TOO SLOW: {trial.robot}, {trial.query}, {trial.dtype}, batch {trial.batch:,}: {trial.chosen} was chosen, "
+        f"{trial.best} is the fastest."
+        for trial in found
+        if (trial.over(trial.chosen) or 0.0) > ALLOWED
+    ]
+    return [*lines, f"By rule, where nothing was measured, it would be {ruled:.3g} times."]
+
+
+_TRIALS = columns(
+    "query|dtype|#batch", [f"{name} " for name in _ALL], columns("chosen|#over fastest|by rule|#over fastest")
+)
+_PARTITIONS = columns(
+    "#states",
+    [f"{fusion} " for fusion in _FUSIONS],
+    columns("#split / complete|#unrolled, split|#unrolled|#CPU engine"),
+)
+
+
+def tables(found: Sequence[Trial] | Sequence[Partition]) -> list[Cells]:
+    """By robot, with a column for each kernel that takes its queries."""
+    headings = _TRIALS if found and isinstance(found[0], Trial) else _PARTITIONS
+    made = [
+        Cells(robot, headings, [each.cells() for each in found if each.robot == robot])
+        for robot in dict.fromkeys(each.robot for each in found)
+    ]
+    return [each.filled() for each in made] if headings is _TRIALS else made

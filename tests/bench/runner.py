@@ -1,0 +1,180 @@
+"""Runs a page: measures, prints, and stores Markdown, pictures and JSON; or makes the page of what is stored again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from rich.console import Console
+
+from robodyn.core.tables import console
+from robodyn.internals.errors import UnavailableError
+from robodyn.tools.benchmark.compare import Settings
+from robodyn.tools.benchmark.tables import Cells
+from tests.bench import records
+from tests.bench.points import Budget
+from tests.bench.shared import FOLDER, bullets, facts, sections
+
+Pictures = dict[str, str]
+"""Files of pictures by what they show."""
+_TEXTS = Path(__file__).parent / "texts"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a page is asked for.
+
+    `words`: cases whose names contain all of them; `settings`: the time for each case, precisions, batches and threads;
+    `limit`: seconds of the longest call; `largest`: most bodies of a tree; `whole`: everything there is; `huge`: huge
+    trees by the reference engine too; `fit`: the GPU engine is to choose by what is measured; `keep`: told what there
+    is so far.
+    """
+
+    words: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    limit: float = 20.0
+    largest: int = 4_000_000
+    whole: bool = False
+    huge: bool = False
+    fit: bool = False
+    announce: Callable[[str], object] = console(stderr=True).print
+    keep: Callable[[Any], object] = lambda found: None
+
+    @property
+    def seconds(self) -> float:
+        """For each case."""
+        return self.settings.seconds
+
+    def selected(self, name: str) -> bool:
+        """Whether a case is asked for."""
+        return all(word in name for word in self.words)
+
+    def chosen(self, name: str) -> bool:
+        """The same; what is asked for is announced."""
+        if self.selected(name):
+            self.announce(name)
+            return True
+        return False
+
+    def budget(self) -> Budget:
+        """For points of curves."""
+        return Budget(self.seconds, self.limit)
+
+
+def _nothing(found: Any) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of docs/benchmarks.
+
+    `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is a text of
+    `texts`, in which blocks take the place of $names: `facts`, `notes`, `tables`, and what `blocks` makes of what was
+    found and of the pictures that `draw` writes to a folder. `merge`: what was found now, with what is stored of other
+    cases. `unmeasured`: what is printed, and blocks of a text, where the GPU that it wants is not there. `apart`: facts
+    that are told for each case.
+    """
+
+    name: str
+    found: type
+    measure: Callable[[Run], Any]
+    tables: Callable[[Any], Iterable[Cells]]
+    notes: Callable[[Any], Iterable[str]] = _nothing
+    blocks: Callable[[Any, Pictures], dict[str, str]] = lambda found, pictures: {}
+    draw: Callable[[Any, Path], Pictures] = lambda found, folder: {}
+    merge: Callable[[Any, Any, dict[str, str], dict[str, str]], Any] | None = None
+    unmeasured: Callable[[Run], tuple[list[Cells], dict[str, str]]] | None = None
+    apart: tuple[str, ...] = ()
+    seconds: float = 0.3
+    limit: float = 20.0
+    batches: tuple[int, ...] = (1, 16, 32, 64, 128, 4096, 65_536)
+
+    def markdown(self, found: Any, about: dict[str, str], pictures: Pictures) -> str:
+        """The page; `about`: what its figures hold for."""
+        told = {key: word for key, word in about.items() if key not in self.apart}
+        usual = {"facts": facts(told), "notes": bullets(self.notes(found)), "tables": sections(self.tables(found))}
+        return fill(self.name, usual | self.blocks(found, pictures))
+
+
+def fill(name: str, blocks: dict[str, str]) -> str:
+    """A text with blocks in place of $names. Sections are left out all of whose blocks are empty."""
+    begin, *rest = re.split(r"^(?=## )", (_TEXTS / f"{name}.md").read_text(), flags=re.MULTILINE)
+    kept = [part for part in rest if not (names := re.findall(r"\$(\w+)", part)) or any(blocks[n] for n in names)]
+    text = Template(begin + "".join(kept)).substitute(blocks)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder: Path | None) -> bool:
+    """Measure, print, and store in a folder if there is one; whether there was something to measure."""
+    try:
+        found = page.measure(replace(run, keep=lambda found: _store(page, found, about, folder)))
+    except UnavailableError as error:
+        if page.unmeasured is None:
+            raise
+        tables, blocks = page.unmeasured(run)
+        _print(screen, tables, [f"GPU: not measured. {error}"])
+        if folder is not None and not (folder / f"{page.name}.json").exists():
+            _write(folder / f"{page.name}.md", fill(f"{page.name}-unmeasured", blocks | {"missing": str(error)}))
+        return True
+    if not _there(found):
+        return False
+    _print(screen, page.tables(found), (f"- {note}" for note in page.notes(found)))
+    _store(page, found, about, folder)
+    return True
+
+
+def render(page: Page, folder: Path, to: Path | None = None) -> None:
+    """The page again, of what a folder holds; it goes to that folder, or to another one."""
+    about, found = records.load(folder / f"{page.name}.json", page.found)
+    _pages(page, found, about, to or folder)
+
+
+def _there(found: Any) -> bool:
+    """Whether any list or mapping of results has something in it."""
+    return any(isinstance(value, list | dict) and value for name, value in vars(found).items() if name != "machine")
+
+
+def _print(screen: Console, tables: Iterable[Cells], lines: Iterable[str]) -> None:
+    for table in tables:
+        screen.print(table.rich())
+    for line in lines:
+        screen.print(line)
+
+
+def _store(page: Page, found: Any, about: dict[str, str], folder: Path | None) -> None:
+    if folder is None:
+        return
+    path = folder / f"{page.name}.json"
+    about = about | getattr(found, "machine", {})
+    if page.merge is not None and path.exists():
+        old_about, old = records.load(path, page.found)
+        found = page.merge(found, old, about, old_about)
+    _pages(page, found, about, folder)
+    records.save(path, {key: word for key, word in about.items() if key not in page.apart}, found)
+
+
+def _pages(page: Page, found: Any, about: dict[str, str], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / f"{page.name}.md", page.markdown(found, about, page.draw(found, folder)))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_linked(text, path.parent))
+
+
+def _linked(text: str, folder: Path) -> str:
+    """A page with links that hold in a folder below that of all pages as well; to pages that are not beside it, too."""
+    below = folder.resolve()
+    if not below.is_relative_to(FOLDER) or below == FOLDER.resolve():
+        return text
+    up = "../" * len(below.relative_to(FOLDER).parts)
+    text = text.replace("](../", f"]({up}../")
+    for name in {each for each in re.findall(r"\]\(([\w-]+\.md)\)", text) if not (below / each).exists()}:
+        text = text.replace(f"]({name})", f"]({up}{name})")
+    return text
