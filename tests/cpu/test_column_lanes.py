@@ -219,7 +219,7 @@ def test_products_have_the_bits_of_scalars(name: str, level: str, dtype: str) ->
         np.testing.assert_allclose(found, right, atol=tolerance, rtol=0)
 
 
-@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("column_lanes", [False, True])
 @pytest.mark.parametrize("name", ["one joint", "a forest"])
 def test_solves_run_as_python(name: str, column_lanes: bool) -> None:
     model = rd.random_tree(**MODELS[name])
@@ -229,14 +229,14 @@ def test_solves_run_as_python(name: str, column_lanes: bool) -> None:
         np.testing.assert_allclose(found[key], compiled, rtol=0, atol=1e-13 * np.abs(compiled).max(), err_msg=key)
 
 
-@pytest.mark.parametrize("side_by_side", [False, True])
+@pytest.mark.parametrize("column_lanes", [False, True])
 def test_products_run_as_python(column_lanes: bool) -> None:
     model, rng = rd.random_tree(**MODELS["a forest"]), np.random.default_rng(2)
     _, kind, columns = kinds("avx2", "float64")
     which = columns if column_lanes else None
     plan = ProductsPlan(model, PRODUCTS, kind, which)
     given = [rng.uniform(-1, 1, (model.nv, model.nv)) for _ in PRODUCTS.inputs]
-    own = products_code.kernel_side_by_side if column_lanes else products_code.kernel
+    own = products_code.kernel_column_lanes if column_lanes else products_code.kernel
     python = as_function(own, products_code.products_types(kind, which), stage=PRODUCTS)
     results = []
     for code in (python, code_of("avx2", "float64", "products", column_lanes)):
