@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from robots import own
-from test_unread import in_stages, run_in_dirt
+from test_dead_outputs import in_stages, run_in_dirt
 
 import robodyn as rd
 from robodyn.algorithms.forward_gradient import forward_gradient

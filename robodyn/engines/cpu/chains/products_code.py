@@ -71,7 +71,7 @@ def products_module(stage: Products, kind: VectorType, columns: VectorType | Non
     """The module of products."""
 
     def export(module: Module) -> None:
-        module.export(kernel if columns is None else kernel_side_by_side, "kernel", stage=stage)
+        module.export(kernel if columns is None else kernel_column_lanes, "kernel", stage=stage)
 
     attached = attributes(target if columns is None else replace(target, narrow=False))
     facts = "products", list(stage.outputs.items()), kind, columns, target
@@ -173,7 +173,7 @@ def load_rows(X: Array[UnalignedScalar], Y: Array[Vector], n: Word, row: Word, l
 
 
 @routine
-def finish_side_by_side(
+def finish_column_lanes(
     to: Array[UnalignedScalar],
     plain: Array[UnalignedScalar] | None,
     P: Array[Scalar] | None,
@@ -205,7 +205,7 @@ def row_of(table: Array[Argument], number: Word, state: Word) -> Array[Unaligned
 
 
 @routine
-def kernel_side_by_side(
+def kernel_column_lanes(
     table: Array[Argument], first: Word, last: Word, workspace: Address, stage: Static[Products]
 ) -> None:
     """`kernel` for single states, one after another. Right matrices are copied once."""
@@ -224,11 +224,11 @@ def kernel_side_by_side(
             plain = None if product.plain is None else row_of(table, arrays[product.plain], state)
             to = row_of(table, arrays[name], state)
             if not group:
-                finish_side_by_side(to, plain, None, n, 0, product)
+                finish_column_lanes(to, plain, None, n, 0, product)
             else:
                 names, (_, P) = groups[group[0]][1], places[group[0]]
                 own = array(Scalar, P + row * names.index(name))
-                finish_side_by_side(to, plain, own, n, row * len(names) * W, product)
+                finish_column_lanes(to, plain, own, n, row * len(names) * W, product)
 
 
 def load_rights(
