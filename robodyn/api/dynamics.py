@@ -26,7 +26,7 @@ from robodyn.api.queries.constrained import ConstraintQueries
 from robodyn.api.queries.core import require_model
 from robodyn.api.queries.energies import EnergyQueries
 from robodyn.api.queries.explanation import explain
-from robodyn.api.queries.fast_path import FAST_ROLLOUTS, STEPS, changing
+from robodyn.api.queries.fast_path import FAST_GRADIENTS, FAST_ROLLOUTS, STEPS, changing
 from robodyn.api.queries.forces import ForceQueries
 from robodyn.api.queries.gradients import GradientQueries
 from robodyn.api.queries.kinematic import KinematicQueries
@@ -506,9 +506,10 @@ class Dynamics(
         Warns:
             RuntimeWarning: rows diverged, or an explicit step is too long for the damping.
         """
-        forces = forces_given(locals())
-        weights = q_weight, qd_weight
-        return rollout_vjp(self, q0, qd0, tau, dt, steps, integrator, forces, limits, weights, save_every, wrt)
+        arguments = locals()
+        known = self.__dict__.get(FAST_GRADIENTS)
+        gradients = None if known is None else known.answer(self, arguments)
+        return rollout_vjp(self, arguments) if gradients is None else gradients
 
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The generated code of a query: its mode, operation counts, readable source, IR and assembly.

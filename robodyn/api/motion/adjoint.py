@@ -18,8 +18,11 @@ import numpy as np
 from robodyn.algorithms.tasks import against
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.motion.causes import causes
+from robodyn.api.motion.fast_gradients import FastGradients
 from robodyn.api.motion.rollout import prepared
 from robodyn.api.motion.run import Run, memory_for
+from robodyn.api.motion.step_spec import forces_given
+from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.core.constraints.refusals import require_no_constraints
 from robodyn.engines.query_table import BASE
 from robodyn.internals import strict_types
@@ -199,26 +202,18 @@ class _Weights:
         )
 
 
-def rollout_vjp(
-    dyn: Dynamics,
-    q0: Any,
-    qd0: Any,
-    tau: Any,
-    dt: float,
-    steps: int,
-    integrator: str,
-    given: Mapping[str, Any],
-    limits: Any,
-    weights: tuple[Any, Any],
-    save_every: int | None,
-    wrt: Any,
-) -> dict[str, Array]:
-    """The gradient of a weighted sum of the states of a rollout (see `Dynamics.rollout_vjp`)."""
+def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]:
+    """The gradient of a weighted sum of the states of a rollout. `arguments`: those of `Dynamics.rollout_vjp` by
+    name."""
+    choices = ("q0", "qd0", "tau", "dt", "steps", "integrator", "limits", "save_every")
+    q0, qd0, tau, dt, steps, integrator, limits, save_every = (arguments[name] for name in choices)
+    given, weights = forces_given(arguments), (arguments["q_weight"], arguments["qd_weight"])
     require_no_constraints(dyn.model, "rollout_vjp")
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
-    names = _checked_wrt(wrt, given)
+    names = _checked_wrt(arguments["wrt"], given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):
-        gradients = _Backwards(run, _Weights(run, every, *weights), names).gradients()
+        backwards = _Backwards(run, _Weights(run, every, *weights), names)
+        gradients = backwards.gradients()
     results = {}
     for name, array in gradients.items():
         time = (steps,) if name in run.timed else ()
@@ -226,6 +221,8 @@ def rollout_vjp(
     if run.start.checked:
         for name, array in results.items():
             require_finite(f"gradient by {name}", array, array.ndim)
+    if run.engine.native and not backwards.diverged:
+        dyn.__dict__.setdefault(FAST_GRADIENTS, FastGradients()).learn(run, arguments, every, names)
     return results
 
 
@@ -269,7 +266,8 @@ class _Backwards:
 
     def _set_nan(self, found: Mapping[str, Array], rows: Array) -> None:
         """Set gradients of diverged rows to NaN and warn."""
-        if not rows.size:
+        self.diverged = bool(rows.size)
+        if not self.diverged:
             return
         for array in found.values():
             array[:, self._run.library.like_numpy(rows)] = np.nan

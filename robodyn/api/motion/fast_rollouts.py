@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_STEPS, _MOST_SCALARS = 1024, 1 << 16
 """Steps, and scalars of their states, up to which preparations take a large part of the time."""
-_MOST_KNOWN = 64
+MOST_KNOWN = 64
 """Kinds of calls that one `Dynamics` keeps."""
 _READ = ("tau", "f_ext", "V0", "dV0", "kp", "kd", "q_des", "damping", "friction", "targets", "active")
 """Arguments whose arrays a program reads as they are."""
@@ -38,13 +38,38 @@ _arrays, _long_way = itemgetter(*_ARRAYS), itemgetter(*_LONG_WAY)
 _choices = itemgetter("dt", "steps", "save_every", "integrator", "limits")
 
 
-class _Known(NamedTuple):
-    """What calls of one kind share: the loop's arguments, names of the arrays that calls give, shapes of all states,
-    and the parts of the result that are always the same."""
+class Loop(NamedTuple):
+    """The arguments of a loop over steps, names of the arrays that calls give, and shapes of all states q and qd."""
 
     table: Any
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def states(self, dyn: Dynamics, arguments: Mapping[str, Any]) -> tuple[Array, Array] | None:
+        """All states q (steps + 1, ..., nq) and qd (steps + 1, ..., nv). None if an argument needs the long way, or the
+        last state is not finite."""
+        for name in ("q0", "qd0", *self.names):
+            array = arguments[name]
+            if not math.isfinite(np.vdot(array, array)) or (name in _NOT_NEGATIVE and array.min() < 0.0):
+                return None
+        q, qd = (np.empty(shape, dyn.dtype) for shape in self.shapes)
+        q[0], qd[0] = nearly_unit(dyn.model, arguments["q0"]), arguments["qd0"]
+        table = self.table.copied()
+        for name in self.names:
+            table.move(name, address(arguments[name]))
+        for name, array in (("q", q), ("qd", qd)):
+            start = address(array)
+            table.move(name, start)
+            table.move(f"{name}_next", start + array.strides[0])
+        table.run(cast(Any, dyn.engine).launch, len(q) - 1)
+        finite = math.isfinite(np.vdot(q[-1], q[-1])) and math.isfinite(np.vdot(qd[-1], qd[-1]))
+        return (q, qd) if finite else None
+
+
+class _Known(NamedTuple):
+    """What calls of one kind share: the loop, which states are kept (None: all), and fields of the result."""
+
+    loop: Loop
     kept: Array | None
     times: Array
     diverged: Any
@@ -58,25 +83,11 @@ class FastRollouts:
 
     def answer(self, dyn: Dynamics, arguments: Mapping[str, Any]) -> Rollout | None:
         """The rollout, or None if it must go the long way. `arguments`: all of the call, by name."""
-        known = self._known.get(_key(dyn, arguments))
-        if known is None:
+        known = self._known.get(kind_of_call(dyn, arguments))
+        states = None if known is None else known.loop.states(dyn, arguments)
+        if known is None or states is None:
             return None
-        for name in ("q0", "qd0", *known.names):
-            array = arguments[name]
-            if not math.isfinite(np.vdot(array, array)) or (name in _NOT_NEGATIVE and array.min() < 0.0):
-                return None
-        q, qd = (np.empty(shape, dyn.dtype) for shape in known.shapes)
-        q[0], qd[0] = nearly_unit(dyn.model, arguments["q0"]), arguments["qd0"]
-        table = known.table.copied()
-        for name in known.names:
-            table.move(name, _address(arguments[name]))
-        for name, array in (("q", q), ("qd", qd)):
-            start = _address(array)
-            table.move(name, start)
-            table.move(f"{name}_next", start + array.strides[0])
-        table.run(cast(Any, dyn.engine).launch, len(q) - 1)
-        if not (math.isfinite(np.vdot(q[-1], q[-1])) and math.isfinite(np.vdot(qd[-1], qd[-1]))):
-            return None
+        q, qd = states
         steps = len(q) - 1
         if known.kept is not None:
             q, qd = q[known.kept], qd[known.kept]
@@ -84,18 +95,25 @@ class FastRollouts:
 
     def learn(self, run: Run, arguments: Mapping[str, Any], result: Rollout, every: int) -> None:
         """Answer calls like one that went the long way, if they can be answered so."""
-        key = _key(run.dyn, arguments)
-        if key is None or key in self._known or len(self._known) >= _MOST_KNOWN:
+        key = kind_of_call(run.dyn, arguments)
+        if key is None or key in self._known or len(self._known) >= MOST_KNOWN:
             return
-        self._known[key] = _known(run, arguments, result, every)
+        loop, kept = loop_of(run, arguments), kept_states(run.steps, every)
+        self._known[key] = loop and _Known(loop, kept, result.t.copy(), np.asarray(result.diverged)[()])
 
 
-def _known(run: Run, arguments: Mapping[str, Any], result: Rollout, every: int) -> _Known | None:
+def kept_states(steps: int, every: int) -> Array | None:
+    """Numbers of the states that are kept; None for all."""
+    return None if every == 1 else np.minimum(np.arange(1 + -(-steps // every)) * every, steps)
+
+
+def loop_of(run: Run, arguments: Mapping[str, Any]) -> Loop | None:
+    """The loop of calls like one, None if they need more than a program."""
     dyn, steps = run.dyn, run.steps
     model, batch = dyn.model, run.start.batch
     make = getattr(dyn.engine, "loop_table", None)
     names = tuple(name for name in _READ if arguments[name] is not None)
-    as_given = all(_address(run.given[name]) == _address(arguments[name]) for name in names)
+    as_given = all(address(run.given[name]) == address(arguments[name]) for name in names)
     own = {*run.given} - {"tau", *names}  # e.g. places of feet, which follow from the state
     explicit = run.integrator in STABLE and {"damping", "kd"} & {*run.step.acting}
     large = steps > _MOST_STEPS or steps * batch * (model.nq + model.nv) > _MOST_SCALARS
@@ -104,13 +122,10 @@ def _known(run: Run, arguments: Mapping[str, Any], result: Rollout, every: int) 
     shapes = (steps + 1, *run.start.leading, model.nq), (steps + 1, *run.start.leading, model.nv)
     states = tuple(np.empty((steps + 1, batch, shape[-1]), dyn.dtype) for shape in shapes)
     table = make(run.step, states, run.given, run.dt)
-    if table is None or not table.alone:
-        return None
-    kept = None if every == 1 else np.minimum(np.arange(len(result.t)) * every, steps)
-    return _Known(table, names, shapes, kept, result.t.copy(), np.asarray(result.diverged)[()])
+    return Loop(table, names, shapes) if table is not None and table.alone else None
 
 
-def _key(dyn: Dynamics, arguments: Mapping[str, Any]) -> Any:
+def kind_of_call(dyn: Dynamics, arguments: Mapping[str, Any]) -> Any:
     """What calls of one kind have in common; None for those that always go the long way."""
     if arguments["progress"] is not False or not all(each is None for each in _long_way(arguments)):
         return None
@@ -142,6 +157,7 @@ def nearly_unit(model: Model, q: Array) -> Array:
     return np.where(np.abs(unit - q) <= 8.0 * np.finfo(unit.dtype).eps, q, unit)
 
 
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def address(array: Array) -> int:
+    """The address of an array's first number."""
+    found: int = array.__array_interface__["data"][0]
+    return found

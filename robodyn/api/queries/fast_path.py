@@ -65,7 +65,7 @@ class Epoch:
 
 def changing(dyn: Dynamics) -> Epoch | None:
     """Remove the built-in functions of a `Dynamics` whose attribute changes. Returns its epoch, if there is one."""
-    for name in (*QUERIES, *CONSTRAINED, *STEPS, FAST_ROLLOUTS):
+    for name in (*QUERIES, *CONSTRAINED, *STEPS, FAST_ROLLOUTS, FAST_GRADIENTS):
         dyn.__dict__.pop(name, None)
     epoch: Epoch | None = dyn.__dict__.get(_EPOCH)
     return epoch
@@ -118,8 +118,8 @@ def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Eng
 
 STEPS = ("step", "step_gradient")
 """Other methods of a `Dynamics` with fast calls (`robodyn.api.motion.fast_steps`)."""
-FAST_ROLLOUTS = "_fast_rollouts"
-"""Where a `Dynamics` keeps its `robodyn.api.motion.fast_rollouts.FastRollouts`."""
+FAST_ROLLOUTS, FAST_GRADIENTS = "_fast_rollouts", "_fast_gradients"
+"""Where a `Dynamics` keeps its `FastRollouts` and `FastGradients` (`robodyn.api.motion`)."""
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"
 query = with_fast_path(_quicker)
 """Decorator: the method is the query of its name in `robodyn.engines.query_table.QUERIES`. On an object it is a

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.called_steps import CalledStep
 from robodyn.algorithms.tasks import (
     ScalarTask,
@@ -104,6 +105,7 @@ class CpuEngine(Engine):
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
         self._marches: dict[tuple[Step, tuple[str, ...], bool], TimeLoop] = {}
+        self._backwards: dict[tuple[BackwardStep, tuple[str, ...], bool], TimeLoop] = {}
         self._without: set[tuple[StraightLine | StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
@@ -265,8 +267,26 @@ class CpuEngine(Engine):
                 self._steps[step, base] = calls = ()
             if not calls:
                 return None
-            self._marches[key] = TimeLoop(self.compiler, step, calls)
+            self._marches[key] = TimeLoop(self.compiler, calls, step.between)
         return self._marches[key].table(states, given, dt)
+
+    def backward_table(self, task: BackwardStep, arrays: Mapping[str, Array], batch: int) -> LoopTable | None:
+        """The arguments of a loop over steps of a rollout's gradient. None if the step does not compile.
+
+        Args:
+            task: a step.
+            arrays: inputs and results by name, (steps, B, ...), or (1, B, ...) if they are constant, last step first.
+            batch: B.
+        """
+        base = tuple(name for name in BASE if name in arrays)
+        key = task, base, batch == 1
+        if key not in self._backwards:
+            if not self.has_program(cast(Any, task), base, single=batch == 1):
+                return None
+            kernel = self.kernel(cast(Task, task), base, single=batch == 1)
+            kernel = kernel.plain or kernel  # the next step reads what this one writes
+            self._backwards[key] = TimeLoop(self.compiler, [Call(kernel, (*kernel.inputs, *task.outputs))])
+        return self._backwards[key].table_of(arrays, batch)
 
     def _calls(self, step: Step, base: tuple[str, ...], single: bool) -> Sequence[Call]:
         """The kernels of a step; empty if there are none."""

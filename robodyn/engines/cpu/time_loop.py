@@ -64,8 +64,8 @@ def step_in_parts(step: Step, parts: Sequence[Kernel], dynamics: Kernel) -> list
 class TimeLoop:
     """The kernel that calls the kernels of all steps."""
 
-    def __init__(self, maker: KernelCompiler, step: Step, calls: Sequence[Call]) -> None:
-        self._step, self._calls = step, tuple(calls)
+    def __init__(self, maker: KernelCompiler, calls: Sequence[Call], between: Mapping[str, str] | None = None) -> None:
+        self._between, self._calls = between or {}, tuple(calls)
         first, text = calls[0].kernel, calls_module(by_steps)
         self._kernel = replace(
             first,
@@ -86,7 +86,11 @@ class TimeLoop:
         arrays = {"q": q[:-1], "qd": qd[:-1], "q_next": q[1:], "qd_next": qd[1:], **given}
         arrays["dt"] = np.broadcast_to(time, (1, batch, 1))
         if len(self._calls) > 1:
-            arrays |= {name: np.empty_like(arrays[like][:1]) for name, like in self._step.between.items()}
+            arrays |= {name: np.empty_like(arrays[like][:1]) for name, like in self._between.items()}
+        return self.table_of(arrays, batch)
+
+    def table_of(self, arrays: Mapping[str, Array], batch: int) -> LoopTable:
+        """The arguments for arrays by name, (steps, B, ...), or (1, B, ...) if they are constant."""
         return LoopTable(self._kernel, self._calls, arrays, batch)
 
 

@@ -1,0 +1,162 @@
+"""Gradients of short rollouts: one loop of programs computes the states, and another one goes back.
+
+`Dynamics.rollout_vjp` keeps few states, as rollouts may be long. Those of short ones fit into memory. A call like one
+before is answered here, under the conditions of `robodyn.api.motion.fast_rollouts`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from robodyn.algorithms.backward_steps import BackwardStep
+from robodyn.algorithms.tasks import against
+from robodyn.api.autodiff.coordinates import Coordinates
+from robodyn.api.motion.fast_rollouts import MOST_KNOWN, Loop, address, kept_states, kind_of_call, loop_of
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.internals.arguments import Array
+
+if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
+    from robodyn.api.motion.run import Run
+
+_STATE = ("q0", "qd0")
+_ABSENT = dict.fromkeys(("policy", "checkpoint", "out", "targets", "active"))
+"""Arguments of rollouts that their gradients have not."""
+
+
+class _Known(NamedTuple):
+    """What calls of one kind share.
+
+    `loop`: computes the states; `table`: arguments of the loop back; `task`: its step; `wrt`: names of gradients;
+    `others`: those with respect to inputs, and True where each step has its own; `kept`: numbers of the states that
+    have weights, None for all; `coordinates`: None if weights of configurations are those of degrees of freedom."""
+
+    loop: Loop
+    table: Any
+    task: BackwardStep
+    wrt: tuple[str, ...]
+    others: dict[str, bool]
+    kept: Array | None
+    coordinates: Coordinates | None
+
+
+class FastGradients:
+    """The kinds of calls of a `Dynamics` that are known. It lives until the `Dynamics` changes."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, _Known | None] = {}
+
+    def answer(self, dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array] | None:
+        """Gradients by name, or None if the call must go the long way. `arguments`: all of it, by name."""
+        arguments = {**_ABSENT, "progress": False, **arguments}
+        known = self._known.get(_key(dyn, arguments))
+        states = None if known is None else known.loop.states(dyn, arguments)
+        if known is None or states is None:
+            return None
+        return _gradients(dyn, known, states, arguments)
+
+    def learn(self, run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> None:
+        """Answer calls like one that went the long way, if they can be answered so."""
+        arguments = {**_ABSENT, "progress": False, **arguments}
+        key = _key(run.dyn, arguments)
+        if key is not None and key not in self._known and len(self._known) < MOST_KNOWN:
+            self._known[key] = _known(run, arguments, every, wrt)
+
+
+def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> _Known | None:
+    dyn, model, steps, batch = run.dyn, run.dyn.model, run.steps, run.start.batch
+    loop = loop_of(run, arguments)
+    names = tuple(dict.fromkeys(name for name in wrt if name not in _STATE))
+    if loop is None or not {*names} <= {"tau", *loop.names} - ({"q_des"} if model.quaternion_starts.size else set()):
+        return None
+    task = BackwardStep(against(run.step, ("q", "qd", *names)))
+    weights = task.step.weights
+    q, qd = (np.empty((steps + 1, batch, n), dyn.dtype) for n in (model.nq, model.nv))
+    backwards = {name: array[::-1] if len(array) > 1 else array for name, array in run.given.items()}
+    arrays = {**backwards, "q": q[-2::-1], "qd": qd[-2::-1], "dt": np.full((1, batch, 1), run.dt, dyn.dtype)}
+    arrays |= {weights["q_next"]: q[:0:-1], weights["qd_next"]: qd[:0:-1], "by_q": q[-2::-1], "by_qd": qd[-2::-1]}
+    arrays |= {"added_q": q[-2::-1], "added_qd": qd[-2::-1]}
+    sizes = {name: run.given[name].shape[2:] for name in names}
+    arrays |= {f"by_{name}": np.empty((steps, batch, *size), dyn.dtype)[::-1] for name, size in sizes.items()}
+    table = cast(Any, dyn.engine).backward_table(task, arrays, batch)
+    if table is None:
+        return None
+    coordinates = None if _is_plain(model) else Coordinates(model, np, lambda array: _constant(array, dyn.dtype))
+    others = {name: name in run.timed for name in names}
+    return _Known(loop, table, task, wrt, others, kept_states(steps, every), coordinates)
+
+
+def _constant(array: Array, dtype: np.dtype[Any]) -> Array:
+    return array if array.dtype.kind in "iu" else array.astype(dtype)
+
+
+def _is_plain(model: Model) -> bool:
+    """Whether rates of coordinates are velocities."""
+    return all(KINDS[code].nq == KINDS[code].nv == 1 for code in set(model.joint_kind.tolist()))
+
+
+def _gradients(
+    dyn: Dynamics, known: _Known, states: tuple[Array, Array], arguments: Mapping[str, Any]
+) -> dict[str, Array] | None:
+    """Gradients of the weighted sum of states, None if they are not finite."""
+    q, qd = states
+    steps, leading, weights = len(q) - 1, q.shape[1:-1], known.task.step.weights
+    by_q, by_qd = np.empty_like(q), np.empty_like(qd)
+    added_q = _weights(known, arguments["q_weight"], by_qd.shape, dyn.dtype)
+    if known.coordinates is not None:
+        added_q = np.ascontiguousarray(known.coordinates.velocity_transposed(q, added_q))
+    added_qd = _weights(known, arguments["qd_weight"], by_qd.shape, dyn.dtype)
+    by_q[-1], by_qd[-1] = added_q[-1], added_qd[-1]
+    table = known.table.copied()
+    for name in known.loop.names:
+        array = arguments[name]
+        timed = array.ndim - len(dyn.argument_shapes[name]) > len(leading)
+        table.move(name, address(array[-1] if timed else array))
+    for name, array, at in (("q", q, -2), ("qd", qd, -2), ("added_q", added_q, -2), ("added_qd", added_qd, -2)):
+        table.move(name, address(array[at]))
+    for name, array in (("q", by_q), ("qd", by_qd)):
+        table.move(weights[f"{name}_next"], address(array[-1]))
+        table.move(f"by_{name}", address(array[-2]))
+    others = {}
+    for name in known.others:
+        others[name] = np.empty((steps, *leading, *dyn.argument_shapes[name]), dyn.dtype)
+        table.move(f"by_{name}", address(others[name][-1]))
+    table.run(cast(Any, dyn.engine).launch, steps)
+    start = by_q[0] if known.coordinates is None else known.coordinates.rate_transposed(q[0], by_q[0])
+    found = {"q0": start, "qd0": by_qd[0]}
+    found |= {name: array if known.others[name] else array.sum(axis=0) for name, array in others.items()}
+    results = {name: np.array(found[name]) for name in known.wrt}
+    return results if all(math.isfinite(np.vdot(each, each)) for each in results.values()) else None
+
+
+def _weights(known: _Known, given: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Weights (steps + 1, ..., nv) of all states."""
+    if given is None:
+        return np.zeros(shape, dtype)
+    if known.kept is None:
+        return np.ascontiguousarray(np.broadcast_to(given, shape))
+    every = np.zeros(shape, dtype)
+    every[known.kept] = given
+    return every
+
+
+def _key(dyn: Dynamics, arguments: Mapping[str, Any]) -> Any:
+    """What calls of one kind have in common; None for those that always go the long way."""
+    kind, wrt = kind_of_call(dyn, arguments), arguments["wrt"]
+    words = (wrt,) if type(wrt) is str else wrt
+    if kind is None or type(words) is not tuple or not all(type(word) is str for word in words):
+        return None
+    shapes: list[tuple[int, ...] | None] = []
+    for name in ("q_weight", "qd_weight"):
+        array = arguments[name]
+        if array is None:
+            shapes.append(None)
+        elif type(array) is not np.ndarray or array.dtype is not dyn.dtype:
+            return None
+        else:
+            shapes.append(array.shape)
+    return kind, words, tuple(shapes)
