@@ -20,6 +20,7 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.testing.pinocchio_models import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
+from tests.bench import control_loop
 from tests.bench.runner import Page, Run
 from tests.bench.shared import geometric_mean, robot, table
 from tests.bench.timing import Call, least
@@ -50,6 +51,8 @@ class Timed:
     """A state of a batch, one thread, where Pinocchio has the call."""
     peer_ns: float | None = None
     """Pinocchio's call less that for a robot of one joint: what its C++ takes."""
+    peer: str = "Pinocchio"
+    """The other library."""
 
     @property
     def reached(self) -> bool:
@@ -71,6 +74,8 @@ class Results:
 
 def measure(run: Run) -> Results:
     found = Results([])
+    for name in control_loop.ROBOTS:
+        found.calls += _of_loops(name, run)
     for name in ROBOTS:
         model = robot(name)
         peer, plain, smallest = _peer(model), {}, _peer(auto_tree(1))
@@ -96,6 +101,17 @@ def measure(run: Run) -> Results:
                 wanted = _wanted(name, query, what, peer_us, plain.get(query))
                 found.calls.append(Timed(name, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
     return found
+
+
+def _of_loops(name: str, run: Run) -> Iterator[Timed]:
+    """Calls of a control loop, beside other libraries."""
+    model = robot(name)
+    beside = control_loop.peers(model)
+    for query, what, call in control_loop.cases(model):
+        if run.chosen(f"calls: {name}, {query}, {what}, loop"):
+            library, theirs = beside.get((query, what), ("", None))
+            us, peer_us = _times(call, theirs, run.seconds)
+            yield Timed(name, query, what, "float64", us, peer_us, peer_us, peer=library)
 
 
 def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
@@ -346,8 +362,8 @@ def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
 
 
 def tables(found: Results) -> list[Cells]:
-    asked = "query | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
-    us = "#us | {0.us:.2f}", "#Pinocchio, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
+    asked = "call | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
+    us = "#us | {0.us:.2f}", "#other library, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
     ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
     return [
         table(name, [each for each in found.calls if each.robot == name], *asked, *us, *ns, "remark | {0.remark}")
@@ -357,7 +373,7 @@ def tables(found: Results) -> list[Cells]:
 
 def notes(found: Results) -> list[str]:
     judged = [each for each in found.calls if each.wanted_us is not None]
-    beside = [each for each in found.calls if each.peer_us]
+    beside = [each for each in found.calls if each.peer_us and each.peer == "Pinocchio"]
     missed = Counter(f"{each.robot} {each.query}" for each in judged if not each.reached)
     lines = [
         f"{len(found.calls)} calls; of {len(judged)} something was wanted, and {len(judged) - missed.total()} reach it."
