@@ -22,6 +22,7 @@ from robodyn.testing.pinocchio_models import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import control_loop
 from tests.bench.runner import Page, Run
+from tests.bench.shared import ROBOTS as BASES
 from tests.bench.shared import geometric_mean, robot, table
 from tests.bench.timing import Call, least
 
@@ -105,7 +106,7 @@ def measure(run: Run) -> Results:
 
 def _of_loops(name: str, run: Run) -> Iterator[Timed]:
     """Calls of a control loop, beside other libraries."""
-    model = robot(name)
+    model = robot(name, BASES.get(name, "fixed"))
     beside = control_loop.peers(model)
     for query, what, call in control_loop.cases(model):
         if run.chosen(f"calls: {name}, {query}, {what}, loop"):
