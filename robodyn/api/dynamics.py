@@ -6,9 +6,10 @@ This file holds mostly signatures and docstrings. `api.queries` implements the q
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.constraints.redundancy import warn_of_redundancy
 from robodyn.algorithms.tasks import Task
 from robodyn.api.motion.adjoint import rollout_vjp
+from robodyn.api.motion.fast_gradients import value_and_gradient
 from robodyn.api.motion.fast_steps import fast_step
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.rollout import rollout, step, step_gradient
@@ -511,6 +513,41 @@ class Dynamics(
         gradients = None if known is None else known.answer(self, arguments)
         return rollout_vjp(self, arguments) if gradients is None else gradients
 
+    def rollout_gradient(
+        self,
+        function: Callable[[Rollout], tuple[Any, ArrayLike | None, ArrayLike | None]],
+        q0: ArrayLike,
+        qd0: ArrayLike,
+        tau: ArrayLike | None = None,
+        dt: float = 1e-3,
+        steps: int = 1000,
+        *,
+        wrt: str | Iterable[str] = ("q0", "qd0", "tau"),
+        **arguments: Any,
+    ) -> tuple[Any, dict[str, Array]]:
+        """Value and gradient of a function of a rollout's states, in one call.
+
+        Args:
+            function: takes the `Rollout` and returns its value, and the value's derivatives with respect to the states
+                that are kept: (K, ..., nv) by configurations, on tangent spaces, and (K, ..., nv) by velocities; None
+                for zero.
+            q0, qd0, tau, dt, steps: as in `rollout`.
+            wrt: as in `rollout_vjp`.
+            arguments: others of `rollout_vjp`.
+
+        Returns:
+            The value, and gradients by name as `rollout_vjp` returns them.
+
+        Raises:
+            ArgumentError: also a function that returns something else.
+            NumericalError, SingularError, UnavailableError: as in `rollout_vjp`.
+        """
+        unknown = arguments.keys() - _OF_GRADIENTS.keys()
+        if unknown:
+            raise TypeError(f"rollout_gradient() got an unexpected keyword argument {min(unknown)!r}")
+        every = {**_OF_GRADIENTS, "q0": q0, "qd0": qd0, "tau": tau, "dt": dt, "steps": steps, "wrt": wrt, **arguments}
+        return value_and_gradient(self, function, every)
+
     def program(self, query: str) -> GeneratedCode | GeneratedKernels:
         """The generated code of a query: its mode, operation counts, readable source, IR and assembly.
 
@@ -565,3 +602,11 @@ def _joint_forces(given: Any) -> tuple[str, ...]:
     if chosen is None:
         raise ArgumentError(f"joint_forces: got {brief(given)}; allowed: 'damping', 'friction'")
     return tuple(one_of("joint_forces", each, ("damping", "friction")) for each in chosen)
+
+
+_OF_GRADIENTS = {
+    name: parameter.default
+    for name, parameter in signature(Dynamics.rollout_vjp).parameters.items()
+    if parameter.default is not Parameter.empty and name not in ("q_weight", "qd_weight")
+}
+"""Optional arguments of gradients of rollouts, besides weights."""

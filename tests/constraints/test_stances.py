@@ -32,7 +32,7 @@ OBEYS, REFUSES, TREE, OTHER = "obeys", "refuses", "is about the tree alone", "is
 STANCES = {
     "Dynamics": {
         OBEYS: "step rollout constrained_inverse_dynamics constraint_wrenches joint_reaction",
-        REFUSES: "step_gradient rollout_vjp",
+        REFUSES: "step_gradient rollout_gradient rollout_vjp",
         TREE: "armature_regressor base_parameters friction_regressor mass_matrix_operator singularity",
         OTHER: "capture constraint_names constraint_targets explain plain_task program variant",
     },
@@ -381,6 +381,9 @@ def refused_in_torch(dyn, q, qd, name):
 
 REFUSING = {
     "Dynamics.step_gradient": [lambda dyn, q, qd: dyn.step_gradient(q, qd)],
+    "Dynamics.rollout_gradient": [
+        lambda dyn, q, qd: dyn.rollout_gradient(lambda run: (0.0, None, None), q, qd, steps=3)
+    ],
     "Dynamics.rollout_vjp": [lambda dyn, q, qd: dyn.rollout_vjp(q, qd, steps=3, q_weight=np.zeros((4, 3)))],
     **{
         f"functions of JAX and PyTorch.{name}": [

@@ -209,3 +209,34 @@ def test_gradients_of_diverging_rows_are_nan():
     with pytest.warns(RuntimeWarning, match="1 of 3 rows diverged"):
         gradients = dyn.rollout_vjp(q, qd, tau, **call)
     assert np.isnan(gradients["q0"][1]).all() and np.isfinite(gradients["q0"][::2]).all()
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("robot", ["cartpole", "floating"])
+def test_value_and_gradient_in_one_call(robot, every):
+    dyn, q, qd, tau = case(robot, (2,))
+    kept, calls = 1 + -(-STEPS // every), []
+    weight = np.random.default_rng(5).standard_normal((kept, 2, dyn.model.nv))
+
+    def function(run):
+        calls.append(run)
+        return (run.qd * weight).sum(), None, weight
+
+    given = {"tau": tau, "dt": 2e-3, "steps": STEPS, "save_every": every}
+    wanted = dyn.rollout(q, qd, **given)
+    gradient = rd.Dynamics(dyn.model).rollout_vjp(q, qd, **given, qd_weight=weight)
+    for _ in range(3):
+        value, found = dyn.rollout_gradient(function, q, qd, **given)
+        assert abs(value - (wanted.qd * weight).sum()) < 1e-9
+        same(found, gradient)
+        same(fields(calls[-1]), fields(wanted))
+    assert len(calls) == 3 and is_known(dyn, "_fast_gradients")
+    assert list(dyn.rollout_gradient(function, q, qd, **given, wrt="tau")[1]) == ["tau"]
+    with pytest.raises(rd.ArgumentError, match="function: returned 0"):
+        dyn.rollout_gradient(lambda run: 0.0, q, qd, **given)
+    with pytest.raises(rd.ArgumentError, match="q_weight: got shape"):
+        dyn.rollout_gradient(lambda run: (0.0, weight[:2], None), q, qd, **given)
+    with pytest.raises(rd.ArgumentError, match="function: got 3"):
+        dyn.rollout_gradient(3, q, qd, **given)
+    with pytest.raises(TypeError, match="q_weight"):
+        dyn.rollout_gradient(function, q, qd, **given, q_weight=weight)

@@ -6,7 +6,7 @@ before is answered here, under the conditions of `robodyn.api.motion.fast_rollou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -15,9 +15,13 @@ from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.tasks import against
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.motion.fast_rollouts import MOST_KNOWN, Loop, address, kept_states, kind_of_call, loop_of
+from robodyn.api.motion.result import Rollout
+from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
@@ -54,10 +58,28 @@ class FastGradients:
         """Gradients by name, or None if the call must go the long way. `arguments`: all of it, by name."""
         arguments = {**_ABSENT, "progress": False, **arguments}
         known = self._known.get(_key(dyn, arguments))
+        weights = arguments["q_weight"], arguments["qd_weight"]
+        if known is None or not all(_fits(known, weight, dyn.dtype) for weight in weights):
+            return None
+        states = known.loop.states(dyn, arguments)
+        return None if states is None else _gradients(dyn, known, states, arguments, weights)
+
+    def of_function(
+        self, dyn: Dynamics, arguments: Mapping[str, Any], function: Callable[[Rollout], tuple[Any, Any, Any]]
+    ) -> tuple[tuple[Any, Any, Any], dict[str, Array] | None] | None:
+        """What a function of the states returns, and gradients; these are None if they must go the long way."""
+        arguments = {**_ABSENT, "progress": False, **arguments}
+        known = self._known.get(_key(dyn, arguments))
         states = None if known is None else known.loop.states(dyn, arguments)
         if known is None or states is None:
             return None
-        return _gradients(dyn, known, states, arguments)
+        q, qd = states if known.kept is None else (each[known.kept] for each in states)
+        steps, diverged = len(states[0]) - 1, np.full(q.shape[1:-1], -1, np.int64)[()]
+        times = np.arange(len(q)) if known.kept is None else known.kept
+        answer = _checked(function(Rollout(times * arguments["dt"], q, qd, diverged, steps, dyn.model)))
+        if not all(_fits(known, weight, dyn.dtype) for weight in answer[1:]):
+            return answer, None
+        return answer, _gradients(dyn, known, states, arguments, answer[1:])
 
     def learn(self, run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> None:
         """Answer calls like one that went the long way, if they can be answered so."""
@@ -90,6 +112,33 @@ def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, .
     return _Known(loop, table, task, wrt, others, kept_states(steps, every), coordinates)
 
 
+def value_and_gradient(dyn: Dynamics, function: Any, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Array]]:
+    """The value of a function of a rollout's states, and its gradient (see `Dynamics.rollout_gradient`)."""
+    if not callable(function):
+        raise ArgumentError(f"function: got {brief(function)}; wanted a function of a Rollout")
+    known: FastGradients | None = dyn.__dict__.get(FAST_GRADIENTS)
+    quick = None if known is None else known.of_function(dyn, arguments, function)
+    if quick is not None and quick[1] is not None:
+        return quick[0][0], quick[1]
+    others = {name: value for name, value in arguments.items() if name != "wrt"}
+    value, q_weight, qd_weight = _checked(function(dyn.rollout(**others))) if quick is None else quick[0]
+    return value, dyn.rollout_vjp(**arguments, q_weight=q_weight, qd_weight=qd_weight)
+
+
+def _checked(answer: Any) -> tuple[Any, Any, Any]:
+    """What a function of states has returned.
+
+    Raises:
+        ArgumentError: something else than a value and two weights.
+    """
+    if type(answer) is not tuple or len(answer) != 3:
+        raise ArgumentError(
+            f"function: returned {brief(answer)}; wanted its value, and its derivatives with respect to configurations "
+            "and velocities (None for zero)"
+        )
+    return answer
+
+
 def _constant(array: Array, dtype: np.dtype[Any]) -> Array:
     return array if array.dtype.kind in "iu" else array.astype(dtype)
 
@@ -100,16 +149,20 @@ def _is_plain(model: Model) -> bool:
 
 
 def _gradients(
-    dyn: Dynamics, known: _Known, states: tuple[Array, Array], arguments: Mapping[str, Any]
+    dyn: Dynamics,
+    known: _Known,
+    states: tuple[Array, Array],
+    arguments: Mapping[str, Any],
+    of_states: tuple[Array | None, Array | None],
 ) -> dict[str, Array] | None:
     """Gradients of the weighted sum of states, None if they are not finite."""
     q, qd = states
     steps, leading, weights = len(q) - 1, q.shape[1:-1], known.task.step.weights
     by_q, by_qd = np.empty_like(q), np.empty_like(qd)
-    added_q = _weights(known, arguments["q_weight"], by_qd.shape, dyn.dtype)
+    added_q = _weights(known, of_states[0], by_qd.shape, dyn.dtype)
     if known.coordinates is not None:
         added_q = np.ascontiguousarray(known.coordinates.velocity_transposed(q, added_q))
-    added_qd = _weights(known, arguments["qd_weight"], by_qd.shape, dyn.dtype)
+    added_qd = _weights(known, of_states[1], by_qd.shape, dyn.dtype)
     by_q[-1], by_qd[-1] = added_q[-1], added_qd[-1]
     table = known.table.copied()
     for name in known.loop.names:
@@ -150,13 +203,14 @@ def _key(dyn: Dynamics, arguments: Mapping[str, Any]) -> Any:
     words = (wrt,) if type(wrt) is str else wrt
     if kind is None or type(words) is not tuple or not all(type(word) is str for word in words):
         return None
-    shapes: list[tuple[int, ...] | None] = []
-    for name in ("q_weight", "qd_weight"):
-        array = arguments[name]
-        if array is None:
-            shapes.append(None)
-        elif type(array) is not np.ndarray or array.dtype is not dyn.dtype:
-            return None
-        else:
-            shapes.append(array.shape)
-    return kind, words, tuple(shapes)
+    return kind, words
+
+
+def _fits(known: _Known, weight: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether weights are None, or an array of the dtype for the states that are kept."""
+    shape = known.loop.shapes[1] if known.kept is None else (len(known.kept), *known.loop.shapes[1][1:])
+    if weight is None:
+        return True
+    if type(weight) is not np.ndarray or weight.dtype is not dtype or weight.ndim > len(shape):
+        return False
+    return all(n in (1, of) for n, of in zip(weight.shape[::-1], shape[::-1], strict=False)) and weight.ndim > 0
