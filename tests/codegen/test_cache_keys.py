@@ -36,7 +36,7 @@ from robodyn.compile.keys import Linked, compiled, link_key, object_key, source_
 from robodyn.compile.llvm.jit import Code
 from robodyn.compile.llvm.target import host_target
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, LLVM, X86, backend_of
-from robodyn.engines.cpu.fingerprint import structure
+from robodyn.engines.cpu.fingerprint import fingerprint
 from robodyn.engines.query_table import QUERIES
 from robodyn.sweeps import DofOutput
 
@@ -497,11 +497,11 @@ def test_tasks_of_one_name_are_told_apart_by_what_they_are_made_of(tmp_path, mon
 
 def test_steps_that_close_over_other_things_are_other_steps(arm):
     """World and body frames have steps of one name; a user's own steps are never kept."""
-    frames = [structure(kinematics.link_velocity(frame)) for frame in ("world", "body")]
+    frames = [fingerprint(kinematics.link_velocity(frame)) for frame in ("world", "body")]
     assert frames[0][0] != frames[1][0] and frames[0][1] and frames[1][1]
-    assert structure(kinematics.link_velocity("world")) == frames[0]
+    assert fingerprint(kinematics.link_velocity("world")) == frames[0]
     sweeps = (*CRBA.sweeps[:-1], replace(CRBA.sweeps[-1], visit=lambda *_: ({}, {})))
-    assert not structure(replace(CRBA, sweeps=sweeps))[1]
+    assert not fingerprint(replace(CRBA, sweeps=sweeps))[1]
 
 
 # What compiles while something else is done.
