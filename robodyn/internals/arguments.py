@@ -315,3 +315,9 @@ def row_named(row: int, leading: tuple[int, ...]) -> str:
     """A row of a batch of that shape for messages: "row 3", "row (1, 2)"; empty for a single state."""
     at = tuple(int(k) for k in np.unravel_index(row, leading)) if leading else ()
     return f"row {at[0] if len(at) == 1 else at}" if at else ""
+
+
+def address_of(array: Array) -> int:
+    """The address of an array's first number."""
+    address: int = array.__array_interface__["data"][0]
+    return address

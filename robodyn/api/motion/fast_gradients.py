@@ -14,12 +14,12 @@ import numpy as np
 from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.tasks import against
 from robodyn.api.autodiff.coordinates import Coordinates
-from robodyn.api.motion.fast_rollouts import MOST_KNOWN, Loop, address, kept_states, kind_of_call, loop_of
+from robodyn.api.motion.fast_rollouts import MOST_KNOWN, Loop, kept_states, kind_of_call, loop_of
 from robodyn.api.motion.result import Rollout
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
-from robodyn.internals.arguments import Array
+from robodyn.internals.arguments import Array, address_of
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
@@ -168,16 +168,16 @@ def _gradients(
     for name in known.loop.names:
         array = arguments[name]
         timed = array.ndim - len(dyn.argument_shapes[name]) > len(leading)
-        table.move(name, address(array[-1] if timed else array))
+        table.move(name, address_of(array[-1] if timed else array))
     for name, array, at in (("q", q, -2), ("qd", qd, -2), ("added_q", added_q, -2), ("added_qd", added_qd, -2)):
-        table.move(name, address(array[at]))
+        table.move(name, address_of(array[at]))
     for name, array in (("q", by_q), ("qd", by_qd)):
-        table.move(weights[f"{name}_next"], address(array[-1]))
-        table.move(f"by_{name}", address(array[-2]))
+        table.move(weights[f"{name}_next"], address_of(array[-1]))
+        table.move(f"by_{name}", address_of(array[-2]))
     others = {}
     for name in known.others:
         others[name] = np.empty((steps, *leading, *dyn.argument_shapes[name]), dyn.dtype)
-        table.move(f"by_{name}", address(others[name][-1]))
+        table.move(f"by_{name}", address_of(others[name][-1]))
     table.run(cast(Any, dyn.engine).launch, steps)
     start = by_q[0] if known.coordinates is None else known.coordinates.rate_transposed(q[0], by_q[0])
     found = {"q0": start, "qd0": by_qd[0]}

@@ -16,7 +16,7 @@ import numpy as np
 from robodyn.api.motion.result import Rollout
 from robodyn.core.integrators import STABLE
 from robodyn.core.model import Model
-from robodyn.internals.arguments import Array
+from robodyn.internals.arguments import Array, address_of
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
@@ -56,9 +56,9 @@ class Loop(NamedTuple):
         q[0], qd[0] = nearly_unit(dyn.model, arguments["q0"]), arguments["qd0"]
         table = self.table.copied()
         for name in self.names:
-            table.move(name, address(arguments[name]))
+            table.move(name, address_of(arguments[name]))
         for name, array in (("q", q), ("qd", qd)):
-            start = address(array)
+            start = address_of(array)
             table.move(name, start)
             table.move(f"{name}_next", start + array.strides[0])
         table.run(cast(Any, dyn.engine).launch, len(q) - 1)
@@ -113,7 +113,7 @@ def loop_of(run: Run, arguments: Mapping[str, Any]) -> Loop | None:
     model, batch = dyn.model, run.start.batch
     make = getattr(dyn.engine, "loop_table", None)
     names = tuple(name for name in _READ if arguments[name] is not None)
-    as_given = all(address(run.given[name]) == address(arguments[name]) for name in names)
+    as_given = all(address_of(run.given[name]) == address_of(arguments[name]) for name in names)
     own = {*run.given} - {"tau", *names}  # e.g. places of feet, which follow from the state
     explicit = run.integrator in STABLE and {"damping", "kd"} & {*run.step.acting}
     large = steps > _MOST_STEPS or steps * batch * (model.nq + model.nv) > _MOST_SCALARS
@@ -155,9 +155,3 @@ def nearly_unit(model: Model, q: Array) -> Array:
         return q
     unit = model.unit_coordinates(q)
     return np.where(np.abs(unit - q) <= 8.0 * np.finfo(unit.dtype).eps, q, unit)
-
-
-def address(array: Array) -> int:
-    """The address of an array's first number."""
-    found: int = array.__array_interface__["data"][0]
-    return found

@@ -28,7 +28,7 @@ from robodyn.engines.protocol import Engine, TimeLoops
 from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS
 from robodyn.engines.recursions import recursive_engine
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, real_array, require_finite
+from robodyn.internals.arguments import Array, address_of, real_array, require_finite
 from robodyn.internals.array_library import Library
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
@@ -430,7 +430,7 @@ class _PolicyLoop:
         self._table, self._launch, self._tau = table, engine.launch, inputs["tau"][0]
         advancing = {"q": states[0], "qd": states[1]}
         advancing |= {name: array for name, array in inputs.items() if len(array) > 1}
-        self._starts = [(name, _address(array), array.strides[0]) for name, array in advancing.items()]
+        self._starts = [(name, address_of(array), array.strides[0]) for name, array in advancing.items()]
         self._starts += [(f"{name}_next", at + move, move) for name, at, move in self._starts[:2]]
 
     def step(self, k: int, tau: Array) -> None:
@@ -439,11 +439,6 @@ class _PolicyLoop:
         for name, start, move in self._starts:
             self._table.move(name, start + k * move)
         self._table.run(self._launch, 1)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 class _Arrays(Differentiable):

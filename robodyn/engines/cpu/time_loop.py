@@ -27,7 +27,7 @@ from robodyn.engines.cpu.calls import (
     workspace_of,
 )
 from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
-from robodyn.internals.arguments import Array
+from robodyn.internals.arguments import Array, address_of
 from robodyn.internals.records import dataclass
 
 Launch = Callable[[Kernel, int, int, int], None]
@@ -145,9 +145,3 @@ def _entry(array: Array) -> tuple[int, int, int, int]:
     """The entry of an array (steps, B, ...). Its address advances with the steps if there are several."""
     move = array.strides[0] if len(array) > 1 else 0
     return WORDS, address_of(array), array.strides[1], move
-
-
-def address_of(array: Array) -> int:
-    """The address of an array's first number."""
-    address: int = array.__array_interface__["data"][0]
-    return address
