@@ -1,6 +1,6 @@
 """A pool of memory for large results. The memory of a freed array is reused by the next one.
 
-Page faults on new pages take longer than writing the results. So queries allocate arrays of 128 KiB and more with an
+Page faults on new pages take longer than writing the results. So queries allocate arrays of 16 KiB and more with an
 allocator of their own (NEP 49: NumPy returns memory to the allocator that it came from). A freed block goes into a slot
 of the pool, until an array of similar size needs memory. A block either belongs to one array or is in the pool. Large
 blocks in the pool are marked with MADV_FREE after a while: the operating system may take their pages when memory is
@@ -163,7 +163,7 @@ def held_bytes() -> int:
 def release_memory() -> int:
     """Return the memory of the pool for results to the operating system. Arrays in use keep theirs.
 
-    When large results (128 KiB and more) are freed, their memory stays in a pool for later results. This saves page
+    When large results (16 KiB and more) are freed, their memory stays in a pool for later results. This saves page
     faults. See [engines](../engines.md#memory-of-results).
 
     Returns:

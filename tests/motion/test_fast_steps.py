@@ -183,7 +183,7 @@ def test_what_is_refused_stays_refused(dtype):
     with pytest.raises(rd.ArgumentError, match="zero length"):
         dyn.step(np.zeros(model.nq, dtype), qd, good, 1e-3)
     with pytest.raises(rd.ArgumentError, match="integrator"):
-        dyn.step(q, qd, good, 1e-3, integrator="heun")
+        dyn.step(q, qd, good, 1e-3, integrator="no such")
     with pytest.raises(rd.ArgumentError, match="kp"):
         dyn.step(q, qd, good, 1e-3, q_des=q)
 

@@ -14,7 +14,7 @@ from driven import EVERY_INTEGRATOR, every_kind, far
 from robots import own
 
 import robodyn as rd
-from robodyn.core.integrators import IMPLICIT, STICTION
+from robodyn.core.integrators import IMPLICIT, STABLE, STICTION
 
 BOTH = ("damping", "friction")
 
@@ -164,7 +164,7 @@ def test_explicit_steps_that_are_too_long_for_the_damping_are_warned_of(integrat
     q, qd, _ = random_states(model, (3,))
     dyn = make_dynamics(model)
     weight = np.linalg.eigvals(np.linalg.inv(rd.Dynamics(model).mass_matrix(q)) * 10.0).real.max()
-    limit = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}.get(integrator, np.inf) / weight
+    limit = STABLE.get(integrator, np.inf) / weight
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dyn.rollout(q, qd, None, min(0.5 * limit, 1e-3), 1, integrator=integrator, damping=np.full(7, 10.0))

@@ -12,7 +12,7 @@ from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief
+from robodyn.internals.messages import brief, quoted
 from robodyn.tools.testing.peers import JACOBIANS, Comparison, Errors, about_centre, imported, worst
 from robodyn.tools.testing.states import SMALL, Sizes, States, answers
 
@@ -61,6 +61,8 @@ def _made(pin: Any, model: Model) -> Any:
         if converted.existJointName(name):
             raise ValueError(f"it has a joint {name!r} already")
         pitch = (float(model.pitch[i]),) if kind.name == "helical" else ()
+        if kind.name not in _JOINTS:
+            raise UnavailableError(f"Pinocchio has no {kind.name} joint such as {quoted(name)}")
         joint, at = getattr(pin, f"JointModel{_JOINTS[kind.name]}")(*pitch), _se3(pin, model.Xtree[i])
         place[i] = converted.addJoint(place[int(model.parent[i])], joint, at, name)
         converted.inertias[place[i]] = _inertia(pin, model.inertia[i])
