@@ -11,13 +11,35 @@ Names are imported when they are first used, so that importing the package costs
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import sys
 
-from robodyn.internals import package as _package  # noqa: F401 - notes the time
-from robodyn.internals.provided import provide as _provide
-from robodyn.internals.public_names import install as _install
-from robodyn.internals.version import __version__
+
+class _PublicNames:
+    """Finds modules by their public names (`robodyn.internals.public_names`). It comes before all imports: another
+    thread may import a public name as soon as this module is there."""
+
+    rooms = ("internals", "core", "algorithms", "compile", "engines", "io", "api", "solve", "bridges", "tools")
+
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+        """The spec of a public name; None for all other names."""
+        package, _, rest = fullname.partition(".")
+        if package != "robodyn" or rest.partition(".")[0] in (*cls.rooms, "__main__"):
+            return None
+        from robodyn.internals.public_names import spec_of
+
+        return spec_of(fullname)
+
+
+if not any(getattr(finder, "__name__", "") == "_PublicNames" for finder in sys.meta_path):
+    sys.meta_path.insert(0, _PublicNames)
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from robodyn.internals import package as _package  # noqa: E402, F401 - notes the time
+from robodyn.internals.provided import provide as _provide  # noqa: E402
+from robodyn.internals.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
@@ -139,7 +161,6 @@ _PROVIDED = {
 """Functions of higher packages that lower packages call by name, and their modules (`robodyn.internals.provided`)."""
 
 _provide({name: f"robodyn.{home}" for name, home in _PROVIDED.items()})
-_install()
 
 _MODULES = ("conventions", "distributed", "hardware", "inertial_parameters", "plots")
 

@@ -184,6 +184,7 @@ class Dynamics(
         try:
             object.__setattr__(self, name, value)
         finally:
+            changing(self)
             if epoch is not None:
                 epoch.ends()
 

@@ -5,13 +5,13 @@ Both names refer to one module object. Retired names raise a DeprecationWarning,
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from importlib.util import find_spec
+from types import CodeType, ModuleType
+from typing import Any
 
 _TOP = "robodyn."
 HOMES = {
@@ -50,28 +50,24 @@ class _Alias(Loader):
         """Restore the module's own spec, which Python has replaced with that of the public name."""
         module.__spec__ = self._spec
 
-
-class PublicNames(MetaPathFinder):
-    """Finds modules, and their submodules, by public names."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """The spec of a public name; None for all other names."""
-        if not fullname.startswith(_TOP):
-            return None
-        first, _, rest = fullname.removeprefix(_TOP).partition(".")
-        home = HOMES.get(first) or RETIRED.get(first)
-        if home is None:
-            return None
-        if first in RETIRED and not rest:
-            text = f"robodyn.{first} is now robodyn.{home}; the old name goes in version 0.4"
-            warnings.warn(text, DeprecationWarning, stacklevel=2)
-        name = f"{_TOP}{home}.{rest}" if rest else _TOP + home
-        return ModuleSpec(fullname, _Alias(name), origin=name)
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code of the module, for `python -m`."""
+        spec = find_spec(self._home)
+        loader: Any = None if spec is None else spec.loader
+        code: CodeType | None = None if loader is None else loader.get_code(self._home)
+        return code
 
 
-def install() -> None:
-    """Let Python look for public names before it searches folders."""
-    if not any(isinstance(each, PublicNames) for each in sys.meta_path):
-        sys.meta_path.insert(0, PublicNames())
+def spec_of(fullname: str) -> ModuleSpec | None:
+    """The spec of a module, or a submodule, by its public name; None for all other names."""
+    first, _, rest = fullname.removeprefix(_TOP).partition(".")
+    home = HOMES.get(first) or RETIRED.get(first)
+    if home is None:
+        return None
+    name = f"{_TOP}{home}.{rest}" if rest else _TOP + home
+    if rest and find_spec(name) is None:
+        return None
+    if first in RETIRED and not rest:
+        text = f"robodyn.{first} is now robodyn.{home}; the old name goes in version 0.4"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+    return ModuleSpec(fullname, _Alias(name), origin=name)

@@ -8,6 +8,7 @@ from driven import EVERY_INTEGRATOR
 from robots import own
 
 import robodyn as rd
+from robodyn.api.motion import rollout
 from robodyn.joints import KINDS
 
 ROBOTS = {
@@ -240,3 +241,19 @@ def test_value_and_gradient_in_one_call(robot, every):
         dyn.rollout_gradient(3, q, qd, **given)
     with pytest.raises(TypeError, match="q_weight"):
         dyn.rollout_gradient(function, q, qd, **given, q_weight=weight)
+
+
+def test_what_changes_during_a_rollout_is_not_learnt(monkeypatch):
+    dyn, q, qd, tau = case("arm")
+    follow = rollout._follow
+
+    def changed(*given):
+        follow(*given)
+        dyn.joint_forces = ("damping",)
+
+    monkeypatch.setattr(rollout, "_follow", changed)
+    dyn.rollout(q, qd, tau, steps=STEPS)
+    monkeypatch.undo()
+    fresh = rd.Dynamics(dyn.model, joint_forces=("damping",)).rollout(q, qd, tau, steps=STEPS)
+    for _ in range(3):
+        same(fields(dyn.rollout(q, qd, tau, steps=STEPS)), fields(fresh))

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from driven import EVERY_INTEGRATOR
@@ -218,3 +223,62 @@ def test_every_array_of_the_methods_has_a_place():
     for name, method in METHODS.items():
         others = {"return", "integrator", "limits", "out"}
         assert set(method.__annotations__) - others <= set(_ARRAYS), name
+
+
+def test_robots_that_only_damping_moves_are_looked_at_each_time():
+    """Two joints of one axis with nothing between them: only forces that a step takes implicitly tell them apart."""
+    model = rd.load_urdf(own("massless_chain"))
+    if rd.Dynamics(model).singularity() is None:
+        tree_inertia = model.inertia.copy()
+        tree_inertia[-1] = 0.0
+        model = replace(model, inertia=tree_inertia)
+    dyn = rd.Dynamics(model)
+    assert dyn.singularity() is not None
+    q, qd = model.neutral(), np.zeros(model.nv)
+    for _ in range(4):
+        dyn.step(q, qd, damping=np.ones(model.nv))
+        dyn.rollout(q, qd, steps=3, damping=np.ones(model.nv))
+    with pytest.raises(rd.SingularError):
+        dyn.step(q, qd, damping=np.zeros(model.nv))
+    with pytest.raises(rd.SingularError):
+        dyn.rollout(q, qd, steps=3, damping=np.zeros(model.nv))
+
+
+def test_limits_that_are_no_plain_words():
+    dyn = rd.Dynamics(ROBOTS["arm"]())
+    q, qd = dyn.model.neutral(), np.ones(dyn.model.nv)
+    for _ in range(3):
+        close(*asked(dyn, "step", q, qd, limits=(np.str_("effort"),)), "float64")
+    for k in range(20):
+        with pytest.raises(rd.ArgumentError, match="limits"):
+            dyn.step(q, qd, limits=(f"no such {k}",))
+    close(*asked(dyn, "step", q, qd, limits=("effort", "position")), "float64")
+
+
+def test_methods_that_are_held_and_replaced():
+    dyn = rd.Dynamics(ROBOTS["arm"]())
+    q, qd = dyn.model.neutral(), np.ones(dyn.model.nv)
+    step = dyn.step
+    wanted = [step(q, qd) for _ in range(4)][-1]
+    dyn.engine = rd.Dynamics(dyn.model, engine="reference").engine
+    for _ in range(4):
+        close(step(q, qd), wanted, "float64")
+    dyn.step = lambda *_: "mine"
+    dyn.check = True
+    assert dyn.step(q, qd) == "mine"
+
+
+def test_threads_share_a_new_dynamics():
+    script = """
+        import threading, numpy as np, robodyn as rd, sys
+        model = rd.load_urdf(sys.argv[1])
+        for _ in range(3):
+            dyn, z = rd.Dynamics(model), np.zeros(model.nv)
+            work = lambda: [dyn.rollout(z, z, steps=300) for _ in range(3)] + [dyn.step(z, z) for _ in range(5)]
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            [each.start() for each in threads], [each.join() for each in threads]
+        print("done")
+    """
+    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script), str(own("double_pendulum"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr

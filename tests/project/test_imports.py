@@ -144,7 +144,7 @@ def test_all_that_the_package_provides_is_there():
 
 def test_public_names_are_the_modules_themselves():
     script = """
-        import importlib, sys
+        import importlib, importlib.util, sys
         from robodyn.internals.errors import UnavailableError
         from robodyn.internals.public_names import HOMES
         for name, home in HOMES.items():
@@ -157,6 +157,8 @@ def test_public_names_are_the_modules_themselves():
             assert module.__name__ == module.__spec__.name == "robodyn." + home
         import robodyn.simulators.mujoco, robodyn.bridges.simulators.mujoco as same
         assert robodyn.simulators.mujoco is same
+        assert importlib.util.find_spec("robodyn.testing.no_such") is None
+        assert importlib.util.find_spec("robodyn.no_such") is None
         import robodyn
         assert robodyn.plots is sys.modules["robodyn.tools.plots"]
     """

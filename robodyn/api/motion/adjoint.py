@@ -205,6 +205,7 @@ class _Weights:
 def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]:
     """The gradient of a weighted sum of the states of a rollout. `arguments`: those of `Dynamics.rollout_vjp` by
     name."""
+    known = dyn.__dict__.setdefault(FAST_GRADIENTS, FastGradients())  # before anything is read, as in `rollout`
     choices = ("q0", "qd0", "tau", "dt", "steps", "integrator", "limits", "save_every")
     q0, qd0, tau, dt, steps, integrator, limits, save_every = (arguments[name] for name in choices)
     given, weights = forces_given(arguments), (arguments["q_weight"], arguments["qd_weight"])
@@ -222,7 +223,7 @@ def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]
         for name, array in results.items():
             require_finite(f"gradient by {name}", array, array.ndim)
     if run.engine.native and not backwards.diverged:
-        dyn.__dict__.setdefault(FAST_GRADIENTS, FastGradients()).learn(run, arguments, every, names)
+        known.learn(run, arguments, every, names)
     return results
 
 

@@ -119,6 +119,8 @@ def loop_of(run: Run, arguments: Mapping[str, Any]) -> Loop | None:
     large = steps > _MOST_STEPS or steps * batch * (model.nq + model.nv) > _MOST_SCALARS
     if make is None or run.engine is not dyn.engine or not as_given or own or explicit or large or not batch:
         return None
+    if dyn.singularity() is not None:  # damping or targets may move what has no mass: it depends on their numbers
+        return None
     shapes = (steps + 1, *run.start.leading, model.nq), (steps + 1, *run.start.leading, model.nv)
     states = tuple(np.empty((steps + 1, batch, shape[-1]), dyn.dtype) for shape in shapes)
     table = make(run.step, states, run.given, run.dt)

@@ -48,6 +48,9 @@ class _Limits:
         self.number, self.words = number, words
 
 
+_NO_LIMITS = _Limits(0, ())
+
+
 class FastStep(FastPath):
     """The function behind a built-in `step` or `step_gradient`: it answers other calls by the method, and learns."""
 
@@ -58,7 +61,7 @@ class FastStep(FastPath):
         self._name = name
         self._asked: set[Called] = set()
         self._tasks: dict[tuple[Any, ...], CalledStep] = {}
-        self._limits: dict[tuple[str, ...], _Limits] = {}
+        self._limits: dict[tuple[str, ...], _Limits] = {(): _NO_LIMITS}
 
     def listed(self, limits: Any) -> Any:
         """One object for equal tuples or lists of words. Other values are returned unchanged."""
@@ -72,11 +75,10 @@ class FastStep(FastPath):
     def calls(self, given: Mapping[str, Any]) -> Called | None:
         """The arrays that are given, and the choices; None where the method must answer."""
         arrays = tuple(name for name in _ARRAYS if given.get(name) is not None)
-        integrator, limits = given.get("integrator", self.defaults["integrator"]), given.get("limits", ())
-        limits = limits.words if type(limits) is _Limits else limits
-        if type(integrator) is not str or integrator not in INTEGRATORS or type(limits) is not tuple:
+        integrator, limits = given.get("integrator", self.defaults["integrator"]), given.get("limits", _NO_LIMITS)
+        if type(integrator) is not str or integrator not in INTEGRATORS or type(limits) is not _Limits:
             return None
-        return Called(arrays, integrator, limits)
+        return Called(arrays, integrator, limits.words)
 
     def answers(self, calls: Called, given: Mapping[str, Any]) -> Answers | None:
         """Compiled answers, from the second call on; None at the first."""
@@ -86,9 +88,10 @@ class FastStep(FastPath):
         dyn, task = self.__self__, self._task(calls)
         names, defaults = calls.arrays, {} if "dt" in calls.arrays else {"dt": self.defaults["dt"]}
         single = all(np.ndim(given[name]) <= len(dyn.argument_shapes[name]) for name in names if name != "dt")
-        found: Answers = dyn.engine.called(
-            task, _ARRAYS, single=single, check=dyn.check, nonnegative=_PER_DOF, defaults=defaults
-        )
+        called = getattr(dyn.engine, "called", None)
+        if called is None:
+            raise UnavailableError(f"engine {dyn.engine.name!r} has no built-in functions")
+        found: Answers = called(task, _ARRAYS, single=single, check=dyn.check, nonnegative=_PER_DOF, defaults=defaults)
         return found
 
     def _task(self, calls: Called) -> CalledStep:
@@ -115,7 +118,8 @@ class FastStep(FastPath):
         require_targets(given)
         explicit = calls.integrator in STABLE and ({"damping", "kd"} & {*calls.arrays, *dyn.joint_forces})
         feet = "targets" not in calls.arrays and anchored_by_calls(dyn.model.constraints)
-        if explicit or feet or ("armature" in calls.arrays and self._needs_armature()):
+        singular = dyn.singularity() is not None  # unless damping or targets move what has no mass
+        if explicit or feet or singular or ("armature" in calls.arrays and self._needs_armature()):
             raise UnavailableError(f"{self._name}: no built-in function for these calls")
 
     def _needs_armature(self) -> bool:

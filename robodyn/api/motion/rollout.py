@@ -50,6 +50,8 @@ _CHECKPOINT_SHARE = 20
 
 def rollout(dyn: Dynamics, arguments: Mapping[str, Any]) -> Rollout:
     """Simulate states over time. `arguments`: those of `Dynamics.rollout` by name."""
+    # Taken before anything is read: what is learnt goes with it if the `Dynamics` changes meanwhile.
+    known = dyn.__dict__.setdefault(FAST_ROLLOUTS, FastRollouts())
     names = ("q0", "qd0", "tau", "dt", "steps", "integrator", "limits", "policy", "save_every")
     q0, qd0, tau, dt, steps, integrator, limits, policy, save_every = (arguments[name] for name in names)
     given = forces_given(arguments)
@@ -60,7 +62,7 @@ def rollout(dyn: Dynamics, arguments: Mapping[str, Any]) -> Rollout:
     _follow(run, trajectory, file, flag("progress", arguments["progress"]))
     result = trajectory.finished()
     if run.engine.native and not run.interrupted and trajectory.diverged.max(initial=-1) < 0:
-        dyn.__dict__.setdefault(FAST_ROLLOUTS, FastRollouts()).learn(run, arguments, result, every)
+        known.learn(run, arguments, result, every)
     return result
 
 

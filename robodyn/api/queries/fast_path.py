@@ -65,8 +65,12 @@ class Epoch:
 
 def changing(dyn: Dynamics) -> Epoch | None:
     """Remove the built-in functions of a `Dynamics` whose attribute changes. Returns its epoch, if there is one."""
-    for name in (*QUERIES, *CONSTRAINED, *STEPS, FAST_ROLLOUTS, FAST_GRADIENTS):
+    for name in (*QUERIES, *CONSTRAINED, FAST_ROLLOUTS, FAST_GRADIENTS):
         dyn.__dict__.pop(name, None)
+    for name in STEPS:
+        fast = dyn.__dict__.get(_KNOWN, {}).get(name)
+        if fast is not None and dyn.__dict__.get(name) is fast.entry.function:  # a user's function stays
+            dyn.__dict__.pop(name, None)
     epoch: Epoch | None = dyn.__dict__.get(_EPOCH)
     return epoch
 

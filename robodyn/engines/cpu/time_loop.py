@@ -102,7 +102,7 @@ class LoopTable:
 
     def __init__(self, kernel: Kernel, calls: Sequence[Call], arrays: Mapping[str, Array], batch: int) -> None:
         self._kernel, self._batch = kernel, batch
-        self._arrays: object = arrays  # they must outlive the addresses
+        self._owners: object = arrays, tuple(calls)  # arrays and kernels must outlive their addresses
         self.alone = len(calls) == 1
         """True if nothing lies between the kernels of a step, so copies can run at the same time."""
         self._places: dict[str, list[int]] = {}

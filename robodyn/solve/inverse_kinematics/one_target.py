@@ -44,16 +44,16 @@ class OneTarget:
         from here."""
         if self._entry is None:
             return None
-        block, missed, iterations = self._entry.strict, self._entry.missed, 0.0
+        block, missed, iterations = self._entry.strict, self._entry.missed, 0
         for _ in range(blocks):
             out = block(q, goals, settings)
             if out is missed:
                 return None
             q, measures, _, used = out
             numbers = measures.tolist()
-            iterations += float(used)
+            iterations += round(float(used))
             if _within(numbers, *least):
-                return q, numbers, int(iterations)
+                return q, numbers, iterations
         return None
 
 

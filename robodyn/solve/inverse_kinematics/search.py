@@ -141,7 +141,8 @@ class Search:
             name: xp.empty((rows, *each.shape(self._model)), self._dtype) for name, each in self._task.outputs.items()
         }
         self._engine.compose(self._task, inputs, out)
-        out["used"] = xp.where(xp.isfinite(out["used"]), out["used"], 0.0)
+        # A program adds steps up as floats, with roundings.
+        out["used"] = xp.rint(xp.where(xp.isfinite(out["used"]), out["used"], 0.0))
         good = self._within(out["measures"])
         if pulls is not False:
             at_rest = out["used"] < self._steps

@@ -137,6 +137,10 @@ class InverseKinematics:
         names = ", ".join(type(each).__name__ for each in self.tasks)
         return f"<InverseKinematics of {self.model.name!r}: {names}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but machine code, which stays in its process."""
+        return {**self.__dict__, "_one_target": None}
+
     @property
     def n_targets(self) -> int:
         """Number of tasks with a target. A `PostureTask` has none."""
