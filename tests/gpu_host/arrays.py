@@ -189,6 +189,7 @@ def library(wait: Callable[[], None]) -> SimpleNamespace:
         linalg=SimpleNamespace(),
         eye=lambda n, dtype: _device(np.eye(n, dtype=dtype)),
         isfinite=np.isfinite,
+        rint=np.rint,
         add=np.add,
         sqrt=np.sqrt,
         stack=np.stack,
