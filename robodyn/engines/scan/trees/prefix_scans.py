@@ -3,10 +3,10 @@
 The thesis of Lynghus compares these kernels (section 5.2.4, figures 11 and 12). Here each is implemented once for all
 operators, and for sequences that are divided into segments with separate scans:
 
-- `hillis_steele`: log2 n rounds over all elements (Hillis, Steele 1986): n log2 n compositions, the fewest rounds. -
-`blelloch`: sums of pairs up a binary tree and prefixes down it (Blelloch 1990): 2n compositions, 2 log2 n rounds. -
-`blocked`: blocks are scanned sequentially, all blocks in parallel. A scan of the blocks' totals gives the carry of each
-  block: 2n compositions, n / `block` of them at a time.
+- `hillis_steele`: log2 n rounds over all elements (Hillis, Steele 1986): n log2 n compositions, the fewest rounds.
+- `blelloch`: sums of pairs up a binary tree and prefixes down it (Blelloch 1990): 2n compositions, 2 log2 n rounds.
+- `blocked`: blocks are scanned sequentially, all blocks in parallel. A scan of the blocks' totals gives the carry of
+  each block: 2n compositions, n / `block` of them at a time.
 - `native`: one cumulative sum of the array library over whole elements. For plain sums of one segment only.
 - `mapped`: one cumulative sum for each component. For plain sums of one segment only.
 """
