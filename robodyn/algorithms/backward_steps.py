@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from robodyn.algorithms.called_steps import AroundStep
 from robodyn.algorithms.tasks import Configuration, Vjp
-from robodyn.core.model import Model
-from robodyn.core.sweeps import DofOutput, NamedScalars, Sweep, TaskBase, Tracer
+from robodyn.core.sweeps import DofOutput, NamedScalars, Tracer
 from robodyn.internals.cached import cached_property
 from robodyn.internals.records import dataclass
 
@@ -16,7 +16,7 @@ ADDED = ("added_q", "added_qd")
 
 
 @dataclass(frozen=True, eq=False)
-class BackwardStep(TaskBase):
+class BackwardStep(AroundStep):
     """The gradient of a step, added to the user's weights of the state before it.
 
     `step`: the `Vjp` of a step by q, qd and other inputs. Weights of configurations are those of nq plain numbers.
@@ -38,25 +38,6 @@ class BackwardStep(TaskBase):
     def extra(self) -> Mapping[str, Any]:
         """Weights."""
         return {**self.step.extra, "added_q": Configuration(), "added_qd": DofOutput("")}
-
-    @property
-    def outputs(self) -> Mapping[str, Any]:
-        """Those of the gradient."""
-        return self.step.outputs
-
-    @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        """Those of the gradient."""
-        return self.step.sweeps
-
-    @property
-    def budget(self) -> str:
-        """That of gradients."""
-        return "gradient"
-
-    def least_operations(self, model: Model) -> int | None:
-        """Those of the gradient."""
-        return self.step.least_operations(model)
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
         """Results at scalars of its inputs."""

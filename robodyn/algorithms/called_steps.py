@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robodyn.algorithms.manifold import scalars, unit
-from robodyn.algorithms.tasks import Sized, Step, StepGradient
+from robodyn.algorithms.tasks import Sized, Step, StepGradient, Vjp
 from robodyn.core.model import Model
 from robodyn.core.sweeps import NamedScalars, Sweep, TaskBase, Tracer
 from robodyn.internals.cached import cached_property
@@ -23,22 +23,10 @@ off by exactly so much, where the ratio below would be 0 / 0."""
 _TINY = 1e-300
 
 
-@dataclass(frozen=True, eq=False)
-class CalledStep(TaskBase):
-    """A step, or its gradient, of arrays as users give them.
+class AroundStep(TaskBase):
+    """A program that changes the inputs or the results of a step's program, in a few operations."""
 
-    `step`: what is computed; `inputs`: names of the arguments that are given, "dt" among them; `epsilon`: the rounding
-    of the dtype, by which a quaternion counts as unit.
-    """
-
-    step: Step | StepGradient
-    inputs: tuple[str, ...]
-    epsilon: float
-
-    @cached_property
-    def name(self) -> str:
-        """That of the step, and what is given."""
-        return "_".join(("called", self.step.name, *self.inputs, f"{self.epsilon:.0e}"))
+    step: Step | StepGradient | Vjp
 
     @property
     def outputs(self) -> Mapping[str, Any]:
@@ -55,14 +43,32 @@ class CalledStep(TaskBase):
         """That of the step."""
         return self.step.budget
 
+    def least_operations(self, model: Model) -> int | None:
+        """Those of the step."""
+        return self.step.least_operations(model)
+
+
+@dataclass(frozen=True, eq=False)
+class CalledStep(AroundStep):
+    """A step, or its gradient, of arrays as users give them.
+
+    `step`: what is computed; `inputs`: names of the arguments that are given, "dt" among them; `epsilon`: the rounding
+    of the dtype, by which a quaternion counts as unit.
+    """
+
+    step: Step | StepGradient
+    inputs: tuple[str, ...]
+    epsilon: float
+
+    @cached_property
+    def name(self) -> str:
+        """That of the step, and what is given."""
+        return "_".join(("called", self.step.name, *self.inputs, f"{self.epsilon:.0e}"))
+
     @property
     def extra(self) -> Mapping[str, Any]:
         """Another gravity."""
         return {"gravity": Sized((3,))} if "gravity" in self.inputs else {}
-
-    def least_operations(self, model: Model) -> int | None:
-        """Those of the step."""
-        return self.step.least_operations(model)
 
     def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
         """Results at scalars of the arguments."""

@@ -14,6 +14,7 @@ from robots import own
 
 import robodyn as rd
 from robodyn.api.motion.fast_steps import _ARRAYS
+from robodyn.engines.cpu import engine as engines
 from robodyn.joints import KINDS
 
 METHODS = {"step": rd.Dynamics.step, "step_gradient": rd.Dynamics.step_gradient}
@@ -282,3 +283,23 @@ def test_threads_share_a_new_dynamics():
     command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script), str(own("double_pendulum"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.parametrize("most", [0, 1 << 14, 1 << 30])
+def test_kernels_take_no_more_scratch_memory_than_allowed(monkeypatch, most):
+    made = []
+
+    def recorded(*args, **kwargs):
+        made.append(args[3:5])
+        return answers(*args, **kwargs)
+
+    answers = engines.Answers
+    monkeypatch.setattr(engines, "MAX_SCRATCH", most)
+    monkeypatch.setattr(engines, "Answers", recorded)
+    dyn = rd.Dynamics(ROBOTS["arm"](), joint_forces=(), threads=2)
+    rng = np.random.default_rng(8)
+    for shape in ((), (20,)):
+        q, qd = states(dyn.model, rng, shape, "float64")
+        close(*asked(dyn, "step_gradient", q, qd), "float64")
+    assert any(batches is not None for batches, _ in made) and any(single is not None for _, single in made)
+    assert all(each.workspace * 2 <= most for pair in made for each in pair if each is not None)

@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -384,46 +384,21 @@ class CpuEngine(Engine):
         if self._plan(task, calls.base, calls.link, single=True, batch=1) is not None:
             raise UnavailableError(f"{question.name}: a tree in parts has no built-in function")
         modes = self._one_by_one(task, sys.maxsize), True
-        candidates = [self._kernels.get(key) or self._kernels.get((*key, single)) for single in modes]
-        for k, threads in enumerate((self.threads, 1)):
-            kernel = candidates[k]
-            if kernel is not None and (k or _stride(kernel) * threads > MAX_SCRATCH):
-                candidates[k] = kernel.plain or kernel
+        candidates = self._candidates(key, modes)
         if double is not None:
             candidates = [self._in_double(double, question, key, joint_forces, single=single) for single in modes]
         some_kernel = next((kernel for kernel in candidates if kernel is not None), None)
         if some_kernel is None:
             return None
-        sizes = [_stride(kernel) * n if kernel else 0 for kernel, n in zip(candidates, (self.threads, 1), strict=True)]
-        kernels = [
-            self._entry_kernel(kernel) if kernel is not None and size <= MAX_SCRATCH else None
-            for kernel, size in zip(candidates, sizes, strict=True)
-        ]
         shapes = input_shapes(self.model, task, calls.base)
         inputs = [Input(question.arrays.index(name), shapes[name]) for name in some_kernel.inputs]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
         forces = joint_force_steps(self.model, question, some_kernel.inputs, joint_forces if double is None else ())
         inertia_matters = bool(question.needs) and "inertia" in some_kernel.inputs
-        complete = None not in candidates
-        if set(some_kernel.inputs) != set(calls.arrays) or not answers_can_be(
-            self.dtype, inputs, outputs, kernels, len(forces)
-        ):
-            raise UnavailableError(f"{question.name}: no built-in function for calls with {', '.join(calls.arrays)}")
-        if not any(kernels) and complete:
-            raise UnavailableError(f"{question.name}: takes too much scratch memory for a built-in function")
-        return Answers(
-            self.dtype,
-            inputs,
-            outputs,
-            kernels[0],
-            kernels[1],
-            check,
-            pool=self.pool if self.threads > 1 else None,
-            scratch=self._scratch_of,
-            forces=forces,
-            known=some_kernel.inputs.index("inertia") if inertia_matters else None,
-            whole=complete,
-        )
+        if set(some_kernel.inputs) != set(calls.arrays):
+            raise _no_built_in(question.name, calls.arrays)
+        known = some_kernel.inputs.index("inertia") if inertia_matters else None
+        return self._answers(question.name, calls.arrays, inputs, outputs, candidates, check, known, forces)
 
     def called(
         self,
@@ -451,7 +426,7 @@ class CpuEngine(Engine):
         base = tuple(name for name in BASE if name in task.inputs)
         key = _key(cast(Task, task), base, None)
         self.kernel(cast(Task, task), base, single=single)
-        candidates = [self._kernels.get(key) or self._kernels.get((*key, one)) for one in (False, True)]
+        candidates = self._candidates(key, (False, True))
         shapes = input_shapes(self.model, cast(Task, task), base)
         inputs = [
             Input(
@@ -464,9 +439,42 @@ class CpuEngine(Engine):
             for name, shape in shapes.items()
         ]
         outputs = [output_shape(self.model, output) for output in task.outputs.values()]
-        kernels = [None if kernel is None else self._entry_kernel(kernel) for kernel in candidates]
-        if not answers_can_be(self.dtype, inputs, outputs, kernels):
-            raise UnavailableError(f"{task.name}: no built-in function for calls with {', '.join(task.inputs)}")
+        known = [*shapes].index("inertia") if "inertia" in shapes else None
+        return self._answers(task.name, task.inputs, inputs, outputs, candidates, check, known)
+
+    def _candidates(self, key: tuple[Any, ...], modes: tuple[bool, bool]) -> list[Kernel | None]:
+        """Compiled kernels for batches and for one state: without streaming stores for one state, and for batches where
+        these take too much scratch memory. `modes`: whether each is a kernel for single states."""
+        batches, single = (self._kernels.get(key) or self._kernels.get((*key, mode)) for mode in modes)
+        if batches is not None and _stride(batches) * self.threads > MAX_SCRATCH:
+            batches = batches.plain or batches
+        return [batches, single and (single.plain or single)]
+
+    def _answers(
+        self,
+        name: str,
+        arrays: Iterable[str],
+        inputs: Sequence[Input],
+        outputs: Sequence[tuple[int, ...]],
+        candidates: Sequence[Kernel | None],
+        check: bool | None,
+        known: int | None,
+        forces: Sequence[JointForce] = (),
+    ) -> Answers:
+        """What kernels for batches and for one state answer, if they take at most `MAX_SCRATCH` bytes.
+
+        Raises:
+            UnavailableError: both take more, or the function would need too many arrays.
+        """
+        complete = None not in candidates
+        kernels = [
+            self._entry_kernel(kernel) if kernel is not None and _stride(kernel) * threads <= MAX_SCRATCH else None
+            for kernel, threads in zip(candidates, (self.threads, 1), strict=True)
+        ]
+        if not answers_can_be(self.dtype, inputs, outputs, kernels, len(forces)):
+            raise _no_built_in(name, arrays)
+        if not any(kernels) and complete:
+            raise UnavailableError(f"{name}: takes too much scratch memory for a built-in function")
         return Answers(
             self.dtype,
             inputs,
@@ -476,8 +484,9 @@ class CpuEngine(Engine):
             check,
             pool=self.pool if self.threads > 1 else None,
             scratch=self._scratch_of,
-            known=[*shapes].index("inertia") if "inertia" in shapes else None,
-            whole=None not in candidates,
+            forces=forces,
+            known=known,
+            whole=complete,
         )
 
     def _in_double(
@@ -629,6 +638,10 @@ def joint_force_steps(
             dry, step = (friction, 1) if part == "force" else (nothing, model.nv + 1 if part == "slope" else 1)
             steps.append(JointForce(target, source, damping, dry, step))
     return steps
+
+
+def _no_built_in(name: str, arrays: Iterable[str]) -> UnavailableError:
+    return UnavailableError(f"{name}: no built-in function for calls with {', '.join(arrays)}")
 
 
 def _stride(kernel: Kernel) -> int:
