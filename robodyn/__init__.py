@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from robodyn.api.motion.result import Rollout
     from robodyn.api.motion.simulation import simulate
     from robodyn.api.queries.external import external_force
+    from robodyn.api.queries.poses import exp, exp_gradient, log, log_gradient, pose_error, pose_error_gradient
     from robodyn.core import inertial_parameters
     from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
     from robodyn.core.description import RobotDescription
@@ -113,6 +114,8 @@ _HOME = {
     "auto_tree": "io.builders.auto_tree",
     "build_model": "io.builders.assemble",
     "converter": "io.conventions.converter",
+    "exp": "api.queries.poses",
+    "exp_gradient": "api.queries.poses",
     "external_force": "api.queries.external",
     "from_pinocchio": "io.builders.pinocchio",
     "load": "io.builders.load_any",
@@ -121,6 +124,10 @@ _HOME = {
     "load_sdf": "io.builders.sdf",
     "load_urdf": "io.builders.load",
     "load_xacro": "io.builders.xacro",
+    "log": "api.queries.poses",
+    "log_gradient": "api.queries.poses",
+    "pose_error": "api.queries.poses",
+    "pose_error_gradient": "api.queries.poses",
     "random_tree": "io.builders.random_tree",
     "read_urdf": "io.builders.urdf",
     "release_memory": "engines.buffer_pool",
@@ -199,6 +206,8 @@ __all__ = [
     "build_model",
     "conventions",
     "converter",
+    "exp",
+    "exp_gradient",
     "external_force",
     "from_pinocchio",
     "hardware",
@@ -209,7 +218,11 @@ __all__ = [
     "load_sdf",
     "load_urdf",
     "load_xacro",
+    "log",
+    "log_gradient",
     "plots",
+    "pose_error",
+    "pose_error_gradient",
     "random_tree",
     "read_urdf",
     "release_memory",

@@ -10,9 +10,10 @@ import numpy as np
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import JointKind, unit_quaternion
 from robodyn.core.model import Model
+from robodyn.core.tangent import apart_by, moved_by
 
 _Given = Mapping[str, Sequence[Any]]
-_Q, _V = Sized(("nq",)), Sized(("nv",))
+_Q, _V, _MATRIX = Sized(("nq",)), Sized(("nv",)), Sized(("nv", "nv"))
 
 
 def joint_by_joint(model: Model, result: str, operation: Callable[[JointKind, Any, Any], Any]) -> Any:
@@ -74,10 +75,52 @@ def _length(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     return {"length": [np.sqrt(sum(squares, 0.0))]}
 
 
+def _unit(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    return {"unit": list(unit(model, given["q"]))}
+
+
+def _blocks(model: Model, step: Any, derivatives: Callable[[JointKind, Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Two matrices of scalars (nv, nv) with a block for every joint that mimics none."""
+    pair = np.zeros((2, model.nv, model.nv), dtype=object)
+    for kind, _, v_index in model.free_joints:
+        for along in v_index:
+            for out, block in zip(pair, derivatives(kind, step[along]), strict=True):
+                out[np.ix_(along, along)] = block
+    return pair[0], pair[1]
+
+
+def _moved_gradient(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    dt = scalars(given["dt"]) if "dt" in given else 1.0
+    by_q, by_step = _blocks(model, scalars(given["qd"]) * dt, moved_by)
+    return {"by_q": list(by_q.ravel()), "by_qd": list((by_step * dt).ravel())}
+
+
+def _apart_gradient(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
+    by_q0, by_q1 = _blocks(model, scalars(_apart(model, given, _)["step"]), apart_by)
+    return {"by_q0": list(by_q0.ravel()), "by_q1": list(by_q1.ravel())}
+
+
+NORMALIZE = ScalarTask("normalize", {"q": _Q}, {"unit": _Q}, _unit)
+"""`Model.normalize`."""
 INTEGRATE = ScalarTask("integrate", {"q": _Q, "qd": _V}, {"moved": _Q}, _moved)
 """`Model.integrate` for one second."""
 INTEGRATE_FOR = ScalarTask("integrate_for", {"q": _Q, "qd": _V, "dt": Sized(())}, {"moved": _Q}, _moved)
 """`Model.integrate` for dt seconds."""
+INTEGRATE_GRADIENT = ScalarTask(
+    "integrate_gradient", {"q": _Q, "qd": _V}, {"by_q": _MATRIX, "by_qd": _MATRIX}, _moved_gradient
+)
+"""`Model.integrate_gradient` for one second."""
+INTEGRATE_GRADIENT_FOR = ScalarTask(
+    "integrate_gradient_for",
+    {"q": _Q, "qd": _V, "dt": Sized(())},
+    {"by_q": _MATRIX, "by_qd": _MATRIX},
+    _moved_gradient,
+)
+"""`Model.integrate_gradient` for dt seconds."""
+DIFFERENCE_GRADIENT = ScalarTask(
+    "difference_gradient", {"q0": _Q, "q1": _Q}, {"by_q0": _MATRIX, "by_q1": _MATRIX}, _apart_gradient
+)
+"""`Model.difference_gradient`."""
 DIFFERENCE = ScalarTask("difference", {"q0": _Q, "q1": _Q}, {"step": _V}, _apart)
 """`Model.difference`."""
 INTERPOLATE = ScalarTask("interpolate", {"q0": _Q, "q1": _Q, "t": Sized(())}, {"between": _Q}, _between)

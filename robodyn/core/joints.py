@@ -362,6 +362,20 @@ def quaternion_log(q: Scalars) -> Scalars:
     return scale(16.0 * sign * series / ((1.0 + c) * first * second), (x, y, z))  # type: ignore[no-any-return]
 
 
+def angle(sine: Scalar, cosine: Scalar) -> Scalar:
+    """The angle in [-pi, pi] of two numbers that are proportional to its sine and cosine, without a branch. NaN for
+    zeros.
+
+    (cosine, sine) turned halfway towards the positive axis is proportional to (length + cosine, sine), and to
+    (sine, length - cosine). The one that is not small gives the quaternion of the rotation.
+    """
+    length = np.sqrt(sine * sine + cosine * cosine)
+    ahead = flat(is_positive(cosine))
+    c, s = (ahead * a + (1.0 - ahead) * b for a, b in ((length + cosine, sine), (sine, length - cosine)))
+    half = 1.0 / np.sqrt(c * c + s * s)
+    return quaternion_log((0.0 * s, 0.0 * s, half * s, half * c))[2]
+
+
 _ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
 """arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
 _TINY = 1e-37

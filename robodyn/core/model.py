@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, fields
 from typing import Any, cast
@@ -170,7 +171,7 @@ class Model(Edits):
             resolved_constraints(self)
         if self.configurations:
             try:
-                self.normalized(self.configurations.rows)
+                self._normalized(self.configurations.rows)
             except ArgumentError as error:
                 raise ArgumentError(f"configurations, one after another as {error}") from None
 
@@ -491,13 +492,25 @@ class Model(Edits):
         q[..., index] = unit
         return q
 
+    @with_fast_path(_quicker)
     @within_memory
-    def normalized(self, q: Array) -> Array:
-        """`unit_coordinates`, but quaternions of zero length are an error.
+    def normalize(self, q: ArrayLike) -> NDArray[np.float64]:
+        """q (..., nq) with every quaternion scaled to unit length. NaN and infinity stay in their rows.
 
         Raises:
-            ArgumentError: a quaternion of zero length; names the joint's coordinate and the rows.
+            ArgumentError: a wrong shape, or a quaternion of zero length; names the joint's coordinate and the rows.
         """
+        array = real_array("q", q, (self.nq,), np.float64)
+        unit = self._normalized(array)
+        return unit.copy() if unit is array else unit
+
+    def normalized(self, q: ArrayLike) -> NDArray[np.float64]:
+        """The former name of `normalize`."""
+        warnings.warn("Model.normalized is now called Model.normalize", DeprecationWarning, stacklevel=2)
+        return self.normalize(q)
+
+    def _normalized(self, q: Array) -> Array:
+        """`unit_coordinates`, but quaternions of zero length are an error."""
         index = self.quaternion_starts[:, None] + np.arange(4)
         empty = (q[..., index] == 0.0).all(axis=-1)
         if empty.any():
@@ -538,7 +551,7 @@ class Model(Edits):
         broadcast_leading({"q": (q_array, 1), "qd": (v_array, 1), "dt": (dt_array, 0)})
         with np.errstate(all="ignore"):
             step = v_array * dt_array[..., None]
-        return self._on_manifold("integrate", "q", (self.normalized(q_array), "q"), (step, "v"))
+        return self._on_manifold("integrate", "q", (self._normalized(q_array), "q"), (step, "v"))
 
     @with_fast_path(_quicker)
     @within_memory
@@ -554,7 +567,7 @@ class Model(Edits):
         a = real_array("q0", q0, (self.nq,), np.float64)
         b = real_array("q1", q1, (self.nq,), np.float64)
         broadcast_leading({"q0": (a, 1), "q1": (b, 1)})
-        return self._on_manifold("difference", "v", (self.normalized(a), "q"), (self.normalized(b), "q"))
+        return self._on_manifold("difference", "v", (self._normalized(a), "q"), (self._normalized(b), "q"))
 
     @with_fast_path(_quicker)
     @within_memory
@@ -570,7 +583,7 @@ class Model(Edits):
         fraction = real_array("t", t, (), np.float64)
         a, b = real_array("q0", q0, (self.nq,), np.float64), real_array("q1", q1, (self.nq,), np.float64)
         broadcast_leading({"q0": (a, 1), "q1": (b, 1), "t": (fraction, 0)})
-        a, b = self.normalized(a), self.normalized(b)
+        a, b = self._normalized(a), self._normalized(b)
         with np.errstate(all="ignore"):
             step = self._on_manifold("difference", "v", (a, "q"), (b, "q")) * fraction[..., None]
         return self._on_manifold("integrate", "q", (a, "q"), (step, "v"))
@@ -588,6 +601,7 @@ class Model(Edits):
         with np.errstate(all="ignore"):
             return cast(NDArray[np.float64], np.sqrt((step * step).sum(-1)))
 
+    @with_fast_path(_quicker)
     @within_memory
     def integrate_gradient(
         self, q: ArrayLike, qd: ArrayLike, dt: float | ArrayLike = 1.0
@@ -609,6 +623,7 @@ class Model(Edits):
             by_q, by_u = self._joint_blocks(moved_by, np.broadcast_to(v_array * times, (*leading, self.nv)))
             return by_q, by_u * times[..., None]
 
+    @with_fast_path(_quicker)
     @within_memory
     def difference_gradient(self, q0: ArrayLike, q1: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Derivatives (..., nv, nv) of `difference(q0, q1)` by q0 and by q1, all on tangent spaces.

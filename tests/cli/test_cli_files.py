@@ -70,7 +70,7 @@ def test_npy_holds_states_side_by_side(tmp_path):
     np.save(tmp_path / "s.npy", rows)
     q, qd, third = np.split(rows, [11, 21], axis=1)
     document = answer("fd", own("satellite"), "--states", tmp_path / "s.npy")
-    same(document["inputs"]["q"]["values"], model.normalized(q))
+    same(document["inputs"]["q"]["values"], model.normalize(q))
     same(document["results"]["qdd"]["values"], rd.Dynamics(model).forward_dynamics(q, qd, third))
     np.save(tmp_path / "one.npy", rows[0])
     document = answer("id", own("satellite"), "--states", tmp_path / "one.npy")

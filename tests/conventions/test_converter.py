@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -13,6 +14,9 @@ from robots import own
 
 import robodyn as rd
 from robodyn.conventions.presets import CONVENTIONS
+from robodyn.core.joints import angle
+from robodyn.engines.cpu.native.layout import layout_is_known
+from robodyn.io.conventions.converter import _FAST, Converter
 
 SMALL = 1e-6
 
@@ -22,6 +26,8 @@ def robots(name: str) -> rd.Model:
         return rd.load_urdf(own("quadruped"), base="floating")
     if name == "joints":
         return rd.random_tree(7, seed=5, joints=("planar", "spherical", "revolute", "helical"), base="floating")
+    if name == "turning":  # angles that some libraries store as cosine and sine
+        return rd.random_tree(5, seed=2, joints=("continuous", "planar", "prismatic"), base="floating")
     return rd.random_tree(8, seed=4, joints=("revolute", "prismatic"), mimic=0.3, base="floating")
 
 
@@ -421,3 +427,52 @@ def test_arrays_of_jax_are_refused():
     model = robots("quadruped")
     with pytest.raises(rd.ArgumentError, match=r"q: got .*, an array of jax; wanted arrays of NumPy, PyTorch or CuPy"):
         rd.converter(model, "mujoco").q_to(jax.numpy.ones(model.nq))
+
+
+@pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
+@pytest.mark.parametrize("library", CONVENTIONS)
+@pytest.mark.parametrize("robot", ["joints", "mimic", "turning"])
+@pytest.mark.some(of=3, rest="matrix")
+def test_later_calls_agree_with_the_first(library, robot):
+    model = robots(robot)
+    first, later = rd.converter(model, library), rd.converter(model, library)
+    rng = np.random.default_rng(0)
+    print("seed 0")
+    own_sizes = {"nq": model.nq, "nv": model.nv, "their_nq": first.nq, "their_nv": first.nv}
+
+    def arguments(inputs, lead=()):
+        q = model.random_configuration(rng, lead)
+        for axes in inputs.values():
+            if axes == ("their_nq",):
+                yield Converter.q_to(first, q)
+            else:
+                yield q if axes == ("nq",) else rng.normal(size=(*lead, *(own_sizes.get(n, n) for n in axes)))
+
+    for name, (inputs, _) in _FAST.items():
+        plain = getattr(Converter, name)
+        for _ in range(12):
+            getattr(later, name)(*arguments(inputs))
+        assert "built-in" in repr(getattr(later, name)), name
+        for lead in ((), (1,), (5,), (2, 3)):
+            given = list(arguments(inputs, lead))
+            wanted, got = plain(first, *given), getattr(later, name)(*given)
+            assert got.dtype == wanted.dtype and got.shape == wanted.shape and relative(got, wanted) < 1e-13, name
+            halves = [each.astype(np.float32) for each in given]
+            assert np.array_equal(getattr(later, name)(*halves), plain(first, *halves)), name
+    q = model.random_configuration(rng)
+    for m in (1, 3, 6):
+        J = rng.normal(size=(m, model.nv))
+        assert relative(later.jacobian_to(q, J), J @ later.from_matrix(q).T) < 1e-13
+        assert relative(later.jacobian_from(q, later.jacobian_to([*q], J)), J) < 1e-12
+    q[3:7] = 0.0
+    with pytest.raises(rd.ArgumentError, match="zero length"):
+        later.v_to(q, np.zeros(model.nv))
+    again = pickle.loads(pickle.dumps(later))
+    assert np.array_equal(again.q_to(model.neutral()), first.q_to(model.neutral()))
+
+
+def test_angles_of_their_sines_and_cosines():
+    a = np.concatenate([np.linspace(-np.pi, np.pi, 1001), [1e-300, -1e-9, np.pi - 1e-9, 1e-9 - np.pi]])
+    for size in (1.0, 1e-5, 1e9):
+        sine, cosine = size * np.sin(a), size * np.cos(a)
+        assert np.abs(angle(sine, cosine) - np.arctan2(sine, cosine)).max() < 4e-15

@@ -95,9 +95,9 @@ def test_leading_axes_broadcast_and_dt_scales():
 
 def test_neutral_and_random_configurations_lie_on_the_manifold():
     model = rd.random_tree(12, seed=4, joints=EVERY_KIND, base="floating")
-    assert (model.normalized(model.neutral()) == model.neutral()).all()
+    assert (model.normalize(model.neutral()) == model.neutral()).all()
     q = model.random_configuration(7, (100,))
-    assert np.allclose(model.normalized(q), q, atol=1e-15)
+    assert np.allclose(model.normalize(q), q, atol=1e-15)
     bounded = np.isfinite(model.lower)
     assert (
         bounded.any()
@@ -151,12 +151,12 @@ def test_quaternions_of_any_size_are_normalised(size):
     given = q * size
     exact = given / np.longdouble(size)  # subnormal numbers have few digits
     unit = (exact / np.sqrt((exact * exact).sum())).astype(np.float64)
-    for got in (model.integrate(given, np.zeros(3)), model.normalized(given), model.unit_coordinates(given)):
+    for got in (model.integrate(given, np.zeros(3)), model.normalize(given), model.unit_coordinates(given)):
         np.testing.assert_allclose(got, unit, rtol=1e-15)
     turned = model.integrate(q, [0.3, -0.2, 0.1])
     np.testing.assert_allclose(model.difference(given, turned * size), [0.3, -0.2, 0.1], rtol=0, atol=1e-12)
     with pytest.raises(rd.ArgumentError, match="zero length"):
-        model.normalized(q * 0.0)
+        model.normalize(q * 0.0)
 
 
 def test_nan_and_infinity_stay_in_their_rows_and_warn_of_nothing():

@@ -59,6 +59,30 @@ def test_they_agree_with_numpys(model, rows):
 
 
 @compiled
+@pytest.mark.parametrize("rows", [None, 1, 7])
+def test_gradients_and_unit_quaternions_agree_with_numpys(model, rows):
+    rng = np.random.default_rng(1)
+    lead = () if rows is None else (rows,)
+    q, q1 = model.random_configuration(rng, lead), model.random_configuration(rng, lead)
+    qd, dt = rng.uniform(-3, 3, (*lead, model.nv)), rng.uniform(0.1, 1.0, lead)
+    calls = {
+        "normalize": ((2.5 * q,), (q.tolist(),)),
+        "integrate_gradient": ((q, qd), (q, qd, 0.3), (q, qd, dt)),
+        "difference_gradient": ((q, q1), (q1, q), (q, q)),
+    }
+    for name, given in calls.items():
+        for arguments in given:
+            wanted = getattr(rd.Model, name)(model, *arguments)
+            for _ in range(12):
+                got = getattr(model, name)(*arguments)
+            for a, b in zip(*((got, wanted) if isinstance(wanted, tuple) else ((got,), (wanted,))), strict=True):
+                assert a.shape == b.shape and np.abs(a - b).max(initial=0.0) < 1e-12 and not np.shares_memory(a, q)
+        assert "built-in" in repr(getattr(model, name))
+    with pytest.warns(DeprecationWarning, match="now called Model.normalize"):
+        assert np.array_equal(model.normalized(q), model.normalize(q))
+
+
+@compiled
 def test_half_turns_and_whole_ones():
     model = rd.random_tree(2, seed=1, joints=("spherical", "planar"))
     difference = quick(model, "difference")

@@ -133,7 +133,7 @@ def test_an_added_query_is_measured_and_in_the_table_of_support(added, monkeypat
 def _moved(model, q, k, step):
     changed = q.copy()
     changed[..., k] += step
-    return model.normalized(changed)
+    return model.normalize(changed)
 
 
 @pytest.mark.extras

@@ -303,7 +303,7 @@ def test_what_is_available_is_known(monkeypatch, tmp_path):
 
 def state_of(model: rd.Model, batch: int, seed: int = 0) -> State:
     dyn = scan(model)
-    return State(dyn.engine.layout, {"q": model.normalized(states_of(model, (batch,), seed).q)})
+    return State(dyn.engine.layout, {"q": model.normalize(states_of(model, (batch,), seed).q)})
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 5])

@@ -111,7 +111,7 @@ def test_derivatives_of_queries(name, make_dynamics, tolerance):
     ends = []
     for sign in (-1.0, 1.0):
         moved = {key: inputs[key].astype(float) + sign * step * rates[f"{key}_rate"] for key in inputs}
-        moved["q"] = model.normalized(moved["q"])
+        moved["q"] = model.normalize(moved["q"])
         ends.append(run(reference, task, moved))
     weights = {f"{key}_weight": rng.standard_normal(array.shape).astype(dyn.dtype) for key, array in found.items()}
     for key, rate in found.items():

@@ -44,7 +44,7 @@ def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.fl
     least, moving = finite_number("tol", tol), _columns(model, free)
     if least <= 0.0:
         raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
-    result = model.normalized(start).copy()
+    result = model.normalize(start).copy()
     for row in np.ndindex(result.shape[:-1]):
         result[row] = assembled(
             model, resolved_constraints(model), _asking(model), model.integrate, result[row], moving, least, row

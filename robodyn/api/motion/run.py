@@ -177,7 +177,7 @@ class Run:
         q = library.to_numpy(self.given[name])
         if self.start.checked:
             try:
-                model.normalized(q)
+                model.normalize(q)
             except ArgumentError as error:
                 raise ArgumentError(f"{name}: {error}") from None
         return library.like_numpy(model.unit_coordinates(q))

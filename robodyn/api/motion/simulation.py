@@ -172,7 +172,7 @@ class _Run:
         self._tau = tau if tau is not None else np.zeros(model.nv)
         self._f_ext = f_ext
         self._shapes = {name: dyn.argument_shapes[name] for name in ("tau", "f_ext")}
-        self.y0 = np.concatenate(self._on_constraints(model.normalized(q), qd))
+        self.y0 = np.concatenate(self._on_constraints(model.normalize(q), qd))
         self.slope(0.0, self.y0)
         if not self.finite:
             raise NumericalError(f"simulate: the accelerations at the start are not finite{self.because}")

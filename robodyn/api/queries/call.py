@@ -238,7 +238,7 @@ class Call:
             ArgumentError: names the quaternion and its rows.
         """
         q = self.library.to_numpy(self.given_q)
-        self.dyn.model.normalized(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
+        self.dyn.model.normalize(np.broadcast_to(q, (*self.leading, self.dyn.model.nq)))
 
     def _into(self, shaped: Mapping[str, Array], out: Any) -> tuple[Any, ...]:
         """Copy results that were not computed in place to the user's arrays. Returns the user's objects."""

@@ -142,6 +142,8 @@ class FastPath(ABC):
     entry: Entry
     lists: ClassVar[str] = "links"
     """Name of the argument that is a list."""
+    converts: ClassVar[bool] = True
+    """True if lists and arrays of other dtypes are converted to the dtype of the machine code."""
 
     def __init__(self, owner: Any, method: Callable[..., Any], dtype: np.dtype[Any]) -> None:
         self.__self__, self.__wrapped__, self._dtype = owner, method, dtype
@@ -187,7 +189,7 @@ class FastPath(ABC):
         names, forms, values = tuple(map(sys.intern, keywords)), self.entry.forms, (*args, *keywords.values())
         arguments = forms.arguments(len(args), names)
         if arguments:
-            converted = _as_wanted(arguments, values, self._dtype)
+            converted = _as_wanted(arguments, values, self._dtype) if self.converts else None
             if converted is None and any(map(operator.is_not, keywords, names)):  # keywords that were not interned
                 converted = list(values)
             if converted is not None:
@@ -204,7 +206,7 @@ class FastPath(ABC):
     def _by_place(self, args: tuple[Any, ...]) -> Any:
         forms = self.entry.forms
         arguments = forms.arguments(len(args), ())
-        converted = _as_wanted(arguments, args, self._dtype) if arguments else None
+        converted = _as_wanted(arguments, args, self._dtype) if arguments and self.converts else None
         if converted is not None:
             answer = self.entry.strict(*converted)
             if answer is not self.entry.missed:

@@ -7,19 +7,30 @@ calls, and the first call for each choice of arguments such as the link.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.algorithms.manifold import DIFFERENCE, DISTANCE, INTEGRATE, INTEGRATE_FOR, INTERPOLATE
+from robodyn.algorithms.manifold import (
+    DIFFERENCE,
+    DIFFERENCE_GRADIENT,
+    DISTANCE,
+    INTEGRATE,
+    INTEGRATE_FOR,
+    INTEGRATE_GRADIENT,
+    INTEGRATE_GRADIENT_FOR,
+    INTERPOLATE,
+    NORMALIZE,
+)
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.fast_path import FastPath, documented
+from robodyn.core.model import Model
 from robodyn.engines.make import make_engine
 from robodyn.engines.options import Options
 from robodyn.internals.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from robodyn.core.model import Model
     from robodyn.engines.cpu.engine import CpuEngine
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Argument
@@ -46,29 +57,36 @@ class Early:
 
 
 class FastFunction(FastPath):
-    """The fast path of a function of a model.
+    """The fast path of a function of a model, or of an object with an attribute `model`.
 
     Args:
-        model: the robot.
-        name: name of the function, and key of the built-in function in the model's `__dict__`.
-        method: the function, bound to the model.
+        owner: the model, or the object.
+        name: name of the function, and key of the built-in function in the owner's `__dict__`.
+        method: the function, bound to the owner.
         arrays: names of its array arguments, in order.
     """
 
     function: Callable[..., Any] | None = None
     numbers: tuple[str, ...] = ()
 
-    def __init__(self, model: Model, name: str, method: Callable[..., Any], arrays: tuple[str, ...]) -> None:
-        super().__init__(model, method, np.dtype(np.float64))
+    def __init__(self, owner: Any, name: str, method: Callable[..., Any], arrays: tuple[str, ...]) -> None:
+        super().__init__(owner, method, np.dtype(np.float64))
         self.name, self.arrays, self._calls = name, arrays, 0
         self._asked: set[Any] = set()
+
+    @property
+    def model(self) -> Model:
+        """The model for which the function is compiled."""
+        owner = self.__self__
+        model: Model = owner if isinstance(owner, Model) else owner.model
+        return model
 
     def first(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call by the method. After `_NUMPY_CALLS` calls make the built-in function."""
         answer = self.__wrapped__(*args, **kwargs)
         self._calls += 1
         if self._calls >= _NUMPY_CALLS:
-            engine = engine_of(self.__self__)
+            engine = engine_of(self.model)
             entry = None if engine is None else engine.entry(self.name, documented(self.name, self.__wrapped__), self)
             if entry is not None:
                 self.entry = entry
@@ -89,7 +107,7 @@ class FastFunction(FastPath):
         if calls not in self._asked:
             self._asked.add(calls)
             return None
-        engine = engine_of(self.__self__)
+        engine = engine_of(self.model)
         assert engine is not None
         task, link = self.task(calls)
         try:
@@ -112,27 +130,49 @@ class _WithNumber(FastFunction):
     numbers = ("dt", "t")
 
 
+class _FastConversion(FastFunction):
+    """The fast path of a method of a `Converter`, for arrays of float64: results have the dtype of the arguments."""
+
+    converts = False
+
+    def task(self, calls: Any) -> tuple[ScalarTask, int | None]:
+        """The method as a task."""
+        return self.__self__.task(self.name), None
+
+
 _ARRAYS = {
+    "normalize": ("q",),
     "integrate": ("q", "qd", "dt"),
     "difference": ("q0", "q1"),
     "interpolate": ("q0", "q1", "t"),
     "distance": ("q0", "q1"),
+    "integrate_gradient": ("q", "qd", "dt"),
+    "difference_gradient": ("q0", "q1"),
 }
 _TASKS = {
+    ("normalize", ("q",)): NORMALIZE,
     ("integrate", ("q", "qd")): INTEGRATE,
     ("integrate", ("q", "qd", "dt")): INTEGRATE_FOR,
     ("difference", ("q0", "q1")): DIFFERENCE,
     ("interpolate", ("q0", "q1", "t")): INTERPOLATE,
     ("distance", ("q0", "q1")): DISTANCE,
+    ("integrate_gradient", ("q", "qd")): INTEGRATE_GRADIENT,
+    ("integrate_gradient", ("q", "qd", "dt")): INTEGRATE_GRADIENT_FOR,
+    ("difference_gradient", ("q0", "q1")): DIFFERENCE_GRADIENT,
 }
 
 
-def quicker(model: Model, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The `Early` object that replaces a function of a model."""
-    functions = model.__dict__.setdefault(_KEPT, {})
+def quicker(owner: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The `Early` object that replaces a function of a model, or a method of a `Converter`."""
+    functions = owner.__dict__.setdefault(_KEPT, {})
     if name not in functions:
-        kind = FastFunction if set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers) else _WithNumber
-        functions[name] = Early(kind(model, name, method, _ARRAYS[name]))
+        if not isinstance(owner, Model):
+            fast: FastFunction = _FastConversion(owner, name, method, tuple(signature(method).parameters))
+        elif set(_ARRAYS[name]).isdisjoint(_WithNumber.numbers):
+            fast = FastFunction(owner, name, method, _ARRAYS[name])
+        else:
+            fast = _WithNumber(owner, name, method, _ARRAYS[name])
+        functions[name] = Early(fast)
     function: Callable[..., Any] = functions[name]
     return function
 

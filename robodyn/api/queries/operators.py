@@ -24,7 +24,7 @@ def mass_matrix_operator(dyn: Dynamics, q: ArrayLike, inverse: bool) -> Any:
     if state.ndim != 1:
         raise ArgumentError(f"q: got shape {state.shape}; wanted one state of shape ({model.nq},)")
     require_finite("q", state, 1)
-    state = model.normalized(state).astype(dyn.dtype)
+    state = model.normalize(state).astype(dyn.dtype)
     # A base in free fall cancels gravity; at qd = 0 inverse dynamics is then tau = H qdd.
     falling = np.concatenate([np.zeros(3), model.gravity]).astype(dyn.dtype)
     ask, rest = dyn.forward_dynamics if inverse else dyn.inverse_dynamics, np.zeros(model.nv, dyn.dtype)

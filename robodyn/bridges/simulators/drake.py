@@ -104,7 +104,7 @@ def _class(framework: Any) -> Any:
         def set_state(self, context: Any, q: Any, qd: Any) -> None:
             """Set the state to q (nq,) and qd (nv,), in coordinates of this library."""
             model = self.dynamics.model
-            configuration, speed = model.normalized(vector("q", q, model.nq)), vector("qd", qd, model.nv)
+            configuration, speed = model.normalize(vector("q", q, model.nq)), vector("qd", qd, model.nv)
             state = np.concatenate((self.converter.q_to(configuration), self.converter.v_to(configuration, speed)))
             self.GetMyMutableContextFromRoot(context).SetContinuousState(state)
 

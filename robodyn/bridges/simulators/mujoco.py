@@ -107,7 +107,7 @@ class Bridge:
             NumericalError: NaN or infinity.
         """
         self._of(data)
-        q = self.model.normalized(vector("q", q, self.model.nq))
+        q = self.model.normalize(vector("q", q, self.model.nq))
         qd = vector("qd", np.zeros(self.model.nv) if qd is None else qd, self.model.nv)
         data.qpos[self._q_at], data.qvel[self._v_at] = self.converter.q_to(q), self.converter.v_to(q, qd)
         self._mujoco.mj_forward(self.mj_model, data)

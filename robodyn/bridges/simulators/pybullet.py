@@ -114,7 +114,7 @@ class Bridge:
             NumericalError: NaN or infinity.
         """
         bullet, model = self._bullet, self.model
-        q = model.normalized(vector("q", q, model.nq))
+        q = model.normalize(vector("q", q, model.nq))
         qd = np.zeros(model.nv) if qd is None else vector("qd", qd, model.nv)
         position, velocity = self.converter.q_to(q).tolist(), self.converter.v_to(q, qd).tolist()
         with self._present():

@@ -167,7 +167,7 @@ def from_odometry(model: Model, message: Any, q: Any = None, qd: Any = None) -> 
     q_full = vector("q", model.neutral() if q is None else q, model.nq).copy()
     qd_full = vector("qd", np.zeros(model.nv) if qd is None else qd, model.nv).copy()
     q_full[:7], qd_full[:6] = numbers
-    return States(np.array(_seconds(message)), model.normalized(q_full), qd_full, None)
+    return States(np.array(_seconds(message)), model.normalize(q_full), qd_full, None)
 
 
 def to_odometry(model: Model, q: Any, qd: Any, message: Any, *, t: float = 0.0, frame_id: str = "odom") -> Any:

@@ -259,7 +259,7 @@ class Task:
             require_finite(f"reset's {name}", array, 1)
             arrays.append(array.copy())
         if self.model.quaternion_starts.size:
-            arrays[0] = self.model.normalized(arrays[0]).astype(self.dyn.dtype)
+            arrays[0] = self.model.normalize(arrays[0]).astype(self.dyn.dtype)
         if self._equations.constrained:
             off = self._equations.off(arrays[0])
             if off is not None:

@@ -8,21 +8,25 @@ joints: they rotate velocities to world axes and shift them to another point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from robodyn.algorithms.manifold import scalars
+from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.findings import listed
-from robodyn.core.joints import KINDS
+from robodyn.core.joints import KINDS, angle, is_positive
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, one_of, rows_named
+from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import quoted
+from robodyn.internals.provided import provided
 from robodyn.internals.records import dataclass
-from robodyn.io.conventions.arrays import like, read
+from robodyn.io.conventions.arrays import Axes, like, read
 from robodyn.io.conventions.file_order import own_order, turns_in_a_circle
 from robodyn.io.conventions.order import _names
 from robodyn.io.conventions.presets import CONVENTIONS, Convention
@@ -51,6 +55,32 @@ class _Joint:
     follows: bool
     circle: bool
     com: Array
+
+
+_FAST: dict[str, tuple[dict[str, tuple[str | int, ...]], tuple[str | int, ...]]] = {
+    "q_to": ({"q": ("nq",)}, ("their_nq",)),
+    "q_from": ({"q": ("their_nq",)}, ("nq",)),
+    "v_to": ({"q": ("nq",), "v": ("nv",)}, ("their_nv",)),
+    "v_from": ({"q": ("nq",), "v": ("their_nv",)}, ("nv",)),
+    "a_to": ({"q": ("nq",), "v": ("nv",), "a": ("nv",)}, ("their_nv",)),
+    "a_from": ({"q": ("nq",), "v": ("nv",), "a": ("their_nv",)}, ("nv",)),
+    "tau_to": ({"q": ("nq",), "tau": ("nv",)}, ("their_nv",)),
+    "tau_from": ({"q": ("nq",), "tau": ("their_nv",)}, ("nv",)),
+    "to_matrix": ({"q": ("nq",)}, ("nv", "their_nv")),
+    "from_matrix": ({"q": ("nq",)}, ("their_nv", "nv")),
+    "mass_matrix_to": ({"q": ("nq",), "H": ("nv", "nv")}, ("nv", "nv")),
+    "mass_matrix_from": ({"q": ("nq",), "H": ("nv", "nv")}, ("nv", "nv")),
+    "gradient_to": ({"q": ("nq",), "tau": ("nv",), "gradient": ("nv", "nv")}, ("nv", "nv")),
+    "gradient_from": ({"q": ("nq",), "tau": ("nv",), "gradient": ("nv", "nv")}, ("nv", "nv")),
+    "wrench_to": ({"q": ("nq",), "f_ext": (6,), "points": (3,)}, (6,)),
+    "wrench_from": ({"q": ("nq",), "points": (3,), "wrench": (6,)}, (6,)),
+}
+"""Methods that become built-in functions when they are called often: axes of their arguments and of the result."""
+
+
+def _quicker(owner: Converter, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
+    fast_path: Callable[..., Any] | None = provided("quicker")(owner, name, method)
+    return fast_path
 
 
 def converter(model: Model, library: str, joint_names: Sequence[str] | None = None) -> Converter:
@@ -96,11 +126,35 @@ class Converter:
         )
         self._square = not any(joint.follows for joint in self._joints)
 
+    def __reduce__(self) -> tuple[type[Converter], tuple[Model, Convention, tuple[str, ...]]]:
+        return Converter, (self.model, self.convention, self.joint_names)
+
+    def task(self, name: str) -> ScalarTask:
+        """One of the `_FAST` methods as a task: the method itself, on arrays of scalars."""
+        inputs, result = _FAST[name]
+        own: dict[Any, int] = {"nq": self.model.nq, "nv": self.model.nv, "their_nq": self.nq, "their_nv": self.nv}
+        sizes = {each: Sized(tuple(own.get(axis, axis) for axis in axes)) for each, axes in inputs.items()}
+        library, joint_names = self.convention.name, self.joint_names
+
+        def on_scalars(model: Model, given: Mapping[str, Sequence[Any]], _: Any) -> Mapping[str, Any]:
+            traced = _Traced(model, CONVENTIONS[library], joint_names)
+            arrays = [scalars(given[each]).reshape(1, *size.axes) for each, size in sizes.items()]
+            values = list(getattr(Converter, name)(traced, *arrays).ravel())
+            if inputs.get("q") == ("nq",):
+                # Quaternions of zero length are refused also where the result does not depend on them.
+                for start in model.quaternion_starts.tolist() if values else ():
+                    length = sum(each * each for each in given["q"][start : start + 4])
+                    values[0] = values[0] + (1.0 / is_positive(length) - 1.0)
+            return {"result": values}
+
+        return ScalarTask(name, sizes, {"result": Sized(tuple(own.get(axis, axis) for axis in result))}, on_scalars)
+
     def __repr__(self) -> str:
         return f"<Converter of {self.model.name!r} to {self.convention.name}: nq {self.nq}, nv {self.nv}>"
 
     # Configurations.
 
+    @with_fast_path(_quicker)
     def q_to(self, q: Any) -> Any:
         """Converts our q (..., nq) to theirs (..., their nq). All methods scale quaternions to unit length.
 
@@ -109,7 +163,7 @@ class Converter:
                 that do not broadcast; a NumPy quaternion of zero length. In arrays of other libraries the row of such a
                 quaternion becomes NaN. The same holds for all other methods.
         """
-        (q,), xp, _ = read({"q": (q, (self.model.nq,))})
+        (q,), xp = self._read(q)
         tree, c = self._q_of_tree(xp, q), self.convention
         parts = []
         for joint in self._joints:
@@ -128,9 +182,10 @@ class Converter:
                 parts.append(coordinates)
         return _concatenated(xp, parts, q)
 
+    @with_fast_path(_quicker)
     def q_from(self, q: Any) -> Any:
         """Converts their q (..., their nq) to ours (..., nq). Coordinates of joints that mimic others are ignored."""
-        (q,), xp, _ = read({"q": (q, (self.nq,))})
+        (q,), xp = self._arrays({"q": (q, (self.nq,))})
         c, ours = self.convention, {}
         for joint in self._joints:
             coordinates = q[..., joint.their_q]
@@ -154,16 +209,19 @@ class Converter:
 
     # Velocities, accelerations and forces.
 
+    @with_fast_path(_quicker)
     def v_to(self, q: Any, v: Any) -> Any:
         """Converts our velocity (..., nv) to theirs (..., their nv)."""
         (q, v), xp = self._read(q, v=(v, self.model.nv))
         return self._to_theirs(xp, self._q_of_tree(xp, q), self._v_of_tree(xp, v))
 
+    @with_fast_path(_quicker)
     def v_from(self, q: Any, v: Any) -> Any:
         """Converts their velocity (..., their nv) to ours (..., nv)."""
         (q, v), xp = self._read(q, v=(v, self.nv))
         return self._to_ours(xp, self._q_of_tree(xp, q), v)
 
+    @with_fast_path(_quicker)
     def a_to(self, q: Any, v: Any, a: Any) -> Any:
         """Converts our acceleration (..., nv) to theirs (..., their nv), the time derivative of their velocity.
 
@@ -173,27 +231,32 @@ class Converter:
         tree = self._q_of_tree(xp, q)
         return self._to_theirs(xp, tree, self._v_of_tree(xp, a)) + self._drift(xp, tree, self._v_of_tree(xp, v))
 
+    @with_fast_path(_quicker)
     def a_from(self, q: Any, v: Any, a: Any) -> Any:
         """Converts their acceleration (..., their nv) to ours (..., nv). v is our velocity."""
         (q, v, a), xp = self._read(q, v=(v, self.model.nv), a=(a, self.nv))
         tree = self._q_of_tree(xp, q)
         return self._to_ours(xp, tree, a - self._drift(xp, tree, self._v_of_tree(xp, v)))
 
+    @with_fast_path(_quicker)
     def tau_to(self, q: Any, tau: Any) -> Any:
         """Converts our generalised forces (..., nv) to theirs (..., their nv). Joints that mimic others get zero."""
         (q, tau), xp = self._read(q, tau=(tau, self.model.nv))
         return (self._backwards(xp, q) @ tau[..., None])[..., 0]
 
+    @with_fast_path(_quicker)
     def tau_from(self, q: Any, tau: Any) -> Any:
         """Converts their generalised forces (..., their nv) to ours (..., nv)."""
         (q, tau), xp = self._read(q, tau=(tau, self.nv))
         return (self._forwards(xp, q) @ tau[..., None])[..., 0]
 
+    @with_fast_path(_quicker)
     def to_matrix(self, q: Any) -> Any:
         """T' (..., nv, their nv): row i is the i-th unit vector of our velocities, converted to theirs."""
         (q,), xp = self._read(q)
         return self._forwards(xp, q)
 
+    @with_fast_path(_quicker)
     def from_matrix(self, q: Any) -> Any:
         """T^-T (..., their nv, nv): row i is the i-th unit vector of their velocities, converted to ours."""
         (q,), xp = self._read(q)
@@ -201,12 +264,14 @@ class Converter:
 
     # Matrices.
 
+    @with_fast_path(_quicker)
     def mass_matrix_to(self, q: Any, H: Any) -> Any:
         """Converts our mass matrix (..., nv, nv) to theirs."""
         (q, H), xp = self._without_followers("mass_matrix_to")._read(q, H=(H, self.nv, self.nv))
         F = self._backwards(xp, q)
         return F @ H @ _transposed(F)
 
+    @with_fast_path(_quicker)
     def mass_matrix_from(self, q: Any, H: Any) -> Any:
         """Converts their mass matrix (..., nv, nv) to ours."""
         (q, H), xp = self._without_followers("mass_matrix_from")._read(q, H=(H, self.nv, self.nv))
@@ -215,14 +280,21 @@ class Converter:
 
     def jacobian_to(self, q: Any, J: Any) -> Any:
         """Converts a Jacobian (..., m, nv) of our velocities to theirs: only its columns change."""
-        (q, J), xp = self._without_followers("jacobian_to")._read(q, J=(J, None, self.nv))
-        return J @ _transposed(self._backwards(xp, q))
+        return self.tau_to(*self._rows("jacobian_to", q, J))
 
     def jacobian_from(self, q: Any, J: Any) -> Any:
         """Converts a Jacobian (..., m, nv) of their velocities to ours."""
-        (q, J), xp = self._without_followers("jacobian_from")._read(q, J=(J, None, self.nv))
-        return J @ _transposed(self._forwards(xp, q))
+        return self.tau_from(*self._rows("jacobian_from", q, J))
 
+    def _rows(self, name: str, q: Any, J: Any) -> tuple[Any, Any]:
+        """q and a Jacobian (..., m, nv) as arrays that broadcast: its rows transform as generalised forces do."""
+        plain = type(q) is np.ndarray is type(J) and q.shape == (self.model.nq,) and J.ndim > 1
+        if plain and J.shape[-1] == self.nv and self._square:
+            return q, J
+        (q, J), _ = self._without_followers(name)._read(q, J=(J, None, self.nv))
+        return q[..., None, :], J
+
+    @with_fast_path(_quicker)
     def gradient_to(self, q: Any, tau: Any, gradient: Any) -> Any:
         """Converts the derivative (..., nv, nv) of our generalised forces on our tangent space to theirs.
 
@@ -235,6 +307,7 @@ class Converter:
         F = self._backwards(xp, q)
         return (F @ gradient + self._turning(xp, q, tau)) @ _transposed(F)
 
+    @with_fast_path(_quicker)
     def gradient_from(self, q: Any, tau: Any, gradient: Any) -> Any:
         """Converts the derivative (..., nv, nv) of their generalised forces to ours. q and tau (..., nv) are ours."""
         (q, tau, gradient), xp = self._without_followers("gradient_from")._read(
@@ -275,6 +348,7 @@ class Converter:
 
     # Wrenches on bodies.
 
+    @with_fast_path(_quicker)
     def wrench_to(self, q: Any, f_ext: Any, points: Any) -> Any:
         """Converts our wrenches on bodies to theirs (..., n, 6), in world axes.
 
@@ -283,14 +357,15 @@ class Converter:
             f_ext: (..., n, 6) moment about the world's origin and force.
             points: (..., n, 3) points of application of their wrenches, in the world: MuJoCo's `xipos`, for instance.
         """
-        (f_ext, points), xp, _ = read({"f_ext": (f_ext, (6,)), "points": (points, (3,))})
+        (f_ext, points), xp = self._arrays({"f_ext": (f_ext, (6,)), "points": (points, (3,))})
         force = f_ext[..., 3:]
         moment = f_ext[..., :3] - _cross(xp, points, force)
         return _concatenated(xp, [moment, force] if self.convention.moment_first else [force, moment], f_ext)
 
+    @with_fast_path(_quicker)
     def wrench_from(self, q: Any, points: Any, wrench: Any) -> Any:
         """Converts their wrenches (..., n, 6), applied at points (..., n, 3) in the world, to our f_ext (..., n, 6)."""
-        (points, wrench), xp, _ = read({"points": (points, (3,)), "wrench": (wrench, (6,))})
+        (points, wrench), xp = self._arrays({"points": (points, (3,)), "wrench": (wrench, (6,))})
         first, second = wrench[..., :3], wrench[..., 3:]
         moment, force = (first, second) if self.convention.moment_first else (second, first)
         return _concatenated(xp, [moment + _cross(xp, points, force), force], wrench)
@@ -374,13 +449,16 @@ class Converter:
         return self
 
     def _read(self, q: Any, **others: tuple[Any, ...]) -> tuple[list[Any], Any]:
-        """Reads q and other arguments, each with its trailing axes; returns broadcast arrays and their library."""
-        axes = {"q": (self.model.nq,), **{name: tuple(argument[1:]) for name, argument in others.items()}}
-        values = {"q": q, **{name: argument[0] for name, argument in others.items()}}
-        arrays, xp, leading = read({name: (values[name], axes[name]) for name in values})
+        """Reads our q and other arguments, each with its trailing axes; returns broadcast arrays and their library."""
+        return self._arrays(
+            {"q": (q, (self.model.nq,)), **{name: (each[0], each[1:]) for name, each in others.items()}}
+        )
+
+    def _arrays(self, given: Mapping[str, tuple[Any, Axes]]) -> tuple[list[Any], Any]:
+        arrays, xp, leading = read(given)
         return [
-            xp.broadcast_to(array, (*leading, *array.shape[len(array.shape) - len(trailing) :]))
-            for array, trailing in zip(arrays, axes.values(), strict=True)
+            xp.broadcast_to(array, (*leading, *array.shape[len(array.shape) - len(axes) :]))
+            for array, (_, axes) in zip(arrays, given.values(), strict=True)
         ], xp
 
     def _forwards(self, xp: Any, q: Any) -> Any:
@@ -408,6 +486,26 @@ class Converter:
         """Expands v to the velocities of all joints of the tree, mimicking ones included."""
         model = self.model
         return v[..., model.v_source.tolist()] * like(xp, model.v_multiplier, v) if model.has_mimic else v
+
+
+class _Traced(Converter):
+    """A converter of scalars of any kind, in NumPy arrays (1, ...) of one state."""
+
+    def _arrays(self, given: Mapping[str, tuple[Any, Axes]]) -> tuple[list[Any], Any]:
+        return [array for array, _ in given.values()], _ON_SCALARS
+
+
+class _OnScalars:
+    """NumPy's functions, for arrays of scalars of any kind."""
+
+    sqrt, sin, cos, abs = (np.frompyfunc(function, 1, 1) for function in (np.sqrt, np.sin, np.cos, np.abs))
+    arctan2 = np.frompyfunc(angle, 2, 1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+_ON_SCALARS = _OnScalars()
 
 
 def _zeros(xp: Any, shape: tuple[int, ...], other: Any) -> Any:

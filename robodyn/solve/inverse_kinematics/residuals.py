@@ -24,6 +24,7 @@ from robodyn.algorithms.constraints.terms import Terms, orthonormal
 from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
+from robodyn.algorithms.poses import NOT_A_POSE, deviation
 from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
 from robodyn.core.constraints.kinds import Weld
 from robodyn.core.constraints.resolved import are_distances, resolved_constraints
@@ -37,8 +38,6 @@ from robodyn.solve.inverse_kinematics.tasks import Aim
 _POSE, _JACOBIAN = forward_kinematics(True), jacobian("world")
 _LEAST = 1e-4
 """Value of 1 + c below which the offset selects the direction of rotation: angles beyond 179.2 degrees."""
-_CROOKED = 1e-4
-"""Largest squared deviation of a target's axes from orthonormal ones."""
 MEASURES = 3
 """Numbers that measure the error of an aim: squared distance, squared sine of the angle, and cosine of the angle."""
 
@@ -97,14 +96,7 @@ class Goals:
         pose = pose_from_world(T)
         if not aim.turn:
             return Transform(IDENTITY.E, pose.r)
-        crooked: Any = (T[15] - 1.0) * (T[15] - 1.0)
-        for each in T[12:15]:
-            crooked = crooked + each * each
-        for i in range(3):
-            for j in range(i + 1):
-                off = dot(pose.E[3 * i : 3 * i + 3], pose.E[3 * j : 3 * j + 3]) - float(i == j)
-                crooked = crooked + off * off
-        straight = is_positive(_CROOKED - crooked)
+        straight = is_positive(NOT_A_POSE - deviation(pose.E, T[12:16]))
         return Transform(orthonormal(scale(straight / straight, pose.E)), pose.r)
 
 

@@ -220,7 +220,7 @@ def _posture_weights(model: Model, task: PostureTask) -> Numbers:
     if len(task.q) != model.nq:
         raise ArgumentError(f"PostureTask.q: got {len(task.q)} numbers; wanted model.nq = {model.nq}")
     try:
-        model.normalized(np.array(task.q))
+        model.normalize(np.array(task.q))
     except ArgumentError as error:
         raise ArgumentError(f"PostureTask.{error}") from None
     if len(task.weight) not in (1, model.nv):

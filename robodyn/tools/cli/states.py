@@ -88,7 +88,7 @@ def _complete(model: Model, inputs: Sequence[str], values: Mapping[str, Any]) ->
             raise ArgumentError(f"{name}: got shape {value.shape}; wanted (states, {sizes[name]})")
         require_finite(name, value, 1)
     if "q" in float_arrays:
-        float_arrays["q"] = model.normalized(float_arrays["q"])
+        float_arrays["q"] = model.normalize(float_arrays["q"])
     leading = broadcast_leading({name: (value, 1) for name, value in float_arrays.items()}) or (1,)
     default = {"q": model.neutral(), **dict.fromkeys(QUANTITIES[1:], np.zeros(model.nv))}
     return {name: np.broadcast_to(float_arrays.get(name, default[name]), (*leading, sizes[name])) for name in inputs}
