@@ -121,6 +121,18 @@ def congruence(E: Mat3, S: Sym3) -> Sym3:
     return tuple(dot(E[i::3], SE[j::3]) for i, j in pairs)
 
 
+def select(condition: Scalar, positive: Scalar, otherwise: Scalar) -> Scalar:
+    """`positive` where the condition is greater than 0, `otherwise` where it is not, NaN where it is NaN.
+
+    Both values are computed; one that is not selected may be anything.
+    """
+    if hasattr(condition, "select"):
+        return condition.select(positive, otherwise)
+    if np.ndim(condition) == 0:
+        return positive if condition > 0.0 else otherwise if condition <= 0.0 else np.nan
+    return np.where(condition > 0.0, positive, np.where(condition <= 0.0, otherwise, np.nan))
+
+
 class Force(NamedTuple):
     """A spatial force: moment about the frame's origin, then linear force."""
 
