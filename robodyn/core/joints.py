@@ -31,6 +31,7 @@ from robodyn.core.spatial import (
     rotation_from_quaternion,
     rotation_z,
     scale,
+    select,
     sub,
 )
 
@@ -357,8 +358,7 @@ def quaternion_log(q: Scalars) -> Scalars:
     series = _ARC_TERMS[-1]
     for term in reversed(_ARC_TERMS[:-1]):
         series = term + square * series
-    shifted = w + _TINY  # zero counts as positive
-    sign = flat(shifted / np.abs(shifted))
+    sign = flat(select(-w, -1.0, 1.0))  # zero counts as positive
     return scale(16.0 * sign * series / ((1.0 + c) * first * second), (x, y, z))  # type: ignore[no-any-return]
 
 
@@ -378,8 +378,6 @@ def angle(sine: Scalar, cosine: Scalar) -> Scalar:
 
 _ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
 """arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
-_TINY = 1e-37
-"""A positive number that both precisions can represent."""
 _ROUNDINGS = 2.0**-50
 _WHOLE = 1.5 * 2.0**52
 """Adding this to a number below 2^51 and subtracting it again rounds to the nearest whole number, ties to even."""
@@ -397,8 +395,8 @@ def _ceiling(x: Scalar) -> Scalar:
 
 
 def is_positive(x: Scalar) -> Scalar:
-    """1 for positive numbers (from 1e-30 on), and exactly 0 for others, without a branch."""
-    return 0.5 * (x + np.abs(x)) / (np.abs(x) + _TINY)
+    """1 for positive numbers, 0 for others, NaN for NaN."""
+    return select(x, 1.0, 0.0)
 
 
 def _cross(xp: Any) -> Callable[[Any, Any], Any]:

@@ -130,7 +130,10 @@ def select(condition: Scalar, positive: Scalar, otherwise: Scalar) -> Scalar:
         return condition.select(positive, otherwise)
     if np.ndim(condition) == 0:
         return positive if condition > 0.0 else otherwise if condition <= 0.0 else np.nan
-    return np.where(condition > 0.0, positive, np.where(condition <= 0.0, otherwise, np.nan))
+    typed = condition.dtype.type  # plain numbers would make arrays of float64
+    one, other = (typed(each) if isinstance(each, int | float) else each for each in (positive, otherwise))
+    chosen = np.where(condition > 0.0, one, other)
+    return np.where(condition == condition, chosen, condition)
 
 
 class Force(NamedTuple):
