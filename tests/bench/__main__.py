@@ -34,20 +34,20 @@ PAGES = {
     "compare": "the same work by other libraries, each in a process of its own; minutes",
     "constraints": "feet and closed loops, beside Pinocchio's; loops of large trees",
     "gpu": "the GPU engine; parts of which nothing is asked stay as stored",
-    "hardware": "studies of fixed-point hardware; Verilator takes minutes",
     "ik": "inverse kinematics of arms, beside what else is installed",
     "load": "loading and imports, beside Pinocchio's parser; the reference engine",
-    "papers": "the figures of the papers that the scan engine is made from; the thesis' too",
+    "papers": "the figures of the papers that the scan engine is made from",
     "scan": "which method of the scan engine is the fastest where",
     "scan-gpu": "scans on a GPU; what is not asked for stays as stored",
-    "thesis": "figures 10 to 16 of the thesis",
 }
 GONE = {
     "backend": "ROBODYN_CPU_BACKEND=llvm makes other pages of LLVM's code",
+    "hardware": "rd.hardware simulates and counts a circuit",
     "parts": 'cases "huge tree" measure two of its trees',
     "scheduler": "robodyn tune measures engines",
     "step_gradients": "compare and cpu measure gradients of dynamics",
     "steps": "tests/motion compares integrators",
+    "thesis": "scan and scan-gpu measure scans",
 }
 """Pages that stay as they were measured, and what takes their place."""
 _MODULES = {"gpu": "gpu.suite", "compare": "compare.suite", "scan": "scan_map", "scan-gpu": "scan_gpu"}
@@ -108,9 +108,6 @@ def run(
     screen.print(shared.facts(about))
     store = folder if write else None
     found = execute(page, first, about, screen, store)
-    if name == "papers":
-        thesis, rest = page_called("thesis"), [*filter(None, [words[0].removeprefix("papers").strip()]), *words[1:]]
-        found |= execute(thesis, asked(thesis, rest), about, screen, store)
     if not found:
         given = " and ".join(map(repr, words)) or "nothing"
         raise typer.BadParameter(f"nothing was measured: no case that is small enough has {given} in its name")

@@ -10,38 +10,28 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from robodyn.engines.scan.elementwise import operators
 from robodyn.tools.benchmark.contenders import available_threads
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.drawing import curve, look
 from tests.bench.points import Budget, Point, bounded_memory, remarks
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, show, times
+from tests.bench.shared import show, times
 
 Call = Callable[[], Any]
-
-
-class Problem(Protocol):
-    """What contenders are asked about."""
-
-    def off_by(self, what: str, answer: Any) -> float:
-        """How far an answer is from the right one."""
 
 
 @dataclass(frozen=True)
 class Contender:
     """A way to compute something: `prepare` makes the call, of everything that is not part of its time.
 
-    `how`: how the scan engine runs steps, one of `robodyn.engines.scan.elementwise.OPERATORS`. `answer`: what of the
-    problem its results are. `most`, `most_of_chains`: bodies that it is asked about, of any tree and of chains.
-    `fetch`: brings results here to be compared.
+    `answer`: what of the problem its results are. `most`, `most_of_chains`: bodies that it is asked about, of any tree
+    and of chains. `fetch`: brings results here to be compared.
     """
 
     name: str
     prepare: Callable[[Any], Call]
-    how: str = "compiled"
     answer: str = "torques"
     most: int = 10_000_000
     most_of_chains: int = 10_000_000
@@ -66,7 +56,7 @@ class Case:
 class Experiment:
     """What is asked of contenders in cases, sizes in rising order.
 
-    `begin`: how names begin, with the page: "scan:", "thesis: figure 11,".
+    `begin`: how names begin, with the page: "scan:", "papers: 2016a figure 2,".
     """
 
     group: str
@@ -90,7 +80,7 @@ def over(branchings: Sequence[float], sizes: Sequence[int]) -> tuple[Case, ...]:
     return tuple(Case(n, branching) for branching in branchings for n in sizes)
 
 
-def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Problem], run: Run) -> Measured:
+def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Any], run: Run) -> Measured:
     """All points whose names are selected, of trees of up to the largest size; those so far if interrupted."""
     budget, found = run.budget(), Measured([])
     with suppress(KeyboardInterrupt):
@@ -107,7 +97,7 @@ def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Problem
 
 
 def _points(
-    experiment: Experiment, contenders: Sequence[Contender], case: Case, problem: Problem, budget: Budget
+    experiment: Experiment, contenders: Sequence[Contender], case: Case, problem: Any, budget: Budget
 ) -> list[Point]:
     found = []
     # Where only batches grow, they foretell each other.
@@ -118,14 +108,13 @@ def _points(
         if case.n > most:
             point.problem = f"asked of at most {most:,} bodies"
         else:
-            with operators(each.how):
-                prepare, check = partial(each.prepare, problem), partial(_off_by, problem, each)
-                budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
+            prepare, check = partial(each.prepare, problem), partial(_off_by, problem, each)
+            budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
         found.append(point)
     return found
 
 
-def _off_by(problem: Problem, contender: Contender, answer: Any) -> float:
+def _off_by(problem: Any, contender: Contender, answer: Any) -> float:
     return problem.off_by(contender.answer, contender.fetch(answer))
 
 
@@ -158,11 +147,6 @@ class Curves:
         a, b = (self.seconds(group, branching, series, n) for series in (over, under))
         return a / b if a and b else None
 
-    def deviation(self, group: str, branching: float, series: str, n: int) -> float | None:
-        """Of the time on a tree from that on a chain, as a share of the latter."""
-        a, b = (self.seconds(group, each, series, n) for each in (branching, 1.0))
-        return a / b - 1.0 if a and b else None
-
     def table(
         self, group: str, branching: float, against: str | None = None, said: dict[str, dict[int, float]] | None = None
     ) -> Cells:
@@ -182,25 +166,6 @@ class Curves:
             return ""
         ratio = None if against in (None, series) else self.ratio(group, branching, str(against), series, n)
         return point.cell if ratio is None else f"{point.cell} ({times(ratio)})"
-
-    def ratios(self, group: str, pairs: Sequence[tuple[str, str, str]], branching: float) -> Cells:
-        """How many times faster, pair by pair (what it is called, the slower, the faster)."""
-        rows = [
-            (f"{n:,}", *(times(self.ratio(group, branching, slow, fast, n)) for _, slow, fast in pairs))
-            for n in self.sizes(group)
-        ]
-        return Cells(f"{group}, speed-up", ("bodies ", *(f"{name} " for name, _, _ in pairs)), rows)
-
-    def deviations(self, group: str, series: str, branchings: Sequence[float]) -> Cells:
-        """Times by branching, as the share by which they differ from those on a chain."""
-        rows = []
-        for n in self.sizes(group):
-            found = [self.deviation(group, branching, series, n) for branching in branchings]
-            base = self.at(group, 1.0, series, n)
-            shares = [NOT_MEASURED if each is None else f"{100 * each:+.0f} %" for each in found]
-            rows.append((f"{n:,}", NOT_MEASURED if base is None else base.cell, *shares))
-        columns = ("bodies ", "chain ", *(f"branching {branching:g} " for branching in branchings))
-        return Cells(f"{group}, {series}", columns, rows)
 
     def draw(self, panel: Any, group: str, branching: float, against: str = "", ratios: bool = False) -> None:
         """Times of all series, or how many times faster than one of them the others are."""

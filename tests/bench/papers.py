@@ -1,7 +1,4 @@
-"""The experiments of Yang, Wu and Pan (2016a: figures 1 to 3; 2016b: figures 2 and 3) with our engines.
-
-`python -m tests.bench papers 2016 --write`; without "2016" those of the thesis too (`tests.bench.thesis`).
-"""
+"""The experiments of Yang, Wu and Pan (2016a: figures 1 to 3; 2016b: figures 2 and 3) with our engines."""
 
 from __future__ import annotations
 

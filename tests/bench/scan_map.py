@@ -19,7 +19,6 @@ from tests.bench.experiments import Case, Contender, Experiment, Measured
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
 from tests.bench.shared import bullets, columns, picture, sections, show
-from tests.bench.thesis import write
 from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, tree
 
 QUERIES = (INVERSE, FORWARD)
@@ -125,7 +124,10 @@ def draw(found: Measured, folder: Path) -> Pictures:
             look = {"cmap": colors, "vmin": -0.5, "vmax": len(names) - 0.5, "alpha": 0.7}
             panel.imshow(numbers, aspect="auto", origin="lower", **look)
             ratios = [[grid.against_recursion(n, batch) for n in grid.sizes] for batch in grid.batches]
-            write(panel, ratios, lambda ratio: "" if ratio is None else f"{ratio:.2g} x")
+            for row, each in enumerate(ratios):
+                for column, ratio in enumerate(each):
+                    said = "" if ratio is None else f"{ratio:.2g} x"
+                    panel.text(column, row, said, ha="center", va="center", fontsize=7)
             panel.set_xticks(range(len(grid.sizes)), [f"{n:,}" for n in grid.sizes])
             panel.set_yticks(range(len(grid.batches)), [f"{batch:,}" for batch in grid.batches])
             title = f"{grid.group}: fastest scan, and how many times faster than the recursion"

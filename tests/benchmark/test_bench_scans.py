@@ -70,7 +70,7 @@ def papers_run(tmp_path_factory):
         patch.setattr(machine, "cuda_machine", no_gpu)
         patch.setattr(papers, "LINKS", (3, 10))
         patch.setattr(papers, "GROUPS", (1, 4))
-        runner.run(["papers", "2016"], write=True, seconds=0.0, largest=10, folder=folder)
+        runner.run(["papers"], write=True, seconds=0.0, largest=10, folder=folder)
     return *records.load(folder / "papers.json", Measured), (folder / "papers.md").read_text(), folder
 
 
@@ -94,7 +94,7 @@ def test_the_papers_are_measured_and_written(papers_run):
         name = f"papers-{papers._SAME.get(figure, figure).replace(' figure ', '-')}.svg"
         assert (folder / name).exists() == PLOTS and (f"({name})" in page) == PLOTS
     assert f"{papers.NO_GPU} engine 'gpu': no device" in page and "scan rnea, GPU" not in page
-    assert about["filter"] == "'papers 2016'" and not (folder / "thesis.md").exists()
+    assert "filter" not in about
 
 
 def test_tables_of_the_papers_have_all_series_and_claims(papers_run):
@@ -112,20 +112,12 @@ def test_tables_of_the_papers_have_all_series_and_claims(papers_run):
     assert "all threads: at most " in page and "scan hybrid_abia is " in page
 
 
-def test_thesis_is_a_part_of_the_papers(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(machine, "cuda_machine", no_gpu)
-    runner.run(["papers", "thesis: figure 12", "blocked 64"], write=True, seconds=0.0, largest=10, folder=tmp_path)
-    _, found = records.load(tmp_path / "thesis.json", Measured)
-    assert {each.series for each in found.points} == {"recurrence, blocked 64"}
-    assert not (tmp_path / "papers.md").exists()
-
-
 def test_the_runner_refuses_what_it_cannot_measure_or_store(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "cuda_machine", no_gpu)
     (tmp_path / "file").touch()
     for words, options, message in (
         (["papers", "nowhere"], {}, "no case that is small enough has 'papers' and 'nowhere' in its name"),
-        (["papers 2016"], {"largest": 0}, "nothing was measured: no case that is small enough"),
+        (["papers"], {"largest": 0}, "nothing was measured: no case that is small enough"),
         (["papers"], {"write": True, "folder": tmp_path / "file"}, "--folder: got .*file, where nothing can be stored"),
         (["papers"], {"seconds": -1.0}, r"seconds: got -1.0; wanted a number from 0"),
         (["papers"], {"limit": np.nan}, "--limit: got nan; wanted a number of seconds"),

@@ -429,7 +429,7 @@ def test_the_runner_measures_loading(tmp_path):
     assert not (tmp_path / "cpu.md").exists()
 
 
-@pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "hardware", "load"])
+@pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "load"])
 def test_stored_pages_are_what_their_files_say(name):
     from tests.bench import records
     from tests.bench.__main__ import page_called
