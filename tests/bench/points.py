@@ -219,14 +219,15 @@ def _address_space() -> int:
 # Tables.
 
 
-def remarks(points: Sequence[Point]) -> list[str]:
-    """Why points have no time, each reason once, with the points that it is of."""
-    found: dict[tuple[str, str], list[str]] = {}
+def remarks(points: Sequence[Point], grouped: bool = False) -> list[str]:
+    """Why points have no time, each reason once, with the points that it is of; `grouped`: and with their group."""
+    found: dict[tuple[str, str, str], list[str]] = {}
     for point in points:
         if point.problem:
             at = f"{point.n:,}" + (f" x {point.batch:,}" if point.batch > 1 else "")
-            found.setdefault((point.series, point.problem), []).append(at)
-    return [f"{series}, n = {', '.join(sizes)}: {problem}" for (series, problem), sizes in found.items()]
+            key = f"{point.group}, " if grouped else "", point.series, point.problem
+            found.setdefault(key, []).append(at)
+    return [f"{group}{series}, n = {', '.join(at)}: {problem}" for (group, series, problem), at in found.items()]
 
 
 def worst_difference(points: Sequence[Point]) -> str:

@@ -76,8 +76,7 @@ class Page:
     `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is a text of
     `texts`, in which blocks take the place of $names: `facts`, `notes`, `tables`, and what `blocks` makes of what was
     found and of the pictures that `draw` writes to a folder. `merge`: what was found now, with what is stored of other
-    cases. `unmeasured`: what is printed, and blocks of a text, where the GPU that it wants is not there. `apart`: facts
-    that are told for each case.
+    cases. `apart`: facts that are told for each case.
     """
 
     name: str
@@ -88,7 +87,6 @@ class Page:
     blocks: Callable[[Any, Pictures], dict[str, str]] = lambda found, pictures: {}
     draw: Callable[[Any, Path], Pictures] = lambda found, folder: {}
     merge: Callable[[Any, Any, dict[str, str], dict[str, str]], Any] | None = None
-    unmeasured: Callable[[Run], tuple[list[Cells], dict[str, str]]] | None = None
     apart: tuple[str, ...] = ()
     seconds: float = 0.3
     limit: float = 20.0
@@ -114,12 +112,7 @@ def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder
     try:
         found = page.measure(replace(run, keep=lambda found: _store(page, found, about, folder)))
     except UnavailableError as error:
-        if page.unmeasured is None:
-            raise
-        tables, blocks = page.unmeasured(run)
-        _print(screen, tables, [f"GPU: not measured. {error}"])
-        if folder is not None and not (folder / f"{page.name}.json").exists():
-            _write(folder / f"{page.name}.md", fill(f"{page.name}-unmeasured", blocks | {"missing": str(error)}))
+        screen.print(f"{page.name}: not measured. {error}")
         return True
     if not _there(found):
         return False

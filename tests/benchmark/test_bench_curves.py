@@ -64,10 +64,10 @@ def test_the_map_names_the_fastest_method(map_run):
     assert {point.batch for point in points} == set(scan_map.BATCHES)
     for grid in scan_map.grids(points):
         for n, batch in {(point.n, point.batch) for point in grid.points}:
-            scans = {name: grid.seconds(name, n, batch) for name in methods_of("forward_dynamics")}
-            best, theirs = min(scans, key=scans.get), grid.seconds("cpu", n, batch)
-            assert grid.best(n, batch) == best
-            assert grid.against_recursion(n, batch) == pytest.approx(theirs / scans[best])
+            scans = {name: grid.seconds(name, (batch, n)) for name in methods_of("forward_dynamics")}
+            best, theirs = min(scans, key=scans.get), grid.seconds("cpu", (batch, n))
+            assert grid.best((batch, n)) == best
+            assert grid.against_recursion((batch, n)) == pytest.approx(theirs / scans[best])
     assert "## forward_dynamics, chain" in page and "| fastest scan | times cpu |" in page
     assert (folder / "scan.svg").exists() == PLOTS
 
@@ -78,8 +78,8 @@ def test_a_method_that_fails_is_named_and_the_others_are_measured():
 
     found = [points("cpu", 1.0), points("rnea", 0.5), points("twist_pair", None, "TypeError: no")]
     (grid,) = scan_map.grids(found)
-    assert grid.best(4, 64) == "rnea" and grid.against_recursion(4, 64) == 2.0
-    assert grid.table().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
+    assert grid.best((64, 4)) == "rnea" and grid.against_recursion((64, 4)) == 2.0
+    assert grid.cells().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
     assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.PAGE.markdown(Measured(found), {"commit": "x"}, {})
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -148,47 +147,18 @@ def no_gpu():
     raise UnavailableError("engine 'gpu': no device")
 
 
-def tables_of(page):
-    """Rows of every table, without what is the same whatever was measured."""
-    lines = page.splitlines()
-    starts = [k for k, (_, rule) in enumerate(pairwise(lines)) if rule[:3] == "|--"]
-    for start in starts:
-        rows = []
-        for line in lines[start + 2 :]:
-            if not line.startswith("|"):
-                break
-            rows.append(line.strip("| ").split(" | "))
-        yield lines[start].strip("| ").split(" | "), rows
-
-
-def test_without_a_gpu_a_page_says_what_would_be_measured(tmp_path, monkeypatch, capsys):
+def test_without_a_gpu_nothing_is_stored(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "cuda_machine", no_gpu)
     runner.run(["gpu"], write=True, folder=tmp_path)
-    assert "GPU: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
-    assert [path.name for path in tmp_path.iterdir()] == ["gpu.md"]
-    page = (tmp_path / "gpu.md").read_text()
-    assert "GPU: not measured. engine 'gpu': no device" in page and "tests.bench gpu --fit --write" in page
-    for words in (*work.ROBOTS, *work.ASKED, *(f"{batch:,}" for batch in work.BATCHES)):
-        assert words in page
-    found = {columns[0]: rows for columns, rows in tables_of(page)}
-    assert len(found["what"]) == 5 and all(row[2:] == [NOT_MEASURED] * 2 for row in found["what"])
-    rows = found["query"]
-    assert len(rows) == len(published.GRID) and NOT_MEASURED not in str(rows) and len(page.splitlines()) < 50
-
-
-def test_without_a_gpu_measured_figures_are_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "cuda_machine", no_gpu)
-    for name in ("gpu.md", "gpu.json"):
-        (tmp_path / name).write_text("figures")
-    runner.run(["gpu"], write=True, folder=tmp_path)
-    assert [(tmp_path / name).read_text() for name in ("gpu.md", "gpu.json")] == ["figures"] * 2
+    assert "gpu: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
 def test_the_command_ends_well_without_a_gpu():
     command = [sys.executable, "-m", "tests.bench", "gpu: arm7", "--batches", "1,16", "--seconds", "0"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
-    assert "GPU: not measured. engine 'gpu': CuPy is not installed" in " ".join(done.stdout.split())
+    assert "gpu: not measured. engine 'gpu': CuPy is not installed" in " ".join(done.stdout.split())
     assert "humanoid, mass_matrix" not in done.stdout
 
 

@@ -1,6 +1,6 @@
 """The GPU engine: what is measured in which order, and the page that says what was found.
 
-`python -m tests.bench gpu --fit --write`. Where there is no GPU, the page says what would be measured.
+`python -m tests.bench gpu --fit --write`.
 """
 
 from __future__ import annotations
@@ -195,20 +195,6 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     return {**made, "took": f"How long that took: {took}." if took else "", "missing": bullets(remarks(found))}
 
 
-def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
-    """What is wanted, and what the page says, where there is no GPU."""
-    plan, others, wanted = plan_of(run), goals.beside_published([]), goals.goal_table(goals.goals([], None, [], []))
-    theirs = Cells(others.title, others.columns[:-2], [row[:-2] for row in others.rows])
-    return [wanted], {
-        "queries": ", ".join(plan.queries),
-        "robots": "; ".join(plan.robots),
-        "dtypes": " and ".join(plan.dtypes),
-        "batches": ", ".join(f"{batch:,}" for batch in plan.batches),
-        "goals": markdown(wanted),
-        "published": markdown(theirs),
-    }
-
-
 def remarks(found: Measured) -> list[str]:
     """Why something is missing, each reason once, with what it is of."""
     said: dict[str, list[str]] = {}
@@ -246,7 +232,6 @@ PAGE = Page(
     notes=lambda found: [*kernels.verdict(found.trials), *remarks(found)],
     blocks=blocks,
     merge=merge,
-    unmeasured=unmeasured,
     seconds=0.02,
     batches=BATCHES,
 )
