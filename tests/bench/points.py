@@ -23,7 +23,7 @@ import numpy as np
 from robodyn.engines.memory import available
 from robodyn.tools.benchmark.timing import measure as timed
 from robodyn.tools.benchmark.timing import seconds_of
-from tests.bench.shared import NOT_MEASURED, show
+from tests.bench.shared import NOT_MEASURED, reason, show
 
 WRONG = 1e-3
 """A difference, relative to the largest entry, from which on an answer is wrong rather than rounded."""
@@ -123,7 +123,7 @@ class Budget:
                 f"from {at} on more memory than there is" if isinstance(error, MemoryError) else f"from {at} on {error}"
             )
         except Exception as error:  # a method may fail in any way: the others are measured nevertheless
-            point.problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            point.problem = reason(error)
         if point.best_s:
             self.history.setdefault(key, []).append((size, point.best_s))
         return point

@@ -73,6 +73,11 @@ def times(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.3g} x"
 
 
+def reason(error: BaseException) -> str:
+    """An error as a remark."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
 def geometric_mean(values: Iterable[float]) -> float:
     """Of ratios."""
     return float(np.exp(np.mean(np.log(list(values)))))

@@ -19,9 +19,9 @@ from robodyn.engines.tuning_store import keep as keep_table
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong
+from tests.bench.gpu.work import HOST_BYTES, Case, Plan, room_on, sources, wrong
 from tests.bench.points import off_by
-from tests.bench.shared import NOT_MEASURED, columns, show, times
+from tests.bench.shared import NOT_MEASURED, columns, reason, show, times
 
 ALLOWED = 1.5
 """Times the fastest kernel that the chosen one may take."""

@@ -15,9 +15,9 @@ from robodyn.tools.benchmark.tables import Cells, number
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, reason, repeated, room_on, sources, wrong
+from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, repeated, room_on, sources, wrong
 from tests.bench.points import off_by
-from tests.bench.shared import NOT_MEASURED, columns, show, table, times
+from tests.bench.shared import NOT_MEASURED, columns, reason, show, table, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")
 STEPS, DT = 100, 1e-3

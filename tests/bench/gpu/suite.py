@@ -17,9 +17,9 @@ from tests.bench.gpu import ceilings, goals, kernels, peers, queries
 from tests.bench.gpu import machine as machines
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine, of_one_gpu
-from tests.bench.gpu.work import BATCHES, Plan, reason
+from tests.bench.gpu.work import BATCHES, Plan
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, table, titled
+from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, reason, table, titled
 
 FIRST_ROBOT = "arm7"
 FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")

@@ -139,8 +139,3 @@ def sources(dyn: rd.Dynamics, task: Task, kernels: Iterable[Variant]) -> list[Ke
 def room_on(free_bytes: int) -> float:
     """For arguments and results on a device: half of its free memory."""
     return free_bytes / 2
-
-
-def reason(error: BaseException) -> str:
-    """An error as a remark."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
