@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from robodyn.engines.scan.methods import methods_of
 from robodyn.tools.benchmark.tables import Cells
@@ -105,7 +106,7 @@ def claims(points: Sequence[Point]) -> Cells:
     return Cells("Claims", ("where", "there", "here"), rows)
 
 
-def _answer(points: Sequence[Point], claim: published.Claim) -> str:
+def _answer(points: Sequence[Point], claim: Any) -> str:
     there = curves_of(points, claim.group)
     if claim.ask == "speed-up":
         return _speed_ups(there) or NOT_MEASURED

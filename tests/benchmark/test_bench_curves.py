@@ -32,10 +32,7 @@ PLOTS = importlib.util.find_spec("matplotlib") is not None
 
 def call(word, folder, largest):
     """What the command does, in this process."""
-    runner.run(
-        [word], write=True, engine="auto", batch="1", dtype="float64", threads="1", seconds=0.0, huge=False, quick=True,
-        largest=largest, limit=20.0, folder=folder,
-    )  # fmt: skip
+    runner.run([word], write=True, batch="1", dtype="float64", threads="1", seconds=0.0, largest=largest, folder=folder)
     name = word.split(":")[0]
     return *records.load(folder / f"{name}.json", Measured), (folder / f"{name}.md").read_text()
 
