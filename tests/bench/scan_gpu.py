@@ -18,11 +18,11 @@ from tests.bench import experiments, published
 from tests.bench.drawing import finish, panels, published_times, pyplot
 from tests.bench.experiments import FORWARD, GRADIENT, INVERSE, MATRICES, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu import machine as gpu
-from tests.bench.gpu.goals import Goal, goal_table
+from tests.bench.gpu.goals import Goal, goal, goal_table
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, markdown, picture, sections, show, times
+from tests.bench.shared import bullets, markdown, picture, sections, show
 
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
 MATRIX_SIZES = (10, 100, 1_000, 5_000, 10_000, 20_000, 40_000)
@@ -134,9 +134,9 @@ def _over_a100(points: Sequence[Point], query: str, branching: float, n: int, se
 
 
 def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) -> Goal:
-    ratio = theirs / ours.best_s if theirs and ours is not None and ours.best_s else None
-    said = times(ratio) if ratio is None or ours is None else f"{times(ratio)} ({ours.series})"
-    return Goal(what, f"{wanted:g} x", said, None if ratio is None else ratio >= wanted)
+    if theirs is None or ours is None or ours.best_s is None:
+        return goal(what, wanted, None)
+    return goal(what, wanted, theirs / ours.best_s, ours.series)
 
 
 def _fastest(points: Sequence[Point], query: str, branching: float, n: int) -> Point | None:

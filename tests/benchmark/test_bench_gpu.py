@@ -298,7 +298,7 @@ def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
     assert small.problem == "" and small.cpu_s > 0.0
     assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
     device.memory = 1 << 34
-    monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
+    monkeypatch.setattr(work, "HOST_BYTES", 20_000)
     _, large = found = queries.points(plan)
     queries.measure(host_machine(device), plan, found)
     assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None

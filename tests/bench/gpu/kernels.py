@@ -5,11 +5,9 @@ The last is the comparison of Plancher et al., figure 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 import robodyn as rd
 from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
@@ -19,8 +17,7 @@ from robodyn.engines.tuning_store import keep as keep_table
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, room_on, sources, wrong
-from tests.bench.points import off_by
+from tests.bench.gpu.work import Case, Plan, sources
 from tests.bench.shared import NOT_MEASURED, columns, reason, show, times
 
 ALLOWED = 1.5
@@ -132,29 +129,19 @@ def measure(machine: Machine, plan: Plan, found: list[Trial]) -> None:
 
 
 def try_kernel(
-    machine: Machine, question: Case, variant: Variant, dtype: str, these: Sequence[Trial], seconds: float
+    machine: Machine | None, question: Case, variant: Variant, dtype: str, these: Sequence[Any], seconds: float
 ) -> None:
-    """One kernel at one batch after another, until it fails: it would at larger ones too."""
-    device = machine.device
-    room = lambda: room_on(device.free_bytes())  # noqa: E731
-    _try(question, variant, dtype, these, lambda call: machine.kernels(call, seconds).best_s, room, device)
-
-
-def _try(
-    question: Case, variant: Variant, dtype: str, these: Sequence[Any], clock: Callable[[Any], float],
-    room: Callable[[], float], device: Any = None,
-) -> None:  # fmt: skip
-    """On arrays of a device, or of NumPy."""
+    """One kernel at one batch after another, until it fails: it would at larger ones too. Its work on arrays of the
+    device, or without a machine calls on NumPy arrays."""
     dyn, name, failed = question.with_kernel(variant, dtype), str(variant), ""
-    xp, to_numpy = (np, np.asarray) if device is None else (device.xp, device.xp.asnumpy)
+    clock, device = (timed, None) if machine is None else (machine.kernels, machine.device)
     for each in these:
-        problem = failed or question.too_large(each.batch, dtype, room())
+        problem = failed
         try:
             if not problem:
-                call, results = question.laid_out(dyn, each.batch, xp)
-                problem = wrong(off_by(results, question.truth, to_numpy), dtype)
-                if not problem:
-                    each.seconds[name] = clock(call)
+                call, _, problem = question.judged(dyn, each.batch, device)
+            if not problem:
+                each.seconds[name] = clock(call, seconds).best_s
         except Exception as error:  # other kernels are measured nevertheless
             problem = failed = reason(error)
         if problem:
@@ -174,11 +161,11 @@ def measure_partitions(machine: Machine, plan: Plan, found: Sequence[Partition])
         mine, kernels = [each for each in found if each.robot == robot], variants(question.model, question.task)
         machine.ahead([s for v in kernels for s in sources(question.with_kernel(v, DTYPE), question.task, [v])])
         for variant in kernels:
-            _try(question, variant, DTYPE, mine, lambda call: timed(call, plan.seconds).best_s, lambda: HOST_BYTES)
+            try_kernel(None, question, variant, DTYPE, mine, plan.seconds)
         cpu = rd.Dynamics(question.model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
         for each in mine:
-            if not question.too_large(each.batch, DTYPE, HOST_BYTES):
-                each.cpu_s = timed(question.laid_out(cpu, each.batch)[0], plan.seconds).best_s
+            call, _, problem = question.judged(cpu, each.batch)
+            each.cpu_s = None if problem else timed(call, plan.seconds).best_s
 
 
 # Choosing.

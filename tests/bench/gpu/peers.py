@@ -68,13 +68,8 @@ def rivals(plan: Plan) -> list[Rival]:
         for robot in plan.unlike
         for query in plan.queries
         for peer, names in NAMES.items()
-        if query in names and plan.selected(name_of(robot, query, peer))
+        if query in names and plan.selected(f"gpu: {peer}, {robot}, {query}")
     ]
-
-
-def name_of(robot: str, query: str, peer: str) -> str:
-    """What the runner's filter is held against."""
-    return f"gpu: {peer}, {robot}, {query}"
 
 
 def measure(plan: Plan, found: Sequence[Rival], ours: Sequence[Point], platform: str = "gpu") -> None:
@@ -86,7 +81,7 @@ def measure(plan: Plan, found: Sequence[Rival], ours: Sequence[Point], platform:
     with ThreadPoolExecutor(max(1, len(found))) as pool:
         compiled = [pool.submit(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found]
     for rival, made in zip(found, compiled, strict=True):
-        plan.announce(name_of(rival.robot, rival.query, rival.peer))
+        plan.announce(f"gpu: {rival.peer}, {rival.robot}, {rival.query}")
         rival.ours_s = calls.get((rival.robot, rival.query, DTYPE, rival.batch))
         try:
             run, truth = made.result()

@@ -94,8 +94,7 @@ def plan_of(run: Run) -> Plan:
 
 def measure(run: Run) -> Measured:
     """All that is selected."""
-    machine = machines.cuda_machine()
-    return measure_plan(plan_of(run), machine, fitted=run.fit, store=run.keep)
+    return measure_plan(plan_of(run), machines.cuda_machine(), fitted=run.fit, store=run.keep)
 
 
 def measure_plan(
@@ -117,8 +116,9 @@ def measure_plan(
         found.ceilings = ceilings.measure(machine, plan.dtypes, plan.seconds)
 
     def fitting() -> None:
-        kernels.measure(machine, plan, found.trials)
-        found.kept = kernels.keep(machine, plan, found.trials)
+        if fitted:
+            kernels.measure(machine, plan, found.trials)
+            found.kept = kernels.keep(machine, plan, found.trials)
 
     def first_answers() -> None:
         for number, each in enumerate(found.first):
@@ -128,7 +128,7 @@ def measure_plan(
 
     parts: dict[str, Callable[[], None]] = {
         "ceilings": limits,
-        "fit": fitting if fitted else lambda: None,
+        "fit": fitting,
         "queries": lambda: queries.measure(machine, plan, found.points),
         "rollouts": lambda: queries.measure_rollouts(machine, plan, found.rolled),
         "peers": lambda: peers.measure(plan, found.rivals, found.points),
@@ -170,18 +170,12 @@ def cells(found: Measured) -> dict[str, list[Cells]]:
 
 
 def _ceilings(found: Ceilings | None) -> Cells:
-    rows = [
-        ("copy on the device, 1 GiB read and 1 GiB written", _rate(found and found.bytes_per_s, "GB/s")),
-        *(
-            (f"fused products and sums in registers, {dtype}", _rate(found and found.flops.get(dtype), "GFLOP/s"))
-            for dtype in ("float32", "float64")
-        ),
-    ]
-    return Cells("Ceilings", ("what", "at most "), rows)
-
-
-def _rate(value: float | None, unit: str) -> str:
-    return NOT_MEASURED if value is None else f"{value / 1e9:,.0f} {unit}"
+    rows = [("copy on the device, 1 GiB read and 1 GiB written", found and found.bytes_per_s, "GB/s")]
+    for dtype in ("float32", "float64"):
+        fused = f"fused products and sums in registers, {dtype}"
+        rows.append((fused, found and found.flops.get(dtype), "GFLOP/s"))
+    cells = [(what, NOT_MEASURED if most is None else f"{most / 1e9:,.0f} {unit}") for what, most, unit in rows]
+    return Cells("Ceilings", ("what", "at most "), cells)
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
@@ -197,24 +191,18 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
 
 def remarks(found: Measured) -> list[str]:
     """Why something is missing, each reason once, with what it is of."""
-    said: dict[str, list[str]] = {}
-
-    def say(problem: str, what: str) -> None:
-        if problem:
-            said.setdefault(problem, []).append(what)
-
-    for part, problem in found.problems.items():
-        say(problem, part)
-    for p in found.points:
-        say(p.problem, f"{p.robot}, {p.query}, {p.dtype}, batch {p.batch:,}")
-    for rival in found.rivals:
-        say(rival.problem, f"{rival.robot}, {rival.query}, {rival.peer}")
-    for run in found.rolled:
-        say(run.problem, f"rollouts, {run.robot}, {run.integrator}, {run.dtype}, batch {run.batch:,}")
+    asked = [(part, problem) for part, problem in found.problems.items()]
+    asked += [(f"{p.robot}, {p.query}, {p.dtype}, batch {p.batch:,}", p.problem) for p in found.points]
+    asked += [(f"{each.robot}, {each.query}, {each.peer}", each.problem) for each in found.rivals]
+    asked += [(f"rollouts, {r.robot}, {r.integrator}, {r.dtype}, batch {r.batch:,}", r.problem) for r in found.rolled]
     for each in (*found.partitions, *found.trials):
         what = f"{each.query}, {each.dtype}" if isinstance(each, kernels.Trial) else "partitions"
         for name, problem in each.problems.items():
-            say(problem, f"{each.robot}, {what}, batch {each.batch:,}: {name}")
+            asked.append((f"{each.robot}, {what}, batch {each.batch:,}: {name}", problem))
+    said: dict[str, list[str]] = {}
+    for what, problem in asked:
+        said.setdefault(problem, []).append(what)
+    said.pop("", None)
     kept = ["the measurements of kernels could not be kept for the engine to choose by"] if found.kept is False else []
     return [*(f"{_few(where)}: {problem}" for problem, where in said.items()), *kept]
 

@@ -21,6 +21,7 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import TOLERANCE
 from robodyn.tools.benchmark.contenders import USUAL, draw, numbers_of
+from tests.bench.points import off_by
 from tests.bench.shared import robot
 
 DISTINCT = 64
@@ -85,11 +86,6 @@ class Case:
         given = sum(self.states[name].shape[1] for name in self.about.plain)
         return int(np.dtype(dtype).itemsize * (given + numbers_of(self.about, self.model)))
 
-    def too_large(self, batch: int, dtype: str, room: float) -> str:
-        """Why a batch is left out, or nothing."""
-        size = batch * self.row_bytes(dtype)
-        return f"left out: arrays of {size / 1e9:.3g} GB" if size > room else ""
-
     def laid_out(self, dyn: rd.Dynamics, batch: int, xp: Any = np) -> tuple[Callable[[], Any], tuple[Array, ...]]:
         """A call whose arguments and results lie in arrays of `xp`, made once, and those results."""
         arrays = [repeated(xp, self.states[name].astype(dyn.dtype), batch) for name in self.about.plain]
@@ -101,6 +97,17 @@ class Case:
         getattr(dyn, self.query)(*arrays, out=out)
         # Looked up after the first answer: from then on it may be a quicker function.
         return partial(getattr(dyn, self.query), *arrays, out=out), results
+
+    def judged(self, dyn: rd.Dynamics, batch: int, device: Any = None) -> tuple[Callable[[], Any], float | None, str]:
+        """A call on arrays of a device, or of NumPy, how far its answer is off, and why it shall not be timed."""
+        xp, to_numpy = (np, np.asarray) if device is None else (device.xp, device.xp.asnumpy)
+        room = HOST_BYTES if device is None else device.free_bytes() / 2
+        size, dtype = batch * self.row_bytes(str(dyn.dtype)), str(dyn.dtype)
+        if size > room:
+            return lambda: None, None, f"left out: arrays of {size / 1e9:.3g} GB"
+        call, results = self.laid_out(dyn, batch, xp)
+        error = off_by(results, self.truth, to_numpy)
+        return call, error if np.isfinite(error) else None, wrong(error, dtype)
 
     def with_kernel(self, variant: Variant, dtype: str) -> rd.Dynamics:
         """The GPU engine with one of its kernels."""
@@ -134,8 +141,3 @@ def sources(dyn: rd.Dynamics, task: Task, kernels: Iterable[Variant]) -> list[Ke
         except UnavailableError:
             continue
     return found
-
-
-def room_on(free_bytes: int) -> float:
-    """For arguments and results on a device: half of its free memory."""
-    return free_bytes / 2
