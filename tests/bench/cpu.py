@@ -12,8 +12,8 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.plots.style import COLORS
-from robodyn.tools.benchmark.compare import Report, Result, compare
-from robodyn.tools.benchmark.contenders import USUAL
+from robodyn.tools.benchmark.compare import Report, Result, compare, find_peers
+from robodyn.tools.benchmark.contenders import USUAL, Peer, RefusedError
 from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes
 from robodyn.tools.benchmark.tables import tables as tables_of
 from robodyn.tools.benchmark.timing import measure as timed
@@ -21,7 +21,6 @@ from tests.bench.cold import FIRST
 from tests.bench.drawing import finish, legend, panels, pyplot
 from tests.bench.experiments import Problem
 from tests.bench.first_answers import Case, First, cold_and_cached
-from tests.bench.peers import all_peers
 from tests.bench.runner import Page, Pictures, Run
 from tests.bench.shared import MODELS, ROBOTS, bullets, markdown, picture, reason, robot, sections, table
 
@@ -70,7 +69,7 @@ def measure(run: Run) -> Results:
         queries = tuple(query for query in settings.queries if run.selected(f"dynamics: {name}, {query}"))
         if queries:
             model = robot(name)
-            peers, reasons = all_peers(model)
+            peers, reasons = _peers(model)
             asked = replace(settings, queries=queries)
             report = compare(model, asked, peers, robot=f"{name}, {base} base", announce=run.announce)
             report.notes += reasons
@@ -84,6 +83,20 @@ def measure(run: Run) -> Results:
             if run.chosen(f"huge tree: {shape}, {query}"):
                 found.huge.append(_huge(shape, query, run))
     return found
+
+
+def _peers(model: rd.Model) -> tuple[list[Peer], list[str]]:
+    """Every peer that takes this robot, and why others do not."""
+    peers, reasons = find_peers(model)
+    try:
+        from tests.bench.jax_rnea import Jax
+
+        peers.append(Jax(model))
+    except ImportError:
+        reasons.append("JAX is not installed")
+    except RefusedError as refusal:
+        reasons.append(str(refusal))
+    return peers, reasons
 
 
 def _huge(shape: str, query: str, run: Run) -> Huge:

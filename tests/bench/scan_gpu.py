@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     """What runs on a GPU, then the same on a CPU; `several`: groups, of which no sparse matrix is made."""
     found = []
     for method in methods_of(query):
-        asked: dict[str, tuple[dict[str, Any], ScanOptions | None]] = {method: ({"method": method}, None)}
+        asked: dict[str, dict[str, Any]] = {method: {"scan": ScanOptions(layout=LAYOUTS[0])}}
         if query == MATRICES:
-            asked = {f"{method}, dense": ({}, None)}
+            asked = {f"{method}, dense": {"options": {}}}
         if query == INVERSE:
-            asked = {f"{method}, {each}": ({"method": method}, ScanOptions(layout=each)) for each in LAYOUTS}
-        for name, (options, scan) in asked.items():
-            plain = Contender(name, query, "scan", machine=machine, scan=scan, options=options)
+            asked = {f"{method}, {layout}": {"scan": ScanOptions(layout=layout)} for layout in LAYOUTS}
+        for name, how in asked.items():
+            plain = Contender(name, query, "scan", machine=machine, **{"options": {"method": method}, **how})
             found += _both(plain) if query in (INVERSE, MATRICES) or method in RECORDED else [plain]
     if query == MATRICES and not several:
         sparse = {"options": {"sparse": True}, "most_of_chains": MOST_FULL}
@@ -96,19 +97,11 @@ def measure(run: Run) -> Measured:
 def merge(found: Measured, old: Measured, about: dict[str, str], old_about: dict[str, str]) -> Measured:
     """This, and of what nobody was asked about now what is stored of the same GPU: large trees take minutes to lay
     out."""
-
-    def key(point: Point) -> tuple[str, float, int, int, str]:
-        return point.group, point.branching, point.n, point.batch, point.series
-
     if not of_one_gpu(old_about, about):
         return found
-    both, asked = [*old.points, *found.points], set(map(key, found.points))
-    kept = [replace(each, commit=each.commit or old_about["commit"]) for each in old.points if key(each) not in asked]
-    groups, series = (list(dict.fromkeys(getattr(p, name) for p in both)) for name in ("group", "series"))
-    words = list(WORDS.values())
-    groups.sort(key=lambda group: words.index(group.split(", ")[0]) if group.split(", ")[0] in words else len(words))
-    order = lambda p: (groups.index(p.group), *key(p)[1:4], series.index(p.series))  # noqa: E731
-    return replace(found, points=sorted([*found.points, *kept], key=order))
+    before = [replace(each, commit=each.commit or old_about["commit"]) for each in old.points]
+    key = attrgetter("group", "branching", "n", "batch", "series")
+    return replace(found, points=list({key(each): each for each in (*before, *found.points)}.values()))
 
 
 # What is wanted, and what came out.

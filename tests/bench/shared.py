@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
+from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.tables import Cells
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +76,8 @@ def times(value: float | None) -> str:
 
 def reason(error: BaseException) -> str:
     """An error as a remark."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    said = " ".join(str(error).split())[:300]
+    return said if isinstance(error, RefusedError) else f"{type(error).__name__}: {said}"
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -471,7 +471,7 @@ def test_the_runner_times_first_answers():
 def test_the_plain_text_in_jax_is_right(robot, base):
     pytest.importorskip("jax")
     sys.path.insert(0, str(ROOT))
-    from tests.bench.peers import Jax
+    from tests.bench.jax_rnea import Jax
 
     model = rd.load_urdf(own(robot), base=base)
     states = draw(model, 5, seed=4)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.timing import Timing, measure
 from tests.bench.compare.compiled import Drake, MuJoCo, Ours, Pinocchio
 from tests.bench.compare.in_jax import Adam, Frax, Mjx
@@ -56,7 +55,7 @@ def main(library: str, robot: str, seconds: float, limit: float, cases: list[str
     try:
         made = LIBRARIES[library](Robot(robot))
     except Exception as error:  # another library may fail in any way
-        return tell(refused=_why(error))
+        return tell(refused=reason(error))
     tell(name=made.name)
     for case in cases:
         query, batch = case.split(":")
@@ -64,12 +63,8 @@ def main(library: str, robot: str, seconds: float, limit: float, cases: list[str
         try:
             tell(**timed(made.job(query, int(batch)), seconds, query))
         except Exception as error:  # likewise
-            tell(problem=_why(error))
+            tell(problem=reason(error))
     return None
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, RefusedError) else reason(error)
 
 
 def processor_seconds(call: Callable[[], object], times: int = 1) -> float:

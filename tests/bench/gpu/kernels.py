@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import robodyn as rd
@@ -109,15 +110,7 @@ def measure(machine: Machine, plan: Plan, found: list[Trial]) -> None:
         if plan.selected(f"gpu: fit, {robot}, {query}")
     }
     plan.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
-    machine.ahead(
-        [
-            source
-            for _, question in questions.values()
-            for dtype in plan.dtypes
-            for variant in variants(question.model, question.task)
-            for source in sources(question.with_kernel(variant, dtype), question.task, [variant])
-        ]
-    )
+    _compile(machine, [question for _, question in questions.values()], plan.dtypes)
     for name, (robot, question) in questions.items():
         plan.announce(name)
         mine = trials(plan, robot, question)
@@ -126,6 +119,13 @@ def measure(machine: Machine, plan: Plan, found: list[Trial]) -> None:
                 these = [trial for trial in mine if trial.dtype == dtype]
                 try_kernel(machine, question, variant, dtype, these, plan.seconds)
         found += mine
+
+
+def _compile(machine: Machine, questions: Sequence[Case], dtypes: Sequence[str]) -> None:
+    """Every kernel of some queries, side by side."""
+    asked = product(questions, dtypes)
+    kernels = [(each, variant, dtype) for each, dtype in asked for variant in variants(each.model, each.task)]
+    machine.ahead([s for each, v, dtype in kernels for s in sources(each.with_kernel(v, dtype), each.task, [v])])
 
 
 def try_kernel(
@@ -158,9 +158,9 @@ def measure_partitions(machine: Machine, plan: Plan, found: Sequence[Partition])
     for robot in dict.fromkeys(each.robot for each in found):
         plan.announce(f"gpu: partitions, {robot}")
         question = Case(plan.robots[robot](), QUERY)
-        mine, kernels = [each for each in found if each.robot == robot], variants(question.model, question.task)
-        machine.ahead([s for v in kernels for s in sources(question.with_kernel(v, DTYPE), question.task, [v])])
-        for variant in kernels:
+        mine = [each for each in found if each.robot == robot]
+        _compile(machine, [question], [DTYPE])
+        for variant in variants(question.model, question.task):
             try_kernel(None, question, variant, DTYPE, mine, plan.seconds)
         cpu = rd.Dynamics(question.model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
         for each in mine:

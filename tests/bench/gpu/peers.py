@@ -89,7 +89,7 @@ def measure(plan: Plan, found: Sequence[Rival], ours: Sequence[Point], platform:
             if not rival.problem:
                 rival.seconds = timed(run, plan.seconds).best_s
         except Exception as error:  # a peer may fail in any way
-            rival.problem = str(error) if isinstance(error, RefusedError) else reason(error)
+            rival.problem = reason(error)
 
 
 def _give_back() -> None:
