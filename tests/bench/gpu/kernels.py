@@ -17,8 +17,10 @@ from robodyn.engines.tuning_store import Row, Table
 from robodyn.engines.tuning_store import keep as keep_table
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.gpu import work
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import Case, Plan, sources
+from tests.bench.gpu.work import Case, sources
+from tests.bench.runner import Run
 from tests.bench.shared import NOT_MEASURED, columns, reason, show, times
 
 ALLOWED = 1.5
@@ -91,33 +93,33 @@ class Partition:
         return (f"{self.batch:,}", *shown, times(split[1] / complete[1] if split and complete else None), *rest)
 
 
-def trials(plan: Plan, robot: str, question: Case) -> list[Trial]:
+def trials(run: Run, robot: str, question: Case) -> list[Trial]:
     """One query of a robot, before anything is measured."""
     tree = question.model.n_bodies, question.model.tree.n_levels
     return [
-        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in plan.fitted)
-        for dtype in plan.dtypes
-        for batch in sorted({*plan.fitted, *plan.held_out})
+        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in work.FITTED)
+        for dtype in run.settings.dtypes
+        for batch in sorted(work.upto(run, (*work.FITTED, *work.HELD_OUT)))
     ]
 
 
-def measure(machine: Machine, plan: Plan, found: list[Trial]) -> None:
+def measure(machine: Machine, run: Run, found: list[Trial]) -> None:
     """Measure every kernel; what is found is added to `found`."""
     questions = {
-        f"gpu: fit, {robot}, {query}": (robot, Case(plan.robots[robot](), query))
-        for robot in plan.unlike
-        for query in plan.queries
-        if plan.selected(f"gpu: fit, {robot}, {query}")
+        f"gpu: fit, {robot}, {query}": (robot, Case(work.ROBOTS[robot](), query))
+        for robot in work.unlike()
+        for query in work.ASKED
+        if run.selected(f"gpu: fit, {robot}, {query}")
     }
-    plan.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
-    _compile(machine, [question for _, question in questions.values()], plan.dtypes)
+    run.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
+    _compile(machine, [question for _, question in questions.values()], run.settings.dtypes)
     for name, (robot, question) in questions.items():
-        plan.announce(name)
-        mine = trials(plan, robot, question)
-        for dtype in plan.dtypes:
+        run.announce(name)
+        mine = trials(run, robot, question)
+        for dtype in run.settings.dtypes:
             for variant in variants(question.model, question.task):
                 these = [trial for trial in mine if trial.dtype == dtype]
-                try_kernel(machine, question, variant, dtype, these, plan.seconds)
+                try_kernel(machine, question, variant, dtype, these, run.seconds)
         found += mine
 
 
@@ -148,24 +150,28 @@ def try_kernel(
             each.problems[name] = problem
 
 
-def partitions(plan: Plan) -> list[Partition]:
+def partitions(run: Run) -> list[Partition]:
     """Everything that is asked, before anything is measured."""
-    robots = [robot for robot in plan.unlike if plan.selected(f"gpu: partitions, {robot}")]
-    return [Partition(robot, n) for robot in robots for n in (plan.partitions if QUERY in plan.queries else ())]
+    robots = [robot for robot in work.unlike() if run.selected(f"gpu: partitions, {robot}")]
+    return [
+        Partition(robot, n)
+        for robot in robots
+        for n in (work.upto(run, work.PARTITIONS) if QUERY in work.ASKED else ())
+    ]
 
 
-def measure_partitions(machine: Machine, plan: Plan, found: Sequence[Partition]) -> None:
+def measure_partitions(machine: Machine, run: Run, found: Sequence[Partition]) -> None:
     for robot in dict.fromkeys(each.robot for each in found):
-        plan.announce(f"gpu: partitions, {robot}")
-        question = Case(plan.robots[robot](), QUERY)
+        run.announce(f"gpu: partitions, {robot}")
+        question = Case(work.ROBOTS[robot](), QUERY)
         mine = [each for each in found if each.robot == robot]
         _compile(machine, [question], [DTYPE])
         for variant in variants(question.model, question.task):
-            try_kernel(None, question, variant, DTYPE, mine, plan.seconds)
+            try_kernel(None, question, variant, DTYPE, mine, run.seconds)
         cpu = rd.Dynamics(question.model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
         for each in mine:
             call, _, problem = question.judged(cpu, each.batch)
-            each.cpu_s = None if problem else timed(call, plan.seconds).best_s
+            each.cpu_s = None if problem else timed(call, run.seconds).best_s
 
 
 # Choosing.
@@ -182,12 +188,12 @@ def table(found: Sequence[Trial]) -> Table:
     return Table(SECTION, rows)
 
 
-def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
+def keep(machine: Machine, run: Run, found: Sequence[Trial]) -> bool:
     """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
     they were kept."""
     kept = keep_table(table(found), machine.device.name)
-    for robot in plan.unlike:
-        model = plan.robots[robot]()
+    for robot in work.unlike():
+        model = work.ROBOTS[robot]()
         for trial in (trial for trial in found if trial.robot == robot):
             dyn: Any = rd.Dynamics(model, engine="gpu", dtype=trial.dtype)  # type: ignore[arg-type]
             task = dyn.plain_task(trial.query)

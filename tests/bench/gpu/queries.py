@@ -13,10 +13,12 @@ from robodyn.engines.gpu.source import KernelSource
 from robodyn.tools.benchmark.contenders import draw
 from robodyn.tools.benchmark.tables import Cells, number
 from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.gpu import work
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import DISTINCT, Case, Plan, repeated, sources, wrong
+from tests.bench.gpu.work import DISTINCT, Case, repeated, sources, wrong
 from tests.bench.points import off_by
+from tests.bench.runner import Run
 from tests.bench.shared import NOT_MEASURED, columns, reason, show, table, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")
@@ -99,27 +101,31 @@ class Rolled:
         return NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
 
 
-def points(plan: Plan) -> list[Point]:
+def points(run: Run) -> list[Point]:
     """Queries that are asked, before anything is measured."""
-    asked = [(r, q) for r in plan.robots for q in plan.queries if plan.selected(f"gpu: queries, {r}, {q}")]
-    return [Point(*each, dtype, batch) for each in asked for dtype in plan.dtypes for batch in plan.batches]
+    asked = [(r, q) for r in work.ROBOTS for q in work.ASKED if run.selected(f"gpu: queries, {r}, {q}")]
+    return [
+        Point(*each, dtype, batch) for each in asked for dtype in run.settings.dtypes for batch in run.settings.batches
+    ]
 
 
-def measure(machine: Machine, plan: Plan, found: Sequence[Point]) -> None:
+def measure(machine: Machine, run: Run, found: Sequence[Point]) -> None:
     """Fill all points; the kernels that will answer are compiled side by side."""
-    machine.ahead([source for robot in plan.robots for source in _sources(plan, robot, found)])
+    machine.ahead([source for robot in work.ROBOTS for source in _sources(run, robot, found)])
     for robot, query in dict.fromkeys((point.robot, point.query) for point in found):
-        plan.announce(f"gpu: queries, {robot}, {query}")
+        run.announce(f"gpu: queries, {robot}, {query}")
         mine = [point for point in found if (point.robot, point.query) == (robot, query)]
-        measure_query(machine, Case(plan.robots[robot](), query), mine, plan.seconds)
+        measure_query(machine, Case(work.ROBOTS[robot](), query), mine, run.seconds)
 
 
-def _sources(plan: Plan, robot: str, found: Sequence[Point]) -> Iterator[KernelSource]:
+def _sources(run: Run, robot: str, found: Sequence[Point]) -> Iterator[KernelSource]:
     asked = dict.fromkeys(point.query for point in found if point.robot == robot)
-    for dtype in plan.dtypes if asked else ():
-        dyn: Any = rd.Dynamics(plan.robots[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
+    for dtype in run.settings.dtypes if asked else ():
+        dyn: Any = rd.Dynamics(work.ROBOTS[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
         for task in map(dyn.plain_task, asked):
-            yield from sources(dyn, task, dict.fromkeys(dyn.engine.variant(task, batch) for batch in plan.batches))
+            yield from sources(
+                dyn, task, dict.fromkeys(dyn.engine.variant(task, batch) for batch in run.settings.batches)
+            )
 
 
 def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
@@ -166,36 +172,41 @@ def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
 # Rollouts.
 
 
-def rollouts(plan: Plan) -> list[Rolled]:
+def rollouts(run: Run) -> list[Rolled]:
     """Those that are asked, before anything is measured."""
-    asked = [(r, i) for r in plan.unlike if plan.selected(f"gpu: rollouts, {r}") for i in INTEGRATORS]
-    return [Rolled(*each, dtype, batch) for each in asked for dtype in plan.dtypes for batch in plan.rolled]
+    asked = [(r, i) for r in work.unlike() if run.selected(f"gpu: rollouts, {r}") for i in INTEGRATORS]
+    return [
+        Rolled(*each, dtype, batch)
+        for each in asked
+        for dtype in run.settings.dtypes
+        for batch in work.upto(run, work.ROLLED)
+    ]
 
 
-def measure_rollouts(machine: Machine, plan: Plan, found: Sequence[Rolled]) -> None:
-    for robot in dict.fromkeys(run.robot for run in found):
-        plan.announce(f"gpu: rollouts, {robot}")
-        model = plan.robots[robot]()
+def measure_rollouts(machine: Machine, run: Run, found: Sequence[Rolled]) -> None:
+    for robot in dict.fromkeys(each.robot for each in found):
+        run.announce(f"gpu: rollouts, {robot}")
+        model = work.ROBOTS[robot]()
         drawn = draw(model, DISTINCT)
         states = [drawn["q"], drawn["qd"], TORQUE * drawn["tau"]]
         truths = {each: _last(rd.Dynamics(model, engine="cpu"), each, states) for each in INTEGRATORS}
-        for run in (each for each in found if each.robot == robot):
+        for rolled in (each for each in found if each.robot == robot):
             try:
-                _roll(machine, model, run, states, truths[run.integrator], plan.seconds)
+                _roll(machine, model, rolled, states, truths[rolled.integrator], run.seconds)
             except Exception as error:  # others are measured nevertheless
-                run.problem = reason(error)
+                rolled.problem = reason(error)
 
 
-def _roll(machine: Machine, model: rd.Model, run: Rolled, states: Sequence[Any], truth: Any, seconds: float) -> None:
-    given = [each.astype(run.dtype) for each in states]
-    there = [repeated(machine.device.xp, each, run.batch) for each in given]
-    dyn, cpu = (rd.Dynamics(model, engine=name, dtype=run.dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
-    run.off_by = off_by(_last(dyn, run.integrator, there), truth, machine.device.xp.asnumpy)
-    run.problem = wrong(run.off_by, run.dtype)
-    if not run.problem:
-        run.seconds = machine.calls(lambda: _last(dyn, run.integrator, there), seconds).best_s
-        here = [repeated(np, each, run.batch) for each in given]
-        run.cpu_s = timed(lambda: _last(cpu, run.integrator, here), seconds).best_s
+def _roll(machine: Machine, model: rd.Model, rolled: Rolled, states: Sequence[Any], truth: Any, seconds: float) -> None:
+    given = [each.astype(rolled.dtype) for each in states]
+    there = [repeated(machine.device.xp, each, rolled.batch) for each in given]
+    dyn, cpu = (rd.Dynamics(model, engine=name, dtype=rolled.dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
+    rolled.off_by = off_by(_last(dyn, rolled.integrator, there), truth, machine.device.xp.asnumpy)
+    rolled.problem = wrong(rolled.off_by, rolled.dtype)
+    if not rolled.problem:
+        rolled.seconds = machine.calls(lambda: _last(dyn, rolled.integrator, there), seconds).best_s
+        here = [repeated(np, each, rolled.batch) for each in given]
+        rolled.cpu_s = timed(lambda: _last(cpu, rolled.integrator, here), seconds).best_s
 
 
 def _last(dyn: rd.Dynamics, integrator: str, states: Sequence[Any]) -> tuple[Any, Any]:

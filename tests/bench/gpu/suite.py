@@ -17,7 +17,7 @@ from tests.bench.gpu import ceilings, goals, kernels, peers, queries
 from tests.bench.gpu import machine as machines
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine, of_one_gpu
-from tests.bench.gpu.work import BATCHES, Plan
+from tests.bench.gpu.work import BATCHES
 from tests.bench.runner import Page, Pictures, Run
 from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, reason, table, titled
 
@@ -79,71 +79,51 @@ def merge(found: Measured, old: Measured, about: dict[str, str], old_about: dict
     return whole
 
 
-def plan_of(run: Run) -> Plan:
-    """What to measure; no batch is larger than the largest that is asked for."""
-    usual, settings = Plan(), run.settings
-    sizes = {
-        name: tuple(batch for batch in getattr(usual, name) if batch <= max(settings.batches))
-        for name in ("partitions", "rolled", "fitted", "held_out")
-    }
-    return replace(
-        usual, selected=run.selected, announce=run.announce, seconds=run.seconds, dtypes=settings.dtypes,
-        batches=settings.batches, **sizes,
-    )  # fmt: skip
-
-
 def measure(run: Run) -> Measured:
-    """All that is selected."""
-    return measure_plan(plan_of(run), machines.cuda_machine(), fitted=run.fit, store=run.keep)
+    """All that is selected, on the GPU that is there."""
+    return measure_on(machines.cuda_machine(), run)
 
 
-def measure_plan(
-    plan: Plan,
-    machine: Machine,
-    *,
-    fitted: bool = False,
-    engine: str = "gpu",
-    store: Callable[[Measured], object] = lambda found: None,
-) -> Measured:
-    """Measure it all; with `fitted`, every kernel first, so that everything else runs those that were found to be the
-    fastest. `engine` is whose first answers are timed; `store` is handed what there is after each part: a part that
+def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
+    """Measure it all; with `fit`, every kernel first, so that everything else runs those that were found to be the
+    fastest. `engine` is whose first answers are timed. `run.keep` is handed what there is after each part: a part that
     fails as a whole, or takes too long, leaves the others."""
-    first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if plan.selected(_first(query))]
-    asked = queries.points(plan), kernels.partitions(plan), queries.rollouts(plan), peers.rivals(plan), first
+    first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if run.selected(_first(query))]
+    asked = queries.points(run), kernels.partitions(run), queries.rollouts(run), peers.rivals(run), first
     found = Measured(*asked, machine=machine.facts)
 
     def limits() -> None:
-        found.ceilings = ceilings.measure(machine, plan.dtypes, plan.seconds)
+        found.ceilings = ceilings.measure(machine, run.settings.dtypes, run.seconds)
 
     def fitting() -> None:
-        if fitted:
-            kernels.measure(machine, plan, found.trials)
-            found.kept = kernels.keep(machine, plan, found.trials)
+        if run.fit:
+            kernels.measure(machine, run, found.trials)
+            found.kept = kernels.keep(machine, run, found.trials)
 
     def first_answers() -> None:
         for number, each in enumerate(found.first):
-            plan.announce(_first(each.query))
+            run.announce(_first(each.query))
             case = Asked(str(MODELS / f"{each.robot}.urdf"), ROBOTS[each.robot], each.query, engine=engine)
             found.first[number] = cold_and_cached(case)
 
     parts: dict[str, Callable[[], None]] = {
         "ceilings": limits,
         "fit": fitting,
-        "queries": lambda: queries.measure(machine, plan, found.points),
-        "rollouts": lambda: queries.measure_rollouts(machine, plan, found.rolled),
-        "peers": lambda: peers.measure(plan, found.rivals, found.points),
-        "partitions": lambda: kernels.measure_partitions(machine, plan, found.partitions),
+        "queries": lambda: queries.measure(machine, run, found.points),
+        "rollouts": lambda: queries.measure_rollouts(machine, run, found.rolled),
+        "peers": lambda: peers.measure(run, found.rivals, found.points),
+        "partitions": lambda: kernels.measure_partitions(machine, run, found.partitions),
         "first answers": first_answers,
     }
     for name, part in parts.items():
-        plan.announce(f"gpu: {name}")
+        run.announce(f"gpu: {name}")
         start = time.perf_counter()
         try:
             part()
         except Exception as error:  # a GPU that failed once may fail always
             found.problems[name] = reason(error)
         found.took_s[name] = time.perf_counter() - start
-        store(found)
+        run.keep(found)
     return found
 
 

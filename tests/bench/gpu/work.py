@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import TOLERANCE
 from robodyn.tools.benchmark.contenders import USUAL, draw, numbers_of
 from tests.bench.points import off_by
+from tests.bench.runner import Run
 from tests.bench.shared import robot
 
 DISTINCT = 64
@@ -40,30 +40,21 @@ ASKED = tuple(query for query in USUAL if query != "bias_force")
 BATCHES = (1, 16, 256, 1024, 4096, 65_536, 1_048_576)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to measure: cases whose names `selected` takes, for `seconds` each.
+PARTITIONS = (16, 32, 64, 128, 1024, 8192, 65_536)
+"""Batches at which partitions of a gradient are compared."""
+ROLLED = (1024, 65_536)
+FITTED, HELD_OUT = (1, 8, 64, 512, 4096, 32_768, 131_072), (3, 200, 16_384, 65_536)
+"""Batches at which every kernel is measured to choose by, and to see how good the choice is between."""
 
-    `partitions`: batches at which partitions of a gradient are compared; `rolled`: those of rollouts; `fitted`: those
-    at which every kernel is measured to choose by, and `held_out`: to see how good the choice is between.
-    """
 
-    selected: Callable[[str], bool] = lambda name: True
-    announce: Callable[[str], object] = lambda text: None
-    seconds: float = 0.02
-    robots: Mapping[str, Callable[[], Model]] = field(default_factory=lambda: dict(ROBOTS))
-    queries: tuple[str, ...] = ASKED
-    dtypes: tuple[str, ...] = ("float32", "float64")
-    batches: tuple[int, ...] = BATCHES
-    partitions: tuple[int, ...] = (16, 32, 64, 128, 1024, 8192, 65_536)
-    rolled: tuple[int, ...] = (1024, 65_536)
-    fitted: tuple[int, ...] = (1, 8, 64, 512, 4096, 32_768, 131_072)
-    held_out: tuple[int, ...] = (3, 200, 16_384, 65_536)
+def unlike() -> list[str]:
+    """Robots for what is measured of several kernels or libraries, one of each size."""
+    return [name for name in ROBOTS if name not in _ALIKE]
 
-    @property
-    def unlike(self) -> list[str]:
-        """Robots for what is measured of several kernels or libraries, one of each size."""
-        return [robot for robot in self.robots if robot not in _ALIKE]
+
+def upto(run: Run, batches: Sequence[int]) -> list[int]:
+    """Those that are not larger than the largest that is asked for."""
+    return [batch for batch in batches if batch <= max(run.settings.batches)]
 
 
 class Case:
