@@ -152,12 +152,8 @@ def try_kernel(
 
 def partitions(run: Run) -> list[Partition]:
     """Everything that is asked, before anything is measured."""
-    robots = [robot for robot in work.unlike() if run.selected(f"gpu: partitions, {robot}")]
-    return [
-        Partition(robot, n)
-        for robot in robots
-        for n in (work.upto(run, work.PARTITIONS) if QUERY in work.ASKED else ())
-    ]
+    robots = [robot for robot in work.unlike() if run.selected(f"gpu: partitions, {robot}") and QUERY in work.ASKED]
+    return [Partition(*each) for each in product(robots, work.upto(run, work.PARTITIONS))]
 
 
 def measure_partitions(machine: Machine, run: Run, found: Sequence[Partition]) -> None:

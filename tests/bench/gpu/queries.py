@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -104,9 +105,7 @@ class Rolled:
 def points(run: Run) -> list[Point]:
     """Queries that are asked, before anything is measured."""
     asked = [(r, q) for r in work.ROBOTS for q in work.ASKED if run.selected(f"gpu: queries, {r}, {q}")]
-    return [
-        Point(*each, dtype, batch) for each in asked for dtype in run.settings.dtypes for batch in run.settings.batches
-    ]
+    return [Point(*a, *b) for a, b in product(asked, product(run.settings.dtypes, run.settings.batches))]
 
 
 def measure(machine: Machine, run: Run, found: Sequence[Point]) -> None:
@@ -123,9 +122,8 @@ def _sources(run: Run, robot: str, found: Sequence[Point]) -> Iterator[KernelSou
     for dtype in run.settings.dtypes if asked else ():
         dyn: Any = rd.Dynamics(work.ROBOTS[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
         for task in map(dyn.plain_task, asked):
-            yield from sources(
-                dyn, task, dict.fromkeys(dyn.engine.variant(task, batch) for batch in run.settings.batches)
-            )
+            chosen = (dyn.engine.variant(task, batch) for batch in run.settings.batches)
+            yield from sources(dyn, task, dict.fromkeys(chosen))
 
 
 def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
@@ -175,12 +173,7 @@ def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
 def rollouts(run: Run) -> list[Rolled]:
     """Those that are asked, before anything is measured."""
     asked = [(r, i) for r in work.unlike() if run.selected(f"gpu: rollouts, {r}") for i in INTEGRATORS]
-    return [
-        Rolled(*each, dtype, batch)
-        for each in asked
-        for dtype in run.settings.dtypes
-        for batch in work.upto(run, work.ROLLED)
-    ]
+    return [Rolled(*a, *b) for a, b in product(asked, product(run.settings.dtypes, work.upto(run, work.ROLLED)))]
 
 
 def measure_rollouts(machine: Machine, run: Run, found: Sequence[Rolled]) -> None:
