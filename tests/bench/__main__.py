@@ -10,11 +10,10 @@ arm7, forward_dynamics", "first answer: ..." and "huge tree: ...". The others, w
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,26 +33,24 @@ PAGES = {
     "compare": "the same work by other libraries, each in a process of its own; minutes",
     "constraints": "feet and closed loops, beside Pinocchio's; loops of large trees",
     "gpu": "the GPU engine; parts of which nothing is asked stay as stored",
-    "hardware": "studies of fixed-point hardware; Verilator takes minutes",
     "ik": "inverse kinematics of arms, beside what else is installed",
     "load": "loading and imports, beside Pinocchio's parser; the reference engine",
-    "papers": "the figures of the papers that the scan engine is made from; the thesis' too",
+    "papers": "the figures of the papers that the scan engine is made from",
     "scan": "which method of the scan engine is the fastest where",
     "scan-gpu": "scans on a GPU; what is not asked for stays as stored",
-    "thesis": "figures 10 to 16 of the thesis",
 }
 GONE = {
     "backend": "ROBODYN_CPU_BACKEND=llvm makes other pages of LLVM's code",
+    "hardware": "rd.hardware simulates and counts a circuit",
     "parts": 'cases "huge tree" measure two of its trees',
     "scheduler": "robodyn tune measures engines",
     "step_gradients": "compare and cpu measure gradients of dynamics",
     "steps": "tests/motion compares integrators",
+    "thesis": "scan and scan-gpu measure scans",
 }
 """Pages that stay as they were measured, and what takes their place."""
 _MODULES = {"gpu": "gpu.suite", "compare": "compare.suite", "scan": "scan_map", "scan-gpu": "scan_gpu"}
 _WIDTH = 170
-_QUICK = 10_000, 5.0
-"""Bodies and seconds of a call at which a quick run stops."""
 __doc__ += "\n" + "\n".join(f"- {name}: {what}" for name, what in PAGES.items())
 
 
@@ -75,7 +72,6 @@ def run(
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,all",
     seconds: Annotated[float | None, typer.Option(help="Time for each case; that of the page.")] = None,
     huge: Annotated[bool, typer.Option(help="Huge trees under the reference engine too.")] = False,
-    quick: Annotated[bool, typer.Option(help="Scans: stop at 10,000 bodies.")] = False,
     largest: Annotated[int, typer.Option(help="Most bodies of a tree.")] = 4_000_000,
     limit: Annotated[float | None, typer.Option(help="The longest call of curves, in seconds.")] = None,
     whole: Annotated[bool, typer.Option(help="cold: every query of every robot (an hour).")] = False,
@@ -95,49 +91,26 @@ def run(
         _require_folder(folder)
     if limit is not None and not limit >= 0.0:
         raise typer.BadParameter(f"--limit: got {limit}; wanted a number of seconds from 0")
-    options = {"engine": engine, "batch": batch, "dtype": dtype, "threads": threads, "seconds": seconds}
-    asked = partial(_asked, options, limit, _QUICK if quick else None, largest, whole=whole, huge=huge, fit=fit)
     try:
-        first = asked(page, words)
+        settings = Settings(
+            engine=engine,
+            dtypes=tuple(dtype.split(",")),
+            threads=threads_from(threads.split(",")),
+            batches=_numbers(batch) if batch else page.batches,
+            seconds=page.seconds if seconds is None else seconds,
+        )
     except ArgumentError as error:
         raise typer.BadParameter(str(error)) from None
+    longest = page.limit if limit is None else limit
+    asked = Run(tuple(words), settings, longest, largest, whole=whole, huge=huge, fit=fit)
     screen, about = console(), shared.header() | {"load": shared.load()}
     screen.width = max(screen.width, _WIDTH)
     if words and words != [name]:
         about["filter"] = repr(" ".join(words))
     screen.print(shared.facts(about))
-    store = folder if write else None
-    found = execute(page, first, about, screen, store)
-    if name == "papers":
-        thesis, rest = page_called("thesis"), [*filter(None, [words[0].removeprefix("papers").strip()]), *words[1:]]
-        found |= execute(thesis, asked(thesis, rest), about, screen, store)
-    if not found:
+    if not execute(page, asked, about, screen, folder if write else None):
         given = " and ".join(map(repr, words)) or "nothing"
         raise typer.BadParameter(f"nothing was measured: no case that is small enough has {given} in its name")
-
-
-def _asked(
-    options: dict[str, Any],
-    limit: float | None,
-    quick: tuple[int, float] | None,
-    largest: int,
-    page: Page,
-    words: list[str],
-    **more: bool,
-) -> Run:
-    """What a page is asked for, with its own numbers where none are given."""
-    seconds, batch = options["seconds"], options["batch"]
-    settings = Settings(
-        engine=options["engine"],
-        dtypes=tuple(options["dtype"].split(",")),
-        threads=threads_from(options["threads"].split(",")),
-        batches=_numbers(batch) if batch else page.batches,
-        seconds=page.seconds if seconds is None else seconds,
-    )
-    longest = page.limit if limit is None else limit
-    if quick is not None:
-        largest, longest = min(largest, quick[0]), min(longest, quick[1])
-    return Run(tuple(words), settings, longest, largest, **more)
 
 
 def _numbers(words: str) -> tuple[int, ...]:

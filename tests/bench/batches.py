@@ -1,9 +1,4 @@
-"""Large batches: `python -m tests.bench batches --write`.
-
-What a state of an arm takes in batches of 1,024 to 1,000,000, every query, with and without `out=`, on one thread and
-on all; and what reading the arguments and writing the results of so many states takes, which nothing can be faster
-than, in turns with the query.
-"""
+"""Large batches: what a state of an arm takes, by every query, beside what reading and writing its bytes takes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What a call from Python costs for one state: `python -m tests.bench calls --write`.
 
 Every public query of a `Dynamics` with every optional argument, alone and all together; functions of a model; lists and
-arrays of another precision. Beside Pinocchio's call for the same where it has one, from Python, in the same run and in
-turns: the least time of some loops.
+arrays of another precision; steps, short rollouts and inverse kinematics of control loops.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,17 @@ import robodyn as rd
 from robodyn.engines.query_table import FRAMES, QUERIES, QuerySpec
 from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
+from robodyn.testing.mujoco_models import mujoco_model
 from robodyn.testing.pinocchio_models import pinocchio_model
 from robodyn.tools.benchmark.tables import Cells
-from tests.bench import control_loop
 from tests.bench.runner import Page, Run
 from tests.bench.shared import ROBOTS as BASES
 from tests.bench.shared import geometric_mean, robot, table
 from tests.bench.timing import Call, least
 
 ROBOTS = ("arm7", "humanoid")
+LOOPS = ("cartpole", *ROBOTS)
+"""Robots of control loops."""
 BATCH = 4096
 LINKS = (-1, -3, 2, 4)
 """Several links, by their places among those of a robot."""
@@ -35,6 +37,10 @@ _SHORT, _SHARE, _ALONE, _FORCE, _CHECKED = 0.6, 0.6, 1.5, 3.0, 10.0
 """Microseconds: Pinocchio's calls that take no longer we equal, of others we want a share; of an arm where it has none;
 `external_force`; lists and other dtypes."""
 _ARM = "arm7"
+_STEPS, _DT, _SEVERAL = 50, 1e-3, 20
+"""Of rollouts, and states of a call."""
+Calls = dict[tuple[str, str], Call]
+"""By query and what is given besides."""
 
 
 @dataclass
@@ -74,45 +80,44 @@ class Results:
 
 
 def measure(run: Run) -> Results:
-    found = Results([])
-    for name in control_loop.ROBOTS:
-        found.calls += _of_loops(name, run)
-    for name in ROBOTS:
-        model = robot(name)
-        peer, plain, smallest = _peer(model), {}, _peer(auto_tree(1))
-        batches = {
-            (question.name, what): call
-            for question in QUERIES.values()
-            if any(query == question.name for query, _ in peer)
-            for what, call in _calls_of(model, question, "float64", (BATCH,))
-            if (question.name, what) in peer
-        }
-        for query, what, dtype, call in _cases(model):
-            if run.chosen(f"calls: {name}, {query}, {what}, {dtype}"):
-                key = query, what
-                theirs = peer.get(key) if dtype == "float64" else None
-                us, peer_us = _times(call, theirs, run.seconds)
-                batch_ns = peer_ns = None
-                if theirs is not None and key in batches:
-                    batch_ns = 1e3 * _times(batches[key], None, run.seconds)[0] / BATCH
-                    again, once = _times(theirs, smallest[key], run.seconds / 4)
-                    peer_ns = 1e3 * max(0.0, again - (once or 0.0))
-                if peer_us is not None and not what:
-                    plain[query] = peer_us
-                wanted = _wanted(name, query, what, peer_us, plain.get(query))
-                found.calls.append(Timed(name, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns))
-    return found
+    found = [each for name in LOOPS for each in _of_loops(name, run)]
+    return Results(found + [each for name in ROBOTS for each in _of_queries(name, run)])
 
 
 def _of_loops(name: str, run: Run) -> Iterator[Timed]:
     """Calls of a control loop, beside other libraries."""
     model = robot(name, BASES.get(name, "fixed"))
-    beside = control_loop.peers(model)
-    for query, what, call in control_loop.cases(model):
+    beside = _loops_of_others(model)
+    for query, what, call in _loops(model):
         if run.chosen(f"calls: {name}, {query}, {what}, loop"):
             library, theirs = beside.get((query, what), ("", None))
             us, peer_us = _times(call, theirs, run.seconds)
             yield Timed(name, query, what, "float64", us, peer_us, peer_us, peer=library)
+
+
+def _of_queries(name: str, run: Run) -> Iterator[Timed]:
+    model = robot(name)
+    peer, smallest = _pinocchio(model), _pinocchio(auto_tree(1))
+    plain: dict[str, float] = {}
+
+    @cache
+    def batched(query: str) -> dict[str, Call]:
+        return dict(_calls_of(model, QUERIES[query], "float64", (BATCH,)))
+
+    for query, what, dtype, call in _cases(model):
+        if not run.chosen(f"calls: {name}, {query}, {what}, {dtype}"):
+            continue
+        theirs = peer.get((query, what)) if dtype == "float64" else None
+        us, peer_us = _times(call, theirs, run.seconds)
+        batch_ns = peer_ns = None
+        if theirs is not None and query in QUERIES:
+            batch_ns = 1e3 * _times(batched(query)[what], None, run.seconds)[0] / BATCH
+            again, once = _times(theirs, smallest[query, what], run.seconds / 4)
+            peer_ns = 1e3 * max(0.0, again - (once or 0.0))
+        if peer_us is not None and not what:
+            plain[query] = peer_us
+        wanted = _wanted(name, query, what, peer_us, plain.get(query))
+        yield Timed(name, query, what, dtype, us, peer_us, wanted, batch_ns, peer_ns)
 
 
 def _times(call: Call, peer: Call | None, seconds: float) -> tuple[float, float | None]:
@@ -145,7 +150,7 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
     q, q1, qd = model.random_configuration(rng), model.random_configuration(rng), rng.uniform(-1, 1, model.nv)
     wrench, link = rng.uniform(-1, 1, 6), model.link_names[-1]
     listed = q.tolist()
-    functions: dict[tuple[str, str], Call] = {
+    functions: Calls = {
         ("integrate", ""): lambda: model.integrate(q, qd),
         ("integrate", "dt"): lambda: model.integrate(q, qd, 0.01),
         ("integrate", "q as a list"): lambda: model.integrate(listed, qd),
@@ -247,119 +252,182 @@ _FUNCTIONS = {
     "centroidal_momentum_matrix_derivative": "dccrba q v",
 }
 """Pinocchio's functions of a model and its data by query and what is given besides, with what they are given."""
+_OF_CONFIGURATIONS = {
+    "integrate": "integrate q v",
+    "difference": "difference q q1",
+    "interpolate": "interpolate q q1 part",
+    "distance": "distance q q1",
+    "neutral": "neutral",
+    "random_configuration": "randomConfiguration low high",
+}
+"""The same of a model alone."""
+_OF_FRAMES = {
+    "link_velocity": ("forwardKinematics q v", "getFrameVelocity"),
+    "link_acceleration": ("forwardKinematics q v a", "getFrameAcceleration"),
+    "jacobian_derivative": ("computeJointJacobiansTimeVariation q v", "getFrameJacobianTimeVariation"),
+    "link_velocity_gradient": ("computeForwardKinematicsDerivatives q v a", "getFrameVelocityDerivatives"),
+    "link_acceleration_gradient": ("computeForwardKinematicsDerivatives q v a", "getFrameAccelerationDerivatives"),
+}
+"""What is asked in axes: two calls each."""
 
 
-class _Pinocchio:
-    """Pinocchio's calls for a robot.
-
-    Raises:
-        UnavailableError: it is not installed.
-    """
-
-    def __init__(self, model: rd.Model) -> None:
-        self.made = made = pinocchio_model(model)
-        import pinocchio as pin
-
-        self.pin: Any = pin
-        self.data, rng, names = made.createData(), np.random.default_rng(0), model.link_names
-        self.ones = np.ones(made.nq)
-        self.q, self.q1 = (pin.randomConfiguration(made, -self.ones, self.ones) for _ in range(2))
-        self.v, self.a = rng.uniform(-1, 1, (2, made.nv))
-        self.forces, self.no, self.yes = pin.StdVec_Force(), False, True
-        self.forces.extend(pin.Force.Random() for _ in range(made.njoints))
-        self.frame, self.observer = made.nframes - 1, made.getBodyId(names[min(2, len(names) - 1)])
-        self.several = [made.getBodyId(names[k % len(names)]) for k in LINKS]
-
-    def calls(self) -> dict[tuple[str, str], Call]:
-        """By query and what is given besides."""
-        pin, made, data = self.pin, self.made, self.data
-        found: dict[tuple[str, str], Call] = {}
-        for asked, words in _FUNCTIONS.items():
-            query, _, what = asked.partition(" ")
-            name, *given = words.split()
-            function, arguments = getattr(pin, name), [getattr(self, each) for each in given]
-            found[query, what] = lambda f=function, given=arguments: f(made, data, *given)
-        return found | self._of_configurations() | self._of_poses() | self._of_frames()
-
-    def _of_configurations(self) -> dict[tuple[str, str], Call]:
-        pin, made, q, q1, v, ones = self.pin, self.made, self.q, self.q1, self.v, self.ones
-        return {
-            ("integrate", ""): lambda: pin.integrate(made, q, v),
-            ("difference", ""): lambda: pin.difference(made, q, q1),
-            ("interpolate", ""): lambda: pin.interpolate(made, q, q1, 0.3),
-            ("distance", ""): lambda: pin.distance(made, q, q1),
-            ("neutral", ""): lambda: pin.neutral(made),
-            ("random_configuration", ""): lambda: pin.randomConfiguration(made, -ones, ones),
-        }
-
-    def _of_poses(self) -> dict[tuple[str, str], Call]:
-        pin, made, data, q, frame, observer = self.pin, self.made, self.data, self.q, self.frame, self.observer
-        parent, seen = made.frames[frame].parentJoint, pin.LOCAL_WORLD_ALIGNED
-        tip = made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
-
-        def pose(relative: bool) -> Any:
-            pin.forwardKinematics(made, data, q)
-            found = pin.updateFramePlacement(made, data, frame)
-            return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
-
-        def at_point() -> Any:
-            pin.computeJointJacobians(made, data, q)
-            return pin.getFrameJacobian(made, data, parent, tip, seen)
-
-        def of_several() -> Any:
-            pin.computeJointJacobians(made, data, q)
-            pin.updateFramePlacements(made, data)
-            return [pin.getFrameJacobian(made, data, each, seen) for each in self.several]
-
-        def relative() -> Any:
-            pin.computeJointJacobians(made, data, q)
-            pin.updateFramePlacements(made, data)
-            J, other = (pin.getFrameJacobian(made, data, each, pin.LOCAL) for each in (frame, observer))
-            return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
-
-        return {
-            ("link_pose", ""): lambda: pose(False),
-            ("link_pose", "relative_to"): lambda: pose(True),
-            ("jacobian", "point"): at_point,
-            ("jacobian", f"{len(LINKS)} links"): of_several,
-            ("jacobian", "relative_to"): relative,
-        }
-
-    def _of_frames(self) -> dict[tuple[str, str], Call]:
-        """What is asked in axes: two calls each, but for Jacobians."""
-        pin, made, data, frame = self.pin, self.made, self.data, self.frame
-        q, v, a, aligned = self.q, self.v, self.a, self.pin.LOCAL_WORLD_ALIGNED
-        axes = dict.fromkeys(("", "link by number", "frame=world_aligned"), aligned)
-        axes |= {"frame=world": pin.WORLD, "frame=body": pin.LOCAL}
-        computed = {
-            "link_velocity": (pin.forwardKinematics, (q, v), pin.getFrameVelocity),
-            "link_acceleration": (pin.forwardKinematics, (q, v, a), pin.getFrameAcceleration),
-            "jacobian_derivative": (pin.computeJointJacobiansTimeVariation, (q, v), pin.getFrameJacobianTimeVariation),
-            "link_velocity_gradient": (
-                *(pin.computeForwardKinematicsDerivatives, (q, v, a), pin.getFrameVelocityDerivatives),
-            ),
-            "link_acceleration_gradient": (
-                *(pin.computeForwardKinematicsDerivatives, (q, v, a), pin.getFrameAccelerationDerivatives),
-            ),
-        }
-
-        def two(compute: Any, given: Any, get: Any, seen: Any) -> Call:
-            return lambda: (compute(made, data, *given), get(made, data, frame, seen))
-
-        found = {(query, what): two(*each, seen) for query, each in computed.items() for what, seen in axes.items()}
-        classical = pin.forwardKinematics, (q, v, a), pin.getFrameClassicalAcceleration
-        found["link_acceleration", "classical"] = two(*classical, aligned)
-        for what, seen in axes.items():
-            found["jacobian", what] = lambda seen=seen: pin.computeFrameJacobian(made, data, q, frame, seen)
-        return found
-
-
-def _peer(model: rd.Model) -> dict[tuple[str, str], Call]:
+def _pinocchio(model: rd.Model) -> Calls:
     """Pinocchio's calls; nothing where it is not installed."""
     try:
-        return _Pinocchio(model).calls()
+        made = pinocchio_model(model)
     except UnavailableError:
         return {}
+    import pinocchio
+
+    pin: Any = pinocchio
+    rng, names, data = np.random.default_rng(0), model.link_names, made.createData()
+    forces, ones = pin.StdVec_Force(), np.ones(made.nq)
+    forces.extend(pin.Force.Random() for _ in range(made.njoints))
+    q, q1 = (pin.randomConfiguration(made, -ones, ones) for _ in range(2))
+    v, a = rng.uniform(-1, 1, (2, made.nv))
+    given: dict[str, Any] = {"q": q, "q1": q1, "v": v, "a": a, "forces": forces, "low": -ones, "high": ones}
+    given |= {"part": 0.3, "no": False, "yes": True}
+
+    def read(words: str) -> tuple[Any, list[Any]]:
+        name, *arguments = words.split()
+        return getattr(pin, name), [given[each] for each in arguments]
+
+    found: Calls = {}
+    for texts, first in ((_FUNCTIONS, (made, data)), (_OF_CONFIGURATIONS, (made,))):
+        for asked, words in texts.items():
+            query, _, what = asked.partition(" ")
+            function, arguments = read(words)
+            found[query, what] = lambda f=function, given=(*first, *arguments): f(*given)
+    frame, seen = made.nframes - 1, pin.LOCAL_WORLD_ALIGNED
+    axes = dict.fromkeys(("", "link by number", "frame=world_aligned"), seen)
+    axes |= {"frame=world": pin.WORLD, "frame=body": pin.LOCAL}
+
+    def two(words: str, get: str, seen: Any) -> Call:
+        (compute, arguments), get = read(words), getattr(pin, get)
+        return lambda: (compute(made, data, *arguments), get(made, data, frame, seen))
+
+    for what, these in axes.items():
+        found |= {(query, what): two(*each, these) for query, each in _OF_FRAMES.items()}
+        found["jacobian", what] = lambda these=these: pin.computeFrameJacobian(made, data, q, frame, these)
+    found["link_acceleration", "classical"] = two("forwardKinematics q v a", "getFrameClassicalAcceleration", seen)
+
+    parent, observer = made.frames[frame].parentJoint, made.getBodyId(names[min(2, len(names) - 1)])
+    several = [made.getBodyId(names[k % len(names)]) for k in LINKS]
+    tip = made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
+
+    def pose(relative: bool = False) -> Any:
+        pin.forwardKinematics(made, data, q)
+        found = pin.updateFramePlacement(made, data, frame)
+        return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
+
+    def jacobians(frames: list[int], seen: Any) -> list[Any]:
+        pin.computeJointJacobians(made, data, q)
+        pin.updateFramePlacements(made, data)
+        return [pin.getFrameJacobian(made, data, each, seen) for each in frames]
+
+    def at_point() -> Any:
+        pin.computeJointJacobians(made, data, q)
+        return pin.getFrameJacobian(made, data, parent, tip, seen)
+
+    def relative() -> Any:
+        J, other = jacobians([frame, observer], pin.LOCAL)
+        return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
+
+    return found | {
+        ("link_pose", ""): pose,
+        ("link_pose", "relative_to"): lambda: pose(True),
+        ("jacobian", "point"): at_point,
+        ("jacobian", f"{len(LINKS)} links"): lambda: jacobians(several, seen),
+        ("jacobian", "relative_to"): relative,
+    }
+
+
+# Control loops.
+
+
+def _loops(model: rd.Model) -> Iterator[tuple[str, str, Call]]:
+    """Names, what is given besides, and calls."""
+    dyn, rng, nv = rd.Dynamics(model, threads=1), np.random.default_rng(0), model.nv
+    q, qd, tau = model.random_configuration(rng), 0.1 * rng.standard_normal(nv), rng.standard_normal(nv)
+    states = [np.repeat(each[None], _SEVERAL, 0) for each in (q, qd, tau)]
+    A, B = dyn.step_gradient(*states, _DT)
+    ik, target = rd.InverseKinematics(model, model.link_names[-1]), dyn.link_pose(q, model.link_names[-1])
+    near, weight = model.integrate(q, np.full(nv, 0.05)), np.ones((_STEPS + 1, nv))
+    held = np.zeros(nv)
+    yield "step", "", lambda: dyn.step(q, qd, tau, _DT)
+    yield "step", "damping", lambda: dyn.step(q, qd, tau, _DT, damping=held)
+    yield "forward_dynamics_gradient", "one state", lambda: dyn.forward_dynamics_gradient(q, qd, tau)
+    yield "step_gradient", "", lambda: dyn.step_gradient(q, qd, tau, _DT)
+    yield "forward_dynamics_gradient", f"{_SEVERAL} states", lambda: dyn.forward_dynamics_gradient(*states)
+    yield "step_gradient", f"{_SEVERAL} states", lambda: dyn.step_gradient(*states, _DT)
+    yield "step_gradient", f"{_SEVERAL} states, out", lambda: dyn.step_gradient(*states, _DT, out=(A, B))
+    yield "rollout", f"{_STEPS} steps", lambda: dyn.rollout(q, qd, tau, _DT, _STEPS)
+    yield "rollout", f"{_STEPS} steps, policy", lambda: dyn.rollout(q, qd, policy=lambda *_: held, dt=_DT, steps=_STEPS)
+    yield "rollout_vjp", f"{_STEPS} steps", lambda: dyn.rollout_vjp(q, qd, tau, _DT, _STEPS, q_weight=weight)
+    yield "InverseKinematics.solve", "a start nearby", lambda: ik.solve(target, near, seeds=1)
+
+
+def _loops_of_others(model: rd.Model) -> dict[tuple[str, str], tuple[str, Call]]:
+    """The library and its call, by name and what is given besides."""
+    found = {}
+    for library, name, what, make in (
+        ("MuJoCo", "step", "", _mujoco_step),
+        ("Pinocchio", "step_gradient", "", _pinocchio_gradient),
+        ("JAX", "rollout_vjp", f"{_STEPS} steps", _jax_gradient),
+    ):
+        try:
+            found[name, what] = library, make(model)
+        except (UnavailableError, ImportError):
+            continue
+    return found
+
+
+def _mujoco_step(model: rd.Model) -> Call:
+    made = mujoco_model(model)
+    import mujoco
+
+    made.opt.timestep = _DT
+    data: Any = mujoco.MjData(made)
+    return lambda: mujoco.mj_step(made, data)
+
+
+def _pinocchio_gradient(model: rd.Model) -> Call:
+    made = pinocchio_model(model)
+    import pinocchio
+
+    pin: Any = pinocchio
+    data, q, v = made.createData(), pin.neutral(made), np.zeros(made.nv)
+
+    def call() -> Any:
+        pin.computeABADerivatives(made, data, q, v, v)
+        moved = v + _DT * data.ddq
+        return [pin.dIntegrate(made, q, _DT * moved, at) for at in (pin.ARG0, pin.ARG1)]
+
+    return call
+
+
+def _jax_gradient(model: rd.Model) -> Call:
+    if model.name != LOOPS[0]:
+        raise UnavailableError("JAX takes minutes to compile rollouts of larger robots")
+    import jax
+    import jax.numpy as jnp
+
+    from tests.bench.jax_rnea import aba
+
+    accelerations = aba(model, "float64")
+
+    def value(q: Any, qd: Any, tau: Any) -> Any:
+        def step(state: Any, _: Any) -> Any:
+            q, qd = state
+            qd = qd + _DT * accelerations(q[None], qd[None], tau[None])[0]
+            return (q + _DT * qd, qd), q
+
+        _, states = jax.lax.scan(step, (q, qd), None, length=_STEPS)
+        return jnp.sum(states)
+
+    compiled = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))
+    state = np.zeros(model.nv), np.zeros(model.nv), np.ones(model.nv)
+    return lambda: jax.block_until_ready(compiled(*state))
 
 
 def tables(found: Results) -> list[Cells]:

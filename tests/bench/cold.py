@@ -1,6 +1,5 @@
-"""First answers with an empty cache: `python -m tests.bench cold --write`, `--whole` for every query of every robot.
+"""First answers with an empty cache, of a new process, for one state and for many.
 
-From a robot's file to the answer of a query, for one state and for 1,024, in a new process, imports not counted.
 Without `--whole`, the queries that take longest of robots of all sizes, and every query of an arm. Beside the worst of
 them what loops over bodies take, which robots share and a cold cache has not: why straight-line code is waited for.
 """
@@ -9,9 +8,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 from robodyn.engines.query_table import QUERIES
@@ -57,14 +55,14 @@ class Answered:
 
     @property
     def asked(self) -> str:
-        """The query."""
         return self.query + ", whole" * self.whole
 
     @property
     def wanted_s(self) -> float:
+        slow = self.query in SECOND_ORDER
         if self.robot == ARM:
-            return WANTED_ARM_S if self.query not in SECOND_ORDER else WANTED_S
-        return WANTED_SECOND_S if self.query in SECOND_ORDER else WANTED_S
+            return WANTED_S if slow else WANTED_ARM_S
+        return WANTED_SECOND_S if slow else WANTED_S
 
 
 @dataclass
@@ -77,19 +75,15 @@ class Results:
 
 
 def cases(whole: bool) -> Iterator[Case]:
-    yield from _of(MODELS / f"{ARM}.urdf", "fixed", QUERIES)
+    asked = [(MODELS / f"{ARM}.urdf", "fixed", tuple(QUERIES))]
     for path in sorted(COLLECTION.glob("*.urdf")):
         if whole or path.stem in ROBOTS:
-            for base in ("floating", "fixed") if whole else ("floating",):
-                yield from _of(path, base, QUERIES if whole else SLOWEST)
-
-
-def _of(path: Path, base: str, queries: Iterable[str]) -> Iterator[Case]:
-    for query in queries:
-        question = QUERIES[query]
-        if not question.of_constraints:
+            bases = ("floating", "fixed") if whole else ("floating",)
+            asked += [(path, base, tuple(QUERIES) if whole else SLOWEST) for base in bases]
+    for path, base, queries in asked:
+        for question in (QUERIES[query] for query in queries if not QUERIES[query].of_constraints):
             for tensor in (False, True) if "vector" in question.optional else (False,):
-                yield from (Case(str(path), base, query, tensor, states) for states in STATES)
+                yield from (Case(str(path), base, question.name, tensor, states) for states in STATES)
 
 
 def measure(run: Run) -> Results:

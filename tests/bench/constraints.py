@@ -1,13 +1,8 @@
 """Constrained forward dynamics beside Pinocchio's: `python -m tests.bench constraints --write`.
 
-Pinocchio's constraintDynamics gets as many proximal iterations, in the same run and in turns. What its C++ takes is
-estimated: its call from Python less that for a robot of one joint without constraints. Accuracy is that of
-accelerations on closed states, held against a reference in double precision that leaves constraint forces out:
-accelerations that obey the constraints, plus those of the null space of J that the equation of motion asks for.
-
-Large trees are those of `rd.auto_tree`, with points held together between leaves drawn at random; a ladder
-(`tests.ladders`) has a loop a rung. An answer that does not obey its constraints and the equation of motion is not
-written.
+Errors are held against a reference in double precision that leaves constraint forces out: accelerations that obey the
+constraints, plus those of the null space of J that the equation of motion asks for. Large trees whose answer does not
+obey its constraints and the equation of motion are not written.
 """
 
 from __future__ import annotations
@@ -102,33 +97,26 @@ Constraints = list[Any]
 def robots() -> dict[str, Callable[[], tuple[rd.Model, Constraints, Array]]]:
     """What makes robots, their constraints, and a configuration that is closed, by the names of cases."""
     return {
-        "quadruped, 4 points": lambda: _feet("quadruped", rd.Point),
-        "humanoid, 2 welds": lambda: _feet("humanoid", rd.Weld),
-        "quadruped, 2 loops": _tied_feet,
+        "quadruped, 4 points": partial(_feet, "quadruped", rd.Point),
+        "humanoid, 2 welds": partial(_feet, "humanoid", rd.Weld),
+        "quadruped, 2 loops": partial(_feet, "quadruped", None),
         "four-bar": _four_bar,
     }
 
 
-def _bent(name: str) -> tuple[rd.Model, Array, dict[str, Array]]:
-    """A robot, a configuration with bent legs, and poses of its feet."""
+def _feet(name: str, kind: Any) -> tuple[rd.Model, Constraints, Array]:
+    """Feet on the ground, or left ones tied to right ones; with bent legs."""
     model = robot(name)
     bend = np.random.default_rng(0).uniform(-0.5, 0.5, model.nv)
     q = model.integrate(model.neutral(), bend)
     poses = rd.Dynamics(model).forward_kinematics(q)
-    return model, q, {link: poses[model.link_index(link)] for link in model.link_names if link.endswith("_foot")}
-
-
-def _feet(name: str, kind: Any) -> tuple[rd.Model, Constraints, Array]:
-    model, q, feet = _bent(name)
-    return model, [kind(link, to_at=T[:3, 3] if kind is rd.Point else T) for link, T in feet.items()], q
-
-
-def _tied_feet() -> tuple[rd.Model, Constraints, Array]:
-    """Left feet tied to right ones."""
-    model, q, feet = _bent("quadruped")
-    names = list(feet)
-    pairs = [(names[0], names[1]), (names[2], names[3])]
-    return model, [rd.Point(a, b, to_at=(np.linalg.inv(feet[b]) @ feet[a])[:3, 3]) for a, b in pairs], q
+    feet = {link: poses[model.link_index(link)] for link in model.link_names if link.endswith("_foot")}
+    if kind is None:
+        pairs = zip(list(feet)[::2], list(feet)[1::2], strict=True)
+        held = [rd.Point(a, b, to_at=(np.linalg.inv(feet[b]) @ feet[a])[:3, 3]) for a, b in pairs]
+    else:
+        held = [kind(link, to_at=T[:3, 3] if kind is rd.Point else T) for link, T in feet.items()]
+    return model, held, q
 
 
 def _four_bar() -> tuple[rd.Model, Constraints, Array]:
@@ -154,24 +142,20 @@ def measure(run: Run) -> Results:
 def _measured(name: str, model: rd.Model, constraints: Constraints, q: Array, seconds: float) -> Case:
     dyn = rd.Dynamics(model, constraints=constraints, threads=1)
     states = _closed(dyn, q)
-    J = dyn.constraint_jacobian(states[0][0])
-    wanted, peer = _accelerations(dyn, states), _peer(dyn, states)
-    calls: dict[tuple[str, str], Call] = {}
-    errors: dict[str, float | None] = {"float64": None, "float32": None, "Pinocchio": None}
+    J, wanted = dyn.constraint_jacobian(states[0][0]), _accelerations(dyn, states)
+    calls, theirs = _peer(dyn, states)
+    errors = {"float64": None, "float32": None, "Pinocchio": None if theirs is None else _error(theirs, wanted)}
     for dtype in ("float64", "float32"):
-        ours = rd.Dynamics(model, constraints=constraints, threads=1, dtype=dtype)  # type: ignore[arg-type]
+        ours = rd.Dynamics(model, constraints=constraints, threads=1, dtype=dtype)
         errors[dtype] = _error(ours.constrained_forward_dynamics(*states)[0], wanted)
-        calls["one", dtype] = _call(ours, [each[0] for each in states])
-        calls["batch", dtype] = _call(ours, [np.tile(each, (BATCH // _STATES, 1)) for each in states])
-    if peer is not None:
-        calls["peer", "call"], calls["peer", "smallest"] = peer.call, peer.smallest
-        errors["Pinocchio"] = _error(peer.accelerations, wanted)
+        calls[dtype] = _call(ours, [each[0] for each in states])
+        calls[f"batch {dtype}"] = _call(ours, [np.tile(each, (BATCH // _STATES, 1)) for each in states])
     us = {key: 1e6 * each for key, each in least(calls, seconds, _TURNS).items()}
-    ns = {dtype: 1e3 * each / BATCH for (what, dtype), each in us.items() if what == "batch"}
-    one = {dtype: each for (what, dtype), each in us.items() if what == "one"}
-    peer_ns = None if peer is None else 1e3 * (us["peer", "call"] - us["peer", "smallest"])
+    one = {dtype: us[dtype] for dtype in ("float64", "float32")}
+    ns = {dtype: 1e3 * us[f"batch {dtype}"] / BATCH for dtype in one}
+    peer_ns = None if theirs is None else 1e3 * (us["peer"] - us["smallest"])
     rank = int(np.linalg.matrix_rank(J, tol=1e-9))
-    return Case(name, len(J), rank, _operations(dyn), ns, one, us.get(("peer", "call")), peer_ns, errors)
+    return Case(name, len(J), rank, _operations(dyn), ns, one, us.get("peer"), peer_ns, errors)
 
 
 def _call(dyn: rd.Dynamics, states: list[Array]) -> Call:
@@ -217,33 +201,23 @@ def _error(got: Array, wanted: Array) -> float:
     return float((np.abs(got - wanted).max(-1) / np.abs(wanted).max(-1)).max())
 
 
-@dataclass
-class _Peer:
+def _peer(dyn: rd.Dynamics, states: list[Array]) -> tuple[dict[str, Call], Array | None]:
     """Pinocchio: a call, the same for the smallest robot, and accelerations of all states."""
-
-    call: Call
-    smallest: Call
-    accelerations: Array
-
-
-def _peer(dyn: rd.Dynamics, states: list[Array]) -> _Peer | None:
     try:
         from tests.oracles.pinocchio_constraints import Constrained
-    except ImportError:
-        return None
-    try:
+
         theirs = Constrained(dyn.model, (0.0, *dyn.model.proximal))
-    except UnavailableError:
-        return None
-    found = np.array([theirs.accelerations(*each) for each in zip(*states, strict=True)])
+    except (ImportError, UnavailableError):
+        return {}, None
     one = rd.random_tree(1, seed=0, joints=("revolute",))
     small = Constrained(one, (0.0, *one.proximal))
-    return _Peer(_of_state(theirs, [each[0] for each in states]), _of_state(small, [np.zeros(1)] * 3), found)
 
+    def call(theirs: Any, q: Array, qd: Array, tau: Array) -> Call:
+        given = theirs.at.coordinates(q), theirs.at.rates(qd), theirs.at.rates(tau)
+        return lambda: theirs.call(*given)
 
-def _of_state(theirs: Any, state: list[Array]) -> Call:
-    given = theirs.at.coordinates(state[0]), theirs.at.rates(state[1]), theirs.at.rates(state[2])
-    return lambda: theirs.call(*given)
+    calls = {"peer": call(theirs, *(each[0] for each in states)), "smallest": call(small, *[np.zeros(1)] * 3)}
+    return calls, np.array([theirs.accelerations(*each) for each in zip(*states, strict=True)])
 
 
 # Large trees.
@@ -309,9 +283,7 @@ def tables(found: Results) -> list[Cells]:
 
 def notes(found: Results) -> list[str]:
     lines = []
-    for each in found.cases:
-        if each.times is None or each.share is None:
-            continue
+    for each in (each for each in found.cases if each.times is not None and each.share is not None):
         wanted = _WANTED_TIMES.get(each.name)
         goal = "" if wanted is None else f" (wanted: {wanted:.0f}, {'reached' if each.times >= wanted else 'missed'})"
         within = "reached" if each.share <= _WANTED_SHARE else "missed"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,17 +12,17 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.plots.style import COLORS
-from robodyn.tools.benchmark.compare import Report, Result, compare
-from robodyn.tools.benchmark.contenders import USUAL
+from robodyn.tools.benchmark.compare import Report, Result, compare, find_peers
+from robodyn.tools.benchmark.contenders import USUAL, Peer, RefusedError
 from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes
 from robodyn.tools.benchmark.tables import tables as tables_of
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.cold import FIRST
 from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.experiments import Problem
 from tests.bench.first_answers import Case, First, cold_and_cached
-from tests.bench.peers import all_peers
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, ROBOTS, bullets, markdown, picture, robot, sections, table
+from tests.bench.shared import MODELS, ROBOTS, bullets, markdown, picture, reason, robot, sections, table
 
 _SUMMARY_BATCH = 4096
 _FIRST = (
@@ -70,7 +69,7 @@ def measure(run: Run) -> Results:
         queries = tuple(query for query in settings.queries if run.selected(f"dynamics: {name}, {query}"))
         if queries:
             model = robot(name)
-            peers, reasons = all_peers(model)
+            peers, reasons = _peers(model)
             asked = replace(settings, queries=queries)
             report = compare(model, asked, peers, robot=f"{name}, {base} base", announce=run.announce)
             report.notes += reasons
@@ -86,6 +85,20 @@ def measure(run: Run) -> Results:
     return found
 
 
+def _peers(model: rd.Model) -> tuple[list[Peer], list[str]]:
+    """Every peer that takes this robot, and why others do not."""
+    peers, reasons = find_peers(model)
+    try:
+        from tests.bench.jax_rnea import Jax
+
+        peers.append(Jax(model))
+    except ImportError:
+        reasons.append("JAX is not installed")
+    except RefusedError as refusal:
+        reasons.append(str(refusal))
+    return peers, reasons
+
+
 def _huge(shape: str, query: str, run: Run) -> Huge:
     """One state; under the reference engine, which takes minutes, only if asked for."""
     engine, bodies = run.settings.engine, min(BODIES, run.largest)
@@ -94,36 +107,19 @@ def _huge(shape: str, query: str, run: Run) -> Huge:
     if dyn.engine.name == "reference" and not run.huge:
         found.problem = "left out: the reference engine takes minutes; --huge asks for it"
         return found
-    found.off_by = _difference(engine, query, _SHAPES[shape])
+    small = Problem(rd.auto_tree(_CHECKED_BODIES, branching=_SHAPES[shape]), judge="reference")
+    found.off_by = small.off_by(query, getattr(small.dynamics(engine), query)(*small.given))
     if not found.off_by <= _TOLERANCE:
         found.problem = f"WRONG: differs from the reference engine by {found.off_by:.1g}"
         return found
+    given = np.random.default_rng(0).uniform(-1.0, 1.0, (3, bodies))
     try:
-        timing = timed(partial(getattr(dyn, query), *_states(bodies), out=np.full(bodies, np.nan)), run.seconds)
+        timing = timed(partial(getattr(dyn, query), *given, out=np.full(bodies, np.nan)), run.seconds)
     except (rd.RobodynError, MemoryError) as error:
-        found.problem = f"{type(error).__name__}: {error}"
+        found.problem = reason(error)
         return found
     found.best_ns, found.median_ns = (s / bodies * 1e9 for s in (timing.best_s, timing.median_s))
     return found
-
-
-def _states(bodies: int) -> tuple[np.ndarray, ...]:
-    """q, qd, and qdd or tau."""
-    return tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, bodies)))
-
-
-def _difference(engine: str, query: str, branching: int) -> float:
-    model = rd.auto_tree(_CHECKED_BODIES, branching=branching)
-    ours, reference = rd.Dynamics(model, engine=engine), rd.Dynamics(model, engine="reference")
-    q, qd, last = _states(_CHECKED_BODIES)
-    if query == "inverse_dynamics":
-        got, wanted = ours.inverse_dynamics(q, qd, last), reference.inverse_dynamics(q, qd, last)
-        scale = np.abs(wanted).max()
-    else:
-        # Accelerations of long chains are ill-conditioned; the forces that they need are not.
-        got, wanted = reference.inverse_dynamics(q, qd, ours.forward_dynamics(q, qd, last)), last
-        scale = np.abs(reference.bias_force(q, qd)).max()
-    return float(np.abs(got - wanted).max() / scale)
 
 
 # What is shown.
@@ -133,13 +129,14 @@ def tables(found: Results) -> list[Cells]:
     return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
 
 
-def _besides(found: Results) -> Iterable[Cells]:
-    if found.first:
-        yield table("From load_urdf to the first answer of a process", found.first, *FIRST).filled()
-    if found.huge:
-        asked = "shape | {0.shape}", "query | {0.query}", "engine | {0.engine}", "#bodies | {0.bodies:,}"
-        ns = "#best ns a body | {0.best_ns:.1f}", "#median ns a body | {0.median_ns:.1f}", "#differs | {0.off_by:.0e}"
-        yield table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}").filled()
+def _besides(found: Results) -> list[Cells]:
+    asked = "shape | {0.shape}", "query | {0.query}", "engine | {0.engine}", "#bodies | {0.bodies:,}"
+    ns = "#best ns a body | {0.best_ns:.1f}", "#median ns a body | {0.median_ns:.1f}", "#differs | {0.off_by:.0e}"
+    made = [
+        table("From load_urdf to the first answer of a process", found.first, *FIRST),
+        table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}"),
+    ]
+    return [each.filled() for each in made if each.rows]
 
 
 def notes(found: Results) -> list[str]:
@@ -211,12 +208,9 @@ def draw(found: Results, folder: Path) -> Pictures:
     with panels(folder / "cpu.svg", len(_DRAWN), len(reports), size, sharex=True) as (figure, axes):
         for row, query in zip(axes, _DRAWN, strict=True):
             for panel, report in zip(row, reports, strict=True):
-                lines: dict[tuple[str, int], list[Result]] = defaultdict(list)
-                for result in report.results:
-                    if result.query == query and result.dtype == "float64" and result.best_ns:
-                        lines[result.name, result.threads].append(result)
-                for results in lines.values():
-                    _line(panel, results)
+                shown = [each for each in report.results if each.query == query and each.dtype == "float64"]
+                for name, threads in dict.fromkeys((each.name, each.threads) for each in shown if each.best_ns):
+                    _line(panel, [each for each in shown if (each.name, each.threads) == (name, threads)])
                 title = f"{report.robot}\n{query}" if query == _DRAWN[0] else query
                 finish(panel, title, "states per second" if report is reports[0] else "")
                 panel.set_xlabel("states in a call" if query == _DRAWN[-1] else "")
@@ -226,16 +220,15 @@ def draw(found: Results, folder: Path) -> Pictures:
 
 def _line(panel: Any, results: list[Result]) -> None:
     """A line over batches, dotted on several threads; a dashed level for what does one state a call."""
-    first = results[0]
+    first, several = results[0], results[0].threads > 1
     label, color = next(look for start, look in _FAMILIES.items() if first.name.startswith(start))
-    rates = [1e9 / result.best_ns for result in results if result.best_ns]
+    rates = [(result.batch, 1e9 / result.best_ns) for result in results if result.best_ns]
     if first.batch is None:
-        panel.axhline(rates[0], label=label, color=color, linestyle="--", linewidth=1.0)
+        panel.axhline(rates[0][1], label=label, color=color, linestyle="--", linewidth=1.0)
         return
-    several = first.threads > 1
     label = f"{label}, {first.threads} thread{'s' if several else ''}"
     style = {"linestyle": ":" if several else "-", "linewidth": 2.5 if first.ours else 1.2}
-    panel.plot([result.batch for result in results], rates, label=label, color=color, marker="o", markersize=3, **style)
+    panel.plot(*zip(*rates, strict=True), label=label, color=color, marker="o", markersize=3, **style)
 
 
 PAGE = Page("cpu", Results, measure, tables, notes, blocks, draw)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from robodyn.plots.style import STYLE
-from robodyn.plots.style import look as line
 
 
 def pyplot() -> Any:
@@ -63,18 +62,6 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float], **opt
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **options)
     yield figure, axes
     save(plt, figure, path)
-
-
-def look(index: int) -> dict[str, Any]:
-    """Of the curve with this number."""
-    return line(index) | {"marker": "o", "markersize": 3, "linewidth": 1.3}
-
-
-def curve(panel: Any, sizes: Sequence[int], value: Callable[[int], float | None], **look: Any) -> None:
-    """A line through the sizes that have a value."""
-    there = [(n, y) for n in sizes if (y := value(n)) is not None]
-    if there:
-        panel.plot(*zip(*there, strict=True), **look)
 
 
 def finish(panel: Any, title: str, y: str, x: str = "bodies") -> None:

@@ -1,7 +1,6 @@
-"""Experiments: who is asked what on trees of which sizes, and the curves that come out.
+"""Experiments: who is asked what of trees of which sizes, how far answers are off, and the curves that come out.
 
-A contender for another device is one more entry of an experiment, under another `where`; its call must wait until the
-device has finished.
+Trees are those of Featherstone's autoTree.
 """
 
 from __future__ import annotations
@@ -9,49 +8,157 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
-from robodyn.engines.scan.elementwise import operators
+import numpy as np
+
+import robodyn as rd
+from robodyn.core.model import Model
+from robodyn.engines.scan import ScanOptions
+from robodyn.internals.arguments import Array
+from robodyn.plots.style import look as line
 from robodyn.tools.benchmark.contenders import available_threads
 from robodyn.tools.benchmark.tables import Cells
-from tests.bench.drawing import curve, look
-from tests.bench.points import Budget, Point, bounded_memory, remarks
+from tests.bench.gpu.machine import Machine
+from tests.bench.points import Budget, Point, bounded_memory, difference
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, show, times
+from tests.bench.shared import show, times
 
 Call = Callable[[], Any]
+Size = tuple[int, int]
+"""States in a call, and bodies."""
+INVERSE, FORWARD = "inverse_dynamics", "forward_dynamics"
+MATRICES = "mass_matrix"
+"""H and the bias force, one after the other: what the thesis times."""
+GRADIENT = "inverse_dynamics_gradient"
+_ROWS_AT_ONCE = 1 << 24
+"""Scalars of a matrix that are brought to the host in one go."""
 
 
-class Problem(Protocol):
-    """What contenders are asked about."""
+@lru_cache(maxsize=1)
+def tree(n: int, branching: float, skew: float) -> Model:
+    """The last one is kept."""
+    return rd.auto_tree(n, branching=branching, skew=skew)
 
-    def off_by(self, what: str, answer: Any) -> float:
-        """How far an answer is from the right one."""
+
+class Problem:
+    """A batch of states of a tree. `given`: q, qd and accelerations or torques, each (batch, nv), in [-1, 1]."""
+
+    def __init__(self, model: Model, batch: int = 1, judge: str = "cpu") -> None:
+        self.model, self.batch = model, batch
+        self._made: dict[tuple[Any, ...], rd.Dynamics] = {}
+        self.given = tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, batch, model.nv)))
+        self.judge = self.dynamics(judge)
+
+    def dynamics(self, engine: str, threads: int | None = 1, scan: ScanOptions | None = None) -> rd.Dynamics:
+        """An engine with these options, made once: large trees take a while to lay out."""
+        options = engine, threads if engine == "cpu" else None, scan  # only that engine has threads of its own
+        if options not in self._made:
+            engine, threads, scan = options
+            self._made[options] = rd.Dynamics(self.model, engine=engine, threads=threads, scan=scan, check=False)
+        return self._made[options]
+
+    @cached_property
+    def torques(self) -> Array:
+        return self.judge.inverse_dynamics(*self.given)
+
+    @cached_property
+    def _weights(self) -> Array:
+        return np.random.default_rng(1).uniform(-1.0, 1.0, (self.batch, self.model.nv))
+
+    @cached_property
+    def _weighted(self) -> tuple[Array, ...]:
+        """Sums of the rows of dtau/dq, dtau/dqd and H with these weights: no matrix is made."""
+        return self.judge.inverse_dynamics_vjp(*self.given, vector=self._weights)
+
+    def off_by(self, query: str, answer: Any, to_numpy: Callable[[Any], Array] = np.asarray) -> float:
+        """How far the answer to a query is from what the judge says, relative to the largest entry.
+
+        Of accelerations: the torques that they need, relative to the largest bias force. Of matrices: sums of their
+        rows with random weights.
+        """
+        if query == INVERSE:
+            return difference(to_numpy(answer), self.torques)
+        if query == FORWARD:
+            q, qd, tau = self.given
+            needed = self.judge.inverse_dynamics(q, qd, to_numpy(answer))
+            return float(np.abs(needed - tau).max() / np.abs(self.judge.bias_force(q, qd)).max())
+        matrices, wanted = (answer, self._weighted[:2]) if query == GRADIENT else ((answer,), self._weighted[2:])
+        return max(difference(self._sum(each, to_numpy), right) for each, right in zip(matrices, wanted, strict=True))
+
+    def _sum(self, matrix: Any, to_numpy: Callable[[Any], Array]) -> Array:
+        """Of the rows of (batch, n, n), or of a sparse matrix of one state, some rows at a time."""
+        sparse, count = matrix.ndim == 2, matrix.shape[-1]
+        step = max(1, _ROWS_AT_ONCE // (self.batch * count))
+        found = np.zeros_like(self._weights)
+        for start in range(0, count, step):
+            piece = slice(start, start + step)
+            rows = to_numpy(matrix[piece].toarray())[None] if sparse else to_numpy(matrix[:, piece])
+            found += np.einsum("bi,bij->bj", self._weights[:, piece], rows)
+        return found
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to compute something: `prepare` makes the call, of everything that is not part of its time.
+    """A query asked of an engine: on NumPy arrays, or on those of a GPU, whose calls wait until it has finished.
 
-    `how`: how the scan engine runs steps, one of `robodyn.engines.scan.elementwise.OPERATORS`. `answer`: what of the
-    problem its results are. `most`, `most_of_chains`: bodies that it is asked about, of any tree and of chains.
-    `fetch`: brings results here to be compared.
+    `recorded`: by `Dynamics.capture`; `scan`: options of the engine, `options`: of the query; `most`, `most_of_chains`:
+    bodies that it is asked about, of any tree and of chains.
     """
 
     name: str
-    prepare: Callable[[Any], Call]
-    how: str = "compiled"
-    answer: str = "torques"
+    query: str
+    engine: str
+    threads: int | None = 1
+    machine: Machine | None = None
+    recorded: bool = False
+    scan: ScanOptions | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     most: int = 10_000_000
     most_of_chains: int = 10_000_000
-    where: str = "cpu"
-    fetch: Callable[[Any], Any] = lambda result: result
+
+    def prepare(self, problem: Problem) -> Call:
+        """A call whose results go where there is room for them already, if it is not recorded."""
+        device = None if self.machine is None else self.machine.device
+        xp, settle = (np, lambda: None) if device is None else (device.xp, device.settle)
+        dyn, batch, nv = problem.dynamics(self.engine, self.threads, self.scan), problem.batch, problem.model.nv
+        given = q, qd, _ = tuple(map(xp.asarray, problem.given))
+        asked, sparse = {self.query: given}, self.options.get("sparse", False)
+        if self.query == MATRICES:
+            asked = {"bias_force": (q, qd), MATRICES: (q[0] if sparse else q,)}
+
+        def step(query: str, arguments: tuple[Any, ...]) -> Call:
+            options = dict(self.options) if query == self.query else {}
+            if self.recorded:
+                return dyn.capture(query, *arguments, **options)
+            if not (sparse and query == MATRICES):
+                shape = (nv, nv) if query in (MATRICES, GRADIENT) else (nv,)
+                out = tuple(xp.empty((batch, *shape), dyn.dtype) for _ in range(1 + (query == GRADIENT)))
+                options["out"] = out if query == GRADIENT else out[0]
+            # Looked up at every call: an engine may put a faster entry in the place of the method.
+            return lambda: getattr(dyn, query)(*arguments, **options)
+
+        *before, last = (step(*each) for each in asked.items())
+
+        def call() -> Any:
+            for each in before:
+                each()
+            found = last()
+            settle()
+            return found
+
+        return call
+
+    def off_by(self, problem: Problem, answer: Any) -> float:
+        """How far an answer is from the right one."""
+        to_numpy = np.asarray if self.machine is None else self.machine.device.xp.asnumpy
+        return problem.off_by(self.query, answer, to_numpy)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A tree of Featherstone's autoTree with `n` bodies, and states of it in a call."""
+    """A tree of `n` bodies, and states of it in a call."""
 
     n: int
     branching: float = 1.0
@@ -66,7 +173,7 @@ class Case:
 class Experiment:
     """What is asked of contenders in cases, sizes in rising order.
 
-    `begin`: how names begin, with the page: "scan:", "thesis: figure 11,".
+    `begin`: how names begin, with the page: "scan:", "papers: 2016a figure 2,".
     """
 
     group: str
@@ -85,12 +192,7 @@ class Measured:
     machine: dict[str, str] = field(default_factory=dict)
 
 
-def over(branchings: Sequence[float], sizes: Sequence[int]) -> tuple[Case, ...]:
-    """Single states of trees."""
-    return tuple(Case(n, branching) for branching in branchings for n in sizes)
-
-
-def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Problem], run: Run) -> Measured:
+def measure(experiments: Sequence[Experiment], skew: float, run: Run) -> Measured:
     """All points whose names are selected, of trees of up to the largest size; those so far if interrupted."""
     budget, found = run.budget(), Measured([])
     with suppress(KeyboardInterrupt):
@@ -98,11 +200,12 @@ def measure(experiments: Sequence[Experiment], problem: Callable[[Case], Problem
             begin = f"{experiment.begin} {experiment.group}"
             contenders = [each for each in experiment.contenders if run.selected(f"{begin}, {each.name}")]
             # CUDA maps more than the machine's memory.
-            elsewhere = any(each.where != "cpu" for each in contenders)
+            elsewhere = any(each.machine is not None for each in contenders)
             with nullcontext() if elsewhere else bounded_memory():
                 for case in (case for case in experiment.cases if contenders and case.n <= run.largest):
                     run.announce(f"{begin}, {case}")
-                    found.points += _points(experiment, contenders, case, problem(case), budget)
+                    problem = Problem(tree(case.n, case.branching, skew), case.batch)
+                    found.points += _points(experiment, contenders, case, problem, budget)
     return found
 
 
@@ -113,114 +216,65 @@ def _points(
     # Where only batches grow, they foretell each other.
     apart = case.batch if len({each.n for each in experiment.cases}) > 1 else None
     for each in contenders:
-        point = Point(experiment.group, each.name, case.n, case.branching, case.batch, where=each.where)
+        where = "cpu" if each.machine is None else "gpu"
+        point = Point(experiment.group, each.name, case.n, case.branching, case.batch, where=where)
         most = each.most if case.branching > 1.0 else min(each.most, each.most_of_chains)
         if case.n > most:
             point.problem = f"asked of at most {most:,} bodies"
         else:
-            with operators(each.how):
-                prepare, check = partial(each.prepare, problem), partial(_off_by, problem, each)
-                budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
+            prepare, check = partial(each.prepare, problem), partial(each.off_by, problem)
+            budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
         found.append(point)
     return found
 
 
-def _off_by(problem: Problem, contender: Contender, answer: Any) -> float:
-    return problem.off_by(contender.answer, contender.fetch(answer))
-
-
 class Curves:
-    """Points by group, branching, series and size: the field `axis` of points, which is called `unit`."""
+    """Points of one group, or of one branching factor of it, by series and size.
 
-    def __init__(self, points: Sequence[Point], axis: str = "n", unit: str = "bodies") -> None:
-        self.points, self.axis, self.unit = points, axis, unit
-        self._at = {(p.group, p.branching, p.series, getattr(p, axis)): p for p in points}
+    `unit`: what is shown of sizes: "bodies" or "links", or "groups", states in a call.
+    """
 
-    def of(self, group: str, branching: float | None = None) -> list[Point]:
-        return [p for p in self.points if p.group == group and branching in (None, p.branching)]
+    def __init__(self, points: Sequence[Point], group: str, branching: float | None = None, unit: str = "bodies"):
+        mine = [point for point in points if point.group == group]
+        self.series = list(dict.fromkeys(point.series for point in mine))
+        self.points = [point for point in mine if branching in (None, point.branching)]
+        self.sizes = sorted({(point.batch, point.n) for point in mine})
+        self.group, self.unit = group, unit
+        self._at = {(point.series, (point.batch, point.n)): point for point in self.points}
 
-    def sizes(self, group: str) -> list[int]:
-        return sorted({getattr(p, self.axis) for p in self.of(group)})
+    def shown(self, size: Size) -> int:
+        """What of a size is shown."""
+        return size[0 if self.unit == "groups" else 1]
 
-    def series(self, group: str) -> list[str]:
-        """Of a group, in the order in which they are listed."""
-        return list(dict.fromkeys(p.series for p in self.of(group)))
-
-    def at(self, group: str, branching: float, series: str, n: int) -> Point | None:
-        return self._at.get((group, branching, series, n))
-
-    def seconds(self, group: str, branching: float, series: str, n: int) -> float | None:
-        point = self.at(group, branching, series, n)
+    def seconds(self, series: str, size: Size) -> float | None:
+        point = self._at.get((series, size))
         return None if point is None else point.best_s
 
-    def ratio(self, group: str, branching: float, over: str, under: str, n: int) -> float | None:
+    def ratio(self, over: str, under: str, size: Size) -> float | None:
         """How many times longer one series takes than another."""
-        a, b = (self.seconds(group, branching, series, n) for series in (over, under))
+        a, b = (self.seconds(series, size) for series in (over, under))
         return a / b if a and b else None
 
-    def deviation(self, group: str, branching: float, series: str, n: int) -> float | None:
-        """Of the time on a tree from that on a chain, as a share of the latter."""
-        a, b = (self.seconds(group, each, series, n) for each in (branching, 1.0))
-        return a / b - 1.0 if a and b else None
-
-    def table(
-        self, group: str, branching: float, against: str | None = None, said: dict[str, dict[int, float]] | None = None
-    ) -> Cells:
+    def table(self, title: str, against: str, said: dict[str, dict[int, float]] | None = None) -> Cells:
         """Times, with how many times faster than `against` they are; then published ones."""
-        series, said = self.series(group), said or {}
-        rows = []
-        for n in self.sizes(group):
-            cells = [self._cell(group, branching, each, n, against) for each in series]
+        said, rows = said or {}, []
+        for size in self.sizes:
+            n = self.shown(size)
             others = [show(column[n]) if n in column else "" for column in said.values()]
-            rows.append((f"{n:,}", *cells, *others))
-        columns = (f"{self.unit} ", *(f"{each} " for each in series), *(f"{each} " for each in said))
-        return Cells(f"{group}, branching {branching:g}", columns, rows)
+            rows.append((f"{n:,}", *(self._cell(each, size, against) for each in self.series), *others))
+        return Cells(title, tuple(f"{each} " for each in (self.unit, *self.series, *said)), rows)
 
-    def _cell(self, group: str, branching: float, series: str, n: int, against: str | None) -> str:
-        point = self.at(group, branching, series, n)
+    def _cell(self, series: str, size: Size, against: str) -> str:
+        point = self._at.get((series, size))
         if point is None:
             return ""
-        ratio = None if against in (None, series) else self.ratio(group, branching, str(against), series, n)
+        ratio = None if against == series else self.ratio(against, series, size)
         return point.cell if ratio is None else f"{point.cell} ({times(ratio)})"
 
-    def ratios(self, group: str, pairs: Sequence[tuple[str, str, str]], branching: float) -> Cells:
-        """How many times faster, pair by pair (what it is called, the slower, the faster)."""
-        rows = [
-            (f"{n:,}", *(times(self.ratio(group, branching, slow, fast, n)) for _, slow, fast in pairs))
-            for n in self.sizes(group)
-        ]
-        return Cells(f"{group}, speed-up", ("bodies ", *(f"{name} " for name, _, _ in pairs)), rows)
-
-    def deviations(self, group: str, series: str, branchings: Sequence[float]) -> Cells:
-        """Times by branching, as the share by which they differ from those on a chain."""
-        rows = []
-        for n in self.sizes(group):
-            found = [self.deviation(group, branching, series, n) for branching in branchings]
-            base = self.at(group, 1.0, series, n)
-            shares = [NOT_MEASURED if each is None else f"{100 * each:+.0f} %" for each in found]
-            rows.append((f"{n:,}", NOT_MEASURED if base is None else base.cell, *shares))
-        columns = ("bodies ", "chain ", *(f"branching {branching:g} " for branching in branchings))
-        return Cells(f"{group}, {series}", columns, rows)
-
-    def draw(self, panel: Any, group: str, branching: float, against: str = "", ratios: bool = False) -> None:
-        """Times of all series, or how many times faster than one of them the others are."""
-        for k, series in enumerate(self.series(group)):
-            if not ratios:
-                value = partial(self.seconds, group, branching, series)
-            elif series != against:
-                value = partial(self.ratio, group, branching, against, series)
-            else:
-                continue
-            curve(panel, self.sizes(group), value, label=series, **look(k))
-        if ratios:
-            panel.axhline(1.0, color="#000000", linewidth=0.8)
-
-
-def remarks_by(points: Sequence[Point], *names: str, how: Callable[..., str]) -> list[str]:
-    """Why points have no time, by fields of points that `how` makes a name of."""
-    keys = dict.fromkeys(tuple(getattr(p, name) for name in names) for p in points)
-    return [
-        f"{how(*key)}{remark}"
-        for key in keys
-        for remark in remarks([p for p in points if tuple(getattr(p, name) for name in names) == key])
-    ]
+    def draw(self, panel: Any) -> None:
+        """Times of all series."""
+        for k, series in enumerate(self.series):
+            there = [(self.shown(size), seconds) for size in self.sizes if (seconds := self.seconds(series, size))]
+            if there:
+                look = line(k) | {"marker": "o", "markersize": 3, "linewidth": 1.3}
+                panel.plot(*zip(*there, strict=True), label=series, **look)

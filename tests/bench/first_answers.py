@@ -6,32 +6,30 @@ time is.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
 import time
+import warnings
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-_BEGIN = time.perf_counter()
+import numpy as np
 
-import json  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import tempfile  # noqa: E402
-import warnings  # noqa: E402
-from dataclasses import asdict, dataclass  # noqa: E402
-from functools import cache  # noqa: E402
-from importlib import import_module  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import robodyn as rd
 
-import numpy as np  # noqa: E402
-
-import robodyn as rd  # noqa: E402
-
-IMPORTED = {
+_IMPORTED = {
+    "": ("robodyn.api.dynamics", "robodyn.io.builders.urdf", "robodyn.engines.query_table"),
     "cpu": ("robodyn.engines.cpu.chains.build", "robodyn.engines.cpu.engine", "robodyn.engines.cpu.native.entry"),
     "gpu": ("robodyn.engines.gpu.engine",),
 }
-"""What answers of an engine need besides `robodyn`, which leaves it until then."""
+"""What answers of all engines and of one need besides `robodyn`, which leaves it until then."""
 LARGEST = 1 << 29
 """Bytes of results from which a case is left out: they would measure memory."""
 LONGEST_S = 120
@@ -97,14 +95,8 @@ def answer(case: Case) -> dict[str, Any]:
 def main() -> None:
     """Answer a case, in a process that lives on no longer than `LONGEST_S`."""
     case = Case(**json.loads(sys.stdin.readline()))
-    for name in (
-        "robodyn.api.dynamics",
-        "robodyn.io.builders.urdf",
-        "robodyn.engines.query_table",
-        *IMPORTED.get(case.engine, ()),
-    ):
+    for name in (*_IMPORTED[""], *_IMPORTED.get(case.engine, ())):
         import_module(name)
-    imports = time.perf_counter() - _BEGIN
     signal.alarm(LONGEST_S)
     if case.engine != "gpu":  # whose libraries have warnings of their own
         warnings.simplefilter("error")
@@ -112,7 +104,7 @@ def main() -> None:
         said = answer(case)
     except rd.RobodynError as error:
         said = {"problem": str(error)}
-    print(json.dumps({"imports": imports} | said), flush=True)
+    print(json.dumps(said), flush=True)
     os._exit(0)  # better code, which is compiled in the background, is not waited for
 
 
@@ -123,13 +115,13 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
 
 
 def ask(case: Case, cache: str) -> dict[str, Any]:
-    """What a new process takes with a folder of compiled code, which need not be there: `answer`, and seconds of all
-    imports and of the whole process."""
+    """What a new process takes with a folder of compiled code, which need not be there: `answer`, and seconds of
+    the whole process."""
     places = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": ""}
-    environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name}
-    # A folder in which nothing is yet, and that others cannot write to; NVRTC and the driver keep machine code, too.
-    environment |= {"ROBODYN_CACHE_DIR": f"{cache}/objects", "CUDA_CACHE_PATH": f"{cache}/cuda"}
+    # Folders in which nothing is yet, and that others cannot write to; NVRTC and the driver keep machine code, too.
+    kept = {"ROBODYN_CACHE_DIR": f"{cache}/objects", "CUDA_CACHE_PATH": f"{cache}/cuda"}
+    bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": _bytecode().name}
+    environment = {**os.environ, "PYTHONPATH": places, **bytecode, **kept}
     command, start = [sys.executable, "-m", "tests.bench.first_answers"], time.perf_counter()
     done = subprocess.run(
         command, input=json.dumps(asdict(case)), env=environment, cwd=tempfile.gettempdir(), text=True,

@@ -1,16 +1,10 @@
-"""Inverse kinematics of arms: `python -m tests.bench ik --write`.
-
-Targets are poses of the tool at configurations drawn uniformly within the limits. Cold starts are other such
-configurations, warm ones the answer with every joint moved by up to 0.05 rad. Solved is what is within the tolerance,
-of positions and of angles, by forward kinematics of the answer, and within the limits; restarts and failures count in
-the time. Peers get the first of these targets, one at a time, as they do no batches: TRAC-IK (pytracik), and the
-closed-loop method of Pinocchio's example (log6, damped least squares), once from the start, without limits.
-"""
+"""Inverse kinematics of arms, cold and warm, beside TRAC-IK and the closed-loop method of Pinocchio's example."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +19,8 @@ from tests.bench.shared import robot_file, table
 
 TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500
 STARTS = ("cold", "warm")
+_Solve = Callable[[Array, Array], Array]
+"""Joints by a target and a start."""
 DTYPES = {"float64": 1e-6, "float32": 1e-4}
 """Tolerances in m and rad."""
 _TURNS = 3
@@ -66,34 +62,46 @@ class Case:
 
 
 @dataclass
-class _Work:
-    """Targets (n, 4, 4) of an arm's tool, and where to start, by kind."""
-
-    name: str
-    path: Path
-    model: rd.Model
-    tool: str
-    targets: Array
-    first: dict[str, Array]
-
-    def solved(self, q: Array, tolerance: float) -> float:
-        """The share of configurations that put the tool at the targets, within the limits."""
-        T = rd.Dynamics(self.model).link_pose(q, self.tool)
-        wanted = self.targets[: len(q)]
-        far = np.linalg.norm(T[:, :3, 3] - wanted[:, :3, 3], axis=1)
-        # The chord of the angle: of rotations that differ by an angle a its sine is sin(a / 2).
-        turned = 2.0 * np.arcsin(
-            np.minimum(1.0, np.linalg.norm(T[:, :3, :3] - wanted[:, :3, :3], axis=(1, 2)) / 8**0.5)
-        )
-        inside = ((q >= self.model.lower) & (q <= self.model.upper)).all(axis=1)
-        return float(((far <= tolerance) & (turned <= tolerance) & inside).mean())
-
-
-@dataclass
 class Results:
     """What was measured."""
 
     cases: list[Case]
+
+
+class _Work:
+    """Targets (n, 4, 4) of an arm's tool, and where to start, by kind."""
+
+    def __init__(self, name: str, path: Path, tool: str) -> None:
+        self.name, self.path, self.tool = name, path, tool
+        self.model, rng = rd.load_urdf(path), np.random.default_rng(0)
+        there = self.model.random_configuration(rng, TARGETS)
+        warm = np.clip(there + rng.uniform(-_WARM, _WARM, there.shape), self.model.lower, self.model.upper)
+        self.first = {"cold": self.model.random_configuration(rng, TARGETS), "warm": warm}
+        self.targets = rd.Dynamics(self.model).link_pose(there, tool)
+
+    def solved(self, q: Array, tolerance: float) -> float:
+        """The share of configurations that put the tool at the targets, within the limits."""
+        T, wanted = rd.Dynamics(self.model).link_pose(q, self.tool), self.targets[: len(q)]
+        far = np.linalg.norm(T[:, :3, 3] - wanted[:, :3, 3], axis=1)
+        # The chord of the angle: of rotations that differ by an angle a its sine is sin(a / 2).
+        chord = np.linalg.norm(T[:, :3, :3] - wanted[:, :3, :3], axis=(1, 2)) / 8**0.5
+        turned = 2.0 * np.arcsin(np.minimum(1.0, chord))
+        inside = ((q >= self.model.lower) & (q <= self.model.upper)).all(axis=1)
+        return float(((far <= tolerance) & (turned <= tolerance) & inside).mean())
+
+    def one_by_one(self, start: str, solve: _Solve, count: int) -> tuple[Array, Array]:
+        """Seconds of a call for each of the first targets, and the answers."""
+        times, answers = [], []
+        for target, first in zip(self.targets[:count], self.first[start][:count], strict=True):
+            begun = time.perf_counter()
+            answers.append(solve(target, first))
+            times.append(time.perf_counter() - begun)
+        return np.array(times), np.array(answers)
+
+    def case(self, solver: str, start: str, q: Array, rate: float, alone: Array, tolerance: float) -> Case:
+        median, tail = (1e6 * float(each) for each in np.percentile(alone, (50, 99)))
+        success = self.solved(q, tolerance)
+        return Case(self.name, self.model.nv, solver, start, len(q), success, rate, median, tail)
 
 
 def measure(run: Run) -> Results:
@@ -102,16 +110,8 @@ def measure(run: Run) -> Results:
     for name, tool in _ARMS.items():
         path = robot_file(name)
         if path is not None and run.chosen(f"ik: {name}"):
-            found.cases += _measured(_work(name, path, tool))
+            found.cases += _measured(_Work(name, path, tool))
     return found
-
-
-def _work(name: str, path: Path, tool: str) -> _Work:
-    model, rng = rd.load_urdf(path), np.random.default_rng(0)
-    there = model.random_configuration(rng, TARGETS)
-    warm = np.clip(there + rng.uniform(-_WARM, _WARM, there.shape), model.lower, model.upper)
-    first = {"cold": model.random_configuration(rng, TARGETS), "warm": warm}
-    return _Work(name, path, model, tool, rd.Dynamics(model).link_pose(there, tool), first)
 
 
 def _measured(work: _Work) -> Iterator[Case]:
@@ -119,7 +119,7 @@ def _measured(work: _Work) -> Iterator[Case]:
         ik = rd.InverseKinematics(work.model, work.tool, dtype=dtype, threads=1)
 
         def solve(target: Array, start: Array, ik: Any = ik) -> Array:
-            return ik.solve(target[..., None, :, :], start)[0]  # type: ignore[no-any-return]
+            return ik.solve(target[..., None, :, :], start)[0]
 
         for start in STARTS:
             solve(work.targets[:99], work.first[start][:99])
@@ -128,49 +128,25 @@ def _measured(work: _Work) -> Iterator[Case]:
                 begun = time.process_time()
                 q = solve(work.targets, work.first[start])
                 best = min(best, time.process_time() - begun)
-            alone, _ = _one_by_one(work, start, solve, SINGLE)
-            yield _case(work, f"robodyn, {dtype}", start, q.astype(np.float64), TARGETS / best, alone, tolerance)
-    for solver, solve in _peers(work):
-        for start in STARTS:
-            alone, answers = _one_by_one(work, start, solve, FOR_PEERS)
-            yield _case(work, solver, start, answers, len(alone) / alone.sum(), alone, DTYPES["float64"])
-
-
-def _one_by_one(work: _Work, start: str, solve: Callable[[Array, Array], Array], count: int) -> tuple[Array, Array]:
-    """Seconds of a call for each of the first targets, and the answers."""
-    times, answers = [], []
-    for target, first in zip(work.targets[:count], work.first[start][:count], strict=True):
-        begun = time.perf_counter()
-        q = solve(target, first)
-        times.append(time.perf_counter() - begun)
-        answers.append(q)
-    return np.array(times), np.array(answers)
-
-
-def _case(work: _Work, solver: str, start: str, q: Array, rate: float, alone: Array, tolerance: float) -> Case:
-    median, tail = (1e6 * float(each) for each in np.percentile(alone, (50, 99)))
-    success = work.solved(q, tolerance)
-    return Case(work.name, work.model.nv, solver, start, len(q), success, rate, median, tail)
+            alone, _ = work.one_by_one(start, solve, SINGLE)
+            yield work.case(f"robodyn, {dtype}", start, q.astype(np.float64), TARGETS / best, alone, tolerance)
+    for solver, make in _PEERS.items():
+        with suppress(ImportError):
+            solve = make(work)
+            for start in STARTS:
+                alone, answers = work.one_by_one(start, solve, FOR_PEERS)
+                yield work.case(solver, start, answers, len(alone) / alone.sum(), alone, DTYPES["float64"])
 
 
 # Peers.
 
 
-def _peers(work: _Work) -> Iterator[tuple[str, Callable[[Array, Array], Array]]]:
-    for name, make in (("TRAC-IK", _trac_ik), ("Pinocchio's CLIK", _clik)):
-        try:
-            yield name, make(work)
-        except ImportError:
-            continue
-
-
-def _trac_ik(work: _Work) -> Callable[[Array, Array], Array]:
+def _trac_ik(work: _Work) -> _Solve:
     import pytracik  # type: ignore[import-not-found, unused-ignore]
     from scipy.spatial.transform import Rotation
 
-    base = work.model.link_names[0]
-    speed = pytracik.SolveType.Speed
-    solver = pytracik.TRAC_IK(base, work.tool, work.path.read_text(), 0.005, 1e-7, speed)
+    chain = work.model.link_names[0], work.tool, work.path.read_text()
+    solver = pytracik.TRAC_IK(*chain, 0.005, 1e-7, pytracik.SolveType.Speed)
 
     def solve(target: Array, first: Array) -> Array:
         x, y, z, w = Rotation.from_matrix(target[:3, :3]).as_quat()
@@ -180,7 +156,7 @@ def _trac_ik(work: _Work) -> Callable[[Array, Array], Array]:
     return solve
 
 
-def _clik(work: _Work) -> Callable[[Array, Array], Array]:
+def _clik(work: _Work) -> _Solve:
     import pinocchio as pin
 
     model = pin.buildModelFromXML(work.path.read_text())
@@ -203,6 +179,8 @@ def _clik(work: _Work) -> Callable[[Array, Array], Array]:
 
     return solve
 
+
+_PEERS = {"TRAC-IK": _trac_ik, "Pinocchio's CLIK": _clik}
 
 # What is shown.
 
@@ -229,8 +207,7 @@ def notes(found: Results) -> list[str]:
             f"{rate:,.0f}, reached by {reached} of {len(ours)}); at least {100 * success:.3f} % are solved (wanted: "
             f"{100 * _SUCCESS:g} %)."
         )
-    there = {each.solver for each in found.cases}
-    missing = [name for name in ("TRAC-IK", "Pinocchio's CLIK") if name not in there]
+    missing = [name for name in _PEERS if all(each.solver != name for each in found.cases)]
     lines.append(f"Not installed: {', '.join([*missing, 'PyRoki and tracikpy (no wheels on the index)'])}.")
     return lines
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,11 +12,13 @@ import numpy as np
 
 from robodyn.core.model import Model
 from robodyn.joints import KINDS
-from robodyn.tools.benchmark.contenders import RefusedError
+from robodyn.tools.benchmark.contenders import Contender, Prepared, RefusedError, States, available_threads
 
 jax.config.update("jax_enable_x64", True)
 
 KINDS_TAKEN = ("revolute", "prismatic", "floating")
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
+"""How far from ours these may be."""
 
 
 def require(model: Model) -> None:
@@ -25,12 +28,47 @@ def require(model: Model) -> None:
         raise RefusedError(f"JAX: not compared on robots with such joints: {', '.join(sorted(others)) or 'mimic'}")
 
 
+class Jax:
+    """Inverse dynamics as a peer of `robodyn bench`.
+
+    Raises:
+        RefusedError: the robot has joints that are left out here.
+    """
+
+    notes: tuple[str, ...] = (
+        "JAX: jit of a vmap of a straightforward RNEA (tests/bench/jax_rnea.py) on arrays that are JAX's already; it "
+        "uses as many threads as it likes. Compiling is not part of the time.",
+    )
+
+    def __init__(self, model: Model) -> None:
+        require(model)
+        self.name = f"JAX {jax.__version__}"
+        self._functions = {dtype: rnea(model, dtype) for dtype in TOLERANCES}
+
+    def contenders(self, query: str, threads: Sequence[int]) -> list[Contender]:
+        """One call for a batch, in both precisions."""
+        every, asked = available_threads(), TOLERANCES if query == "inverse_dynamics" else {}
+        return [
+            Contender("JAX vmap", query, dtype, every, False, partial(self._batch, dtype), tolerance=tolerance)
+            for dtype, tolerance in asked.items()
+        ]
+
+    def _batch(self, dtype: str, states: States) -> Prepared:
+        arrays = [jnp.asarray(states[name], dtype) for name in ("q", "qd", "qdd")]
+        run = lambda: self._functions[dtype](*arrays).block_until_ready()  # noqa: E731
+        return Prepared(run, lambda: (np.asarray(run()),), len(arrays[0]))
+
+
+def _constants(model: Model, dtype: str, *more: Any) -> tuple[list[str], list[Any]]:
+    """Kinds of joints; E and r of tree transforms, gravity, armature, and more numbers in this precision."""
+    numbers = model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:], model.gravity, model.armature, *more
+    return [KINDS[code].name for code in model.joint_kind], [np.asarray(each, dtype) for each in numbers]
+
+
 def rnea(model: Model, dtype: str) -> Callable[..., Any]:
     """A compiled function (q, qd, qdd) -> tau on (B, n) arrays, for joints of the kinds above. RBDA table 5.1."""
-    kinds = [KINDS[code].name for code in model.joint_kind]
-    E, r = (np.asarray(x, dtype) for x in (model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:]))
-    mass, h, I = (np.asarray(x, dtype) for x in (model.inertia[:, 0], model.inertia[:, 1:4], _tensors(model)))
-    gravity, armature = np.asarray(model.gravity, dtype), np.asarray(model.armature, dtype)
+    inertia = model.inertia[:, 0], model.inertia[:, 1:4], _tensors(model)
+    kinds, (E, r, gravity, armature, mass, h, I) = _constants(model, dtype, *inertia)
 
     def one(q: Any, qd: Any, qdd: Any) -> Any:
         v: list[Any] = []
@@ -62,10 +100,7 @@ def rnea(model: Model, dtype: str) -> Callable[..., Any]:
 
 def aba(model: Model, dtype: str) -> Callable[..., Any]:
     """A compiled function (q, qd, tau) -> qdd on (B, n) arrays, for joints of the kinds above. RBDA table 7.1."""
-    kinds = [KINDS[code].name for code in model.joint_kind]
-    E, r = (np.asarray(x, dtype) for x in (model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:]))
-    inertias = np.asarray(_inertia_matrices(model), dtype)
-    gravity, armature = np.asarray(model.gravity, dtype), np.asarray(model.armature, dtype)
+    kinds, (E, r, gravity, armature, inertias) = _constants(model, dtype, _inertia_matrices(model))
 
     def one(q: Any, qd: Any, tau: Any) -> Any:
         v: list[Any] = []
@@ -104,14 +139,8 @@ def aba(model: Model, dtype: str) -> Callable[..., Any]:
 
 
 def _inertia_matrices(model: Model) -> Any:
-    mass, h = model.inertia[:, 0, None, None], _skew(model.inertia[:, 1:4])
+    mass, h = model.inertia[:, 0, None, None], np.cross(model.inertia[:, None, 1:4], np.eye(3)).swapaxes(1, 2)
     return np.block([[_tensors(model), h], [-h, mass * np.eye(3)]])
-
-
-def _skew(x: Any) -> Any:
-    none = np.zeros_like(x[..., 0])
-    rows = [[none, -x[..., 2], x[..., 1]], [x[..., 2], none, -x[..., 0]], [-x[..., 1], x[..., 0], none]]
-    return np.stack([np.stack(row, -1) for row in rows], -2)
 
 
 def _matrix(R: Any, p: Any) -> Any:

@@ -1,8 +1,4 @@
-"""Loading and imports: `python -m tests.bench load --write`.
-
-Loading beside Pinocchio's parser: both read the file and make a model, warm, in turns. Imports, large robots, and the
-reference engine, which is the one that nothing is compiled for.
-"""
+"""Loading beside Pinocchio's parser; imports, large robots, and the reference engine, for which nothing is compiled."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from statistics import median
 
 import numpy as np
@@ -67,16 +65,11 @@ class Results:
 def measure(run: Run) -> Results:
     """Run the cases whose names are selected; nothing of Pinocchio where it or the collection is not there."""
     found = Results([], [])
-    for path in sorted(COLLECTION.glob("*.urdf")):
+    for path in sorted(COLLECTION.glob("*.urdf")) if find_spec("pinocchio") else ():
         if run.chosen(f"load: beside Pinocchio, {path.stem}"):
-            try:
-                import pinocchio
-            except ImportError:
-                break
-            calls = {
-                "ours": lambda path=path: rd.load_urdf(path),
-                "peer": lambda path=path: pinocchio.buildModelFromUrdf(str(path)),
-            }
+            from pinocchio import buildModelFromUrdf
+
+            calls = {"ours": partial(rd.load_urdf, path), "peer": partial(buildModelFromUrdf, str(path))}
             seconds = least(calls, 0.0, TIMES, clock=time.thread_time, warm=1)
             links = len(rd.load_urdf(path).link_names)
             found.loads.append(Loaded(path.stem, path.stat().st_size, links, seconds["ours"], seconds["peer"]))

@@ -1,23 +1,20 @@
-"""The experiments of Yang, Wu and Pan (2016a: figures 1 to 3; 2016b: figures 2 and 3) with our engines.
-
-`python -m tests.bench papers 2016 --write`; without "2016" those of the thesis too (`tests.bench.thesis`).
-"""
+"""The experiments of Yang, Wu and Pan (2016a: figures 1 to 3; 2016b: figures 2 and 3) with our engines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from robodyn.engines.scan.methods import methods_of
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
 from tests.bench.drawing import finish, legend, panels, pyplot
-from tests.bench.experiments import Case, Contender, Curves, Experiment, Measured, remarks_by
+from tests.bench.experiments import FORWARD, INVERSE, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu.machine import Machine, find_machine
-from tests.bench.points import Point, worst_difference
+from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
 from tests.bench.shared import NOT_MEASURED, bullets, markdown, picture, show, titled
-from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, on_gpu, tree
 
 LINKS = (10, 20, 50, 100, 200, 500, 1000)
 GROUPS = (1, 3, 10, 30, 100, 300, 1000)
@@ -43,7 +40,7 @@ GROUPS_SHOWN = tuple(dict.fromkeys(group for groups in FIGURES.values() for grou
 def measure(run: Run) -> Measured:
     """All points whose names, "papers: 2016a figure 2, inverse dynamics, 10 links, scan rnea", are selected."""
     machine, missing = find_machine()
-    found = experiments.measure(plan(machine), _problem, run)
+    found = experiments.measure(plan(machine), SKEW, run)
     found.missing = missing
     if machine is not None and found.points:
         found.machine = machine.facts
@@ -69,42 +66,35 @@ def _query(group: str) -> str:
 def contenders(query: str, machine: Machine | None) -> list[Contender]:
     """Recursions, scans on NumPy arrays, and what runs on a GPU if there is one."""
     threads: dict[str, int | None] = {ONE: 1, SEVERAL: None}
-    found = [on_cpu(SERIAL[query].replace(ONE, words), query, "cpu", n) for words, n in threads.items()]
+    found = [Contender(SERIAL[query].replace(ONE, words), query, "cpu", n) for words, n in threads.items()]
     if query == FORWARD:
-        found += [on_cpu(f"crba, {words}", query, "cpu", n, method="crba") for words, n in threads.items()]
-    found += [on_cpu(f"scan {name}", query, "scan", method=name) for name in methods_of(query)]
-    if machine is not None:
-        found += [on_gpu(f"scan {name}, GPU", query, "scan", machine, method=name) for name in methods_of(query)]
-        found.append(on_gpu("GPU engine", query, "gpu", machine))
-    return found
-
-
-def _problem(case: Case) -> Problem:
-    return Problem(tree(case.n, case.branching, SKEW), case.batch)
+        found += [
+            Contender(f"crba, {words}", query, "cpu", n, options={"method": "crba"}) for words, n in threads.items()
+        ]
+    for on, where in (("", None), (", GPU", machine))[: 1 if machine is None else 2]:
+        found += [
+            Contender(f"scan {method}{on}", query, "scan", machine=where, options={"method": method})
+            for method in methods_of(query)
+        ]
+    return found if machine is None else [*found, Contender("GPU engine", query, "gpu", machine=machine)]
 
 
 # What came out.
 
 
-def curves_of(points: Sequence[Point], group: str) -> Curves:
-    """Over links or over groups."""
-    mine = [point for point in points if point.group == group]
-    return Curves(mine, "n", "links") if group.endswith("one robot") else Curves(mine, "batch", "groups")
-
-
-def measured_groups(points: Sequence[Point], start: str = "") -> list[str]:
-    """In the order of the figures."""
-    there = {p.group for p in points}
-    return [group for group in GROUPS_SHOWN if group in there and group.startswith(start)]
+def curves_of(points: Sequence[Point], start: str = "") -> list[Curves]:
+    """Over links or over groups, in the order of the figures."""
+    found = [
+        Curves(points, group, unit="links" if group.endswith("one robot") else "groups")
+        for group in GROUPS_SHOWN
+        if group.startswith(start)
+    ]
+    return [curves for curves in found if curves.points]
 
 
 def times_of(points: Sequence[Point]) -> list[Cells]:
     """Times by group."""
-    made = []
-    for group in measured_groups(points):
-        table = curves_of(points, group).table(group, 1.0, SERIAL[_query(group)])
-        made.append(Cells(group, table.columns, table.rows))
-    return made
+    return [curves.table(curves.group, SERIAL[_query(curves.group)]) for curves in curves_of(points)]
 
 
 # What the papers say of them.
@@ -116,80 +106,66 @@ def claims(points: Sequence[Point]) -> Cells:
     return Cells("Claims", ("where", "there", "here"), rows)
 
 
-def _answer(points: Sequence[Point], claim: published.Claim) -> str:
-    groups = measured_groups(points, claim.group)
+def _answer(points: Sequence[Point], claim: Any) -> str:
+    there = curves_of(points, claim.group)
     if claim.ask == "speed-up":
-        return _speed_ups(points, groups) or NOT_MEASURED
-    lines = [line for group in groups for line in _LOOKS[claim.ask](curves_of(points, group), group, claim.series)]
-    return "; ".join(lines) or NOT_MEASURED
+        return _speed_ups(there) or NOT_MEASURED
+    look = {"growth": _growth, "order": _order, "overtaking": _overtaking}[claim.ask]
+    lines = []
+    for curves in there:
+        usual = [name if name in curves.series else f"scan {name}" for name in claim.series]
+        on_gpus = [f"{name}, GPU" if f"{name}, GPU" in curves.series else name for name in usual]
+        lines += [line for names in ([usual] if on_gpus == usual else [usual, on_gpus]) for line in look(curves, names)]
+    return "; ".join(dict.fromkeys(lines)) or NOT_MEASURED
 
 
-def _speed_ups(points: Sequence[Point], groups: Sequence[str]) -> str:
+def _speed_ups(there: Sequence[Curves]) -> str:
     """The largest over the recursion on one thread, of threads, of scans and of what runs on a GPU."""
     best: dict[str, tuple[float, str]] = {}
-    for group in groups:
-        curves, against = curves_of(points, group), SERIAL[_query(group)]
-        others = [series for series in curves.series(group) if series.startswith("scan") or ONE not in series]
-        for series in others:
+    for curves in there:
+        for series in (series for series in curves.series if series.startswith("scan") or ONE not in series):
             kind = "on a GPU" if "GPU" in series else "scans on NumPy arrays" if series.startswith("scan") else SEVERAL
-            for size in curves.sizes(group):
-                ratio = curves.ratio(group, 1.0, against, series, size)
+            for size in curves.sizes:
+                ratio = curves.ratio(SERIAL[_query(curves.group)], series, size)
                 if ratio is not None and ratio > best.get(kind, (0.0, ""))[0]:
-                    best[kind] = ratio, f"{series}, {group}, {curves.unit} = {size:,}"
+                    best[kind] = ratio, f"{series}, {curves.group}, {curves.unit} = {curves.shown(size):,}"
     return "; ".join(f"{kind}: at most {ratio:.3g} x ({where})" for kind, (ratio, where) in best.items())
 
 
-def _names(series: Sequence[str], there: Sequence[str]) -> list[list[str]]:
-    """Names of points for names of a claim, on NumPy arrays and on a GPU."""
-    usual = [name if name in there else f"scan {name}" for name in series]
-    on_gpus = [f"{name}, GPU" if f"{name}, GPU" in there else name for name in usual]
-    return [usual] if on_gpus == usual else [usual, on_gpus]
-
-
-def _growth(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
+def _growth(curves: Curves, names: Sequence[str]) -> list[str]:
     lines = []
-    for name in dict.fromkeys(name for names in _names(series, curves.series(group)) for name in names):
-        known = [(n, t) for n in curves.sizes(group) if (t := curves.seconds(group, 1.0, name, n))]
+    for name in names:
+        known = [(curves.shown(size), t) for size in curves.sizes if (t := curves.seconds(name, size))]
         if len(known) > 1:
             (first, start), (last, end) = known[0], known[-1]
             lines.append(f"{name}: {end / start:.3g} times as long at {last:,} {curves.unit} as at {first:,}")
     return lines
 
 
-def _order(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
-    lines = []
-    for names in _names(series, curves.series(group)):
-        shown = {n: {x: t for x in names if (t := curves.seconds(group, 1.0, x, n))} for n in curves.sizes(group)}
-        compared = [n for n, found in shown.items() if len(found) > 1]
-        for n in dict.fromkeys((compared[0], compared[-1])) if compared else ():
-            ordered = sorted(shown[n].items(), key=lambda item: item[1])
-            lines.append(f"{curves.unit} = {n:,}: " + ", ".join(f"{name} {show(seconds)}" for name, seconds in ordered))
+def _order(curves: Curves, names: Sequence[str]) -> list[str]:
+    shown = [(curves.shown(n), {x: t for x in names if (t := curves.seconds(x, n))}) for n in curves.sizes]
+    compared, lines = [(n, found) for n, found in shown if len(found) > 1], []
+    for n, found in compared[:: max(1, len(compared) - 1)]:
+        ordered = sorted(found.items(), key=lambda item: item[1])
+        lines.append(f"{curves.unit} = {n:,}: " + ", ".join(f"{name} {show(seconds)}" for name, seconds in ordered))
     return lines
 
 
-def _overtaking(curves: Curves, group: str, series: Sequence[str]) -> list[str]:
-    lines = []
-    for fast, *slower in _names(series, curves.series(group)):
-        for slow in slower:
-            ratios = [(n, r) for n in curves.sizes(group) if (r := curves.ratio(group, 1.0, slow, fast, n))]
-            if not ratios:
-                continue
-            (first, _), (last, at_last) = ratios[0], ratios[-1]
-            behind = max((n for n, ratio in ratios if ratio <= 1.0), default=0)
-            ahead = [n for n, _ in ratios if n > behind]
-            if not ahead:
-                lines.append(f"{fast} is not faster than {slow} up to {last:,} {curves.unit} ({at_last:.3g} x)")
-            else:
-                begin = f"from {ahead[0]:,} on" if ahead[0] > first else "everywhere"
-                lines.append(f"{fast} is faster than {slow} {begin} ({at_last:.3g} x at {last:,} {curves.unit})")
+def _overtaking(curves: Curves, names: Sequence[str]) -> list[str]:
+    (fast, *slower), lines = names, []
+    for slow in slower:
+        ratios = [(curves.shown(size), r) for size in curves.sizes if (r := curves.ratio(slow, fast, size))]
+        if not ratios:
+            continue
+        (first, _), (last, at_last) = ratios[0], ratios[-1]
+        behind = max((n for n, ratio in ratios if ratio <= 1.0), default=0)
+        ahead = [n for n, _ in ratios if n > behind]
+        if not ahead:
+            lines.append(f"{fast} is not faster than {slow} up to {last:,} {curves.unit} ({at_last:.3g} x)")
+        else:
+            begin = f"from {ahead[0]:,} on" if ahead[0] > first else "everywhere"
+            lines.append(f"{fast} is faster than {slow} {begin} ({at_last:.3g} x at {last:,} {curves.unit})")
     return lines
-
-
-_LOOKS: dict[str, Callable[[Curves, str, Sequence[str]], list[str]]] = {
-    "growth": _growth,
-    "order": _order,
-    "overtaking": _overtaking,
-}
 
 
 # The page.
@@ -197,7 +173,7 @@ _LOOKS: dict[str, Callable[[Curves, str, Sequence[str]], list[str]]] = {
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     exact, by_forces = ([p for p in found.points if ("cfa" in p.series) == cfa] for cfa in (False, True))
-    ordered = [point for group in measured_groups(found.points) for point in found.points if point.group == group]
+    ordered = [point for curves in curves_of(found.points) for point in curves.points]
     drawn = [f"## {figure}\n\n{picture(figure, name)}" for figure, name in pictures.items()]
     return {
         "threads": str(found.threads),
@@ -207,7 +183,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
         "claims": markdown(claims(found.points)),
         "pictures": "\n\n".join(drawn),
         "tables": titled(times_of(found.points)),
-        "missing": bullets(remarks_by(ordered, "group", how=lambda group: f"{group}, ")),
+        "missing": bullets(remarks(ordered, grouped=True)),
     }
 
 
@@ -222,21 +198,16 @@ def draw(found: Measured, folder: Path) -> Pictures:
     """Write papers-2016a-1.svg and so on, of the figures of which there are points."""
     points, made = [point for point in found.points if point.best_s], {}
     for figure, groups in FIGURES.items() if pyplot() is not None else ():
-        there = [group for group in groups if group in measured_groups(points)]
+        there = sorted((c for c in curves_of(points) if c.group in groups), key=lambda c: groups.index(c.group))
         if there:
             made[figure] = f"papers-{_SAME.get(figure, figure).replace(' figure ', '-')}.svg"
-            if figure not in _SAME:
-                _draw(points, there, folder / made[figure])
+        if there and figure not in _SAME:
+            with panels(folder / made[figure], 1, len(there), (4.8 * len(there), 4.6)) as (drawn, axes):
+                for panel, curves in zip(axes[0], there, strict=True):
+                    curves.draw(panel)
+                    finish(panel, curves.group, "seconds of a call", curves.unit)
+                legend(drawn, axes)
     return made
-
-
-def _draw(points: Sequence[Point], groups: Sequence[str], path: Path) -> None:
-    with panels(path, 1, len(groups), (4.8 * len(groups), 4.6)) as (figure, axes):
-        for panel, group in zip(axes[0], groups, strict=True):
-            curves = curves_of(points, group)
-            curves.draw(panel, group, 1.0)
-            finish(panel, group, "seconds of a call", curves.unit)
-        legend(figure, axes)
 
 
 PAGE = Page(

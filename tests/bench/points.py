@@ -23,7 +23,7 @@ import numpy as np
 from robodyn.engines.memory import available
 from robodyn.tools.benchmark.timing import measure as timed
 from robodyn.tools.benchmark.timing import seconds_of
-from tests.bench.shared import NOT_MEASURED, show
+from tests.bench.shared import NOT_MEASURED, reason, show
 
 WRONG = 1e-3
 """A difference, relative to the largest entry, from which on an answer is wrong rather than rounded."""
@@ -123,7 +123,7 @@ class Budget:
                 f"from {at} on more memory than there is" if isinstance(error, MemoryError) else f"from {at} on {error}"
             )
         except Exception as error:  # a method may fail in any way: the others are measured nevertheless
-            point.problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            point.problem = reason(error)
         if point.best_s:
             self.history.setdefault(key, []).append((size, point.best_s))
         return point
@@ -219,14 +219,15 @@ def _address_space() -> int:
 # Tables.
 
 
-def remarks(points: Sequence[Point]) -> list[str]:
-    """Why points have no time, each reason once, with the points that it is of."""
-    found: dict[tuple[str, str], list[str]] = {}
+def remarks(points: Sequence[Point], grouped: bool = False) -> list[str]:
+    """Why points have no time, each reason once, with the points that it is of; `grouped`: and with their group."""
+    found: dict[tuple[str, str, str], list[str]] = {}
     for point in points:
         if point.problem:
             at = f"{point.n:,}" + (f" x {point.batch:,}" if point.batch > 1 else "")
-            found.setdefault((point.series, point.problem), []).append(at)
-    return [f"{series}, n = {', '.join(sizes)}: {problem}" for (series, problem), sizes in found.items()]
+            key = f"{point.group}, " if grouped else "", point.series, point.problem
+            found.setdefault(key, []).append(at)
+    return [f"{group}{series}, n = {', '.join(at)}: {problem}" for (group, series, problem), at in found.items()]
 
 
 def worst_difference(points: Sequence[Point]) -> str:

@@ -35,7 +35,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, float):
-        return float(_DIGITS.create_decimal(repr(value)))
+        return float(_DIGITS.create_decimal(repr(float(value))))
     if not isinstance(value, list | tuple):
         return value
     rows = [_plain(each) for each in value]

@@ -65,10 +65,6 @@ class Run:
         return Budget(self.seconds, self.limit)
 
 
-def _nothing(found: Any) -> list[str]:
-    return []
-
-
 @dataclass(frozen=True)
 class Page:
     """One page of docs/benchmarks.
@@ -76,19 +72,17 @@ class Page:
     `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is a text of
     `texts`, in which blocks take the place of $names: `facts`, `notes`, `tables`, and what `blocks` makes of what was
     found and of the pictures that `draw` writes to a folder. `merge`: what was found now, with what is stored of other
-    cases. `unmeasured`: what is printed, and blocks of a text, where the GPU that it wants is not there. `apart`: facts
-    that are told for each case.
+    cases. `apart`: facts that are told for each case.
     """
 
     name: str
     found: type
     measure: Callable[[Run], Any]
     tables: Callable[[Any], Iterable[Cells]]
-    notes: Callable[[Any], Iterable[str]] = _nothing
+    notes: Callable[[Any], Iterable[str]] = lambda found: ()
     blocks: Callable[[Any, Pictures], dict[str, str]] = lambda found, pictures: {}
     draw: Callable[[Any, Path], Pictures] = lambda found, folder: {}
     merge: Callable[[Any, Any, dict[str, str], dict[str, str]], Any] | None = None
-    unmeasured: Callable[[Run], tuple[list[Cells], dict[str, str]]] | None = None
     apart: tuple[str, ...] = ()
     seconds: float = 0.3
     limit: float = 20.0
@@ -114,36 +108,23 @@ def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder
     try:
         found = page.measure(replace(run, keep=lambda found: _store(page, found, about, folder)))
     except UnavailableError as error:
-        if page.unmeasured is None:
-            raise
-        tables, blocks = page.unmeasured(run)
-        _print(screen, tables, [f"GPU: not measured. {error}"])
-        if folder is not None and not (folder / f"{page.name}.json").exists():
-            _write(folder / f"{page.name}.md", fill(f"{page.name}-unmeasured", blocks | {"missing": str(error)}))
+        screen.print(f"{page.name}: not measured. {error}")
         return True
-    if not _there(found):
+    parts = [value for name, value in vars(found).items() if name != "machine"]
+    if not any(isinstance(part, list | dict) and part for part in parts):
         return False
-    _print(screen, page.tables(found), (f"- {note}" for note in page.notes(found)))
+    for table in page.tables(found):
+        screen.print(table.rich())
+    for note in page.notes(found):
+        screen.print(f"- {note}")
     _store(page, found, about, folder)
     return True
 
 
-def render(page: Page, folder: Path, to: Path | None = None) -> None:
-    """The page again, of what a folder holds; it goes to that folder, or to another one."""
+def render(page: Page, folder: Path) -> None:
+    """The page again, of what its folder holds."""
     about, found = records.load(folder / f"{page.name}.json", page.found)
-    _pages(page, found, about, to or folder)
-
-
-def _there(found: Any) -> bool:
-    """Whether any list or mapping of results has something in it."""
-    return any(isinstance(value, list | dict) and value for name, value in vars(found).items() if name != "machine")
-
-
-def _print(screen: Console, tables: Iterable[Cells], lines: Iterable[str]) -> None:
-    for table in tables:
-        screen.print(table.rich())
-    for line in lines:
-        screen.print(line)
+    _write(page, found, about, folder)
 
 
 def _store(page: Page, found: Any, about: dict[str, str], folder: Path | None) -> None:
@@ -154,18 +135,14 @@ def _store(page: Page, found: Any, about: dict[str, str], folder: Path | None) -
     if page.merge is not None and path.exists():
         old_about, old = records.load(path, page.found)
         found = page.merge(found, old, about, old_about)
-    _pages(page, found, about, folder)
+    _write(page, found, about, folder)
     records.save(path, {key: word for key, word in about.items() if key not in page.apart}, found)
 
 
-def _pages(page: Page, found: Any, about: dict[str, str], folder: Path) -> None:
+def _write(page: Page, found: Any, about: dict[str, str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / f"{page.name}.md", page.markdown(found, about, page.draw(found, folder)))
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_linked(text, path.parent))
+    text = page.markdown(found, about, page.draw(found, folder))
+    (folder / f"{page.name}.md").write_text(_linked(text, folder))
 
 
 def _linked(text: str, folder: Path) -> str:

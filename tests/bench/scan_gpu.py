@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,13 @@ from robodyn.engines.scan.options import LAYOUTS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
 from tests.bench.drawing import finish, panels, published_times, pyplot
-from tests.bench.experiments import Case, Contender, Curves, Experiment, Measured, over, remarks_by
+from tests.bench.experiments import FORWARD, GRADIENT, INVERSE, MATRICES, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu import machine as gpu
-from tests.bench.gpu.goals import Goal, goal_table
+from tests.bench.gpu.goals import Goal, goal, goal_table
 from tests.bench.gpu.machine import Machine, of_one_gpu
-from tests.bench.points import Point, worst_difference
+from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, markdown, picture, sections, show, times
-from tests.bench.trees import FORWARD, GRADIENT, INVERSE, MATRICES, Problem, on_cpu, on_gpu, tree
+from tests.bench.shared import bullets, markdown, picture, sections, show
 
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
 MATRIX_SIZES = (10, 100, 1_000, 5_000, 10_000, 20_000, 40_000)
@@ -50,34 +50,33 @@ TIMES_A100, TIMES_RECURSION = 10.0, 50.0
 
 def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     """What runs on a GPU, then the same on a CPU; `several`: groups, of which no sparse matrix is made."""
-    found = [*_on_gpu(query, machine)]
-    if query == MATRICES and not several:
-        for name, recorded in (("crba, sparse", False), ("crba, sparse, recorded", True)):
-            each = on_gpu(name, query, "scan", machine, recorded=recorded, sparse=True)
-            found.append(replace(each, most_of_chains=MOST_FULL))
-    recursion = on_cpu(RECURSION, query, "cpu")
-    return [*found, replace(recursion, most=MOST_DENSE) if query in (MATRICES, GRADIENT) else recursion]
-
-
-def _on_gpu(query: str, machine: Machine) -> Iterator[Contender]:
+    found = []
     for method in methods_of(query):
+        asked: dict[str, dict[str, Any]] = {method: {"scan": ScanOptions(layout=LAYOUTS[0])}}
         if query == MATRICES:
-            yield on_gpu(f"{method}, dense", query, "scan", machine)
-            yield on_gpu(f"{method}, dense, recorded", query, "scan", machine, recorded=True)
-            continue
-        for layout in LAYOUTS if query == INVERSE else LAYOUTS[:1]:
-            name = f"{method}, {layout}" if query == INVERSE else method
-            options: dict[str, Any] = {"method": method, "scan": ScanOptions(layout=layout)}
-            yield on_gpu(name, query, "scan", machine, **options)
-            if query == INVERSE or method in RECORDED:
-                yield on_gpu(f"{name}, recorded", query, "scan", machine, recorded=True, **options)
+            asked = {f"{method}, dense": {"options": {}}}
+        if query == INVERSE:
+            asked = {f"{method}, {layout}": {"scan": ScanOptions(layout=layout)} for layout in LAYOUTS}
+        for name, how in asked.items():
+            plain = Contender(name, query, "scan", machine=machine, **{"options": {"method": method}, **how})
+            found += _both(plain) if query in (INVERSE, MATRICES) or method in RECORDED else [plain]
+    if query == MATRICES and not several:
+        sparse = {"options": {"sparse": True}, "most_of_chains": MOST_FULL}
+        found += _both(Contender("crba, sparse", query, "scan", machine=machine, **sparse))
+    most = {"most": MOST_DENSE} if query in (MATRICES, GRADIENT) else {}
+    return [*found, Contender(RECURSION, query, "cpu", **most)]
+
+
+def _both(plain: Contender) -> list[Contender]:
+    return [plain, replace(plain, name=f"{plain.name}, recorded", recorded=True)]
 
 
 def plan(machine: Machine) -> list[Experiment]:
     """One tree, then groups."""
     found = []
     for query, words in WORDS.items():
-        cases = over(BRANCHINGS, SIZES if query in (INVERSE, FORWARD) else MATRIX_SIZES)
+        sizes = SIZES if query in (INVERSE, FORWARD) else MATRIX_SIZES
+        cases = [Case(n, branching) for branching in BRANCHINGS for n in sizes]
         found.append(Experiment(words, "scan-gpu: one tree,", contenders(query, machine, several=False), cases))
     for query, words in WORDS.items():
         several = contenders(query, machine, several=True)
@@ -90,8 +89,7 @@ def plan(machine: Machine) -> list[Experiment]:
 def measure(run: Run) -> Measured:
     """All points whose names, "scan-gpu: one tree, forward dynamics, crba", are selected."""
     machine = gpu.cuda_machine()
-    problem = lambda case: Problem(tree(case.n, case.branching, 0.0), case.batch)  # noqa: E731
-    found = experiments.measure(plan(machine), problem, run)
+    found = experiments.measure(plan(machine), 0.0, run)
     found.machine = machine.facts
     return found
 
@@ -99,19 +97,11 @@ def measure(run: Run) -> Measured:
 def merge(found: Measured, old: Measured, about: dict[str, str], old_about: dict[str, str]) -> Measured:
     """This, and of what nobody was asked about now what is stored of the same GPU: large trees take minutes to lay
     out."""
-
-    def key(point: Point) -> tuple[str, float, int, int, str]:
-        return point.group, point.branching, point.n, point.batch, point.series
-
     if not of_one_gpu(old_about, about):
         return found
-    both, asked = [*old.points, *found.points], set(map(key, found.points))
-    kept = [replace(each, commit=each.commit or old_about["commit"]) for each in old.points if key(each) not in asked]
-    groups, series = (list(dict.fromkeys(getattr(p, name) for p in both)) for name in ("group", "series"))
-    words = list(WORDS.values())
-    groups.sort(key=lambda group: words.index(group.split(", ")[0]) if group.split(", ")[0] in words else len(words))
-    order = lambda p: (groups.index(p.group), *key(p)[1:4], series.index(p.series))  # noqa: E731
-    return replace(found, points=sorted([*found.points, *kept], key=order))
+    before = [replace(each, commit=each.commit or old_about["commit"]) for each in old.points]
+    key = attrgetter("group", "branching", "n", "batch", "series")
+    return replace(found, points=list({key(each): each for each in (*before, *found.points)}.values()))
 
 
 # What is wanted, and what came out.
@@ -125,7 +115,7 @@ def goals_of(points: Sequence[Point]) -> list[Goal]:
         for branching, there in published.CRBA.items()
         for n, seconds in there[published.GPU].items()
     ]
-    mine = Curves(points).seconds(WORDS[FORWARD], 1.0, RECURSION, CHAIN)
+    mine = Curves(points, WORDS[FORWARD], 1.0).seconds(RECURSION, (1, CHAIN))
     what = f"forward dynamics of a chain of {CHAIN:,}, over our recursion on one core"
     return [*found, _goal(what, TIMES_RECURSION, mine, _fastest(points, FORWARD, 1.0, CHAIN))]
 
@@ -137,9 +127,9 @@ def _over_a100(points: Sequence[Point], query: str, branching: float, n: int, se
 
 
 def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) -> Goal:
-    ratio = theirs / ours.best_s if theirs and ours is not None and ours.best_s else None
-    said = times(ratio) if ratio is None or ours is None else f"{times(ratio)} ({ours.series})"
-    return Goal(what, f"{wanted:g} x", said, None if ratio is None else ratio >= wanted)
+    if theirs is None or ours is None or ours.best_s is None:
+        return goal(what, wanted, None)
+    return goal(what, wanted, theirs / ours.best_s, ours.series)
 
 
 def _fastest(points: Sequence[Point], query: str, branching: float, n: int) -> Point | None:
@@ -158,31 +148,14 @@ def said(query: str, branching: float) -> dict[str, dict[int, float]]:
 
 def times_of(points: Sequence[Point]) -> list[Cells]:
     """By query and tree, then by query and links."""
-    trees, groups = Curves(points), Curves(points, "batch", "groups")
-    found = [
-        trees.table(words, branching, RECURSION, said(query, branching))
+    trees = {
+        f"{words}, branching {branching:g}": (Curves(points, words, branching), said(query, branching))
         for query, words in WORDS.items()
         for branching in BRANCHINGS
-        if trees.of(words, branching)
-    ]
-    several = [f"{words}, {links} links" for words in WORDS.values() for links in LINKS]
-    shown = [(group, groups.table(group, 1.0, RECURSION)) for group in several if groups.of(group)]
-    return [*found, *(Cells(group, cells.columns, cells.rows) for group, cells in shown)]
-
-
-ASKED = (
-    f"trees of Featherstone's autoTree of {SIZES[0]:,} to {SIZES[-1]:,} bodies (branching "
-    f"{', '.join(f'{each:g}' for each in BRANCHINGS)}), with matrices of up to {MATRIX_SIZES[-1]:,}, and "
-    f"{GROUPS[0]:,} to {GROUPS[-1]:,} states of chains of {', '.join(map(str, LINKS))} links, in float64: "
-    f"{', '.join(WORDS.values())}, by every method that the scan engine answers there"
-)
-
-
-def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
-    """What is wanted, and what the page says, where there is no GPU."""
-    methods = "; ".join(f"{WORDS[query]} ({', '.join(methods_of(query))})" for query in WORDS)
-    wanted = goal_table(goals_of([]))
-    return [wanted], {"asked": ASKED, "methods": methods, "goals": markdown(wanted)}
+    }
+    groups = [f"{words}, {links} links" for words in WORDS.values() for links in LINKS]
+    shown = trees | {group: (Curves(points, group, unit="groups"), {}) for group in groups}
+    return [curves.table(title, RECURSION, others) for title, (curves, others) in shown.items() if curves.points]
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
@@ -191,7 +164,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
         "goals": markdown(goal_table(goals_of(found.points))),
         "picture": picture("Times by the number of bodies", pictures.get("times")),
         "tables": sections(times_of(found.points)),
-        "missing": bullets(remarks_by(found.points, "group", how=lambda group: f"{group}, ")),
+        "missing": bullets(remarks(found.points, grouped=True)),
         "before": bullets(_before(found.points)),
     }
 
@@ -212,15 +185,15 @@ def _before(points: Sequence[Point]) -> list[str]:
 
 def draw(found: Measured, folder: Path) -> Pictures:
     """Write scan-gpu.svg, a panel for each query and branching factor of one tree."""
-    curves = Curves([point for point in found.points if point.best_s])
-    there = {query: words for query, words in WORDS.items() if curves.of(words)}
+    points = [point for point in found.points if point.best_s]
+    there = {query: words for query, words in WORDS.items() if any(point.group == words for point in points)}
     if pyplot() is None or not there:
         return {}
     size = (4.0 * len(BRANCHINGS), 3.6 * len(there))
     with panels(folder / "scan-gpu.svg", len(there), len(BRANCHINGS), size, sharey="row") as (_, axes):
         for row, (query, group) in zip(axes, there.items(), strict=True):
             for panel, branching in zip(row, BRANCHINGS, strict=True):
-                curves.draw(panel, group, branching)
+                Curves(points, group, branching).draw(panel)
                 published_times(panel, said(query, branching))
                 finish(panel, f"{group}, branching {branching:g}", "seconds")
             row[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -235,6 +208,5 @@ PAGE = Page(
     blocks=blocks,
     draw=draw,
     merge=merge,
-    unmeasured=unmeasured,
     seconds=0.1,
 )

@@ -15,12 +15,10 @@ from robodyn.plots.style import COLORS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments
 from tests.bench.drawing import panels, pyplot
-from tests.bench.experiments import Case, Contender, Experiment, Measured
+from tests.bench.experiments import FORWARD, INVERSE, Case, Contender, Curves, Experiment, Measured, Size
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, columns, picture, sections, show
-from tests.bench.thesis import write
-from tests.bench.trees import FORWARD, INVERSE, Problem, on_cpu, tree
+from tests.bench.shared import NOT_MEASURED, bullets, picture, sections, show
 
 QUERIES = (INVERSE, FORWARD)
 SHAPES = {"chain": 1.0, "binary": 2.0}
@@ -41,53 +39,43 @@ def measure(run: Run) -> Measured:
         for shape, branching in SHAPES.items():
             cases = [Case(n, branching, batch) for n in SIZES for batch in BATCHES if n * batch <= MOST]
             plan.append(Experiment(f"{query}, {shape}", "scan:", asked, cases))
-    return experiments.measure(plan, lambda case: Problem(tree(case.n, case.branching, SKEW), case.batch), run)
+    return experiments.measure(plan, SKEW, run)
 
 
 def _contender(query: str, name: str) -> Contender:
-    return on_cpu(name, query, "cpu") if name == RECURSION else on_cpu(name, query, "scan", method=name)
+    return (
+        Contender(name, query, "cpu") if name == RECURSION else Contender(name, query, "scan", options={"method": name})
+    )
 
 
-class Grid:
-    """Points of one group by bodies and batch."""
+class Grid(Curves):
+    """Curves of one group over bodies and batch."""
 
     def __init__(self, group: str, points: Sequence[Point]) -> None:
-        self.group = group
-        self.points = [point for point in points if point.group == group]
-        self.series = list(dict.fromkeys(point.series for point in self.points))
+        super().__init__(points, group)
         self.methods = [each for each in self.series if each not in (RECURSION, AUTO)]
-        self.sizes, self.batches = (sorted({getattr(point, name) for point in self.points}) for name in ("n", "batch"))
-        self.at = {(point.series, point.n, point.batch): point for point in self.points}
+        self.batches, self.bodies = (sorted({size[k] for size in self.sizes}) for k in (0, 1))
 
-    def seconds(self, series: str, n: int, batch: int) -> float | None:
-        point = self.at.get((series, n, batch))
-        return None if point is None else point.best_s
-
-    def best(self, n: int, batch: int) -> str | None:
+    def best(self, size: Size) -> str | None:
         """The fastest method."""
-        found = [(seconds, series) for series in self.methods if (seconds := self.seconds(series, n, batch))]
+        found = [(seconds, series) for series in self.methods if (seconds := self.seconds(series, size))]
         return min(found)[1] if found else None
 
-    def against_recursion(self, n: int, batch: int) -> float | None:
+    def against_recursion(self, size: Size) -> float | None:
         """How many times faster the fastest method is than the recursion."""
-        name = self.best(n, batch)
-        ours, theirs = (self.seconds(each, n, batch) if each else None for each in (name, RECURSION))
-        return theirs / ours if ours and theirs else None
+        name = self.best(size)
+        return None if name is None else self.ratio(RECURSION, name, size)
 
-    def table(self) -> Cells:
+    def cells(self) -> Cells:
         """A row for each size and batch; the fastest method in bold."""
         rows = []
-        for batch in self.batches:
-            for n in (n for n in self.sizes if any((series, n, batch) in self.at for series in self.series)):
-                best, ratio = self.best(n, batch), self.against_recursion(n, batch)
-                cells = [self._cell(series, n, batch, best) for series in self.series]
-                rows.append((f"{n:,}", f"{batch:,}", *cells, best or "", "" if ratio is None else f"{ratio:.3g} x"))
-        names = columns("|".join(f"#{each}" for each in ("bodies", "batch", *self.series, "times cpu")))
-        return Cells(self.group, (*names[:-1], "fastest scan", names[-1]), rows)
-
-    def _cell(self, series: str, n: int, batch: int, best: str | None) -> str:
-        text = show(self.seconds(series, n, batch), "not measured")
-        return f"**{text}**" if series == best else text
+        for batch, n in self.sizes:
+            best, ratio = self.best((batch, n)), self.against_recursion((batch, n))
+            cells = [show(self.seconds(series, (batch, n)), NOT_MEASURED) for series in self.series]
+            bold = [f"**{text}**" if series == best else text for series, text in zip(self.series, cells, strict=True)]
+            rows.append((f"{n:,}", f"{batch:,}", *bold, best or "", "" if ratio is None else f"{ratio:.3g} x"))
+        names = [f"{each} " for each in ("bodies", "batch", *self.series)]
+        return Cells(self.group, (*names, "fastest scan", "times cpu "), rows)
 
 
 def grids(points: Sequence[Point]) -> list[Grid]:
@@ -100,7 +88,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     shown = []
     for grid in grids(found.points):
         why = bullets(remarks(grid.points))
-        shown.append(sections([grid.table()]) + (f"\n\nNot measured:\n\n{why}" if why else ""))
+        shown.append(sections([grid.cells()]) + (f"\n\nNot measured:\n\n{why}" if why else ""))
     return {
         "difference": worst_difference(found.points),
         "picture": picture("The fastest method by bodies and batch", pictures.get("map")),
@@ -119,14 +107,17 @@ def draw(found: Measured, folder: Path) -> Pictures:
     with panels(folder / "scan.svg", len(there), 1, (9.0, 2.4 * len(there))) as (_, axes):
         for (panel,), grid in zip(axes, there, strict=True):
             names = grid.methods
-            chosen = [[grid.best(n, batch) for n in grid.sizes] for batch in grid.batches]
+            chosen = [[grid.best((batch, n)) for n in grid.bodies] for batch in grid.batches]
             numbers = np.array([[names.index(name) if name else np.nan for name in row] for row in chosen], float)
             colors = ListedColormap(COLORS[: len(names)])
             look = {"cmap": colors, "vmin": -0.5, "vmax": len(names) - 0.5, "alpha": 0.7}
             panel.imshow(numbers, aspect="auto", origin="lower", **look)
-            ratios = [[grid.against_recursion(n, batch) for n in grid.sizes] for batch in grid.batches]
-            write(panel, ratios, lambda ratio: "" if ratio is None else f"{ratio:.2g} x")
-            panel.set_xticks(range(len(grid.sizes)), [f"{n:,}" for n in grid.sizes])
+            ratios = [[grid.against_recursion((batch, n)) for n in grid.bodies] for batch in grid.batches]
+            for row, each in enumerate(ratios):
+                for column, ratio in enumerate(each):
+                    said = "" if ratio is None else f"{ratio:.2g} x"
+                    panel.text(column, row, said, ha="center", va="center", fontsize=7)
+            panel.set_xticks(range(len(grid.bodies)), [f"{n:,}" for n in grid.bodies])
             panel.set_yticks(range(len(grid.batches)), [f"{batch:,}" for batch in grid.batches])
             title = f"{grid.group}: fastest scan, and how many times faster than the recursion"
             panel.set(title=title, ylabel="batch")
@@ -137,5 +128,5 @@ def draw(found: Measured, folder: Path) -> Pictures:
 
 
 PAGE = Page(
-    "scan", Measured, measure, lambda found: [grid.table() for grid in grids(found.points)], blocks=blocks, draw=draw
+    "scan", Measured, measure, lambda found: [grid.cells() for grid in grids(found.points)], blocks=blocks, draw=draw
 )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
+from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.tables import Cells
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,12 @@ def show(value: float | None, missing: str = "") -> str:
 def times(value: float | None) -> str:
     """How many times as fast."""
     return NOT_MEASURED if value is None else f"{value:.3g} x"
+
+
+def reason(error: BaseException) -> str:
+    """An error as a remark."""
+    said = " ".join(str(error).split())[:300]
+    return said if isinstance(error, RefusedError) else f"{type(error).__name__}: {said}"
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,7 +34,7 @@ from tests.bench.gpu import ceilings, goals, kernels, machine, peers, queries, s
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.kernels import Partition, Trial
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case, Plan
+from tests.bench.gpu.work import Case
 from tests.bench.runner import Run
 from tests.bench.shared import NOT_MEASURED
 
@@ -44,19 +43,20 @@ on_host = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the
 
 # The kernels of this robot are those of other tests, so g++ compiles them once.
 SMALL = {"small": lambda: rd.random_tree(3, seed=1, joints=("revolute",))}
-ONE = ("arm7", "inverse_dynamics")
-PLAN = Plan(
-    selected=lambda name: "first answer" not in name or name.endswith(", ".join(ONE)),
-    seconds=0.0,
-    robots=SMALL,
-    queries=("inverse_dynamics", "forward_dynamics_gradient"),
-    dtypes=("float64",),
-    batches=(1, 70),
-    partitions=(2,),
-    rolled=(3,),
-    fitted=(1, 70),
-    held_out=(8,),
-)
+ONE = ("inverse_dynamics",)
+QUERIES = "inverse_dynamics", "forward_dynamics_gradient"
+RUN = Run((), Settings(dtypes=("float64",), batches=(1, 70), seconds=0.0), announce=lambda text: None)
+
+
+def asked(patch, batches=(1, 70), **constants):
+    """What is measured, and in how large batches: little of a small robot."""
+    usual = {"ASKED": QUERIES, "PARTITIONS": (2,), "ROLLED": (3,), "FITTED": (1, 70), "HELD_OUT": (8,)}
+    for name, value in {"ROBOTS": SMALL, **usual, **constants}.items():
+        patch.setattr(work, name, value)
+    patch.setattr(suite, "FIRST", ONE)
+    return replace(RUN, settings=replace(RUN.settings, batches=batches))
+
+
 CEILINGS = Ceilings(1e12, {"float32": 4e13, "float64": 2e13})
 
 
@@ -86,7 +86,8 @@ def measured(tmp_path_factory):
         patch.setattr(kernels, "DTYPE", "float64")
         patch.setattr(ceilings, "COPIED_BYTES", 1 << 20)
         forget()
-        found = suite.measure_plan(PLAN, host_machine(host), fitted=True, engine="reference")
+        with pytest.MonkeyPatch.context() as little:
+            found = suite.measure_on(host_machine(host), replace(asked(little), fit=True), engine="reference")
         yield found, table(SECTION, host.name).rows
     forget()
 
@@ -95,7 +96,7 @@ def measured(tmp_path_factory):
 @pytest.mark.kernels
 def test_all_of_the_suite_is_measured(measured):
     found, _ = measured
-    assert [(p.query, p.batch) for p in found.points] == [(q, b) for q in PLAN.queries for b in PLAN.batches]
+    assert [(p.query, p.batch) for p in found.points] == [(q, b) for q in QUERIES for b in (1, 70)]
     for point in found.points:
         assert point.problem == "" and point.off_by < 1e-9
         assert min(point.kernel_s, point.call_s, point.numpy_s, point.cpu_s) > 0.0
@@ -148,56 +149,26 @@ def no_gpu():
     raise UnavailableError("engine 'gpu': no device")
 
 
-def tables_of(page):
-    """Rows of every table, without what is the same whatever was measured."""
-    lines = page.splitlines()
-    starts = [k for k, (_, rule) in enumerate(pairwise(lines)) if rule[:3] == "|--"]
-    for start in starts:
-        rows = []
-        for line in lines[start + 2 :]:
-            if not line.startswith("|"):
-                break
-            rows.append(line.strip("| ").split(" | "))
-        yield lines[start].strip("| ").split(" | "), rows
-
-
-def test_without_a_gpu_a_page_says_what_would_be_measured(tmp_path, monkeypatch, capsys):
+def test_without_a_gpu_nothing_is_stored(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "cuda_machine", no_gpu)
     runner.run(["gpu"], write=True, folder=tmp_path)
-    assert "GPU: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
-    assert [path.name for path in tmp_path.iterdir()] == ["gpu.md"]
-    page = (tmp_path / "gpu.md").read_text()
-    assert "GPU: not measured. engine 'gpu': no device" in page and "tests.bench gpu --fit --write" in page
-    for words in (*work.ROBOTS, *work.ASKED, *(f"{batch:,}" for batch in work.BATCHES)):
-        assert words in page
-    found = {columns[0]: rows for columns, rows in tables_of(page)}
-    assert len(found["what"]) == 5 and all(row[2:] == [NOT_MEASURED] * 2 for row in found["what"])
-    rows = found["query"]
-    assert len(rows) == len(published.GRID) and NOT_MEASURED not in str(rows) and len(page.splitlines()) < 50
-
-
-def test_without_a_gpu_measured_figures_are_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "cuda_machine", no_gpu)
-    for name in ("gpu.md", "gpu.json"):
-        (tmp_path / name).write_text("figures")
-    runner.run(["gpu"], write=True, folder=tmp_path)
-    assert [(tmp_path / name).read_text() for name in ("gpu.md", "gpu.json")] == ["figures"] * 2
+    assert "gpu: not measured. engine 'gpu': no device" in " ".join(capsys.readouterr().out.split())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
 def test_the_command_ends_well_without_a_gpu():
     command = [sys.executable, "-m", "tests.bench", "gpu: arm7", "--batches", "1,16", "--seconds", "0"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
-    assert "GPU: not measured. engine 'gpu': CuPy is not installed" in " ".join(done.stdout.split())
+    assert "gpu: not measured. engine 'gpu': CuPy is not installed" in " ".join(done.stdout.split())
     assert "humanoid, mass_matrix" not in done.stdout
 
 
-def test_settings_become_a_plan():
-    plan = suite.plan_of(Run((), Settings(dtypes=("float32",), batches=(1, 64), seconds=0.5)))
-    assert (plan.dtypes, plan.batches, plan.seconds) == (("float32",), (1, 64), 0.5)
-    assert (plan.partitions, plan.rolled) == ((16, 32, 64), ())
-    assert (plan.fitted, plan.held_out) == ((1, 8, 64), (3,))
-    assert plan.unlike == ["arm7", "quadruped, floating", "humanoid, floating"]
+def test_no_batch_is_larger_than_what_is_asked_for():
+    run = Run((), Settings(batches=(1, 64)))
+    assert (work.upto(run, work.PARTITIONS), work.upto(run, work.ROLLED)) == ([16, 32, 64], [])
+    assert (work.upto(run, work.FITTED), work.upto(run, work.HELD_OUT)) == ([1, 8, 64], [3])
+    assert work.unlike() == ["arm7", "quadruped, floating", "humanoid, floating"]
 
 
 @on_host
@@ -303,14 +274,14 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
 
 
 @on_host
-def test_wrong_answers_are_not_timed(device):
-    plan = replace(PLAN, queries=("inverse_dynamics",), partitions=(), batches=(3,), fitted=(3,), held_out=())
+def test_wrong_answers_are_not_timed(device, monkeypatch):
+    run = asked(monkeypatch, batches=(3,), ASKED=("inverse_dynamics",), FITTED=(3,), HELD_OUT=())
     made = Case(SMALL["small"](), "inverse_dynamics")
     made.truth = (made.truth[0] + 1.0,)
     point = Point("small", "inverse_dynamics", "float64", 3)
     queries.measure_query(host_machine(device), made, [point], 0.0)
     assert point.problem.startswith("WRONG") and point.kernel_s is None
-    (trial,) = kernels.trials(plan, "small", made)
+    (trial,) = kernels.trials(run, "small", made)
     unrolled = choice.Variant("unrolled")
     kernels.try_kernel(host_machine(device), made, unrolled, "float64", [trial], 0.0)
     assert trial.problems["unrolled"].startswith("WRONG") and not trial.seconds
@@ -321,16 +292,16 @@ def test_wrong_answers_are_not_timed(device):
 
 @on_host
 def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
-    plan = replace(PLAN, queries=("inverse_dynamics",), batches=(1, 3000))
+    run = asked(monkeypatch, batches=(1, 3000), ASKED=("inverse_dynamics",))
     device.memory = 20_000
-    small, large = found = queries.points(plan)
-    queries.measure(host_machine(device), plan, found)
+    small, large = found = queries.points(run)
+    queries.measure(host_machine(device), run, found)
     assert small.problem == "" and small.cpu_s > 0.0
     assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
     device.memory = 1 << 34
-    monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
-    _, large = found = queries.points(plan)
-    queries.measure(host_machine(device), plan, found)
+    monkeypatch.setattr(work, "HOST_BYTES", 20_000)
+    _, large = found = queries.points(run)
+    queries.measure(host_machine(device), run, found)
     assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None
     assert large.kernel_s > 0.0 and large.call_s > 0.0
 
@@ -340,8 +311,8 @@ def test_kernels_that_fail_are_named_and_others_measured(device, monkeypatch):
     device.refused = (32,)
     loads, load = [], device.load
     monkeypatch.setattr(device, "load", lambda source: (loads.append(source), load(source))[1])
-    plan = replace(PLAN, queries=("inverse_dynamics",), fitted=(3, 4), held_out=())
-    kernels.measure(host_machine(device), plan, found := [])
+    run = asked(monkeypatch, ASKED=("inverse_dynamics",), FITTED=(3, 4), HELD_OUT=())
+    kernels.measure(host_machine(device), run, found := [])
     for trial in found:
         assert set(trial.seconds) == {"unrolled", "thread"}  # a block of this robot is a warp
         assert all("cannot compile" in trial.problems[name] for name in ("warp", "block"))
@@ -355,10 +326,9 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
 
     monkeypatch.setattr(ceilings, "measure", fail)
     monkeypatch.setattr(kernels, "keep", fail)
-    plan = replace(PLAN, queries=("inverse_dynamics",), batches=(3,), fitted=(3,), held_out=())
-    stored = []
-    plan = replace(plan, selected=lambda name: "first" not in name)
-    found = suite.measure_plan(plan, host_machine(device), fitted=True, store=stored.append)
+    run, stored = asked(monkeypatch, batches=(3,), ASKED=("inverse_dynamics",), FITTED=(3,), HELD_OUT=()), []
+    monkeypatch.setattr(suite, "FIRST", ())
+    found = suite.measure_on(host_machine(device), replace(run, fit=True, keep=stored.append))
     assert stored == [found] * 7 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
     assert suite.remarks(found) == ["ceilings; fit: RuntimeError: the GPU is lost"]
     assert "ceilings; fit: RuntimeError" in suite.PAGE.markdown(found, {"commit": "x"}, {})
@@ -487,17 +457,16 @@ def test_a_long_call_is_recorded_alone(device):
 @pytest.mark.parametrize(("peer", "module"), [("JAX", "jax"), ("MJX", "mujoco.mjx")])
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics"])
 @pytest.mark.parametrize("robot", ["arm7", "quadruped, floating"])
-def test_peers_are_asked_what_we_are_asked(robot, query, peer, module):
+def test_peers_are_asked_what_we_are_asked(robot, query, peer, module, monkeypatch):
     pytest.importorskip(module)
-    robots, batches = {robot: work.ROBOTS[robot]}, (1, 3, 1 << 20)
-    selected = lambda name: f" {peer}, " in name  # noqa: E731
-    plan = replace(PLAN, selected=selected, robots=robots, queries=(query,), dtypes=("float32",), batches=batches)
+    asked(monkeypatch, ROBOTS={robot: work.ROBOTS[robot]}, ASKED=(query,))
+    run = Run((f" {peer}, ",), Settings(dtypes=("float32",), batches=(1, 3, 1 << 20), seconds=0.0))
     ours = [Point(robot, query, "float32", 3, call_s=1e-6)]
-    (rival,) = found = peers.rivals(plan)
-    peers.measure(plan, found, ours, platform="cpu")
+    (rival,) = found = peers.rivals(run)
+    peers.measure(run, found, ours, platform="cpu")
     assert (rival.problem, rival.batch, rival.ours_s) == ("", 3, 1e-6)
     assert rival.seconds > 0.0 and rival.ratio > 0.0
-    (refused,) = found = peers.rivals(plan)
-    peers.measure(plan, found, ours, platform="no such platform")
+    (refused,) = found = peers.rivals(run)
+    peers.measure(run, found, ours, platform="no such platform")
     assert "finds no GPU" in refused.problem and refused.seconds is None
     assert refused.ratio is None

@@ -429,7 +429,7 @@ def test_the_runner_measures_loading(tmp_path):
     assert not (tmp_path / "cpu.md").exists()
 
 
-@pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "hardware", "load"])
+@pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "load"])
 def test_stored_pages_are_what_their_files_say(name):
     from tests.bench import records
     from tests.bench.__main__ import page_called
@@ -471,7 +471,7 @@ def test_the_runner_times_first_answers():
 def test_the_plain_text_in_jax_is_right(robot, base):
     pytest.importorskip("jax")
     sys.path.insert(0, str(ROOT))
-    from tests.bench.peers import Jax
+    from tests.bench.jax_rnea import Jax
 
     model = rd.load_urdf(own(robot), base=base)
     states = draw(model, 5, seed=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,18 +12,17 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 from robodyn.testing.mujoco_models import mujoco_model
-from robodyn.testing.pinocchio_models import PinocchioIndices, pinocchio_model
-from robodyn.tools.benchmark import contenders, mujoco_peer, pinocchio_peer
-from robodyn.tools.benchmark.contenders import Answers, Prepared, one_by_one
+from robodyn.testing.pinocchio_models import pinocchio_model, symmetric
+from robodyn.tools.benchmark import pinocchio_peer
+from robodyn.tools.benchmark.contenders import Answers, Prepared, RefusedError, one_by_one
 from robodyn.tools.benchmark.timing import seconds_of
-from tests.bench.compare.work import DT, QUERIES, STEPS, Functions, Job, Library, RefusedError, call_of, no_query
+from tests.bench.compare.work import DT, QUERIES, STEPS, Functions, Job, Library, alone, call_of, no_query, poses
 
 
 class Ours(Library):
     """robodyn on one thread."""
-
-    how = "`Dynamics(model, threads=1)`. Compiling is the first call, with an empty cache of compiled code."
 
     def prepare(self, model: rd.Model) -> None:
         self.name = f"robodyn {rd.__version__}"
@@ -44,171 +44,143 @@ class Ours(Library):
         return Job(prepared, self.robot.truth(query), compile_s=first)
 
 
-class Benched(Library):
-    """A library that `robodyn bench` measures too: `peer` has some of the queries."""
-
-    make: Callable[[rd.Model], Any]
-
-    def prepare(self, model: rd.Model) -> None:
-        try:
-            self.peer = type(self).make(model)
-        except contenders.RefusedError as error:
-            raise RefusedError(str(error)) from None
-        self.name = self.peer.name
-
-    def benched(self, query: str, batch: int) -> tuple[Prepared, Any] | None:
-        """A loop over single calls, or a call for a batch on one thread."""
-        found = [each for each in self.peer.contenders(query, (1,)) if each.single == (batch == 1)]
-        states = self.robot.batch(batch) if batch > 1 else self.robot.states
-        return (found[0].prepare(states), found[0]) if found else None
-
-
-class Pinocchio(Benched):
+class Pinocchio(Library):
     """Pinocchio's own functions."""
 
-    make = pinocchio_peer.Pinocchio
-    how = (
-        "Its Python module. One state: rnea, aba, crba, framesForwardKinematics, computeRNEADerivatives and "
-        "computeABADerivatives in a loop. Batches: the loop less what one call costs on a robot of one joint, an "
-        "estimate of what its C++ takes; rneaInParallel and abaInParallel wait by spinning, which on one processor "
-        "takes longer. Rollouts are a loop in Python of aba and integrate."
-    )
+    def prepare(self, model: rd.Model) -> None:
+        self.peer = pinocchio_peer.Pinocchio(model)
+        self.name, self.made = self.peer.name, pinocchio_model(model)
+        self.way = rd.converter(model, "pinocchio", joint_names=list(self.made.names)[1:])
 
     def job(self, query: str, batch: int) -> Job:
-        single, truth = self.benched(query, 1), self.robot.truth(query)
-        if single is not None and batch == 1:
-            return Job(single[0], truth)
-        if single is not None:
-            less_ns = lambda seconds: float(single[1].overhead(seconds).best_s * 1e9)  # noqa: E731
-            return Job(single[0], truth, less_ns=less_ns, remark="C++, estimated")
+        """A loop; of batches, where `robodyn bench` has the query, without what a call costs."""
+        job, benched = super().job(query, batch), self.peer.contenders(query, ())
+        if batch == 1 or not benched:
+            return job
+        return replace(job, less_ns=lambda seconds: 1e9 * benched[0].overhead(seconds).best_s, remark="C++, estimated")
+
+    def functions(self, query: str) -> Functions:
         import pinocchio as pin
 
-        states, model = self.robot.states, pinocchio_model(self.robot.model)
-        data, at = model.createData(), PinocchioIndices(self.robot.model, model)
-        q, qd, tau = at.coordinates(states["q"]), at.rates(states["qd"]), at.rates(states["tau"])
-        if query == "kinematics":
-            frames = [model.getBodyId(name) for name in self.robot.model.link_names]
-            read = lambda _: (np.array([data.oMf[frame].homogeneous for frame in frames]),)  # noqa: E731
-            call = partial(pin.framesForwardKinematics, model, data)
-            return self.looped(call, [(row,) for row in q], read, query, batch)
+        made, data = self.made, self.made.createData()
+        frames = [made.getBodyId(name) for name in self.robot.model.link_names]
+
+        def of(name: str) -> Callable[..., Any]:
+            return partial(getattr(pin, name), made, data)
 
         def roll(q: Array, qd: Array, tau: Array) -> tuple[Array, Array]:
             for _ in range(STEPS):
-                qd = qd + DT * pin.aba(model, data, q, qd, tau)
-                q = pin.integrate(model, q, DT * qd)
+                qd = qd + DT * pin.aba(made, data, q, qd, tau)
+                q = pin.integrate(made, q, DT * qd)
             return q, qd
 
-        prepared = one_by_one(roll, list(zip(q, qd, tau, strict=True)), lambda answer, row: answer)
-        wanted = at.coordinates(truth[0]), at.rates(truth[1])
-        return Job(prepared, wanted, remark="one by one" if batch > 1 else "")
+        return {
+            "inverse_dynamics": (of("rnea"), alone),
+            "forward_dynamics": (of("aba"), alone),
+            "mass_matrix": (of("crba"), lambda H: (symmetric(H),)),
+            "kinematics": (
+                of("framesForwardKinematics"),
+                lambda _: (np.array([data.oMf[frame].homogeneous for frame in frames]),),
+            ),
+            "inverse_dynamics_gradient": (of("computeRNEADerivatives"), lambda found: tuple(map(np.array, found[:2]))),
+            "forward_dynamics_gradient": (
+                of("computeABADerivatives"),
+                lambda found: (*map(np.array, found[:2]), symmetric(found[2])),
+            ),
+            "rollout": (roll, lambda found: found),
+        }
 
-    def wanted(self, query: str) -> Answers:
-        return self.robot.truth(query)
 
-
-class MuJoCo(Benched):
+class MuJoCo(Library):
     """MuJoCo's C functions and `mujoco.rollout`."""
 
-    make = mujoco_peer.MuJoCo
-    how = (
-        "Its Python module, constraints and contacts off. One state: mj_inverse, mj_forward, mj_crb and mj_fullM, "
-        "mj_kinematics in a loop, arguments copied into MjData first. Batches: `mujoco.rollout` on one thread, of one "
-        "step for forward dynamics. It has derivatives by finite differences alone (mjd_transitionFD)."
-    )
+    def prepare(self, model: rd.Model) -> None:
+        try:
+            import mujoco
+
+            self.made, self.with_links = (mujoco_model(model, links=links) for links in (False, True))
+        except (ImportError, UnavailableError) as error:
+            raise RefusedError(str(error)) from None
+        self.name, self.made.opt.timestep = f"MuJoCo {mujoco.__version__}", DT
+        self.made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
+        self.way, self.links = from_mujoco(model, self.with_links)
 
     def job(self, query: str, batch: int) -> Job:
         if query.endswith("gradient"):
             raise no_query(query, "finite differences alone")
-        if query == "rollout":
-            return self._rolled(batch)
-        found = self.benched(query, batch) or self.benched(query, 1)
-        if found is None:
-            return super().job(query, batch)
-        alone = batch > 1 and found[1].single
-        return Job(found[0], self.robot.truth(query), remark="one by one" if alone else "")
-
-    def _made(self, links: bool) -> tuple[Any, Any]:
-        """A model and its data; `way` and `links` are those of it."""
-        import mujoco
-
-        made = mujoco_model(self.robot.model, links=links)
-        made.opt.timestep = DT
-        self.way = rd.converter(self.robot.model, "mujoco", joint_names=mujoco_joints(self.robot.model, made))
-        self.links = mujoco_links(made)
-        return made, mujoco.MjData(made)
+        rolled = query == "rollout" or (query == "forward_dynamics" and batch > 1)
+        return self._rolled(query, batch) if rolled else super().job(query, batch)
 
     def functions(self, query: str) -> Functions:
-        """What `robodyn bench` does not ask."""
         import mujoco
 
-        made, data = self._made(links=query == "kinematics")
-        H = np.zeros((made.nv, made.nv))
+        made = self.with_links if query == "kinematics" else self.made
+        data, H = mujoco.MjData(made), np.zeros((made.nv, made.nv))
+        qpos, qvel, qacc, force, needed = data.qpos, data.qvel, data.qacc, data.qfrc_applied, data.qfrc_inverse
 
-        def kinematics(qpos: Array) -> None:
-            data.qpos[:] = qpos
+        def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
+            qpos[:], qvel[:], qacc[:] = q, v, a
+            mujoco.mj_inverse(made, data)
+            return needed
+
+        def forward_dynamics(q: Array, v: Array, tau: Array) -> Array:
+            qpos[:], qvel[:], force[:] = q, v, tau
+            mujoco.mj_forward(made, data)
+            return qacc
+
+        def kinematics(q: Array) -> None:
+            qpos[:] = q
             mujoco.mj_kinematics(made, data)
 
-        def mass_matrix(qpos: Array) -> None:
-            kinematics(qpos)
+        def mass_matrix(q: Array) -> None:
+            kinematics(q)
             mujoco.mj_comPos(made, data)
             mujoco.mj_crb(made, data)
             mujoco.mj_fullM(made, data, H)
 
         return {
+            "inverse_dynamics": (inverse_dynamics, lambda found: (found.copy(),)),
+            "forward_dynamics": (forward_dynamics, lambda found: (found.copy(),)),
             "mass_matrix": (mass_matrix, lambda _: (H.copy(),)),
-            "kinematics": (kinematics, lambda _: (homogeneous(data.site_xmat.reshape(-1, 3, 3), data.site_xpos),)),
+            "kinematics": (kinematics, lambda _: (poses(np, data.site_xmat.reshape(-1, 3, 3), data.site_xpos),)),
         }
 
-    def _rolled(self, batch: int) -> Job:
-        from mujoco import mjtState, rollout
+    def _rolled(self, query: str, batch: int) -> Job:
+        """`mujoco.rollout` of all states, or of one after another."""
+        import mujoco
+        from mujoco import rollout
 
-        made, data = self._made(links=False)
-        q, qd, tau = self.inputs("rollout", batch)
-        rows, split = batch if batch > 1 else 1, 1 + q.shape[1]
-        pool = rollout.Rollout(nthread=0)
-        after = np.full((rows, STEPS, split + qd.shape[1]), np.nan)
+        q, qd, tau = self.inputs(query, batch)
+        rows, steps, split = batch if batch > 1 else 1, STEPS if query == "rollout" else 1, 1 + q.shape[1]
+        data, pool = mujoco.MjData(self.made), rollout.Rollout(nthread=0)
+        after = np.full((rows, steps, split + qd.shape[1]), np.nan)
 
         def run(q: Array, qd: Array, tau: Array) -> Answers:
             initial = np.hstack([np.zeros((len(q), 1)), q, qd])
             pool.rollout(
-                [made] * len(q), [data], initial, np.repeat(tau[:, None], STEPS, axis=1),
-                control_spec=mjtState.mjSTATE_QFRC_APPLIED.value, skip_checks=True, nstep=STEPS,
-                state=after, sensordata=np.empty((len(q), STEPS, 0)),
+                [self.made] * len(q), [data], initial, np.repeat(tau[:, None], steps, axis=1),
+                control_spec=mujoco.mjtState.mjSTATE_QFRC_APPLIED.value, skip_checks=True, nstep=steps,
+                state=after, sensordata=np.empty((len(q), steps, 0)),
             )  # fmt: skip
-            return after[:, -1, 1:split], after[:, -1, split:]
+            v = after[:, -1, split:]
+            return (after[:, -1, 1:split], v) if query == "rollout" else ((v - qd) / DT,)
 
         if batch > 1:
             all_of_them = partial(run, q, qd, tau)
-            return Job(Prepared(all_of_them, all_of_them, batch), self.wanted("rollout"))
+            return Job(Prepared(all_of_them, all_of_them, batch), self.wanted(query))
         each = [tuple(array[k : k + 1] for array in (q, qd, tau)) for k in range(len(q))]
-        return self.looped(run, each, lambda found: tuple(x[0].copy() for x in found), "rollout", batch)
+        return self.looped(run, each, lambda found: tuple(x[0].copy() for x in found), query, batch)
 
 
-def mujoco_joints(model: rd.Model, made: Any) -> list[str]:
-    """Our joints in MuJoCo's order: `mujoco_model` numbers them."""
-    return [model.joint_names[int(made.joint(k).name.split()[1])] for k in range(made.njnt)]
-
-
-def mujoco_links(made: Any) -> list[int]:
-    """Our links in MuJoCo's order of their sites."""
-    return [int(made.site(k).name.split()[1]) for k in range(made.nsite)]
-
-
-def homogeneous(R: Array, p: Array) -> Array:
-    """Poses (n, 4, 4)."""
-    found = np.tile(np.eye(4), (len(R), 1, 1))
-    found[:, :3, :3], found[:, :3, 3] = R, p
-    return found
+def from_mujoco(model: rd.Model, made: Any) -> tuple[Any, list[int]]:
+    """A converter, and our links in MuJoCo's order of their sites: `mujoco_model` numbers both."""
+    joints = [model.joint_names[int(made.joint(k).name.split()[1])] for k in range(made.njnt)]
+    links = [int(made.site(k).name.split()[1]) for k in range(made.nsite)]
+    return rd.converter(model, "mujoco", joint_names=joints), links
 
 
 class Drake(Library):
     """Drake's MultibodyPlant, which reads the URDF file."""
-
-    how = (
-        "Its Python module, MultibodyPlant, one state a call. Forward dynamics is EvalTimeDerivatives with applied "
-        "forces, after setting positions and velocities, so that no cache answers; gradients by AutoDiffXd; the "
-        "rollout is a Simulator of the discrete plant."
-    )
 
     def prepare(self, model: rd.Model) -> None:
         """Order joints and links as it does."""
@@ -256,20 +228,8 @@ class Drake(Library):
         from pydrake.multibody.tree import MultibodyForces
 
         plant, context = self.plant, self.plant.CreateDefaultContext()
-        forces, port = MultibodyForces(plant), plant.get_applied_generalized_force_input_port()
+        inverse, forward = _dynamics(plant, context, MultibodyForces(plant))
         nq = plant.num_positions()
-
-        def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
-            plant.SetPositions(context, q)
-            plant.SetVelocities(context, v)
-            plant.CalcForceElementsContribution(context, forces)
-            return plant.CalcInverseDynamics(context, a, forces)  # type: ignore[no-any-return]
-
-        def forward_dynamics(q: Array, v: Array, tau: Array) -> Any:
-            port.FixValue(context, tau)
-            plant.SetPositions(context, q)
-            plant.SetVelocities(context, v)
-            return plant.EvalTimeDerivatives(context)
 
         def mass_matrix(q: Array) -> Array:
             plant.SetPositions(context, q)
@@ -280,9 +240,9 @@ class Drake(Library):
             return [plant.EvalBodyPoseInWorld(context, body) for body in self.bodies]
 
         return {
-            "inverse_dynamics": (inverse_dynamics, lambda tau: (tau,)),
-            "forward_dynamics": (forward_dynamics, lambda rates: (rates.CopyToVector()[nq:],)),
-            "mass_matrix": (mass_matrix, lambda H: (H,)),
+            "inverse_dynamics": (inverse, alone),
+            "forward_dynamics": (forward, lambda rates: (rates.CopyToVector()[nq:],)),
+            "mass_matrix": (mass_matrix, alone),
             "kinematics": (kinematics, lambda poses: (np.array([pose.GetAsMatrix4() for pose in poses]),)),
         }
 
@@ -311,26 +271,38 @@ class Drake(Library):
         from pydrake.multibody.tree import MultibodyForces_
 
         plant = self.plant.ToAutoDiffXd()
-        context, forces = plant.CreateDefaultContext(), MultibodyForces_[AutoDiffXd](plant)
-        port, n = plant.get_applied_generalized_force_input_port(), plant.num_velocities()
+        n = plant.num_velocities()
+        inverse, forward = _dynamics(plant, plant.CreateDefaultContext(), MultibodyForces_[AutoDiffXd](plant))
 
-        def at(*parts: Array) -> Any:
-            x = InitializeAutoDiff(np.concatenate(parts))[:, 0]
-            plant.SetPositions(context, x[:n])
-            plant.SetVelocities(context, x[n : 2 * n])
-            return x[2 * n :]
+        def of_inverse(q: Array, v: Array, a: Array) -> Any:
+            x = InitializeAutoDiff(np.concatenate((q, v)))[:, 0]
+            return inverse(x[:n], x[n:], np.array([AutoDiffXd(number) for number in a]))
 
-        def inverse(q: Array, v: Array, a: Array) -> Any:
-            at(q, v)
-            plant.CalcForceElementsContribution(context, forces)
-            return plant.CalcInverseDynamics(context, np.array([AutoDiffXd(number) for number in a]), forces)
-
-        def forward(q: Array, v: Array, tau: Array) -> Any:
-            port.FixValue(context, at(q, v, tau))
-            return plant.EvalTimeDerivatives(context).CopyToVector()[n:]
+        def of_forward(q: Array, v: Array, tau: Array) -> Any:
+            x = InitializeAutoDiff(np.concatenate((q, v, tau)))[:, 0]
+            return forward(x[:n], x[n : 2 * n], x[2 * n :]).CopyToVector()[n:]
 
         def read(found: Any) -> Answers:
             gradient = ExtractGradient(found)
             return tuple(gradient[:, k : k + n] for k in range(0, gradient.shape[1], n))
 
-        return {"inverse_dynamics_gradient": (inverse, read), "forward_dynamics_gradient": (forward, read)}
+        return {"inverse_dynamics_gradient": (of_inverse, read), "forward_dynamics_gradient": (of_forward, read)}
+
+
+def _dynamics(plant: Any, context: Any, forces: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inverse and forward dynamics of one state, of plants of any scalar."""
+    port = plant.get_applied_generalized_force_input_port()
+
+    def inverse(q: Any, v: Any, a: Any) -> Any:
+        plant.SetPositions(context, q)
+        plant.SetVelocities(context, v)
+        plant.CalcForceElementsContribution(context, forces)
+        return plant.CalcInverseDynamics(context, a, forces)
+
+    def forward(q: Any, v: Any, tau: Any) -> Any:
+        port.FixValue(context, tau)
+        plant.SetPositions(context, q)
+        plant.SetVelocities(context, v)
+        return plant.EvalTimeDerivatives(context)
+
+    return inverse, forward

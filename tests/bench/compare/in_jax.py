@@ -16,9 +16,9 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.testing.mujoco_models import mujoco_model
-from robodyn.tools.benchmark.contenders import Answers, Prepared
-from tests.bench.compare.compiled import mujoco_joints, mujoco_links
-from tests.bench.compare.work import DT, STEPS, Job, Library, RefusedError, Robot, no_query
+from robodyn.tools.benchmark.contenders import Answers, Prepared, RefusedError
+from tests.bench.compare.compiled import from_mujoco
+from tests.bench.compare.work import DT, STEPS, Job, Library, Robot, no_query, poses
 
 _SCHEDULER_SINCE = (0, 9, 1)
 _GRADIENT_OF = {
@@ -117,10 +117,6 @@ class Mjx(Jax):
     """MuJoCo in JAX; its robot is made of our arrays."""
 
     module, package = "mujoco.mjx", "mujoco-mjx"
-    how = (
-        "`jit` of a `vmap`, constraints and contacts off: mjx.inverse, mjx.forward, mjx.kinematics, com_pos, crb and "
-        "full_m, gradients by jacfwd of these, `scan` of mjx.step. mjx.forward also does what mj_forward does."
-    )
 
     def __init__(self, robot: Robot, dtype: str = "float64") -> None:
         self.dtype = dtype
@@ -137,8 +133,7 @@ class Mjx(Jax):
             mx = self._precise(mjx.put_model(made))
         except Exception as error:  # a version that does not know this MuJoCo may raise anything
             raise RefusedError(f"it does not take MuJoCo {mujoco.__version__}: {error}") from error
-        self.way = rd.converter(model, "mujoco", joint_names=mujoco_joints(model, made))
-        self.links = mujoco_links(made)
+        self.way, self.links = from_mujoco(model, made)
         blank = self._precise(mjx.make_data(mx))
 
         def at(q: Any, **others: Any) -> Any:
@@ -174,11 +169,6 @@ class Frax(Jax):
     """frax: dense formulations without loops; it reads the URDF file."""
 
     module = package = "frax"
-    how = (
-        "`jit` of a `vmap` of Robot.rnea, forward_dynamics, mass_matrix, joint_to_world_transforms, with the flags of "
-        "XLA that it asks for; gradients by jacfwd, rollouts a `scan` of forward_dynamics and integrate. Kinematics "
-        "without frames that are fixed to a link."
-    )
 
     def load(self, model: rd.Model, jnp: Any) -> None:
         from frax import Robot as Theirs
@@ -209,15 +199,11 @@ class Adam(Jax):
     """adam in JAX; it reads the URDF file. Velocities of the base are in its axes."""
 
     module, package = "adam.jax", "adam-robotics"
-    how = (
-        "Of the URDF file with an <origin> in every <inertial> and <joint>, which its reader wants, `jit` of a `vmap` "
-        "of KinDynComputations, velocities in the base's axes: aba, mass_matrix, forward_kinematics of every "
-        "link. It has no inverse dynamics: mass_matrix @ qdd + bias_force. Gradients by jacfwd."
-    )
 
     def load(self, model: rd.Model, jnp: Any) -> None:
         from adam import Representations
         from adam.jax import KinDynComputations
+        from jax.scipy.spatial.transform import Rotation
 
         floating = self.robot.base == "floating"
         names = list(model.joint_names[1:] if floating else model.joint_names)
@@ -228,41 +214,31 @@ class Adam(Jax):
             made = KinDynComputations(str(path), names, gravity=gravity)
         made.set_frame_velocity_representation(Representations.BODY_FIXED_REPRESENTATION)
         self.way = rd.converter(model, "pinocchio", joint_names=list(model.joint_names))
-        none = jnp.zeros(6)
-
-        def base(q: Any) -> Any:
-            if not floating:
-                return jnp.eye(4)
-            x, y, z, w = q[3:7]
-            rows = (
-                (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
-                (2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)),
-                (2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)),
-            )
-            R = jnp.array(rows)
-            return poses(jnp, R[None], q[None, :3])[0]
 
         def parts(q: Any, *rates: Any) -> tuple[Any, ...]:
+            """Pose of the base, coordinates of joints, then of each rate the base's and the joints'."""
             if not floating:
-                return (base(q), q, *(part for rate in rates for part in (none, rate)))
-            return (base(q), q[7:], *(part for rate in rates for part in (rate[:6], rate[6:])))
+                return (jnp.eye(4), q, *(part for rate in rates for part in (jnp.zeros(6), rate)))
+            R = Rotation.from_quat(q[3:7]).as_matrix()
+            rates = tuple(part for rate in rates for part in (rate[:6], rate[6:]))
+            return (poses(jnp, R[None], q[None, :3])[0], q[7:], *rates)
 
         def mass_matrix(q: Any) -> Any:
             H = made.mass_matrix(*parts(q))
             return H if floating else H[6:, 6:]
 
-        def inverse_dynamics(q: Any, v: Any, a: Any) -> Any:
+        def bias_force(q: Any, v: Any) -> Any:
             bias = made.bias_force(*parts(q, v))
-            return mass_matrix(q) @ a + (bias if floating else bias[6:])
+            return bias if floating else bias[6:]
 
         def forward_dynamics(q: Any, v: Any, tau: Any) -> Any:
             if not floating:
                 # Its ABA has a floating base; of a fixed one the mass matrix is solved with.
-                return jnp.linalg.solve(mass_matrix(q), tau - made.bias_force(*parts(q, v))[6:])
+                return jnp.linalg.solve(mass_matrix(q), tau - bias_force(q, v))
             return made.aba(*parts(q, v), tau)
 
         self.single = {
-            "inverse_dynamics": inverse_dynamics,
+            "inverse_dynamics": lambda q, v, a: mass_matrix(q) @ a + bias_force(q, v),
             "forward_dynamics": forward_dynamics,
             "mass_matrix": mass_matrix,
             "kinematics": lambda q: jnp.stack([made.forward_kinematics(link, *parts(q)) for link in model.link_names]),
@@ -278,9 +254,3 @@ def _with_origins(path: Path) -> bytes:
         if element.find("origin") is None:
             ElementTree.SubElement(element, "origin", xyz="0 0 0", rpy="0 0 0")
     return ElementTree.tostring(root)
-
-
-def poses(xp: Any, R: Any, p: Any) -> Any:
-    """(n, 4, 4) of rotations and places."""
-    last = xp.broadcast_to(xp.asarray([0.0, 0.0, 0.0, 1.0]), (len(p), 1, 4))
-    return xp.concatenate([xp.concatenate([R, p[:, :, None]], axis=2), last], axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -10,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.compare.work import BATCHES, QUERIES, ROBOTS, STEPS
-from tests.bench.compare.worker import LIBRARIES
 from tests.bench.runner import Page, Run
 from tests.bench.shared import ROOT, load, show
 
@@ -25,12 +25,13 @@ TOTAL_S = 280.0
 _NO_TIME = "left out: no time was left"
 _TOO_LONG = 3
 """Cases that may take too long, or crash, before the rest of a library on a robot is left out."""
-NAMED = {
-    "rigidax": "no wheel of it was found on PyPI when this was written",
-    "bard": "PyPI's package of this name is another, empty one; no wheel was found when this was written",
-    "jaxsim": "it reads URDF by way of Gazebo's program `gz sdf`, which no wheel brings",
-}
-"""Libraries that have no row, and why."""
+_TOLD = tomllib.loads(Path(__file__).with_name("libraries.toml").read_text())
+HOW = {name: " ".join(text.split()) for name, text in _TOLD["how"].items()}
+"""Libraries, and how they are asked."""
+_OF_ROLLOUTS = (
+    "Of rollouts: {:.1g}. Positions of a floating base follow its twist here and in Pinocchio, its velocity in the "
+    "world elsewhere."
+)
 _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "JAX_ENABLE_X64": "1",
@@ -73,7 +74,7 @@ def merge(found: Results, old: Results, about: dict[str, str], old_about: dict[s
     """The same, and what is stored of what was not measured now: a page can be measured library by library."""
     at = {case.key: case for case in old.cases}
     at |= {case.key: case for case in found.cases if case.problem != _NO_TIME or case.key not in at}
-    order = [list(ROBOTS), list(LIBRARIES), list(QUERIES), list(BATCHES)]
+    order = [list(ROBOTS), list(HOW), list(QUERIES), list(BATCHES)]
     cases = sorted(at.values(), key=lambda case: [of.index(part) for of, part in zip(order, case.key, strict=True)])
     return Results(cases, old.libraries | found.libraries, old.loads | found.loads)
 
@@ -84,7 +85,7 @@ def measure(run: Run, total: float = TOTAL_S) -> Results:
     asked = [
         [Case(robot, library, query, batch) for query in queries for batch in BATCHES]
         for robot in ROBOTS
-        for library in LIBRARIES
+        for library in HOW
         if (queries := [query for query in QUERIES if run.selected(f"compare: {robot}, {library}, {query}")])
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -110,10 +111,7 @@ def _fill(cases: Sequence[Case], found: Results, run: Run, end: float, folder: s
             return _say(left, lines[0]["refused"] if lines else ended or _NO_TIME)
         found.libraries[left[0].library] = lines[0]["name"]
         for result in lines[1:]:
-            case = left.pop(0)
-            for name, value in result.items():
-                if name != "case":
-                    setattr(case, name, value)
+            vars(left.pop(0)).update(result)
         if left and ended:
             left.pop(0).problem, failed = ended, failed + 1
     return None
@@ -196,25 +194,14 @@ def tables(found: Results) -> list[Cells]:
 def notes(found: Results) -> list[str]:
     """What the tables' numbers in brackets say, how each library was asked, and which have no row."""
     said = [f"[{n}] {text}" for n, text in enumerate(_footnotes(found), start=1)]
-    there = {case.library for case in found.cases}
-    for name, library in LIBRARIES.items():
-        if name in there:
-            said.append(f"{found.libraries.get(name, name)}: {library.how} Load before it: {found.loads[name]}.")
-    for name, why in NAMED.items():
-        installed = importlib.util.find_spec(name) is not None
-        said.append(f"{name}: not measured. {'It is installed, but: ' if installed else ''}{why}.")
+    for name, how in HOW.items():
+        if any(case.library == name for case in found.cases):
+            said.append(f"{found.libraries.get(name, name)}: {how} Load before it: {found.loads[name]}.")
+    said += [f"{name}: not measured. {why}." for name, why in _TOLD["left_out"].items()]
     known = [case for case in found.cases if case.off_by is not None and not case.problem]
-    for words, rolled, more in (
-        ("Largest difference of what is shown", False, ""),
-        (
-            "Of rollouts",
-            True,
-            " Positions of a floating base follow its twist here and in Pinocchio, its velocity in the world "
-            "elsewhere.",
-        ),
-    ):
-        worst = max((case.off_by or 0.0 for case in known if (case.query == "rollout") == rolled), default=None)
-        said += [] if worst is None else [f"{words}: {worst:.1g}.{more}"]
+    for words, rolled in (("Largest difference of what is shown: {:.1g}.", False), (_OF_ROLLOUTS, True)):
+        differences = [case.off_by or 0.0 for case in known if (case.query == "rollout") == rolled]
+        said += [words.format(max(differences))] if differences else []
     return said
 
 

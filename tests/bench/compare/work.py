@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
-from robodyn.tools.benchmark.contenders import Answers, Prepared, draw, one_by_one, repeated
+from robodyn.tools.benchmark.contenders import Answers, Prepared, RefusedError, draw, one_by_one, repeated
 from tests.bench.shared import MODELS, robot
 from tests.bench.shared import ROBOTS as BASES
 
@@ -35,10 +35,6 @@ TOLERANCE = {"rollout": 1e-3}
 """How far answers may be from ours, relative to the largest entry. Positions of a floating base are integrated along
 its twist, or along its velocity in the world: after a rollout they are this close."""
 USUAL_TOLERANCE = 1e-7
-
-
-class RefusedError(Exception):
-    """A library that is not installed, does not take the robot, or has no such query; says why."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +80,11 @@ class Robot:
         truth = self.truth(query)
         if query == "rollout":
             return way.q_to(truth[0]), way.v_to(*truth)
-        to: Mapping[str, Any] = {
-            "inverse_dynamics": partial(way.tau_to, q),
-            "forward_dynamics": partial(way.a_to, q, qd),
-            "mass_matrix": partial(way.mass_matrix_to, q),
-        }
-        if query.endswith("gradient"):
-            return tuple(way.jacobian_to(q, each) for each in truth)
-        return tuple(to[query](each) for each in truth) if query in to else truth
+        if query == "kinematics":
+            return truth
+        to = {"inverse_dynamics": partial(way.tau_to, q), "forward_dynamics": partial(way.a_to, q, qd)}
+        # Whoever has gradients has the axes of our velocities: rows and columns are in another order.
+        return tuple(map(to.get(query, partial(way.mass_matrix_to, q)), truth))
 
 
 def call_of(dyn: rd.Dynamics, query: str) -> tuple[Callable[..., Any], Callable[[Any], Answers]]:
@@ -107,6 +100,17 @@ def no_query(name: str, why: str = "") -> RefusedError:
     return RefusedError(f"no {name.replace('_', ' ')}" + (f": {why}" if why else ""))
 
 
+def alone(found: Any) -> Answers:
+    """One result."""
+    return (found,)
+
+
+def poses(xp: Any, R: Any, p: Any) -> Any:
+    """(n, 4, 4) of rotations and places."""
+    last = xp.broadcast_to(xp.asarray([0.0, 0.0, 0.0, 1.0]), (len(p), 1, 4))
+    return xp.concatenate([xp.concatenate([R, p[:, :, None]], axis=2), last], axis=1)
+
+
 Functions = dict[str, tuple[Callable[..., Any], Callable[[Any], Answers]]]
 """By query, a call for one state in the library's own convention, and what reads its result."""
 
@@ -114,14 +118,11 @@ Functions = dict[str, tuple[Callable[..., Any], Callable[[Any], Answers]]]
 class Library:
     """A library with a robot, which answers one state a call.
 
-    `way`: to its convention, a `rd.converter`; `links`: places of the links whose poses it gives; `how`: how it is
-    asked.
+    `way`: to its convention, a `rd.converter`; `links`: places of the links whose poses it gives.
 
     Raises:
-        RefusedError: it is not installed, or does not take the robot.
+        RefusedError: it is not installed, does not take the robot, or has no such query; says why.
     """
-
-    how = ""
 
     def __init__(self, robot: Robot) -> None:
         self.robot, self.name = robot, ""

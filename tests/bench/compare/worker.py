@@ -15,7 +15,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,9 @@ import numpy as np
 from robodyn.tools.benchmark.timing import Timing, measure
 from tests.bench.compare.compiled import Drake, MuJoCo, Ours, Pinocchio
 from tests.bench.compare.in_jax import Adam, Frax, Mjx
-from tests.bench.compare.work import TOLERANCE, USUAL_TOLERANCE, Job, RefusedError, Robot
+from tests.bench.compare.work import TOLERANCE, USUAL_TOLERANCE, Job, Robot
 from tests.bench.points import off_by
+from tests.bench.shared import reason
 
 LIBRARIES: dict[str, Any] = {
     "robodyn": Ours,
@@ -35,8 +35,8 @@ LIBRARIES: dict[str, Any] = {
     "mjx": Mjx,
     "adam": Adam,
 }
-_LONGEST_REASON = 200
-_SLOW_S, _VERY_SLOW_S = 2.0, 8.0
+_SLOW_S = 2.0
+"""What takes longer is run once."""
 _LOADING_S = 60.0
 
 
@@ -54,22 +54,17 @@ def main(library: str, robot: str, seconds: float, limit: float, cases: list[str
     signal.setitimer(signal.ITIMER_REAL, max(limit, _LOADING_S))
     try:
         made = LIBRARIES[library](Robot(robot))
-    except RefusedError as refusal:
-        tell(refused=str(refusal))
-        return
     except Exception as error:  # another library may fail in any way
-        tell(refused=f"it does not take the robot: {_reason(error)}")
-        return
+        return tell(refused=reason(error))
     tell(name=made.name)
     for case in cases:
         query, batch = case.split(":")
         signal.setitimer(signal.ITIMER_REAL, limit)  # a signal that nothing handles ends the process
         try:
-            tell(case=case, **timed(made.job(query, int(batch)), seconds, query))
-        except RefusedError as refusal:
-            tell(case=case, problem=str(refusal))
-        except Exception as error:  # another library may fail in any way
-            tell(case=case, problem=_reason(error))
+            tell(**timed(made.job(query, int(batch)), seconds, query))
+        except Exception as error:  # likewise
+            tell(problem=reason(error))
+    return None
 
 
 def processor_seconds(call: Callable[[], object], times: int = 1) -> float:
@@ -82,16 +77,6 @@ def processor_seconds(call: Callable[[], object], times: int = 1) -> float:
     return time.process_time() - start
 
 
-def _seldom(job: Job, first: float) -> Timing:
-    """What takes seconds is run once more, and what takes many not even that."""
-    samples = [first, *([processor_seconds(job.prepared.run)] if first < _VERY_SLOW_S else [])]
-    return Timing(min(samples), median(samples), len(samples))
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_REASON]}"
-
-
 def timed(job: Job, seconds: float, query: str) -> dict[str, Any]:
     """Compared first: what differs is not timed."""
     first = processor_seconds(job.prepared.run)  # answers are what it left
@@ -99,7 +84,8 @@ def timed(job: Job, seconds: float, query: str) -> dict[str, Any]:
     found: dict[str, Any] = {"off_by": error if np.isfinite(error) else None, "compile_s": job.compile_s}
     if not error <= TOLERANCE.get(query, USUAL_TOLERANCE):
         return found | {"problem": f"WRONG: differs by {error:.1g}"}
-    timing = measure(job.prepared.run, seconds, processor_seconds) if first < _SLOW_S else _seldom(job, first)
+    once = Timing(first, first, 1)
+    timing = once if first > _SLOW_S else measure(job.prepared.run, seconds, processor_seconds)
     less = 0.0 if job.less_ns is None else job.less_ns(seconds)
     best, middle = (1e9 * s / job.prepared.states - less for s in (timing.best_s, timing.median_s))
     if best <= 0.0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from robodyn.tools.benchmark.tables import Cells, number
 from tests.bench import published
@@ -34,14 +36,32 @@ class Goal:
         return {None: NOT_MEASURED, True: "yes", False: "NO"}[self.reached]
 
 
+def goal(what: str, wanted: float, found: float | None, where: str = "", most: bool = False, unit: Any = times) -> Goal:
+    """What is wanted at least, or at `most`, beside what was found; `where`: of what that is."""
+    reached = None if found is None else found <= wanted if most else found >= wanted
+    return Goal(what, unit(wanted), unit(found) + (f" ({where})" if where else ""), reached)
+
+
 def goals(
     points: Sequence[Point], ceilings: Ceilings | None, first: Sequence[First], trials: Sequence[kernels.Trial]
 ) -> list[Goal]:
+    cold = [each.cold_s for each in first if each.robot == "arm7" and each.cold_s is not None]
+    over = {f"{p.robot}, {p.query}": p.over_roofline(ceilings) for p in points if (p.batch, p.dtype) == (BATCH, DTYPE)}
+    farthest, where = max(((each, name) for name, each in over.items() if each is not None), default=(None, ""))
     return [
         *(_times_grid(points, robot, wanted) for robot, wanted in TIMES_GRID.items()),
-        _near_roofline(points, ceilings),
-        _soon(first),
-        _well_chosen(trials),
+        goal(
+            f"kernels over the roofline, {DTYPE}, {BATCH:,} states, the farthest of all queries",
+            *(OVER_ROOFLINE, farthest, where),
+            most=True,
+        ),
+        goal(
+            "arm7: first answer with nothing compiled, the slowest query",
+            *(FIRST_ANSWER_S, max(cold, default=None)),
+            most=True,
+            unit=partial(show, missing=NOT_MEASURED),
+        ),
+        goal("the chosen kernel over the fastest, at most", kernels.ALLOWED, kernels.worst(trials), most=True),
     ]
 
 
@@ -55,47 +75,11 @@ def _times_grid(points: Sequence[Point], robot: str, wanted: float) -> Goal:
     theirs = next(each for each in published.GRID if (each.ours, each.query) == (robot, "forward_dynamics"))
     rate = published.GRID_BATCH / theirs.kernel_us * 1e6
     point = at(points, robot, "forward_dynamics", BATCH)
-    ours = point.states_per_s if point else None
-    return Goal(
+    what = (
         f"{robot}: forward dynamics, {DTYPE}, {BATCH:,} states, over GRiD's {number(rate)} states/s of {theirs.robot} "
-        f"({published.GRID_HARDWARE})",
-        f"{wanted:g} x",
-        times(None if ours is None else ours / rate),
-        None if ours is None else ours >= wanted * rate,
+        f"({published.GRID_HARDWARE})"
     )
-
-
-def _near_roofline(points: Sequence[Point], ceilings: Ceilings | None) -> Goal:
-    found = {f"{p.robot}, {p.query}": p.over_roofline(ceilings) for p in points if (p.batch, p.dtype) == (BATCH, DTYPE)}
-    known = {name: over for name, over in found.items() if over is not None}
-    worst = max(known, key=lambda name: known[name], default=None)
-    return Goal(
-        f"kernels over the roofline, {DTYPE}, {BATCH:,} states, the farthest of all queries",
-        f"{OVER_ROOFLINE:g} x",
-        NOT_MEASURED if worst is None else f"{known[worst]:.3g} x ({worst})",
-        None if worst is None else known[worst] <= OVER_ROOFLINE,
-    )
-
-
-def _soon(first: Sequence[First]) -> Goal:
-    times = [each.cold_s for each in first if each.robot == "arm7" and each.cold_s is not None]
-    slowest = max(times, default=None)
-    return Goal(
-        "arm7: first answer with nothing compiled, the slowest query",
-        show(FIRST_ANSWER_S),
-        show(slowest, NOT_MEASURED),
-        None if slowest is None else slowest <= FIRST_ANSWER_S,
-    )
-
-
-def _well_chosen(trials: Sequence[kernels.Trial]) -> Goal:
-    over = kernels.worst(trials)
-    return Goal(
-        "the chosen kernel over the fastest, at most",
-        f"{kernels.ALLOWED:g} x",
-        times(over),
-        None if over is None else over <= kernels.ALLOWED,
-    )
+    return goal(what, wanted, point.states_per_s / rate if point and point.states_per_s else None)
 
 
 def goal_table(found: Sequence[Goal]) -> Cells:

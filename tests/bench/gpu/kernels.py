@@ -5,11 +5,10 @@ The last is the comparison of Plancher et al., figure 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
-
-import numpy as np
 
 import robodyn as rd
 from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
@@ -18,10 +17,11 @@ from robodyn.engines.tuning_store import Row, Table
 from robodyn.engines.tuning_store import keep as keep_table
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.gpu import work
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import HOST_BYTES, Case, Plan, reason, room_on, sources, wrong
-from tests.bench.points import off_by
-from tests.bench.shared import NOT_MEASURED, columns, show, times
+from tests.bench.gpu.work import Case, sources
+from tests.bench.runner import Run
+from tests.bench.shared import NOT_MEASURED, columns, reason, show, times
 
 ALLOWED = 1.5
 """Times the fastest kernel that the chosen one may take."""
@@ -93,92 +93,81 @@ class Partition:
         return (f"{self.batch:,}", *shown, times(split[1] / complete[1] if split and complete else None), *rest)
 
 
-def trials(plan: Plan, robot: str, question: Case) -> list[Trial]:
+def trials(run: Run, robot: str, question: Case) -> list[Trial]:
     """One query of a robot, before anything is measured."""
     tree = question.model.n_bodies, question.model.tree.n_levels
     return [
-        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in plan.fitted)
-        for dtype in plan.dtypes
-        for batch in sorted({*plan.fitted, *plan.held_out})
+        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in work.FITTED)
+        for dtype in run.settings.dtypes
+        for batch in sorted(work.upto(run, (*work.FITTED, *work.HELD_OUT)))
     ]
 
 
-def measure(machine: Machine, plan: Plan, found: list[Trial]) -> None:
+def measure(machine: Machine, run: Run, found: list[Trial]) -> None:
     """Measure every kernel; what is found is added to `found`."""
     questions = {
-        f"gpu: fit, {robot}, {query}": (robot, Case(plan.robots[robot](), query))
-        for robot in plan.unlike
-        for query in plan.queries
-        if plan.selected(f"gpu: fit, {robot}, {query}")
+        f"gpu: fit, {robot}, {query}": (robot, Case(work.ROBOTS[robot](), query))
+        for robot in work.unlike()
+        for query in work.ASKED
+        if run.selected(f"gpu: fit, {robot}, {query}")
     }
-    plan.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
-    machine.ahead(
-        [
-            source
-            for _, question in questions.values()
-            for dtype in plan.dtypes
-            for variant in variants(question.model, question.task)
-            for source in sources(question.with_kernel(variant, dtype), question.task, [variant])
-        ]
-    )
+    run.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
+    _compile(machine, [question for _, question in questions.values()], run.settings.dtypes)
     for name, (robot, question) in questions.items():
-        plan.announce(name)
-        mine = trials(plan, robot, question)
-        for dtype in plan.dtypes:
+        run.announce(name)
+        mine = trials(run, robot, question)
+        for dtype in run.settings.dtypes:
             for variant in variants(question.model, question.task):
                 these = [trial for trial in mine if trial.dtype == dtype]
-                try_kernel(machine, question, variant, dtype, these, plan.seconds)
+                try_kernel(machine, question, variant, dtype, these, run.seconds)
         found += mine
 
 
+def _compile(machine: Machine, questions: Sequence[Case], dtypes: Sequence[str]) -> None:
+    """Every kernel of some queries, side by side."""
+    asked = product(questions, dtypes)
+    kernels = [(each, variant, dtype) for each, dtype in asked for variant in variants(each.model, each.task)]
+    machine.ahead([s for each, v, dtype in kernels for s in sources(each.with_kernel(v, dtype), each.task, [v])])
+
+
 def try_kernel(
-    machine: Machine, question: Case, variant: Variant, dtype: str, these: Sequence[Trial], seconds: float
+    machine: Machine | None, question: Case, variant: Variant, dtype: str, these: Sequence[Any], seconds: float
 ) -> None:
-    """One kernel at one batch after another, until it fails: it would at larger ones too."""
-    device = machine.device
-    room = lambda: room_on(device.free_bytes())  # noqa: E731
-    _try(question, variant, dtype, these, lambda call: machine.kernels(call, seconds).best_s, room, device)
-
-
-def _try(
-    question: Case, variant: Variant, dtype: str, these: Sequence[Any], clock: Callable[[Any], float],
-    room: Callable[[], float], device: Any = None,
-) -> None:  # fmt: skip
-    """On arrays of a device, or of NumPy."""
+    """One kernel at one batch after another, until it fails: it would at larger ones too. Its work on arrays of the
+    device, or without a machine calls on NumPy arrays."""
     dyn, name, failed = question.with_kernel(variant, dtype), str(variant), ""
-    xp, to_numpy = (np, np.asarray) if device is None else (device.xp, device.xp.asnumpy)
+    clock, device = (timed, None) if machine is None else (machine.kernels, machine.device)
     for each in these:
-        problem = failed or question.too_large(each.batch, dtype, room())
+        problem = failed
         try:
             if not problem:
-                call, results = question.laid_out(dyn, each.batch, xp)
-                problem = wrong(off_by(results, question.truth, to_numpy), dtype)
-                if not problem:
-                    each.seconds[name] = clock(call)
+                call, _, problem = question.judged(dyn, each.batch, device)
+            if not problem:
+                each.seconds[name] = clock(call, seconds).best_s
         except Exception as error:  # other kernels are measured nevertheless
             problem = failed = reason(error)
         if problem:
             each.problems[name] = problem
 
 
-def partitions(plan: Plan) -> list[Partition]:
+def partitions(run: Run) -> list[Partition]:
     """Everything that is asked, before anything is measured."""
-    robots = [robot for robot in plan.unlike if plan.selected(f"gpu: partitions, {robot}")]
-    return [Partition(robot, n) for robot in robots for n in (plan.partitions if QUERY in plan.queries else ())]
+    robots = [robot for robot in work.unlike() if run.selected(f"gpu: partitions, {robot}") and QUERY in work.ASKED]
+    return [Partition(*each) for each in product(robots, work.upto(run, work.PARTITIONS))]
 
 
-def measure_partitions(machine: Machine, plan: Plan, found: Sequence[Partition]) -> None:
+def measure_partitions(machine: Machine, run: Run, found: Sequence[Partition]) -> None:
     for robot in dict.fromkeys(each.robot for each in found):
-        plan.announce(f"gpu: partitions, {robot}")
-        question = Case(plan.robots[robot](), QUERY)
-        mine, kernels = [each for each in found if each.robot == robot], variants(question.model, question.task)
-        machine.ahead([s for v in kernels for s in sources(question.with_kernel(v, DTYPE), question.task, [v])])
-        for variant in kernels:
-            _try(question, variant, DTYPE, mine, lambda call: timed(call, plan.seconds).best_s, lambda: HOST_BYTES)
+        run.announce(f"gpu: partitions, {robot}")
+        question = Case(work.ROBOTS[robot](), QUERY)
+        mine = [each for each in found if each.robot == robot]
+        _compile(machine, [question], [DTYPE])
+        for variant in variants(question.model, question.task):
+            try_kernel(None, question, variant, DTYPE, mine, run.seconds)
         cpu = rd.Dynamics(question.model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
         for each in mine:
-            if not question.too_large(each.batch, DTYPE, HOST_BYTES):
-                each.cpu_s = timed(question.laid_out(cpu, each.batch)[0], plan.seconds).best_s
+            call, _, problem = question.judged(cpu, each.batch)
+            each.cpu_s = None if problem else timed(call, run.seconds).best_s
 
 
 # Choosing.
@@ -195,12 +184,12 @@ def table(found: Sequence[Trial]) -> Table:
     return Table(SECTION, rows)
 
 
-def keep(machine: Machine, plan: Plan, found: Sequence[Trial]) -> bool:
+def keep(machine: Machine, run: Run, found: Sequence[Trial]) -> bool:
     """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
     they were kept."""
     kept = keep_table(table(found), machine.device.name)
-    for robot in plan.unlike:
-        model = plan.robots[robot]()
+    for robot in work.unlike():
+        model = work.ROBOTS[robot]()
         for trial in (trial for trial in found if trial.robot == robot):
             dyn: Any = rd.Dynamics(model, engine="gpu", dtype=trial.dtype)  # type: ignore[arg-type]
             task = dyn.plain_task(trial.query)

@@ -16,13 +16,14 @@ import numpy as np
 from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
-from tests.bench.compare import work
 from tests.bench.compare.in_jax import Mjx
 from tests.bench.compare.work import Robot
+from tests.bench.gpu import work
 from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case, Plan, reason, repeated, wrong
+from tests.bench.gpu.work import Case, repeated, wrong
 from tests.bench.points import off_by
-from tests.bench.shared import table
+from tests.bench.runner import Run
+from tests.bench.shared import reason, table
 
 NAMES = {
     "JAX": {"inverse_dynamics": "JAX, vmap of a plain RNEA", "forward_dynamics": "JAX, vmap of a plain ABA"},
@@ -59,43 +60,38 @@ class Rival:
         return self.seconds / self.ours_s if self.seconds and self.ours_s else None
 
 
-def rivals(plan: Plan) -> list[Rival]:
+def rivals(run: Run) -> list[Rival]:
     """Everything that is asked, before anything is measured."""
-    batches = [batch for batch in plan.batches if batch <= MOST]
-    if not batches or DTYPE not in plan.dtypes:
+    batches = [batch for batch in run.settings.batches if batch <= MOST]
+    if not batches or DTYPE not in run.settings.dtypes:
         return []
     return [
         Rival(robot, query, max(batches), peer)
-        for robot in plan.unlike
-        for query in plan.queries
+        for robot in work.unlike()
+        for query in work.ASKED
         for peer, names in NAMES.items()
-        if query in names and plan.selected(name_of(robot, query, peer))
+        if query in names and run.selected(f"gpu: {peer}, {robot}, {query}")
     ]
 
 
-def name_of(robot: str, query: str, peer: str) -> str:
-    """What the runner's filter is held against."""
-    return f"gpu: {peer}, {robot}, {query}"
-
-
-def measure(plan: Plan, found: Sequence[Rival], ours: Sequence[Point], platform: str = "gpu") -> None:
+def measure(run: Run, found: Sequence[Rival], ours: Sequence[Point], platform: str = "gpu") -> None:
     """Measure peers on a platform, beside our points: all are compiled side by side, then called one after another."""
-    cases = {each: Case(plan.robots[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
-    plan.announce(f"gpu: peers, compiling {len(found)} functions")
+    cases = {each: Case(work.ROBOTS[each[0]](), each[1]) for each in {(rival.robot, rival.query) for rival in found}}
+    run.announce(f"gpu: peers, compiling {len(found)} functions")
     _give_back()
     calls = {(point.robot, point.query, point.dtype, point.batch): point.call_s for point in ours}
     with ThreadPoolExecutor(max(1, len(found))) as pool:
         compiled = [pool.submit(_compiled, cases[rival.robot, rival.query], rival, platform) for rival in found]
     for rival, made in zip(found, compiled, strict=True):
-        plan.announce(name_of(rival.robot, rival.query, rival.peer))
+        run.announce(f"gpu: {rival.peer}, {rival.robot}, {rival.query}")
         rival.ours_s = calls.get((rival.robot, rival.query, DTYPE, rival.batch))
         try:
-            run, truth = made.result()
-            rival.problem = wrong(off_by([np.asarray(run())], truth), DTYPE)
+            call, truth = made.result()
+            rival.problem = wrong(off_by([np.asarray(call())], truth), DTYPE)
             if not rival.problem:
-                rival.seconds = timed(run, plan.seconds).best_s
+                rival.seconds = timed(call, run.seconds).best_s
         except Exception as error:  # a peer may fail in any way
-            rival.problem = str(error) if isinstance(error, RefusedError) else reason(error)
+            rival.problem = reason(error)
 
 
 def _give_back() -> None:
@@ -128,12 +124,9 @@ def _plain_jax(question: Case) -> Asked:
 
 def _mjx(question: Case) -> Asked:
     """As the page of other libraries asks it; arguments and answers by MuJoCo's conventions."""
-    try:
-        library = Mjx(Robot("", question.model), DTYPE)
-    except work.RefusedError as error:
-        raise RefusedError(f"MJX: {error}") from None
     import jax
 
+    library = Mjx(Robot("", question.model), DTYPE)
     states, truth = library.inputs(question.query), library.wanted(question.query)
     return jax.vmap(library.single[question.query]), states, list(truth)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from robodyn.engines.gpu.source import KernelSource
 from robodyn.tools.benchmark.contenders import draw
 from robodyn.tools.benchmark.tables import Cells, number
 from robodyn.tools.benchmark.timing import measure as timed
+from tests.bench.gpu import work
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import DISTINCT, HOST_BYTES, Case, Plan, reason, repeated, room_on, sources, wrong
+from tests.bench.gpu.work import DISTINCT, Case, repeated, sources, wrong
 from tests.bench.points import off_by
-from tests.bench.shared import NOT_MEASURED, columns, show, table, times
+from tests.bench.runner import Run
+from tests.bench.shared import NOT_MEASURED, columns, reason, show, table, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")
 STEPS, DT = 100, 1e-3
@@ -62,17 +65,13 @@ class Point:
 
     def cells(self, ceilings: Ceilings | None) -> tuple[str, ...]:
         seconds = [show(each, NOT_MEASURED) for each in (self.kernel_s, self.call_s, self.numpy_s, self.cpu_s)]
-        kernel = self.kernel or NOT_MEASURED
-        return (self.query, self.dtype, f"{self.batch:,}", kernel, *seconds, *self._rates(ceilings))
-
-    def _rates(self, ceilings: Ceilings | None) -> tuple[str, ...]:
+        asked = self.query, self.dtype, f"{self.batch:,}", self.kernel or NOT_MEASURED
         rate, over = self.states_per_s, self.over_roofline(ceilings)
-        if rate is None or over is None or ceilings is None or self.moved is None or self.operations is None:
-            return (NOT_MEASURED,) * 4
-        moved, done = rate * self.moved, rate * self.operations
-        of_copy, of_fma = moved / ceilings.bytes_per_s, done / ceilings.flops[self.dtype]
-        shares = f"{number(moved / 1e9)} ({of_copy:.0%})", f"{number(done / 1e9)} ({of_fma:.0%})"
-        return number(rate), *shares, times(over)
+        if over is None:
+            return (*asked, *seconds, *(NOT_MEASURED,) * 4)
+        done = (rate * self.moved, ceilings.bytes_per_s), (rate * self.operations, ceilings.flops[self.dtype])
+        shares = (f"{number(each / 1e9)} ({each / most:.0%})" for each, most in done)
+        return (*asked, *seconds, number(rate), *shares, times(over))
 
 
 @dataclass
@@ -103,70 +102,58 @@ class Rolled:
         return NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
 
 
-def points(plan: Plan) -> list[Point]:
+def points(run: Run) -> list[Point]:
     """Queries that are asked, before anything is measured."""
-    asked = [(r, q) for r in plan.robots for q in plan.queries if plan.selected(f"gpu: queries, {r}, {q}")]
-    return [Point(*each, dtype, batch) for each in asked for dtype in plan.dtypes for batch in plan.batches]
+    asked = [(r, q) for r in work.ROBOTS for q in work.ASKED if run.selected(f"gpu: queries, {r}, {q}")]
+    return [Point(*a, *b) for a, b in product(asked, product(run.settings.dtypes, run.settings.batches))]
 
 
-def measure(machine: Machine, plan: Plan, found: Sequence[Point]) -> None:
+def measure(machine: Machine, run: Run, found: Sequence[Point]) -> None:
     """Fill all points; the kernels that will answer are compiled side by side."""
-    machine.ahead([source for robot in plan.robots for source in _sources(plan, robot, found)])
+    machine.ahead([source for robot in work.ROBOTS for source in _sources(run, robot, found)])
     for robot, query in dict.fromkeys((point.robot, point.query) for point in found):
-        plan.announce(f"gpu: queries, {robot}, {query}")
+        run.announce(f"gpu: queries, {robot}, {query}")
         mine = [point for point in found if (point.robot, point.query) == (robot, query)]
-        measure_query(machine, Case(plan.robots[robot](), query), mine, plan.seconds)
+        measure_query(machine, Case(work.ROBOTS[robot](), query), mine, run.seconds)
 
 
-def _sources(plan: Plan, robot: str, found: Sequence[Point]) -> Iterator[KernelSource]:
+def _sources(run: Run, robot: str, found: Sequence[Point]) -> Iterator[KernelSource]:
     asked = dict.fromkeys(point.query for point in found if point.robot == robot)
-    for dtype in plan.dtypes if asked else ():
-        dyn: Any = rd.Dynamics(plan.robots[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
+    for dtype in run.settings.dtypes if asked else ():
+        dyn: Any = rd.Dynamics(work.ROBOTS[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
         for task in map(dyn.plain_task, asked):
-            yield from sources(dyn, task, dict.fromkeys(dyn.engine.variant(task, batch) for batch in plan.batches))
+            chosen = (dyn.engine.variant(task, batch) for batch in run.settings.batches)
+            yield from sources(dyn, task, dict.fromkeys(chosen))
 
 
 def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
     operations = question.operations()
     for dtype in dict.fromkeys(point.dtype for point in mine):
-        dyn, cpu = (rd.Dynamics(question.model, engine=name, dtype=dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
+        dyn, cpu = (rd.Dynamics(question.model, engine=name, dtype=dtype) for name in ("gpu", "cpu"))
         for point in (point for point in mine if point.dtype == dtype):
             point.moved, point.operations = question.row_bytes(dtype), operations
             try:
-                point.problem = _on_device(machine, question, dyn, point, seconds)
-                point.problem = point.problem or _on_host(question, dyn, cpu, point, seconds)
+                point.problem = _measure(machine, question, dyn, cpu, point, seconds)
             except Exception as error:  # other points are measured nevertheless
                 point.problem = reason(error)
 
 
-def _on_device(machine: Machine, question: Case, dyn: Any, point: Point, seconds: float) -> str:
-    device = machine.device
-    problem = question.too_large(point.batch, point.dtype, room_on(device.free_bytes()))
+def _measure(machine: Machine, question: Case, dyn: Any, cpu: Any, point: Point, seconds: float) -> str:
+    """On the device, then on the host; why something is missing."""
+    call, point.off_by, problem = question.judged(dyn, point.batch, machine.device)
+    if not problem.startswith("left out"):
+        variant = dyn.engine.variant(question.task, point.batch)
+        point.kernel = str(dyn.engine.plan(question.task, variant).variant)
     if problem:
         return problem
-    call, results = question.laid_out(dyn, point.batch, device.xp)
-    variant = dyn.engine.variant(question.task, point.batch)
-    point.kernel = str(dyn.engine.plan(question.task, variant).variant)
-    error = off_by(results, question.truth, device.xp.asnumpy)
-    point.off_by = error if np.isfinite(error) else None
-    problem = wrong(error, point.dtype)
-    if not problem:
-        point.kernel_s = machine.kernels(call, seconds).best_s
-        point.call_s = machine.calls(call, seconds).best_s
-    return problem
-
-
-def _on_host(question: Case, dyn: Any, cpu: Any, point: Point, seconds: float) -> str:
-    problem = question.too_large(point.batch, point.dtype, HOST_BYTES)
+    point.kernel_s, point.call_s = (clock(call, seconds).best_s for clock in (machine.kernels, machine.calls))
+    call, _, problem = question.judged(dyn, point.batch)
     if problem:
         return f"NumPy and the CPU engine {problem}"
-    call, results = question.laid_out(dyn, point.batch)
-    problem = wrong(off_by(results, question.truth), point.dtype)
-    if not problem:
-        point.numpy_s = timed(call, seconds).best_s
-        del call, results
-        point.cpu_s = timed(question.laid_out(cpu, point.batch)[0], seconds).best_s
-    return problem
+    point.numpy_s = timed(call, seconds).best_s
+    del call
+    point.cpu_s = timed(question.laid_out(cpu, point.batch)[0], seconds).best_s
+    return ""
 
 
 def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
@@ -183,36 +170,36 @@ def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
 # Rollouts.
 
 
-def rollouts(plan: Plan) -> list[Rolled]:
+def rollouts(run: Run) -> list[Rolled]:
     """Those that are asked, before anything is measured."""
-    asked = [(r, i) for r in plan.unlike if plan.selected(f"gpu: rollouts, {r}") for i in INTEGRATORS]
-    return [Rolled(*each, dtype, batch) for each in asked for dtype in plan.dtypes for batch in plan.rolled]
+    asked = [(r, i) for r in work.unlike() if run.selected(f"gpu: rollouts, {r}") for i in INTEGRATORS]
+    return [Rolled(*a, *b) for a, b in product(asked, product(run.settings.dtypes, work.upto(run, work.ROLLED)))]
 
 
-def measure_rollouts(machine: Machine, plan: Plan, found: Sequence[Rolled]) -> None:
-    for robot in dict.fromkeys(run.robot for run in found):
-        plan.announce(f"gpu: rollouts, {robot}")
-        model = plan.robots[robot]()
+def measure_rollouts(machine: Machine, run: Run, found: Sequence[Rolled]) -> None:
+    for robot in dict.fromkeys(each.robot for each in found):
+        run.announce(f"gpu: rollouts, {robot}")
+        model = work.ROBOTS[robot]()
         drawn = draw(model, DISTINCT)
         states = [drawn["q"], drawn["qd"], TORQUE * drawn["tau"]]
         truths = {each: _last(rd.Dynamics(model, engine="cpu"), each, states) for each in INTEGRATORS}
-        for run in (each for each in found if each.robot == robot):
+        for rolled in (each for each in found if each.robot == robot):
             try:
-                _roll(machine, model, run, states, truths[run.integrator], plan.seconds)
+                _roll(machine, model, rolled, states, truths[rolled.integrator], run.seconds)
             except Exception as error:  # others are measured nevertheless
-                run.problem = reason(error)
+                rolled.problem = reason(error)
 
 
-def _roll(machine: Machine, model: rd.Model, run: Rolled, states: Sequence[Any], truth: Any, seconds: float) -> None:
-    given = [each.astype(run.dtype) for each in states]
-    there = [repeated(machine.device.xp, each, run.batch) for each in given]
-    dyn, cpu = (rd.Dynamics(model, engine=name, dtype=run.dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
-    run.off_by = off_by(_last(dyn, run.integrator, there), truth, machine.device.xp.asnumpy)
-    run.problem = wrong(run.off_by, run.dtype)
-    if not run.problem:
-        run.seconds = machine.calls(lambda: _last(dyn, run.integrator, there), seconds).best_s
-        here = [repeated(np, each, run.batch) for each in given]
-        run.cpu_s = timed(lambda: _last(cpu, run.integrator, here), seconds).best_s
+def _roll(machine: Machine, model: rd.Model, rolled: Rolled, states: Sequence[Any], truth: Any, seconds: float) -> None:
+    given = [each.astype(rolled.dtype) for each in states]
+    there = [repeated(machine.device.xp, each, rolled.batch) for each in given]
+    dyn, cpu = (rd.Dynamics(model, engine=name, dtype=rolled.dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
+    rolled.off_by = off_by(_last(dyn, rolled.integrator, there), truth, machine.device.xp.asnumpy)
+    rolled.problem = wrong(rolled.off_by, rolled.dtype)
+    if not rolled.problem:
+        rolled.seconds = machine.calls(lambda: _last(dyn, rolled.integrator, there), seconds).best_s
+        here = [repeated(np, each, rolled.batch) for each in given]
+        rolled.cpu_s = timed(lambda: _last(cpu, rolled.integrator, here), seconds).best_s
 
 
 def _last(dyn: rd.Dynamics, integrator: str, states: Sequence[Any]) -> tuple[Any, Any]:

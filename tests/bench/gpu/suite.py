@@ -1,6 +1,6 @@
 """The GPU engine: what is measured in which order, and the page that says what was found.
 
-`python -m tests.bench gpu --fit --write`. Where there is no GPU, the page says what would be measured.
+`python -m tests.bench gpu --fit --write`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.bench.gpu import ceilings, goals, kernels, peers, queries
 from tests.bench.gpu import machine as machines
 from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.machine import Machine, of_one_gpu
-from tests.bench.gpu.work import BATCHES, Plan, reason
+from tests.bench.gpu.work import BATCHES
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, table, titled
+from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, reason, table, titled
 
 FIRST_ROBOT = "arm7"
 FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")
@@ -79,71 +79,51 @@ def merge(found: Measured, old: Measured, about: dict[str, str], old_about: dict
     return whole
 
 
-def plan_of(run: Run) -> Plan:
-    """What to measure; no batch is larger than the largest that is asked for."""
-    usual, settings = Plan(), run.settings
-    sizes = {
-        name: tuple(batch for batch in getattr(usual, name) if batch <= max(settings.batches))
-        for name in ("partitions", "rolled", "fitted", "held_out")
-    }
-    return replace(
-        usual, selected=run.selected, announce=run.announce, seconds=run.seconds, dtypes=settings.dtypes,
-        batches=settings.batches, **sizes,
-    )  # fmt: skip
-
-
 def measure(run: Run) -> Measured:
-    """All that is selected."""
-    machine = machines.cuda_machine()
-    return measure_plan(plan_of(run), machine, fitted=run.fit, store=run.keep)
+    """All that is selected, on the GPU that is there."""
+    return measure_on(machines.cuda_machine(), run)
 
 
-def measure_plan(
-    plan: Plan,
-    machine: Machine,
-    *,
-    fitted: bool = False,
-    engine: str = "gpu",
-    store: Callable[[Measured], object] = lambda found: None,
-) -> Measured:
-    """Measure it all; with `fitted`, every kernel first, so that everything else runs those that were found to be the
-    fastest. `engine` is whose first answers are timed; `store` is handed what there is after each part: a part that
+def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
+    """Measure it all; with `fit`, every kernel first, so that everything else runs those that were found to be the
+    fastest. `engine` is whose first answers are timed. `run.keep` is handed what there is after each part: a part that
     fails as a whole, or takes too long, leaves the others."""
-    first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if plan.selected(_first(query))]
-    asked = queries.points(plan), kernels.partitions(plan), queries.rollouts(plan), peers.rivals(plan), first
+    first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if run.selected(_first(query))]
+    asked = queries.points(run), kernels.partitions(run), queries.rollouts(run), peers.rivals(run), first
     found = Measured(*asked, machine=machine.facts)
 
     def limits() -> None:
-        found.ceilings = ceilings.measure(machine, plan.dtypes, plan.seconds)
+        found.ceilings = ceilings.measure(machine, run.settings.dtypes, run.seconds)
 
     def fitting() -> None:
-        kernels.measure(machine, plan, found.trials)
-        found.kept = kernels.keep(machine, plan, found.trials)
+        if run.fit:
+            kernels.measure(machine, run, found.trials)
+            found.kept = kernels.keep(machine, run, found.trials)
 
     def first_answers() -> None:
         for number, each in enumerate(found.first):
-            plan.announce(_first(each.query))
+            run.announce(_first(each.query))
             case = Asked(str(MODELS / f"{each.robot}.urdf"), ROBOTS[each.robot], each.query, engine=engine)
             found.first[number] = cold_and_cached(case)
 
     parts: dict[str, Callable[[], None]] = {
         "ceilings": limits,
-        "fit": fitting if fitted else lambda: None,
-        "queries": lambda: queries.measure(machine, plan, found.points),
-        "rollouts": lambda: queries.measure_rollouts(machine, plan, found.rolled),
-        "peers": lambda: peers.measure(plan, found.rivals, found.points),
-        "partitions": lambda: kernels.measure_partitions(machine, plan, found.partitions),
+        "fit": fitting,
+        "queries": lambda: queries.measure(machine, run, found.points),
+        "rollouts": lambda: queries.measure_rollouts(machine, run, found.rolled),
+        "peers": lambda: peers.measure(run, found.rivals, found.points),
+        "partitions": lambda: kernels.measure_partitions(machine, run, found.partitions),
         "first answers": first_answers,
     }
     for name, part in parts.items():
-        plan.announce(f"gpu: {name}")
+        run.announce(f"gpu: {name}")
         start = time.perf_counter()
         try:
             part()
         except Exception as error:  # a GPU that failed once may fail always
             found.problems[name] = reason(error)
         found.took_s[name] = time.perf_counter() - start
-        store(found)
+        run.keep(found)
     return found
 
 
@@ -170,18 +150,12 @@ def cells(found: Measured) -> dict[str, list[Cells]]:
 
 
 def _ceilings(found: Ceilings | None) -> Cells:
-    rows = [
-        ("copy on the device, 1 GiB read and 1 GiB written", _rate(found and found.bytes_per_s, "GB/s")),
-        *(
-            (f"fused products and sums in registers, {dtype}", _rate(found and found.flops.get(dtype), "GFLOP/s"))
-            for dtype in ("float32", "float64")
-        ),
-    ]
-    return Cells("Ceilings", ("what", "at most "), rows)
-
-
-def _rate(value: float | None, unit: str) -> str:
-    return NOT_MEASURED if value is None else f"{value / 1e9:,.0f} {unit}"
+    rows = [("copy on the device, 1 GiB read and 1 GiB written", found and found.bytes_per_s, "GB/s")]
+    for dtype in ("float32", "float64"):
+        fused = f"fused products and sums in registers, {dtype}"
+        rows.append((fused, found and found.flops.get(dtype), "GFLOP/s"))
+    cells = [(what, NOT_MEASURED if most is None else f"{most / 1e9:,.0f} {unit}") for what, most, unit in rows]
+    return Cells("Ceilings", ("what", "at most "), cells)
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
@@ -195,40 +169,20 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     return {**made, "took": f"How long that took: {took}." if took else "", "missing": bullets(remarks(found))}
 
 
-def unmeasured(run: Run) -> tuple[list[Cells], dict[str, str]]:
-    """What is wanted, and what the page says, where there is no GPU."""
-    plan, others, wanted = plan_of(run), goals.beside_published([]), goals.goal_table(goals.goals([], None, [], []))
-    theirs = Cells(others.title, others.columns[:-2], [row[:-2] for row in others.rows])
-    return [wanted], {
-        "queries": ", ".join(plan.queries),
-        "robots": "; ".join(plan.robots),
-        "dtypes": " and ".join(plan.dtypes),
-        "batches": ", ".join(f"{batch:,}" for batch in plan.batches),
-        "goals": markdown(wanted),
-        "published": markdown(theirs),
-    }
-
-
 def remarks(found: Measured) -> list[str]:
     """Why something is missing, each reason once, with what it is of."""
-    said: dict[str, list[str]] = {}
-
-    def say(problem: str, what: str) -> None:
-        if problem:
-            said.setdefault(problem, []).append(what)
-
-    for part, problem in found.problems.items():
-        say(problem, part)
-    for p in found.points:
-        say(p.problem, f"{p.robot}, {p.query}, {p.dtype}, batch {p.batch:,}")
-    for rival in found.rivals:
-        say(rival.problem, f"{rival.robot}, {rival.query}, {rival.peer}")
-    for run in found.rolled:
-        say(run.problem, f"rollouts, {run.robot}, {run.integrator}, {run.dtype}, batch {run.batch:,}")
+    asked = [(part, problem) for part, problem in found.problems.items()]
+    asked += [(f"{p.robot}, {p.query}, {p.dtype}, batch {p.batch:,}", p.problem) for p in found.points]
+    asked += [(f"{each.robot}, {each.query}, {each.peer}", each.problem) for each in found.rivals]
+    asked += [(f"rollouts, {r.robot}, {r.integrator}, {r.dtype}, batch {r.batch:,}", r.problem) for r in found.rolled]
     for each in (*found.partitions, *found.trials):
         what = f"{each.query}, {each.dtype}" if isinstance(each, kernels.Trial) else "partitions"
         for name, problem in each.problems.items():
-            say(problem, f"{each.robot}, {what}, batch {each.batch:,}: {name}")
+            asked.append((f"{each.robot}, {what}, batch {each.batch:,}: {name}", problem))
+    said: dict[str, list[str]] = {}
+    for what, problem in asked:
+        said.setdefault(problem, []).append(what)
+    said.pop("", None)
     kept = ["the measurements of kernels could not be kept for the engine to choose by"] if found.kept is False else []
     return [*(f"{_few(where)}: {problem}" for problem, where in said.items()), *kept]
 
@@ -246,7 +200,6 @@ PAGE = Page(
     notes=lambda found: [*kernels.verdict(found.trials), *remarks(found)],
     blocks=blocks,
     merge=merge,
-    unmeasured=unmeasured,
     seconds=0.02,
     batches=BATCHES,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,8 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import TOLERANCE
 from robodyn.tools.benchmark.contenders import USUAL, draw, numbers_of
+from tests.bench.points import off_by
+from tests.bench.runner import Run
 from tests.bench.shared import robot
 
 DISTINCT = 64
@@ -39,30 +40,21 @@ ASKED = tuple(query for query in USUAL if query != "bias_force")
 BATCHES = (1, 16, 256, 1024, 4096, 65_536, 1_048_576)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to measure: cases whose names `selected` takes, for `seconds` each.
+PARTITIONS = (16, 32, 64, 128, 1024, 8192, 65_536)
+"""Batches at which partitions of a gradient are compared."""
+ROLLED = (1024, 65_536)
+FITTED, HELD_OUT = (1, 8, 64, 512, 4096, 32_768, 131_072), (3, 200, 16_384, 65_536)
+"""Batches at which every kernel is measured to choose by, and to see how good the choice is between."""
 
-    `partitions`: batches at which partitions of a gradient are compared; `rolled`: those of rollouts; `fitted`: those
-    at which every kernel is measured to choose by, and `held_out`: to see how good the choice is between.
-    """
 
-    selected: Callable[[str], bool] = lambda name: True
-    announce: Callable[[str], object] = lambda text: None
-    seconds: float = 0.02
-    robots: Mapping[str, Callable[[], Model]] = field(default_factory=lambda: dict(ROBOTS))
-    queries: tuple[str, ...] = ASKED
-    dtypes: tuple[str, ...] = ("float32", "float64")
-    batches: tuple[int, ...] = BATCHES
-    partitions: tuple[int, ...] = (16, 32, 64, 128, 1024, 8192, 65_536)
-    rolled: tuple[int, ...] = (1024, 65_536)
-    fitted: tuple[int, ...] = (1, 8, 64, 512, 4096, 32_768, 131_072)
-    held_out: tuple[int, ...] = (3, 200, 16_384, 65_536)
+def unlike() -> list[str]:
+    """Robots for what is measured of several kernels or libraries, one of each size."""
+    return [name for name in ROBOTS if name not in _ALIKE]
 
-    @property
-    def unlike(self) -> list[str]:
-        """Robots for what is measured of several kernels or libraries, one of each size."""
-        return [robot for robot in self.robots if robot not in _ALIKE]
+
+def upto(run: Run, batches: Sequence[int]) -> list[int]:
+    """Those that are not larger than the largest that is asked for."""
+    return [batch for batch in batches if batch <= max(run.settings.batches)]
 
 
 class Case:
@@ -85,11 +77,6 @@ class Case:
         given = sum(self.states[name].shape[1] for name in self.about.plain)
         return int(np.dtype(dtype).itemsize * (given + numbers_of(self.about, self.model)))
 
-    def too_large(self, batch: int, dtype: str, room: float) -> str:
-        """Why a batch is left out, or nothing."""
-        size = batch * self.row_bytes(dtype)
-        return f"left out: arrays of {size / 1e9:.3g} GB" if size > room else ""
-
     def laid_out(self, dyn: rd.Dynamics, batch: int, xp: Any = np) -> tuple[Callable[[], Any], tuple[Array, ...]]:
         """A call whose arguments and results lie in arrays of `xp`, made once, and those results."""
         arrays = [repeated(xp, self.states[name].astype(dyn.dtype), batch) for name in self.about.plain]
@@ -101,6 +88,17 @@ class Case:
         getattr(dyn, self.query)(*arrays, out=out)
         # Looked up after the first answer: from then on it may be a quicker function.
         return partial(getattr(dyn, self.query), *arrays, out=out), results
+
+    def judged(self, dyn: rd.Dynamics, batch: int, device: Any = None) -> tuple[Callable[[], Any], float | None, str]:
+        """A call on arrays of a device, or of NumPy, how far its answer is off, and why it shall not be timed."""
+        xp, to_numpy = (np, np.asarray) if device is None else (device.xp, device.xp.asnumpy)
+        room = HOST_BYTES if device is None else device.free_bytes() / 2
+        size, dtype = batch * self.row_bytes(str(dyn.dtype)), str(dyn.dtype)
+        if size > room:
+            return lambda: None, None, f"left out: arrays of {size / 1e9:.3g} GB"
+        call, results = self.laid_out(dyn, batch, xp)
+        error = off_by(results, self.truth, to_numpy)
+        return call, error if np.isfinite(error) else None, wrong(error, dtype)
 
     def with_kernel(self, variant: Variant, dtype: str) -> rd.Dynamics:
         """The GPU engine with one of its kernels."""
@@ -134,13 +132,3 @@ def sources(dyn: rd.Dynamics, task: Task, kernels: Iterable[Variant]) -> list[Ke
         except UnavailableError:
             continue
     return found
-
-
-def room_on(free_bytes: int) -> float:
-    """For arguments and results on a device: half of its free memory."""
-    return free_bytes / 2
-
-
-def reason(error: BaseException) -> str:
-    """An error as a remark."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

@@ -1,4 +1,4 @@
-"""The thesis' experiments, the map of scan methods and their accuracy: tiny runs, and what ends a curve.
+"""The map of scan methods and their accuracy: tiny runs, and what ends a curve.
 
 Nothing here depends on how long anything took.
 """
@@ -20,24 +20,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import scan_accuracy
 
-from robodyn.engines.scan import AFFINE_MOTIONS
 from robodyn.engines.scan.methods import methods_of
 from robodyn.internals.errors import ArgumentError
 from tests.bench import __main__ as runner
-from tests.bench import published, records, scan_map, thesis, thesis_cases
+from tests.bench import records, scan_map
 from tests.bench.experiments import Measured
 from tests.bench.points import NOT_MEASURED, Budget, Point, bounded_memory, remarks
-from tests.bench.six_by_six import AFFINE, SixBySix, matmul_rootfix, matrices, rootfix
 
 PLOTS = importlib.util.find_spec("matplotlib") is not None
 
 
 def call(word, folder, largest):
     """What the command does, in this process."""
-    runner.run(
-        [word], write=True, engine="auto", batch="1", dtype="float64", threads="1", seconds=0.0, huge=False, quick=True,
-        largest=largest, limit=20.0, folder=folder,
-    )  # fmt: skip
+    runner.run([word], write=True, batch="1", dtype="float64", threads="1", seconds=0.0, largest=largest, folder=folder)
     name = word.split(":")[0]
     return *records.load(folder / f"{name}.json", Measured), (folder / f"{name}.md").read_text()
 
@@ -46,87 +41,6 @@ def tables_of(page):
     """Columns of every table."""
     lines = page.splitlines()
     return [above.strip("| ").split(" | ") for above, rule in pairwise(lines) if rule[:3] == "|--"]
-
-
-@pytest.fixture(scope="module")
-def thesis_run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("thesis")
-    return *call("thesis", folder, 10), folder
-
-
-def test_the_thesis_is_measured_and_written(thesis_run):
-    about, found, page, folder = thesis_run
-    points = found.points
-    assert {point.group for point in points} == {each.group for each in thesis.EXPERIMENTS}
-    assert [point.problem for point in points if point.problem] == []
-    for point in points:
-        assert 0.0 < point.best_s <= point.median_s
-        assert point.off_by < 1e-12
-        assert point.runs >= 1
-    for experiment in thesis.EXPERIMENTS:
-        there = {(p.series, p.branching) for p in points if p.group == experiment.group}
-        assert there == {
-            (each.name, b) for each in experiment.contenders for b in (case.branching for case in experiment.cases)
-        }
-    for figure, title in thesis.TITLES.items():
-        assert f"## {title}" in page
-        assert (folder / f"thesis-{figure}.svg").exists() == PLOTS
-        assert (f"(thesis-{figure}.svg)" in page) == PLOTS
-    assert 'Columns that begin with "published"' in page and "GPU: not measured" in page
-    assert "filter" not in about
-
-
-def test_tables_of_the_thesis_have_all_series_and_published_figures(thesis_run):
-    _, _, page, _ = thesis_run
-    columns = tables_of(page)
-    for contenders in (thesis_cases.VELOCITIES, thesis_cases.OPERATORS, thesis_cases.RNEA, thesis_cases.CRBA):
-        names = [each.name for each in contenders]
-        assert any(["bodies", *names] == table[: len(names) + 1] for table in columns)
-    assert any(published.GPU in table and published.CPU in table for table in columns)
-    assert "| bodies | chain | branching 1.01 | branching 1.5 | branching 2 |" in page
-
-
-def test_published_figures_stand_beside_the_sizes_that_they_are_of():
-    sizes = (1_000, 10_000, 100_000, 1_000_000, 4_000_000)
-    points = [Point("RNEA", thesis_cases.SEQUENTIAL, n, 2.0, best_s=1e-3, median_s=1e-3, runs=1) for n in sizes]
-    table = thesis.by_figure(Measured(points))["14"][-1]
-    assert [row[-2:] for row in table.rows] == [
-        ("770 us", "165 us"),
-        ("1.29 ms", "1.66 ms"),
-        ("1.64 ms", "17 ms"),
-        ("14.5 ms", "181 ms"),
-        ("57.6 ms", ""),
-    ]
-
-
-def test_one_figure_alone(tmp_path):
-    about, found, page = call("thesis: figure 12", tmp_path, 10)
-    assert {each.group for each in found.points} == {"operators"}
-    assert about["filter"] == "'thesis: figure 12'"
-    assert "Figure 12" in page and "Figure 11:" not in page
-    assert sorted(path.name for path in tmp_path.glob("*.svg")) == (["thesis-12.svg"] if PLOTS else [])
-
-
-@pytest.mark.parametrize("branching", [1.0, 2.0])
-def test_full_matrices_give_the_same(branching):
-    problem = thesis_cases.Problem(150, branching)
-    X, vJ = problem.joints
-    made = SixBySix(problem.model).inverse_dynamics(*(each[0] for each in problem.given))
-    assert np.abs(made - problem.torques).max() < 1e-12 * np.abs(problem.torques).max()
-    for made in (rootfix(problem.tree, X, vJ)(), matmul_rootfix(problem.tree, X, vJ)()[..., None]):
-        np.testing.assert_allclose(made, problem.velocities, rtol=0, atol=1e-11 * np.abs(problem.velocities).max())
-
-
-def test_full_matrices_compose_as_compact_ones_do():
-    X, vJ = thesis_cases.Problem(2, 1.0).joints
-    first, second = (np.concatenate((X[:, [k]], vJ[:, [k]])) for k in (0, 1))
-    full = [np.concatenate((matrices(each[:12]), each[12:])) for each in (first, second)]
-    wanted = AFFINE_MOTIONS.compose(first, second)
-    np.testing.assert_allclose(
-        AFFINE.compose(*full), np.concatenate((matrices(wanted[:12]), wanted[12:])), rtol=0, atol=1e-14
-    )
-    identity = AFFINE.compose(full[0], AFFINE.inverse(full[0]))
-    np.testing.assert_allclose(identity, AFFINE.identities(full[0], 1), rtol=0, atol=1e-14)
 
 
 # The map.
@@ -147,10 +61,10 @@ def test_the_map_names_the_fastest_method(map_run):
     assert {point.batch for point in points} == set(scan_map.BATCHES)
     for grid in scan_map.grids(points):
         for n, batch in {(point.n, point.batch) for point in grid.points}:
-            scans = {name: grid.seconds(name, n, batch) for name in methods_of("forward_dynamics")}
-            best, theirs = min(scans, key=scans.get), grid.seconds("cpu", n, batch)
-            assert grid.best(n, batch) == best
-            assert grid.against_recursion(n, batch) == pytest.approx(theirs / scans[best])
+            scans = {name: grid.seconds(name, (batch, n)) for name in methods_of("forward_dynamics")}
+            best, theirs = min(scans, key=scans.get), grid.seconds("cpu", (batch, n))
+            assert grid.best((batch, n)) == best
+            assert grid.against_recursion((batch, n)) == pytest.approx(theirs / scans[best])
     assert "## forward_dynamics, chain" in page and "| fastest scan | times cpu |" in page
     assert (folder / "scan.svg").exists() == PLOTS
 
@@ -161,8 +75,8 @@ def test_a_method_that_fails_is_named_and_the_others_are_measured():
 
     found = [points("cpu", 1.0), points("rnea", 0.5), points("twist_pair", None, "TypeError: no")]
     (grid,) = scan_map.grids(found)
-    assert grid.best(4, 64) == "rnea" and grid.against_recursion(4, 64) == 2.0
-    assert grid.table().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
+    assert grid.best((64, 4)) == "rnea" and grid.against_recursion((64, 4)) == 2.0
+    assert grid.cells().rows == [("4", "64", "1 s", "**500 ms**", NOT_MEASURED, "rnea", "2 x")]
     assert "- twist_pair, n = 4 x 64: TypeError: no" in scan_map.PAGE.markdown(Measured(found), {"commit": "x"}, {})
 
 
