@@ -1,0 +1,264 @@
+"""Tables of a model's constraints that loops read.
+
+A constraint acts on the *tips* of its paths: the bodies of its two frames, or of its joints. A *visit* is a constraint
+and a body on one of its paths to the root. Bodies with the same constraints form a *segment*: their responses to the
+rows of these constraints are one matrix, with a line for each degree of freedom.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from robodyn.algorithms.tasks import floating_place
+from robodyn.core.constraints.kinds import Constraint, Coupling, Lock
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.core.spatial import Transform
+from robodyn.internals.arguments import Array
+from robodyn.internals.records import dataclass
+
+BLOCK = 4
+"""Rows of a matrix that are multiplied at a time; lines of segments are filled up with zeros."""
+FRAMES = 25
+"""Numbers of a constraint: X, X_to and length; or the coordinates of a lock; or the offset of a coupling."""
+PUSH = 6
+"""Numbers of a force."""
+
+
+class Held(ctypes.Structure):
+    """A constraint: index of its form, first row and number of rows, bodies of frames b and a (-1: the world) or the
+    body of a lock, and the range of its terms if it is a coupling."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("form", "row", "rows", "b", "a", "first_term", "last_term"))
+
+
+class Visit(ctypes.Structure):
+    """A body on a path of a constraint: where its responses begin and how far apart lines are, where forces on the body
+    and on its parent are summed, and the index of its numbers (-1: no row has an entry there)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64) for name in ("body", "constraint", "place", "line", "own", "above", "numbers")
+    )
+
+
+class Segment(ctypes.Structure):
+    """Where its rows begin and how many there are, its degrees of freedom, and its responses."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("row", "rows", "dof", "dofs", "place"))
+
+
+class Term(ctypes.Structure):
+    """A joint of a coupling: its coordinate and its velocity."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("q", "v"))
+
+
+@dataclass(frozen=True)
+class Form:
+    """What formulas of a constraint depend on: its kind, its rows, whether it is to the world, and for a lock the code
+    of the joint's kind."""
+
+    kind: type[Constraint]
+    rows: tuple[str, ...]
+    to_world: bool = False
+    joint: int = -1
+
+
+@dataclass(frozen=True)
+class ConstraintTraits:
+    """What loops over constraints depend on: forms of constraints, whether errors decay by their gains on rates and on
+    residuals, and whether the world's origin moves to a floating base."""
+
+    forms: tuple[Form, ...]
+    gains: tuple[bool, bool]
+    nearby: bool
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Arrays that loops read, by name, and numbers of vectors in arrays of the workspace."""
+
+    forms: tuple[Form, ...]
+    arrays: dict[str, Array]
+    responses: int
+    pushes: int
+
+
+def constraint_traits(model: Model, base: tuple[str, ...]) -> ConstraintTraits:
+    """Traits of a model's constraints. `base`: the motions of the base that are inputs."""
+    held = resolved_constraints(model)
+    gains = tuple(any(each.gains[k] for each in held) for k in range(2))
+    return ConstraintTraits(_forms(model), gains, not base and bool(floating_place(model)))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=64)
+def _forms(model: Model) -> tuple[Form, ...]:
+    return tuple(dict.fromkeys(_form(model, each) for each in resolved_constraints(model)))
+
+
+def _form(model: Model, held: ResolvedConstraint) -> Form:
+    if held.framed:
+        return Form(held.kind, held.rows, held.to < 0)
+    return Form(held.kind, held.rows, joint=int(model.joint_kind[held.joint]) if held.kind is Lock else -1)
+
+
+@lru_cache(maxsize=16)
+def tables(model: Model) -> Tables:
+    """The tables of a model without mimicking joints."""
+    held, forms = resolved_constraints(model), _forms(model)
+    rows = np.cumsum([0, *(len(each.rows) for each in held)])
+    terms, weights = _terms(held)
+    lasts = np.cumsum([len(each.joints) for each in held]).tolist()
+    frames, told = np.zeros((len(held), FRAMES)), []
+    for k, each in enumerate(held):
+        frames[k] = _frames(model, each)
+        bodies = _bodies(model, each)
+        told.append((forms.index(_form(model, each)), rows[k], len(each.rows), *bodies, lasts[k] - len(each.joints), lasts[k]))
+    visits, numbers, pushes = _visits(model, held)
+    segments, segment_rows, segment_dofs, responses = _segments(model, visits, rows)
+    sizes = np.array([_size(each) for each in held for _ in each.rows])
+    arrays: dict[str, Array] = {
+        "held": np.array(told, np.int64),
+        "visits": visits,
+        "segments": segments,
+        "segment_rows": segment_rows,
+        "segment_dofs": segment_dofs,
+        "terms": terms,
+        "place": np.array(floating_place(model), np.int64),
+        "frames": frames,
+        "gains": np.array([gain for each in held for _ in each.rows for gain in each.gains]),
+        "row_sizes": row_sizes(model, held),
+        "numbers": numbers,
+        "weights_of_terms": weights,
+        "sizes": sizes,
+    }
+    return Tables(forms, arrays, responses, pushes)
+
+
+def _size(held: ResolvedConstraint) -> float:
+    """The sum of squares of the terms of a row's entries where these are constants."""
+    if held.kind is Lock:
+        return 1.0
+    return sum(c * c for _, _, c in held.joints)
+
+
+def _terms(held: tuple[ResolvedConstraint, ...]) -> tuple[Array, Array]:
+    joints = [joint for each in held for joint in each.joints]
+    return np.array([(q, v) for v, q, _ in joints], np.int64).reshape(-1, 2), np.array([c for _, _, c in joints], float)
+
+
+def _transform(numbers: Array) -> Transform:
+    return Transform(tuple(numbers[:9]), tuple(numbers[9:]))  # type: ignore[arg-type]
+
+
+def _frames(model: Model, held: ResolvedConstraint) -> Array:
+    """Frames are relative to bodies, as links do not move on them."""
+    numbers = np.zeros(FRAMES)
+    if held.framed:
+        X = held.X.after(_transform(model.link_X[held.link]))
+        X_to = held.X_to if held.to < 0 else held.X_to.after(_transform(model.link_X[held.to]))
+        numbers[:] = (*X.E, *X.r, *X_to.E, *X_to.r, held.length)
+    elif held.kind is Lock:
+        numbers[: len(held.value)] = held.value
+    else:
+        numbers[0] = held.offset
+    return numbers
+
+
+def _bodies(model: Model, held: ResolvedConstraint) -> tuple[int, int]:
+    if held.framed:
+        link, to = (int(model.link_body[each]) if each >= 0 else -1 for each in (held.link, held.to))
+        return link, to
+    return held.joint, -1
+
+
+def _tips(model: Model, held: ResolvedConstraint) -> tuple[list[int], dict[int, list[float]]]:
+    """Ends of a constraint's paths, and for a lock or a coupling entries of J: for each body a block (rows, nv), column
+    by column."""
+    if held.framed:
+        return [body for body in _bodies(model, held) if body >= 0], {}
+    if held.kind is Lock:
+        return [held.joint], {held.joint: np.eye(len(held.rows)).ravel().tolist()}
+    entries: dict[int, list[float]] = {}
+    for v, _, c in held.joints:
+        body = int(np.searchsorted(model.v_start, v, side="right")) - 1
+        entries[body] = [entries.get(body, [0.0])[0] + c]
+    return list(entries), entries
+
+
+def _visits(model: Model, held: tuple[ResolvedConstraint, ...]) -> tuple[Array, Array, int]:
+    """Visits from the leaves to the root, the numbers that belong to them, and the numbers of sums of forces."""
+    parent = model.parent
+    found, numbers, pushes = [], [1.0, -1.0], 0
+    spare = max(kind.nv for kind in KINDS) * PUSH  # forces on the world are summed there, and not read
+    pushes += spare
+    for each in held:
+        tips, entries = _tips(model, each)
+        paths = [model.tree.path(tip) for tip in tips]
+        on_path = np.unique(np.concatenate(paths))
+        over = np.zeros((len(on_path), len(tips)), bool)
+        for k, path in enumerate(paths):
+            over[np.searchsorted(on_path, path), k] = True
+        # Forces wait at most once on each part of the paths between places where they meet.
+        parts, part = np.unique(over, axis=0, return_inverse=True)
+        part = part.reshape(-1)
+        sums = pushes + part * PUSH * len(each.rows)
+        pushes += len(parts) * PUSH * len(each.rows)
+        above, at = parent[on_path], np.zeros(len(on_path), np.int64)
+        inner = above >= 0
+        at[inner] = sums[np.searchsorted(on_path, above[inner])]
+        number = np.full(len(on_path), -1)
+        if each.framed:
+            b, a = (set() if body < 0 else model.tree.path(body) for body in _bodies(model, each))
+            moved_b, moved_a = np.isin(on_path, list(b)), np.isin(on_path, list(a))
+            number[moved_b & ~moved_a], number[moved_a & ~moved_b] = 0, 1
+        else:
+            for body, block in entries.items():
+                number[np.searchsorted(on_path, body)] = len(numbers)
+                numbers += block
+        found.append(np.stack([on_path, np.full(len(on_path), each.number), sums, at, number], axis=1))
+    every = np.concatenate(found)
+    every = every[np.lexsort((every[:, 1], -every[:, 0]))]
+    visits = np.zeros((len(every), len(Visit._fields_)), np.int64)
+    visits[:, [0, 1, 4, 5, 6]] = every
+    return visits, np.array(numbers), pushes
+
+
+def _segments(model: Model, visits: Array, rows: Array) -> tuple[Array, Array, Array, int]:
+    """Segments, their rows and degrees of freedom, and the number of responses. Enters the places of responses into
+    visits."""
+    nv = np.array([kind.nv for kind in KINDS])[model.joint_kind]
+    bodies, first = np.unique(visits[:, 0], return_index=True)
+    ends = np.append(np.sort(first), len(visits))
+    members: dict[bytes, list[int]] = {}
+    for k in range(len(bodies)):  # from the leaves to the root, as visits are
+        members.setdefault(visits[ends[k] : ends[k + 1], 1].tobytes(), []).append(k)
+    spare_row, place = int(rows[-1]), 0
+    found, every_row, every_dof = [], list[Any](), list[Any]()
+    for key, ranks in members.items():
+        constraints = np.frombuffer(key, np.int64)
+        own = np.concatenate([np.arange(rows[c], rows[c + 1]) for c in constraints])
+        starts = np.cumsum([0, *(rows[c + 1] - rows[c] for c in constraints)])[:-1]
+        line = -(-len(own) // BLOCK) * BLOCK
+        dofs = 0
+        found.append([len(every_row), line, len(every_dof), 0, place])
+        every_row += [*own.tolist(), *[spare_row] * (line - len(own))]
+        for k in ranks:
+            at = slice(ends[k], ends[k + 1])
+            body = int(visits[ends[k], 0])
+            visits[at, 2], visits[at, 3] = place + dofs * line + starts, line
+            every_dof += range(int(model.v_start[body]), int(model.v_start[body]) + int(nv[body]))
+            dofs += int(nv[body])
+        found[-1][3] = dofs
+        place += dofs * line
+    return (
+        np.array(found, np.int64),
+        np.array(every_row, np.int64),
+        np.array(every_dof, np.int64),
+        place,
+    )
