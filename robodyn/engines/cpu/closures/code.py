@@ -66,10 +66,15 @@ _WIDTHS = {**OF_CONSTRAINT, "numbers": 1, "J": 1, "pushes": 1, "responses": 1}
 
 @routine
 def place_world(bases: Array[Address], module: Static[ClosureModule]) -> None:
-    """Let the world's origin be at the floating base. Digits are then not lost far away."""
+    """Let the world's origin be at the floating base (`robodyn.algorithms.constraints.terms.place_of_base`). Digits are
+    then not lost far away."""
     place, q, X0 = words(bases, "place", module), vectors(bases, "in q", module), vectors(bases, "field X0", module)
+    E = scalars(bases, "Xtree", module) + place[3]
     for k in range(3):
-        X0[9 + k] = -q[place[k]]
+        total = spread(Vector, 0.0)
+        for j in range(3):
+            total = fma(spread(Vector, E[3 * j + k]), q[place[j]], total)
+        X0[9 + k] = -total
 
 
 @routine

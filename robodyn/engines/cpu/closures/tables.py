@@ -129,7 +129,7 @@ def tables(model: Model) -> Tables:
         "segment_rows": segment_rows,
         "segment_dofs": segment_dofs,
         "terms": terms,
-        "place": np.array(floating_place(model), np.int64),
+        "place": np.array([*floating_place(model), 12 * int(np.argmin(model.parent))], np.int64),
         "frames": frames,
         "gains": np.array([gain for each in held for _ in each.rows for gain in each.gains]),
         "row_sizes": row_sizes(model, held),
