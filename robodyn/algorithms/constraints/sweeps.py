@@ -179,8 +179,12 @@ def sweeps_of(query: str, inputs: tuple[str, ...]) -> Algorithm:
     """The sweeps over bodies of a query; results that are no fields of bodies come from what runs between them
     (`robodyn.engines.cpu.closures`)."""
     sweeps = _sweeps(query, inputs)
-    used = {name for sweep in sweeps for part in ("reads", "writes", "carries", "gives")
-            for name in getattr(sweep, part, ())}
+    used = {
+        name
+        for sweep in sweeps
+        for part in ("reads", "writes", "carries", "gives")
+        for name in getattr(sweep, part, ())
+    }
     fields = {name: kind for name, kind in _FIELDS.items() if name in used}
     plain = tuple(name for name in inputs if name not in ("inertia", "armature"))
     algorithm = Algorithm("_".join((query, "by_sweeps", *plain)), plain, fields, sweeps, _OUTPUTS[query])

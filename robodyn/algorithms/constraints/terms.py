@@ -27,7 +27,20 @@ from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
-from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, rotate_back, scale, sub
+from robodyn.core.spatial import (
+    IDENTITY,
+    ZERO_MOTION,
+    Motion,
+    Transform,
+    Vec3,
+    add,
+    cross,
+    dot,
+    rotate,
+    rotate_back,
+    scale,
+    sub,
+)
 from robodyn.core.sweeps import Algorithm, with_given
 from robodyn.internals.records import dataclass
 

@@ -51,7 +51,7 @@ from robodyn.engines.cpu.loops.code import (
     vectors,
     words,
 )
-from robodyn.engines.cpu.loops.steps import Steps, StepReader
+from robodyn.engines.cpu.loops.steps import StepReader, Steps
 
 TABLES = (
     *("held", "visits", "segments", "segment_rows", "segment_dofs", "terms", "place"),
@@ -95,9 +95,7 @@ def over_constraints(bases: Array[Address], module: Static[ClosureModule]) -> No
                 module.run(step, bases, constraint=c, row=held.row, b=held.b, a=held.a)
 
 
-def couple(
-    bases: Array[Address], c: Word, row: Word, first: Word, last: Word, module: Static[ClosureModule]
-) -> None:
+def couple(bases: Array[Address], c: Word, row: Word, first: Word, last: Word, module: Static[ClosureModule]) -> None:
     """The row of a coupling: a sum of coordinates."""
     terms, weights = array(Term, base(bases, "terms", module)), scalars(bases, "weights_of_terms", module)
     q = vectors(bases, "in q", module)
@@ -428,7 +426,11 @@ def write_delassus(bases: Array[Address], module: Static[ClosureModule]) -> None
             value = A[i * (m + 1) + j]
             out[i * m + j] = value
             out[j * m + i] = value
-    free, errors, rates = vectors(bases, "out v_free", module), vectors(bases, "errors", module), vectors(bases, "rates", module)
+    free, errors, rates = (
+        vectors(bases, "out v_free", module),
+        vectors(bases, "errors", module),
+        vectors(bases, "rates", module),
+    )
     for r in range(m):
         free[r] = errors[r] + rates[r]
     if module.tracer.weighted:
@@ -455,6 +457,7 @@ class ClosureModule(RolledModule):
     """
 
     KERNEL: ClassVar = kernel
+    tracer: ClosureTracer
 
     def __init__(
         self,

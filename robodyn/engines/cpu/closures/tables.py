@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.tasks import floating_place
-from robodyn.core.constraints.kinds import Constraint, Coupling, Lock
+from robodyn.core.constraints.kinds import Constraint, Lock
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
@@ -92,8 +92,8 @@ class Tables:
 def constraint_traits(model: Model, base: tuple[str, ...]) -> ConstraintTraits:
     """Traits of a model's constraints. `base`: the motions of the base that are inputs."""
     held = resolved_constraints(model)
-    gains = tuple(any(each.gains[k] for each in held) for k in range(2))
-    return ConstraintTraits(_forms(model), gains, not base and bool(floating_place(model)))  # type: ignore[arg-type]
+    gains = any(each.gains[0] for each in held), any(each.gains[1] for each in held)
+    return ConstraintTraits(_forms(model), gains, not base and bool(floating_place(model)))
 
 
 @lru_cache(maxsize=64)
@@ -118,7 +118,9 @@ def tables(model: Model) -> Tables:
     for k, each in enumerate(held):
         frames[k] = _frames(model, each)
         bodies = _bodies(model, each)
-        told.append((forms.index(_form(model, each)), rows[k], len(each.rows), *bodies, lasts[k] - len(each.joints), lasts[k]))
+        told.append(
+            (forms.index(_form(model, each)), rows[k], len(each.rows), *bodies, lasts[k] - len(each.joints), lasts[k])
+        )
     visits, numbers, pushes = _visits(model, held)
     segments, segment_rows, segment_dofs, responses = _segments(model, visits, rows)
     sizes = np.array([_size(each) for each in held for _ in each.rows])
@@ -153,7 +155,7 @@ def _terms(held: tuple[ResolvedConstraint, ...]) -> tuple[Array, Array]:
 
 
 def _transform(numbers: Array) -> Transform:
-    return Transform(tuple(numbers[:9]), tuple(numbers[9:]))  # type: ignore[arg-type]
+    return Transform(tuple(numbers[:9]), tuple(numbers[9:]))
 
 
 def _frames(model: Model, held: ResolvedConstraint) -> Array:
@@ -193,39 +195,30 @@ def _tips(model: Model, held: ResolvedConstraint) -> tuple[list[int], dict[int, 
 
 def _visits(model: Model, held: tuple[ResolvedConstraint, ...]) -> tuple[Array, Array, int]:
     """Visits from the leaves to the root, the numbers that belong to them, and the numbers of sums of forces."""
-    parent = model.parent
-    found, numbers, pushes = [], [1.0, -1.0], 0
-    spare = max(kind.nv for kind in KINDS) * PUSH  # forces on the world are summed there, and not read
-    pushes += spare
+    found, numbers = [], [1.0, -1.0]
+    pushes = PUSH * max(len(each.rows) for each in held)  # forces on the world are summed there, and not read
     for each in held:
         tips, entries = _tips(model, each)
         paths = [model.tree.path(tip) for tip in tips]
-        on_path = np.unique(np.concatenate(paths))
-        over = np.zeros((len(on_path), len(tips)), bool)
-        for k, path in enumerate(paths):
-            over[np.searchsorted(on_path, path), k] = True
+        bodies = np.unique(np.concatenate(paths))
+        over = np.stack([np.isin(bodies, path) for path in paths], axis=1)
         # Forces wait at most once on each part of the paths between places where they meet.
         parts, part = np.unique(over, axis=0, return_inverse=True)
-        part = part.reshape(-1)
-        sums = pushes + part * PUSH * len(each.rows)
-        pushes += len(parts) * PUSH * len(each.rows)
-        above, at = parent[on_path], np.zeros(len(on_path), np.int64)
-        inner = above >= 0
-        at[inner] = sums[np.searchsorted(on_path, above[inner])]
-        number = np.full(len(on_path), -1)
+        size = PUSH * len(each.rows)
+        own, above, parent = pushes + size * part.reshape(-1), np.zeros(len(bodies), np.int64), model.parent[bodies]
+        above[parent >= 0] = own[np.searchsorted(bodies, parent[parent >= 0])]
+        pushes += size * len(parts)
+        number = np.full(len(bodies), -1)
         if each.framed:
-            b, a = (set() if body < 0 else model.tree.path(body) for body in _bodies(model, each))
-            moved_b, moved_a = np.isin(on_path, list(b)), np.isin(on_path, list(a))
-            number[moved_b & ~moved_a], number[moved_a & ~moved_b] = 0, 1
-        else:
-            for body, block in entries.items():
-                number[np.searchsorted(on_path, body)] = len(numbers)
-                numbers += block
-        found.append(np.stack([on_path, np.full(len(on_path), each.number), sums, at, number], axis=1))
+            moves = over[:, 0] if len(tips) == 1 else over[:, 0] != over[:, 1]
+            number[moves] = np.where(over[moves, 0] == (_bodies(model, each)[0] >= 0), 0, 1)
+        for body, block in entries.items():
+            number[np.searchsorted(bodies, body)] = len(numbers)
+            numbers += block
+        found.append(np.stack([bodies, np.full(len(bodies), each.number), own, above, number], axis=1))
     every = np.concatenate(found)
-    every = every[np.lexsort((every[:, 1], -every[:, 0]))]
     visits = np.zeros((len(every), len(Visit._fields_)), np.int64)
-    visits[:, [0, 1, 4, 5, 6]] = every
+    visits[:, [0, 1, 4, 5, 6]] = every[np.lexsort((every[:, 1], -every[:, 0]))]
     return visits, np.array(numbers), pushes
 
 
