@@ -86,12 +86,14 @@ if TYPE_CHECKING:
     Lanes: TypeAlias = Vector
     Lane: TypeAlias = int
     """Integers as wide as the scalars of a vector: a vector of them, and one of them."""
+    Columns: TypeAlias = Vector
+    """A vector of consecutive numbers of one state, or where there are several states one for each."""
     State: TypeAlias = Vector
     """A vector of numbers, one for each state that is computed at once."""
 
 else:
-    _NAMES = "Vector Words Loose Unaligned LooseScalar UnalignedScalar Entry State Lanes Lane"
-    Vector, Words, Loose, Unaligned, LooseScalar, UnalignedScalar, Entry, State, Lanes, Lane = (
+    _NAMES = "Vector Words Loose Unaligned LooseScalar UnalignedScalar Entry Columns State Lanes Lane"
+    Vector, Words, Loose, Unaligned, LooseScalar, UnalignedScalar, Entry, Columns, State, Lanes, Lane = (
         type(name, (), {}) for name in _NAMES.split()
     )
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.loop_plan import Traits
-from robodyn.compile.loops.blocks import Value
+from robodyn.compile.loops.blocks import Number, Value
 from robodyn.compile.loops.language import (
     Address,
     Array,
+    Columns,
     Static,
     Vector,
     Word,
@@ -25,6 +26,7 @@ from robodyn.compile.loops.language import (
     array,
     clear,
     copy,
+    extracted,
     fma,
     routine,
     spread,
@@ -35,6 +37,7 @@ from robodyn.compile.tracing.rolled import Target as StepTarget
 from robodyn.core.constraints.kinds import Coupling, Lock
 from robodyn.core.joints import KINDS, JointKind
 from robodyn.core.sweeps import Algorithm, Outward
+from robodyn.engines.cpu.chains.panel_code import panel_rows
 from robodyn.engines.cpu.closures.tables import BLOCK, FRAMES, ConstraintTraits, Held, Segment, Term, Visit
 from robodyn.engines.cpu.closures.tracer import MODEL_NUMBERS, OF_CONSTRAINT, OF_ROW, ClosureTracer
 from robodyn.engines.cpu.loops.code import (
@@ -58,6 +61,8 @@ TABLES = (
     *("frames", "gains", "row_sizes", "numbers", "weights_of_terms", "sizes"),
 )
 """Arrays of `tables`, after those of the model."""
+TILE = 64
+"""Degrees of freedom of a segment whose responses are multiplied before those of others."""
 _WIDTHS = {**OF_CONSTRAINT, "numbers": 1, "J": 1, "pushes": 1, "responses": 1}
 
 
@@ -187,21 +192,43 @@ def first_velocity(bases: Array[Address], body: Word, module: Static[ClosureModu
 @routine
 def multiply(bases: Array[Address], module: Static[ClosureModule]) -> None:
     """The upper triangle of A, and J H^-1 of the force without constraints, segment by segment."""
-    m = number(bases, "n_rows", module)
+    side = number(bases, "side", module)
     A, rates = vectors(bases, "A", module), vectors(bases, "rates", module)
-    clear(A, (m + 1) * (m + 1) * module.kind.bytes)
-    clear(rates, (m + 1) * module.kind.bytes)
+    clear(A, side * side * module.kind.bytes)
+    clear(rates, side * module.kind.bytes)
     segments = array(Segment, base(bases, "segments", module))
     for s in range(number(bases, "n_segments", module)):
         segment = segments[s]
-        rows, lines = words(bases, "segment_rows", module) + segment.row, segment.rows
-        dofs, count = words(bases, "segment_dofs", module) + segment.dof, segment.dofs
-        Y = vectors(bases, "responses", module) + segment.place
-        for i in range(0, lines, BLOCK):
-            for j in range(0, i + 1, BLOCK):
-                add_block(bases, A, m + 1, rows, i, j, Y, lines, dofs, count, module=module)
-            if module.free:
-                add_rates(bases, rates, rows, i, Y, lines, dofs, count, module=module)
+        rows, line = words(bases, "segment_rows", module) + segment.row, segment.rows
+        for d in range(0, segment.dofs, TILE):
+            dofs, count = words(bases, "segment_dofs", module) + (segment.dof + d), min(segment.dofs - d, TILE)
+            Y = vectors(bases, "responses", module) + (segment.place + d * line)
+            multiply_tile(bases, A, side, rates, rows, Y, line, dofs, count, module=module)
+
+
+@routine
+def multiply_tile(
+    bases: Array[Address],
+    A: Array[Vector],
+    side: Word,
+    rates: Array[Vector],
+    rows: Array[Word],
+    Y: Array[Vector],
+    line: Word,
+    dofs: Array[Word],
+    count: Word,
+    module: Static[ClosureModule],
+) -> None:
+    """The same for some degrees of freedom, whose responses stay in the caches."""
+    i = 0
+    while i < line:
+        for height in switch(min(line - i, module.most_lines), module.heights):
+            for j in range(0, i + height, BLOCK):
+                add_block(bases, A, side, rows, i, j, Y, line, dofs, count, module=module, height=height)
+        i += module.most_lines
+    if module.free:
+        for at in range(0, line, BLOCK):
+            add_rates(bases, rates, rows, at, Y, line, dofs, count, module=module)
 
 
 @routine
@@ -217,21 +244,27 @@ def add_block(
     dofs: Array[Word],
     count: Word,
     module: Static[ClosureModule],
+    height: Static[int],
 ) -> None:
-    """Add the products of some rows of a segment with others."""
+    """Add the products of some rows of a segment with others, which are columns of vectors for a single state."""
     inverse, left, right = vectors(bases, "field inverse", module), Y + i, Y + j
-    sums = [[spread(Vector, 0.0) for b in range(BLOCK)] for a in range(BLOCK)]
+    vectors_of_block = 1 if module.single else BLOCK
+    sums = [[spread(Columns, 0.0) for b in range(vectors_of_block)] for a in range(height)]
     for d in range(count):
-        shares = [left[a] * inverse[dofs[d]] for a in range(BLOCK)]
-        others = [right[b] for b in range(BLOCK)]
-        for a in range(BLOCK):
-            for b in range(BLOCK):
-                sums[a][b] = fma(shares[a], others[b], sums[a][b])
+        share = spread(Columns, inverse[dofs[d]])
+        others = [array(Columns, right + b)[0] * share for b in range(vectors_of_block)]
+        factors = [spread(Columns, left[a]) for a in range(height)]
+        for a in range(height):
+            for b in range(vectors_of_block):
+                sums[a][b] = fma(factors[a], others[b], sums[a][b])
         left, right = left + line, right + line
-    for a in range(BLOCK):
+    for a in range(height):
         for b in range(BLOCK):
             at = A + (rows[j + b] * side + rows[i + a])
-            at[0] = at[0] + sums[a][b]
+            if module.single:
+                at[0] = at[0] + extracted(sums[a][0], b)
+            else:
+                at[0] = at[0] + sums[a][b]
 
 
 @routine
@@ -310,7 +343,7 @@ def find_errors(bases: Array[Address], module: Static[ClosureModule], error: Sta
 def solve(bases: Array[Address], module: Static[ClosureModule]) -> None:
     """lambda by proximal iterations: see `robodyn.algorithms.constraints.scalars.ProximalSolver`. Row k of A becomes
     column k of L times d_k."""
-    m, side = number(bases, "n_rows", module), number(bases, "n_rows", module) + 1
+    m, side = number(bases, "n_rows", module), number(bases, "side", module)
     A, mu, inverse = vectors(bases, "A", module), vectors(bases, "mu", module), vectors(bases, "pivots", module)
     lam, rates = vectors(bases, "lam", module), vectors(bases, "rates", module)
     errors, moving = vectors(bases, "errors", module), vectors(bases, "moving", module)
@@ -327,9 +360,11 @@ def solve(bases: Array[Address], module: Static[ClosureModule]) -> None:
         top = A + k * side
         inverse[k] = 1.0 / top[k]
         for i in range(k + 1, m):
-            share, line = top[i] * inverse[k], A + i * side
-            for j in range(i, m):
-                line[j] = line[j] - share * top[j]
+            share, line = spread(Columns, top[i] * inverse[k]), A + i * side
+            # For a single state the first vector begins left of the diagonal, where nothing is read.
+            for j in range(i - i % module.columns, side, module.columns):
+                at = array(Columns, line + j)
+                at[0] = at[0] - share * array(Columns, top + j)[0]
     for _ in range(module.proximal[1]):
         for r in range(m):
             lam[r] = fma(mu[r], lam[r], errors[r])
@@ -346,7 +381,7 @@ def solve(bases: Array[Address], module: Static[ClosureModule]) -> None:
         lam[r] = moving[r] * lam[r]
         if "restitution" in module.inputs:
             lam[r] = (1.0 + vectors(bases, "in restitution", module)[0]) * lam[r]
-    lam[m] = spread(Vector, 0.0)
+    lam[m] = spread(Vector, 0.0)  # of rows that fill up lines of segments
 
 
 # The exported function.
@@ -420,10 +455,11 @@ def write_rows(bases: Array[Address], module: Static[ClosureModule]) -> None:
 
 def write_delassus(bases: Array[Address], module: Static[ClosureModule]) -> None:
     """A, with 1 on the diagonal of inactive rows, and accelerations of rows without forces."""
-    m, A, out = number(bases, "n_rows", module), vectors(bases, "A", module), vectors(bases, "out A", module)
+    m, side = number(bases, "n_rows", module), number(bases, "side", module)
+    A, out = vectors(bases, "A", module), vectors(bases, "out A", module)
     for i in range(m):
         for j in range(i, m):
-            value = A[i * (m + 1) + j]
+            value = A[i * side + j]
             out[i * m + j] = value
             out[j * m + i] = value
     free, errors, rates = (
@@ -481,7 +517,7 @@ class ClosureModule(RolledModule):
         return [*self.sizes]
 
     def _more_integers(self) -> list[str]:
-        return ["n_constraints", "n_rows", "n_visits", "n_segments"]
+        return ["n_constraints", "n_rows", "n_visits", "n_segments", "side"]
 
     def _model_arrays(self, lanes: list[int]) -> list[str]:
         return [*super()._model_arrays(lanes), *TABLES]
@@ -492,9 +528,9 @@ class ClosureModule(RolledModule):
         rows = [name for name in OF_ROW if name not in MODEL_NUMBERS]
         own = dict.fromkeys(rows, "rows") | {"closures": "constraints", "weights": "constraints", "J": "entries"}
         if self.responds:
-            own |= {"responses": "responses", "pushes": "pushes", "A": "square", "rates": "spare", "errors": "rows"}
+            own |= {"responses": "responses", "pushes": "pushes", "A": "square", "rates": "side", "errors": "rows"}
         if self.last is not None:
-            own |= {"lam": "spare", "mu": "rows", "pivots": "rows"}
+            own |= {"lam": "side", "mu": "rows", "pivots": "rows"}
         return own
 
     @property
@@ -506,6 +542,33 @@ class ClosureModule(RolledModule):
     def zero_rows(self) -> list[tuple[str, int | str]]:
         """Arrays that are zero at the start: sums of forces, and what fills up lines of responses."""
         return [(name, f"vectors {name}") for name in ("responses", "pushes") if self.responds]
+
+    @property
+    def types(self) -> dict[str, Number]:
+        """Types in the module, by name. `Columns` are rows of a block for a single state, else vectors of states."""
+        types = super().types
+        of_state = Number(self.kind.scalar, BLOCK, self.kind.itemsize)
+        return {**types, "Columns": of_state if self.single else types["Vector"]}
+
+    @property
+    def single(self) -> bool:
+        """True for single states."""
+        return self.kind.width == 1
+
+    @property
+    def columns(self) -> int:
+        """Entries of a row of A in `Columns`."""
+        return BLOCK if self.single else 1
+
+    @property
+    def most_lines(self) -> int:
+        """Most rows that are multiplied at a time, so that sums stay in registers."""
+        return 2 * BLOCK if self.single else panel_rows(self.target)
+
+    @property
+    def heights(self) -> list[int]:
+        """Numbers of rows that are multiplied at a time."""
+        return sorted({self.most_lines, min(BLOCK, self.most_lines)})
 
     def has(self, field: str) -> bool:
         """True if the sweeps have a field."""

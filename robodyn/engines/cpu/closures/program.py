@@ -64,14 +64,19 @@ class ClosureProgram(RolledProgram):
         m = self.model.n_rows
         sizes = {
             "rows": m,
-            "spare": m + 1,
-            "square": (m + 1) ** 2,
+            "side": self._side,
+            "square": self._side**2,
             "constraints": 12 * self.model.n_constraints,
             "entries": self.module.most_entries,
             "responses": self.tables.responses,
             "pushes": self.tables.pushes,
         }
         return sizes[self.module.sizes[array]]
+
+    @property
+    def _side(self) -> int:
+        """Rows of A, with one for what fills up lines of segments, and columns in whole blocks."""
+        return -(-(self.model.n_rows + 1) // BLOCK) * BLOCK
 
     def _integers(self) -> dict[str, int]:
         arrays = self.tables.arrays
@@ -80,6 +85,7 @@ class ClosureProgram(RolledProgram):
             "n_rows": self.model.n_rows,
             "n_visits": len(arrays["visits"]),
             "n_segments": len(arrays["segments"]),
+            "side": self._side,
         }
         return {**super()._integers(), **counts}
 
