@@ -166,7 +166,7 @@ _OUTPUTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class ClosureQuery:
+class ConstraintQuery:
     """A query about constraints: its name, its inputs, mu and the number of proximal iterations."""
 
     name: str
@@ -177,7 +177,7 @@ class ClosureQuery:
 @cache
 def sweeps_of(query: str, inputs: tuple[str, ...]) -> Algorithm:
     """The sweeps over bodies of a query; results that are no fields of bodies come from what runs between them
-    (`robodyn.engines.cpu.closures`)."""
+    (`robodyn.engines.cpu.constraints`)."""
     sweeps = _sweeps(query, inputs)
     used = {
         name

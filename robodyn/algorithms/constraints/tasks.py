@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from robodyn.algorithms.constraints import arrays, scalars
-from robodyn.algorithms.constraints.sweeps import ClosureQuery
+from robodyn.algorithms.constraints.sweeps import ConstraintQuery
 from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
@@ -175,5 +175,5 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> S
         lambda others: constraint_task(name, others, proximal),
         on_arrays,
         scalars.least_operations if query.responds else None,
-        ClosureQuery(name, inputs, proximal),
+        ConstraintQuery(name, inputs, proximal),
     )

@@ -20,8 +20,8 @@ from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.core.sweeps import Algorithm
 from robodyn.engines.cpu.backends import Loaded
-from robodyn.engines.cpu.closures.program import ClosureProgram
-from robodyn.engines.cpu.closures.tables import constraint_traits
+from robodyn.engines.cpu.constraints.program import ConstraintProgram
+from robodyn.engines.cpu.constraints.tables import constraint_traits
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
@@ -295,15 +295,17 @@ class KernelCompiler:
         """The cached code of rolled code for robots with the traits of this one and vectors of this type."""
         model = request.model
         facts: tuple[object, ...] = traits_of(model), kind.width
-        if request.closures is not None:
+        if request.constraint_query is not None:
             facts = *facts, constraint_traits(model, request.base)
         label = f"{request.algorithm.name} {mode} {request.dtype} {request.target.level}"
         return Linked(request.digest(mode, *facts), label, request.target, OPT, self._cache(request))
 
     @staticmethod
     def _rolled_program(request: Request, width: int | None) -> RolledProgram:
-        if request.closures is not None:
-            return ClosureProgram(request.model, request.closures, request.dtype, request.target, request.base, width)
+        if request.constraint_query is not None:
+            return ConstraintProgram(
+                request.model, request.constraint_query, request.dtype, request.target, request.base, width
+            )
         assert isinstance(request.algorithm, Algorithm)
         return RolledProgram(
             request.model,

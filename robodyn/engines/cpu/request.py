@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from robodyn.algorithms.constraints.sweeps import ClosureQuery
+from robodyn.algorithms.constraints.sweeps import ConstraintQuery
 from robodyn.algorithms.tasks import ScalarTask, Traceable
 from robodyn.compile.gc_pause import no_collection
 from robodyn.compile.llvm.target import Target
@@ -55,10 +55,10 @@ class Request:
         return self if target is self.target else replace(self, target=target)
 
     @property
-    def closures(self) -> ClosureQuery | None:
+    def constraint_query(self) -> ConstraintQuery | None:
         """The query about constraints that loops answer; None for other tasks, and for robots with mimicking joints."""
         task = self.algorithm
-        return task.closures if isinstance(task, ScalarTask) and not self.model.has_mimic else None
+        return task.constraint_query if isinstance(task, ScalarTask) and not self.model.has_mimic else None
 
     @property
     def label(self) -> str:

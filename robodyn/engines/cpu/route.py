@@ -98,7 +98,7 @@ def _fallback_route(request: Request) -> Route:
     task = request.algorithm
     if task.fallback is not None:
         return task.fallback
-    if request.closures is not None:
+    if request.constraint_query is not None:
         return "loops"
     no_other = ", and there is no other for derivatives of queries without rules of their own"
     raise UnavailableError(

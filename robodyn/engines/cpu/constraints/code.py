@@ -18,7 +18,6 @@ from robodyn.compile.loops.blocks import Number, Value
 from robodyn.compile.loops.language import (
     Address,
     Array,
-    Columns,
     Static,
     Vector,
     Word,
@@ -26,7 +25,6 @@ from robodyn.compile.loops.language import (
     array,
     clear,
     copy,
-    extracted,
     fma,
     routine,
     spread,
@@ -38,8 +36,9 @@ from robodyn.core.constraints.kinds import Coupling, Lock
 from robodyn.core.joints import KINDS, JointKind
 from robodyn.core.sweeps import Algorithm, Outward
 from robodyn.engines.cpu.chains.panel_code import panel_rows
-from robodyn.engines.cpu.closures.tables import BLOCK, FRAMES, ConstraintTraits, Held, Segment, Term, Visit
-from robodyn.engines.cpu.closures.tracer import MODEL_NUMBERS, OF_CONSTRAINT, OF_ROW, ClosureTracer
+from robodyn.engines.cpu.constraints.matrix_code import multiply, push, solve
+from robodyn.engines.cpu.constraints.tables import BLOCK, FRAMES, ConstraintTraits, Held, Term, Visit
+from robodyn.engines.cpu.constraints.tracer import MODEL_NUMBERS, OF_CONSTRAINT, OF_ROW, ConstraintTracer
 from robodyn.engines.cpu.loops.code import (
     Group,
     RolledModule,
@@ -61,8 +60,6 @@ TABLES = (
     *("frames", "gains", "row_sizes", "numbers", "weights_of_terms", "sizes"),
 )
 """Arrays of `tables`, after those of the model."""
-TILE = 64
-"""Degrees of freedom of a segment whose responses are multiplied before those of others."""
 _WIDTHS = {**OF_CONSTRAINT, "numbers": 1, "J": 1, "pushes": 1, "responses": 1}
 
 
@@ -70,7 +67,7 @@ _WIDTHS = {**OF_CONSTRAINT, "numbers": 1, "J": 1, "pushes": 1, "responses": 1}
 
 
 @routine
-def place_world(bases: Array[Address], module: Static[ClosureModule]) -> None:
+def place_world(bases: Array[Address], module: Static[ConstraintModule]) -> None:
     """Let the world's origin be at the floating base (`robodyn.algorithms.constraints.terms.place_of_base`). Digits are
     then not lost far away."""
     place, q, X0 = words(bases, "place", module), vectors(bases, "in q", module), vectors(bases, "field X0", module)
@@ -83,7 +80,7 @@ def place_world(bases: Array[Address], module: Static[ClosureModule]) -> None:
 
 
 @routine
-def over_constraints(bases: Array[Address], module: Static[ClosureModule]) -> None:
+def over_constraints(bases: Array[Address], module: Static[ConstraintModule]) -> None:
     """Residuals, rates and accelerations of the rows of all constraints."""
     every = array(Held, base(bases, "held", module))
     for c in range(number(bases, "n_constraints", module)):
@@ -100,7 +97,9 @@ def over_constraints(bases: Array[Address], module: Static[ClosureModule]) -> No
                 module.run(step, bases, constraint=c, row=held.row, b=held.b, a=held.a)
 
 
-def couple(bases: Array[Address], c: Word, row: Word, first: Word, last: Word, module: Static[ClosureModule]) -> None:
+def couple(
+    bases: Array[Address], c: Word, row: Word, first: Word, last: Word, module: Static[ConstraintModule]
+) -> None:
     """The row of a coupling: a sum of coordinates."""
     terms, weights = array(Term, base(bases, "terms", module)), scalars(bases, "weights_of_terms", module)
     q = vectors(bases, "in q", module)
@@ -118,7 +117,7 @@ def couple(bases: Array[Address], c: Word, row: Word, first: Word, last: Word, m
 
 
 @routine
-def over_visits(bases: Array[Address], module: Static[ClosureModule]) -> None:
+def over_visits(bases: Array[Address], module: Static[ConstraintModule]) -> None:
     """Entries of J along the paths of constraints, and responses to rows from the leaves to the root."""
     every, visits = array(Held, base(bases, "held", module)), array(Visit, base(bases, "visits", module))
     kind, entries = words(bases, "kind", module), vectors(bases, "J", module)
@@ -168,7 +167,7 @@ def over_visits(bases: Array[Address], module: Static[ClosureModule]) -> None:
 
 
 def write_entries(
-    bases: Array[Address], body: Word, row: Word, rows: Word, joint: Word, module: Static[ClosureModule]
+    bases: Array[Address], body: Word, row: Word, rows: Word, joint: Word, module: Static[ConstraintModule]
 ) -> None:
     """Store entries of J in the result."""
     J, entries = vectors(bases, "out J", module), vectors(bases, "J", module)
@@ -179,144 +178,15 @@ def write_entries(
                 J[(row + r) * nv + start + k] = entries[k * rows + r]
 
 
-def first_velocity(bases: Array[Address], body: Word, module: Static[ClosureModule]) -> Word:
+def first_velocity(bases: Array[Address], body: Word, module: Static[ConstraintModule]) -> Word:
     """The first degree of freedom of a body."""
     if module.traits.single:
         return body
     return words(bases, "v_start", module)[body]
 
 
-# Products of responses.
-
-
 @routine
-def multiply(bases: Array[Address], module: Static[ClosureModule]) -> None:
-    """The upper triangle of A, and J H^-1 of the force without constraints, segment by segment."""
-    side = number(bases, "side", module)
-    A, rates = vectors(bases, "A", module), vectors(bases, "rates", module)
-    clear(A, side * side * module.kind.bytes)
-    clear(rates, side * module.kind.bytes)
-    segments = array(Segment, base(bases, "segments", module))
-    for s in range(number(bases, "n_segments", module)):
-        segment = segments[s]
-        rows, line = words(bases, "segment_rows", module) + segment.row, segment.rows
-        for d in range(0, segment.dofs, TILE):
-            dofs, count = words(bases, "segment_dofs", module) + (segment.dof + d), min(segment.dofs - d, TILE)
-            Y = vectors(bases, "responses", module) + (segment.place + d * line)
-            multiply_tile(bases, A, side, rates, rows, Y, line, dofs, count, module=module)
-
-
-@routine
-def multiply_tile(
-    bases: Array[Address],
-    A: Array[Vector],
-    side: Word,
-    rates: Array[Vector],
-    rows: Array[Word],
-    Y: Array[Vector],
-    line: Word,
-    dofs: Array[Word],
-    count: Word,
-    module: Static[ClosureModule],
-) -> None:
-    """The same for some degrees of freedom, whose responses stay in the caches."""
-    i = 0
-    while i < line:
-        for height in switch(min(line - i, module.most_lines), module.heights):
-            for j in range(0, i + height, BLOCK):
-                add_block(bases, A, side, rows, i, j, Y, line, dofs, count, module=module, height=height)
-        i += module.most_lines
-    if module.free:
-        for at in range(0, line, BLOCK):
-            add_rates(bases, rates, rows, at, Y, line, dofs, count, module=module)
-
-
-@routine
-def add_block(
-    bases: Array[Address],
-    A: Array[Vector],
-    side: Word,
-    rows: Array[Word],
-    i: Word,
-    j: Word,
-    Y: Array[Vector],
-    line: Word,
-    dofs: Array[Word],
-    count: Word,
-    module: Static[ClosureModule],
-    height: Static[int],
-) -> None:
-    """Add the products of some rows of a segment with others, which are columns of vectors for a single state."""
-    inverse, left, right = vectors(bases, "field inverse", module), Y + i, Y + j
-    vectors_of_block = 1 if module.single else BLOCK
-    sums = [[spread(Columns, 0.0) for b in range(vectors_of_block)] for a in range(height)]
-    for d in range(count):
-        share = spread(Columns, inverse[dofs[d]])
-        others = [array(Columns, right + b)[0] * share for b in range(vectors_of_block)]
-        factors = [spread(Columns, left[a]) for a in range(height)]
-        for a in range(height):
-            for b in range(vectors_of_block):
-                sums[a][b] = fma(factors[a], others[b], sums[a][b])
-        left, right = left + line, right + line
-    for a in range(height):
-        for b in range(BLOCK):
-            at = A + (rows[j + b] * side + rows[i + a])
-            if module.single:
-                at[0] = at[0] + extracted(sums[a][0], b)
-            else:
-                at[0] = at[0] + sums[a][b]
-
-
-@routine
-def add_rates(
-    bases: Array[Address],
-    rates: Array[Vector],
-    rows: Array[Word],
-    i: Word,
-    Y: Array[Vector],
-    line: Word,
-    dofs: Array[Word],
-    count: Word,
-    module: Static[ClosureModule],
-) -> None:
-    """Add the products of some rows of a segment with the force without constraints."""
-    inverse, w, left = vectors(bases, "field inverse", module), vectors(bases, "field w", module), Y + i
-    sums = [spread(Vector, 0.0) for a in range(BLOCK)]
-    for d in range(count):
-        force = w[dofs[d]] * inverse[dofs[d]]
-        for a in range(BLOCK):
-            sums[a] = fma(left[a], force, sums[a])
-        left = left + line
-    for a in range(BLOCK):
-        rates[rows[i + a]] = rates[rows[i + a]] + sums[a]
-
-
-@routine
-def push(bases: Array[Address], module: Static[ClosureModule]) -> None:
-    """Add the responses to constraint forces to that without constraints."""
-    w, lam = vectors(bases, "field w", module), vectors(bases, "lam", module)
-    if not module.free:
-        clear(w, number(bases, "nv", module) * module.kind.bytes)
-    segments = array(Segment, base(bases, "segments", module))
-    for s in range(number(bases, "n_segments", module)):
-        segment = segments[s]
-        rows, line = words(bases, "segment_rows", module) + segment.row, segment.rows
-        dofs, Y = words(bases, "segment_dofs", module) + segment.dof, vectors(bases, "responses", module)
-        for i in range(0, line, BLOCK):
-            forces, y = [lam[rows[i + a]] for a in range(BLOCK)], Y + (segment.place + i)
-            for d in range(segment.dofs):
-                total = w[dofs[d]]
-                for a in range(BLOCK):
-                    total = fma(forces[a], y[a], total)
-                w[dofs[d]] = total
-                y = y + line
-
-
-# Forces.
-
-
-@routine
-def find_errors(bases: Array[Address], module: Static[ClosureModule], error: Static[str]) -> None:
+def find_errors(bases: Array[Address], module: Static[ConstraintModule], error: Static[str]) -> None:
     """What forces have to remove: r, or an error of rows; zero in inactive rows."""
     every, gains = array(Held, base(bases, "held", module)), scalars(bases, "gains", module)
     errors = vectors(bases, "errors", module)
@@ -339,56 +209,11 @@ def find_errors(bases: Array[Address], module: Static[ClosureModule], error: Sta
             errors[r] = value
 
 
-@routine
-def solve(bases: Array[Address], module: Static[ClosureModule]) -> None:
-    """lambda by proximal iterations: see `robodyn.algorithms.constraints.scalars.ProximalSolver`. Row k of A becomes
-    column k of L times d_k."""
-    m, side = number(bases, "n_rows", module), number(bases, "side", module)
-    A, mu, inverse = vectors(bases, "A", module), vectors(bases, "mu", module), vectors(bases, "pivots", module)
-    lam, rates = vectors(bases, "lam", module), vectors(bases, "rates", module)
-    errors, moving = vectors(bases, "errors", module), vectors(bases, "moving", module)
-    for r in range(m):
-        module.run(module.tracer.moving(), bases, row=r)
-        mu[r] = A[r * side + r] * module.proximal[0]
-        A[r * side + r] = A[r * side + r] + (mu[r] + (1.0 - moving[r]))
-        needed = errors[r]
-        if module.free:
-            needed = needed + rates[r]
-        errors[r] = -(moving[r] * needed)
-        lam[r] = spread(Vector, 0.0)
-    for k in range(m):
-        top = A + k * side
-        inverse[k] = 1.0 / top[k]
-        for i in range(k + 1, m):
-            share, line = spread(Columns, top[i] * inverse[k]), A + i * side
-            # For a single state the first vector begins left of the diagonal, where nothing is read.
-            for j in range(i - i % module.columns, side, module.columns):
-                at = array(Columns, line + j)
-                at[0] = at[0] - share * array(Columns, top + j)[0]
-    for _ in range(module.proximal[1]):
-        for r in range(m):
-            lam[r] = fma(mu[r], lam[r], errors[r])
-        for k in range(m):
-            top, y = A + k * side, lam[k] * inverse[k]
-            for i in range(k + 1, m):
-                lam[i] = lam[i] - top[i] * y
-        for back in reversed(range(m)):
-            top, total = A + back * side, lam[back]
-            for i in range(back + 1, m):
-                total = total - top[i] * lam[i]
-            lam[back] = total * inverse[back]
-    for r in range(m):
-        lam[r] = moving[r] * lam[r]
-        if "restitution" in module.inputs:
-            lam[r] = (1.0 + vectors(bases, "in restitution", module)[0]) * lam[r]
-    lam[m] = spread(Vector, 0.0)  # of rows that fill up lines of segments
-
-
 # The exported function.
 
 
 @routine
-def move(bases: Array[Address], module: Static[ClosureModule]) -> None:
+def move(bases: Array[Address], module: Static[ConstraintModule]) -> None:
     """The configuration after a step."""
     kind = words(bases, "kind", module)
     for body in range(number(bases, "n_bodies", module)):
@@ -396,7 +221,7 @@ def move(bases: Array[Address], module: Static[ClosureModule]) -> None:
             module.run(module.tracer.moved(KINDS[code]), bases, body=body)
 
 
-def sweep_all(bases: Array[Address], module: Static[ClosureModule], error: Static[str]) -> None:
+def sweep_all(bases: Array[Address], module: Static[ConstraintModule], error: Static[str]) -> None:
     """Run all sweeps, and what comes between them."""
     for group in module.tracer.groups:
         if group is module.first_outward and module.constraints.nearby:
@@ -410,7 +235,7 @@ def sweep_all(bases: Array[Address], module: Static[ClosureModule], error: Stati
         respond(bases, module, error)
 
 
-def respond(bases: Array[Address], module: Static[ClosureModule], error: Static[str]) -> None:
+def respond(bases: Array[Address], module: Static[ConstraintModule], error: Static[str]) -> None:
     """Rows, their responses, and forces."""
     over_constraints(bases, module=module)
     if module.query != "constraint_residual":
@@ -423,7 +248,9 @@ def respond(bases: Array[Address], module: Static[ClosureModule], error: Static[
 
 
 @routine
-def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, module: Static[ClosureModule]) -> None:
+def kernel(
+    table: Array[Argument], first: Word, last: Word, workspace: Address, module: Static[ConstraintModule]
+) -> None:
     """Process W rows at a time: load inputs, run sweeps, store outputs."""
     bases = find_arrays(table, workspace, module)
     clear_arrays(bases, module.zero_rows, module)
@@ -444,7 +271,7 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
 
 
 @routine
-def write_rows(bases: Array[Address], module: Static[ClosureModule]) -> None:
+def write_rows(bases: Array[Address], module: Static[ConstraintModule]) -> None:
     """Copy results of rows."""
     m = number(bases, "n_rows", module)
     for name, source in module.row_results:
@@ -453,7 +280,7 @@ def write_rows(bases: Array[Address], module: Static[ClosureModule]) -> None:
         write_delassus(bases, module)
 
 
-def write_delassus(bases: Array[Address], module: Static[ClosureModule]) -> None:
+def write_delassus(bases: Array[Address], module: Static[ConstraintModule]) -> None:
     """A, with 1 on the diagonal of inactive rows, and accelerations of rows without forces."""
     m, side = number(bases, "n_rows", module), number(bases, "side", module)
     A, out = vectors(bases, "A", module), vectors(bases, "out A", module)
@@ -477,7 +304,7 @@ def write_delassus(bases: Array[Address], module: Static[ClosureModule]) -> None
                 out[r * m + r] = out[r * m + r] + (1.0 - weight)
 
 
-class ClosureModule(RolledModule):
+class ConstraintModule(RolledModule):
     """The module of a query about constraints, for robots and constraints with some traits.
 
     Args:
@@ -493,7 +320,7 @@ class ClosureModule(RolledModule):
     """
 
     KERNEL: ClassVar = kernel
-    tracer: ClosureTracer
+    tracer: ConstraintTracer
 
     def __init__(
         self,
@@ -510,8 +337,8 @@ class ClosureModule(RolledModule):
         self.query, self.proximal, self.constraints, self.forms = query, proximal, constraints, constraints.forms
         super().__init__(algorithm, traits, dtype, target, base, width)
 
-    def _step_tracer(self, kinds: list[JointKind]) -> ClosureTracer:
-        return ClosureTracer(self.algorithm, kinds, self.base, self.traits.armature, self.proximal)
+    def _step_tracer(self, kinds: list[JointKind]) -> ConstraintTracer:
+        return ConstraintTracer(self.algorithm, kinds, self.base, self.traits.armature, self.proximal)
 
     def _more_arrays(self) -> list[str]:
         return [*self.sizes]
@@ -524,9 +351,9 @@ class ClosureModule(RolledModule):
 
     @property
     def sizes(self) -> dict[str, str]:
-        """Arrays of the workspace for constraints, with what their sizes depend on (`ClosureProgram`)."""
+        """Arrays of the workspace for constraints, with what their sizes depend on (`ConstraintProgram`)."""
         rows = [name for name in OF_ROW if name not in MODEL_NUMBERS]
-        own = dict.fromkeys(rows, "rows") | {"closures": "constraints", "weights": "constraints", "J": "entries"}
+        own = dict.fromkeys(rows, "rows") | {"ends": "constraints", "weights": "constraints", "J": "entries"}
         if self.responds:
             own |= {"responses": "responses", "pushes": "pushes", "A": "square", "rates": "side", "errors": "rows"}
         if self.last is not None:
@@ -534,9 +361,9 @@ class ClosureModule(RolledModule):
         return own
 
     @property
-    def run(self) -> ClosureSteps:
+    def run(self) -> ConstraintSteps:
         """The operator that runs steps."""
-        return ClosureSteps(self)
+        return ConstraintSteps(self)
 
     @property
     def zero_rows(self) -> list[tuple[str, int | str]]:
@@ -629,8 +456,8 @@ class ClosureModule(RolledModule):
         return [(name, names[name]) for name in self.algorithm.outputs if name in names]
 
 
-class ClosureReader(StepReader):
-    """Emits the code of one step, also of those of `ClosureTracer`."""
+class ConstraintReader(StepReader):
+    """Emits the code of one step, also of those of `ConstraintTracer`."""
 
     def _find_row(self, subject: str, array: str) -> Value:
         if array == "q_held":
@@ -651,7 +478,7 @@ class ClosureReader(StepReader):
             super()._store(value, target)
 
 
-class ClosureSteps(Steps):
-    """Runs the steps of `ClosureTracer`."""
+class ConstraintSteps(Steps):
+    """Runs the steps of `ConstraintTracer`."""
 
-    READER = ClosureReader
+    READER = ConstraintReader

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.constraints.sweeps import ClosureQuery, sweeps_of
+from robodyn.algorithms.constraints.sweeps import ConstraintQuery, sweeps_of
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.loop_plan import Traits
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Algorithm
-from robodyn.engines.cpu.closures.code import TABLES, ClosureModule
-from robodyn.engines.cpu.closures.tables import BLOCK, constraint_traits, tables
+from robodyn.engines.cpu.constraints.code import TABLES, ConstraintModule
+from robodyn.engines.cpu.constraints.tables import BLOCK, constraint_traits, tables
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.internals.arguments import Array
 
 
-class ClosureProgram(RolledProgram):
+class ConstraintProgram(RolledProgram):
     """A query about constraints on one model as loops; see `RolledProgram`.
 
     Args:
@@ -30,12 +30,12 @@ class ClosureProgram(RolledProgram):
         width: states in a vector; None for as many as registers hold.
     """
 
-    module: ClosureModule
+    module: ConstraintModule
 
     def __init__(
         self,
         model: Model,
-        query: ClosureQuery,
+        query: ConstraintQuery,
         dtype: np.dtype[Any],
         target: Target,
         base: tuple[str, ...],
@@ -53,10 +53,10 @@ class ClosureProgram(RolledProgram):
         base: tuple[str, ...],
         width: int | None,
         vectors: frozenset[str],
-    ) -> ClosureModule:
+    ) -> ConstraintModule:
         constraints = constraint_traits(self.model, base)
         query = self._query
-        return ClosureModule(algorithm, traits, dtype, target, base, width, query.name, query.proximal, constraints)
+        return ConstraintModule(algorithm, traits, dtype, target, base, width, query.name, query.proximal, constraints)
 
     def _vectors(self, array: str) -> int:
         if array not in self.module.sizes:

@@ -20,9 +20,9 @@ from robodyn.core.constraints.kinds import Coupling, Lock, Rod
 from robodyn.core.joints import KINDS, JointKind, is_positive
 from robodyn.core.spatial import ZERO3, ZERO_MOTION, Force, Motion, Transform
 from robodyn.core.sweeps import Algorithm
-from robodyn.engines.cpu.closures.tables import FRAMES, PUSH, Form
+from robodyn.engines.cpu.constraints.tables import FRAMES, PUSH, Form
 
-OF_CONSTRAINT = {"frames": FRAMES, "targets": 12, "active": 1, "weights": 1, "closures": 12}
+OF_CONSTRAINT = {"frames": FRAMES, "targets": 12, "active": 1, "weights": 1, "ends": 12}
 """Arrays with some numbers for each constraint."""
 OF_ROW = ("phi", "phidot", "gamma", "square", "size", "row_sizes", "moving")
 """Arrays with a number for each row."""
@@ -31,7 +31,7 @@ MODEL_NUMBERS = ("frames", "row_sizes", "numbers")
 _READ = ("X0", "v", "a", "X", "U", "D", "inverse", "w")
 
 
-class ClosureTracer(StepTracer):
+class ConstraintTracer(StepTracer):
     """Traces the steps of sweeps, and formulas of constraints between them.
 
     Sources and targets of the latter have these subjects: "constraint" for the arrays of `OF_CONSTRAINT`, "row" for
@@ -108,7 +108,7 @@ class ClosureTracer(StepTracer):
         else:
             rows, kept = list(frame_rows(form.kind, form.rows, a, b, V, A).values()), (*a.E, *b.r)
         results = _row_targets(rows, 3 if "a" in names else 2 if "v" in names else 1)
-        results += [(value, Target("constraint", "closures", k)) for k, value in enumerate(kept)]
+        results += [(value, Target("constraint", "ends", k)) for k, value in enumerate(kept)]
         return self._finished(trace, f"frame of {form.kind.__name__} {' '.join(form.rows)}", results)
 
     def lock(self, form: Form) -> Step:
@@ -134,16 +134,16 @@ class ClosureTracer(StepTracer):
         if framed:
             (sign,) = trace.symbols("numbers", "numbers", 1)
             X0 = trace.fields(["X0"], "self", 0).X0
-            closure: Any = trace.symbols("constraint", "closures", 6 if form.kind is Rod else 12)
+            ends: Any = trace.symbols("constraint", "ends", 6 if form.kind is Rod else 12)
         else:
             block = trace.symbols("numbers", "numbers", rows * kind.nv)
         for k, S in enumerate(body.S):
             if framed:
                 column = X0.motion_back(S).scaled(sign)
                 if form.kind is Rod:
-                    found = [rod_entry(closure[:3], Transform((0.0,) * 9, closure[3:]), column)]
+                    found = [rod_entry(ends[:3], Transform((0.0,) * 9, ends[3:]), column)]
                 else:
-                    a, b = Transform(closure[:9], ZERO3), Transform((0.0,) * 9, closure[9:])
+                    a, b = Transform(ends[:9], ZERO3), Transform((0.0,) * 9, ends[9:])
                     found = list(frame_entries(form.rows, a, b, column).values())
             else:
                 found = [(block[k * rows + r], 0.0) for r in range(rows)]
