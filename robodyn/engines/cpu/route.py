@@ -141,7 +141,8 @@ def most_operations(request: Request, mode: str) -> float | None:
 def _budget(request: Request) -> int:
     """Maximal operations of one program."""
     task, most = request.algorithm, tuning.MAX_OPERATIONS[backend_of(request).name]
-    budget = "stage" if request.vectors else task.budget
+    loops = request.constraint_query is not None
+    budget = "stage" if request.vectors else "query" if loops else task.budget
     contracted = f"contracted {budget}" if task.fallback and "vector" in task.inputs else budget
     return most.get(contracted, most[budget])
 
