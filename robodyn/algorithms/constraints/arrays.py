@@ -1,4 +1,4 @@
-"""Constraint forces and their effects on arrays of states (B, ...), for robots that are too large for one program.
+"""Constraint forces and their effects on arrays of states (B, ...), where an engine has neither a program nor loops.
 
 The equations are those of `robodyn.algorithms.constraints.terms` and `robodyn.algorithms.constraints.scalars`.
 Constraints of a kind are evaluated together: a scalar of the formulas is an array (B, K) of K constraints, or for

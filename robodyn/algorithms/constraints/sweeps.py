@@ -1,13 +1,13 @@
 """Sweeps over the bodies for queries about constraints, for trees that are too large for one program.
 
-They are those of ABA for accelerations that differ from the ones at qdd = 0. With articulated inertias, per joint,
-D = L diag(d) L', forces f on the bodies and generalised forces tau,
+They are those of ABA for the difference x of accelerations to qdd = 0. With D = S' IA S = L diag(d) L' of each joint
+(RBDA section 7.3), forces f on bodies, among them those that qdd = 0 needs, and generalised forces tau,
 
-    w = L^-1 (tau - S' f)      f_p += X' (f + U D^-1 (tau - S' f))          from the leaves to the root
-    x = L'^-1 d^-1 (w - L^-1 U' a)      a = X a_p + S x                     from the root to the leaves
+    w = L^-1 (tau - S' f)               f_p += X' (f + U D^-1 (tau - S' f))      from the leaves to the root
+    x = L'^-1 d^-1 (w - L^-1 U' a)      a = X a_p + S x                          from the root to the leaves
 
-The first line maps tau to w with H = W' d W, w = W^-T tau, so that H^-1 J' needs it for each row of J on the row's path
-alone: with y = W^-T J', A = y' d^-1 y and accelerations come from w + y lambda in one sweep.
+So w = T tau for forces at rest, with T' d^-1 T = H^-1. With Y = T J', which has entries for the bodies on the paths of
+a row alone, A = Y' d^-1 Y, and one outward sweep from w + Y lambda gives accelerations with constraint forces.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Queries about constraints as tasks of engines, each written once.
 
-One function serves scalars, for programs, and arrays of states, for robots that are too large for one program."""
+One function serves scalars, for programs, and arrays of states, for engines and robots without programs or loops."""
 
 from __future__ import annotations
 
