@@ -285,7 +285,7 @@ def _tree(shape: str, bodies: int, loops: int) -> tuple[rd.Dynamics, Array]:
 def _measured_large(name: str, dyn: rd.Dynamics, q: Array, seconds: float) -> Large:
     still = np.zeros(dyn.model.nv)
     tau = np.random.default_rng(2).uniform(-1.0, 1.0, dyn.model.nv)
-    out = qdd, lam = dyn.constrained_forward_dynamics(q, still, tau)
+    qdd, lam = dyn.constrained_forward_dynamics(q, still, tau)
     J = dyn.constraint_jacobian(q)
     held = lam @ J
     lack = dyn.inverse_dynamics(q, still, qdd) - tau - held

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -226,32 +225,27 @@ def _segments(model: Model, visits: Array, rows: Array) -> tuple[Array, Array, A
     """Segments, their rows and degrees of freedom, and the number of responses. Enters the places of responses into
     visits."""
     nv = np.array([kind.nv for kind in KINDS])[model.joint_kind]
-    bodies, first = np.unique(visits[:, 0], return_index=True)
-    ends = np.append(np.sort(first), len(visits))
+    starts = np.flatnonzero(np.diff(visits[:, 0], prepend=-1))
+    ends = np.append(starts[1:], len(visits))
     members: dict[bytes, list[int]] = {}
-    for k in range(len(bodies)):  # from the leaves to the root, as visits are
-        members.setdefault(visits[ends[k] : ends[k + 1], 1].tobytes(), []).append(k)
-    spare_row, place = int(rows[-1]), 0
-    found, every_row, every_dof = [], list[Any](), list[Any]()
-    for key, ranks in members.items():
-        constraints = np.frombuffer(key, np.int64)
-        own = np.concatenate([np.arange(rows[c], rows[c + 1]) for c in constraints])
-        starts = np.cumsum([0, *(rows[c + 1] - rows[c] for c in constraints)])[:-1]
-        line = -(-len(own) // BLOCK) * BLOCK
-        dofs = 0
-        found.append([len(every_row), line, len(every_dof), 0, place])
-        every_row += [*own.tolist(), *[spare_row] * (line - len(own))]
-        for k in ranks:
-            at = slice(ends[k], ends[k + 1])
-            body = int(visits[ends[k], 0])
-            visits[at, 2], visits[at, 3] = place + dofs * line + starts, line
-            every_dof += range(int(model.v_start[body]), int(model.v_start[body]) + int(nv[body]))
-            dofs += int(nv[body])
-        found[-1][3] = dofs
-        place += dofs * line
-    return (
-        np.array(found, np.int64),
-        np.array(every_row, np.int64),
-        np.array(every_dof, np.int64),
-        place,
-    )
+    every = np.ascontiguousarray(visits[:, 1])
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        members.setdefault(every[start:end].tobytes(), []).append(start)
+    found, segment_rows, segment_dofs, place = [], list[Array](), list[Array](), 0
+    n_rows = n_dofs = 0
+    for key, firsts in members.items():
+        held = np.frombuffer(key, np.int64)
+        counts, at = rows[held + 1] - rows[held], np.array(firsts)[:, None] + np.arange(len(held))
+        line, bodies = -(-int(counts.sum()) // BLOCK) * BLOCK, visits[firsts, 0]
+        before = np.cumsum(nv[bodies]) - nv[bodies]
+        visits[at, 2] = place + before[:, None] * line + (np.cumsum(counts) - counts)
+        visits[at, 3] = line
+        own = np.full(line, rows[-1])  # the row that fills up lines
+        own[: counts.sum()] = np.concatenate([np.arange(rows[c], rows[c + 1]) for c in held])
+        dofs = np.repeat(model.v_start[bodies] - before, nv[bodies]) + np.arange(nv[bodies].sum())
+        found.append((n_rows, line, n_dofs, len(dofs), place))
+        segment_rows.append(own)
+        segment_dofs.append(dofs)
+        n_rows, n_dofs, place = n_rows + line, n_dofs + len(dofs), place + len(dofs) * line
+    tables = (np.array(found, np.int64), np.concatenate(segment_rows), np.concatenate(segment_dofs))
+    return *tables, place
