@@ -594,5 +594,6 @@ def update(at: Array[T], how: str, value: Any, order: str) -> T:
 
 
 @primitive
-def processor(name: str, *operands: int) -> None:
-    """An instruction without a result, by the name of its LLVM intrinsic. The operands are known 32-bit integers."""
+def processor(name: str, *operands: int | Array[Any]) -> None:
+    """An instruction without a result, by the name of its LLVM intrinsic. The operands are known 32-bit integers, and
+    addresses."""

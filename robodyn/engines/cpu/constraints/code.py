@@ -18,6 +18,7 @@ from robodyn.compile.loops.blocks import Number, Value
 from robodyn.compile.loops.language import (
     Address,
     Array,
+    Integer,
     Static,
     Vector,
     Word,
@@ -26,6 +27,8 @@ from robodyn.compile.loops.language import (
     clear,
     copy,
     fma,
+    local,
+    processor,
     routine,
     spread,
     switch,
@@ -60,6 +63,8 @@ TABLES = (
     *("frames", "gains", "row_sizes", "numbers", "weights_of_terms", "sizes"),
 )
 """Arrays of `tables`, after those of the model."""
+TINY_ARE_ZERO = 0x8040
+"""Bits of the control register of SSE: results below normal numbers are zero, and so are operands."""
 _WIDTHS = {**OF_CONSTRAINT, "numbers": 1, "J": 1, "pushes": 1, "responses": 1}
 
 
@@ -251,7 +256,15 @@ def respond(bases: Array[Address], module: Static[ConstraintModule], error: Stat
 def kernel(
     table: Array[Argument], first: Word, last: Word, workspace: Address, module: Static[ConstraintModule]
 ) -> None:
-    """Process W rows at a time: load inputs, run sweeps, store outputs."""
+    """Process W rows at a time: load inputs, run sweeps, store outputs.
+
+    Responses decay along paths. x86 processors take a hundred times as long for numbers below the normal ones, which
+    therefore count as zero meanwhile."""
+    control = local(Integer, 2)
+    if module.slow_when_tiny:
+        processor("x86.sse.stmxcsr", control)
+        control[1] = control[0] | TINY_ARE_ZERO
+        processor("x86.sse.ldmxcsr", control + 1)
     bases = find_arrays(table, workspace, module)
     clear_arrays(bases, module.zero_rows, module)
     for row in range(first, last, module.kind.width):
@@ -268,6 +281,8 @@ def kernel(
             sweep_all(bases, module, module.error)
         write_rows(bases, module=module)
         stage_outputs(table, bases, row, last - 1, module)
+    if module.slow_when_tiny:
+        processor("x86.sse.ldmxcsr", control)
 
 
 @routine
@@ -369,6 +384,11 @@ class ConstraintModule(RolledModule):
     def zero_rows(self) -> list[tuple[str, int | str]]:
         """Arrays that are zero at the start: sums of forces, and what fills up lines of responses."""
         return [(name, f"vectors {name}") for name in ("responses", "pushes") if self.responds]
+
+    @property
+    def slow_when_tiny(self) -> bool:
+        """True if the processor has SSE."""
+        return self.target.level in ("sse2", "avx2", "avx512")
 
     @property
     def types(self) -> dict[str, Number]:
