@@ -3,10 +3,12 @@ lane) pairs whose lane fields can be nonzero."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
+from robodyn.algorithms.tasks import Sized
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import (
@@ -322,6 +324,8 @@ class RolledPlan:
             return self.model.nv * self.model.n_bodies * output.width
         if isinstance(output, LinkColumnOutput):
             return len(self.model.link_names) * output.rows * self.model.nv
+        if isinstance(output, Sized):
+            return math.prod(output.shape(self.model))
         return self.gathers[name].size if name in self.gathers else 0
 
     def output_columns(self, name: str) -> int:

@@ -33,7 +33,10 @@ _WANTED_SHARE = 0.3
 """What was set as a goal: how many times as fast as Pinocchio's C++, and the share of its call from Python."""
 LADDER_RUNGS = 55
 _SHAPES = {"chain": 1.0, "binary tree": 2.0}
-_SIZES = ((60, 1), (110, 1), (300, 1), (500, 1), (1000, 1), (10_000, 1), (10_000, 10))
+_SIZES = (
+    *((bodies, 1) for bodies in (60, 100, 200, 300, 400, 500, 700, 1000, 3000, 10_000)),
+    *((bodies, 10) for bodies in (100, 300, 1000, 3000, 10_000)),
+)
 _TOLERANCE = 1e-6
 
 
@@ -71,16 +74,21 @@ class Case:
 class Large:
     """A large tree.
 
-    `seconds`: of one call in double precision; `off_by`: what the equation of motion lacks, relative to the largest
-    constraint force; `runs`: what the engine says of the query.
+    `seconds`: of one call, by precision; `off_by`: what the equation of motion lacks in double precision, relative to
+    the largest constraint force; `runs`: what the engine says of the query.
     """
 
     name: str
     bodies: int
     rows: int
-    seconds: float
+    seconds: dict[str, float]
     off_by: float
     runs: str
+
+    @property
+    def ns_a_body(self) -> float:
+        """Time of a call in double precision, for each body."""
+        return 1e9 * self.seconds["float64"] / self.bodies
 
 
 @dataclass
@@ -251,16 +259,19 @@ def _tree(shape: str, bodies: int, loops: int) -> tuple[rd.Dynamics, Array]:
 def _measured_large(name: str, dyn: rd.Dynamics, q: Array, seconds: float) -> Large:
     still = np.zeros(dyn.model.nv)
     tau = np.random.default_rng(2).uniform(-1.0, 1.0, dyn.model.nv)
-    out = qdd, lam = dyn.constrained_forward_dynamics(q, still, tau)
+    qdd, lam = dyn.constrained_forward_dynamics(q, still, tau)
     J = dyn.constraint_jacobian(q)
     held = lam @ J
     lack = dyn.inverse_dynamics(q, still, qdd) - tau - held
     off_by = float(np.abs(lack).max() / max(1.0, np.abs(held).max()))
     if not off_by <= _TOLERANCE:
         raise rd.RobodynError(f"{name}: the equation of motion lacks {off_by:.1g} of its largest force")
-    timing = timed(lambda: dyn.constrained_forward_dynamics(q, still, tau, out=out), seconds)
+    times = {}
+    for dtype in ("float64", "float32"):
+        call = _call(dyn.variant(dtype=dtype), [q, still, tau])
+        times[dtype] = timed(call, seconds).best_s
     runs = dyn.explain("constrained_forward_dynamics").reason
-    return Large(name, dyn.model.n_bodies, len(J), timing.best_s, off_by, runs)
+    return Large(name, dyn.model.n_bodies, len(J), times, off_by, runs)
 
 
 # What is shown.
@@ -272,7 +283,8 @@ def tables(found: Results) -> list[Cells]:
     peer = "#Pinocchio's C++, ns | {0.peer_ns:.0f}", "#times | {0.times:.1f}"
     us = "#one call, us | {0.us[float64]:.2f}", "#Pinocchio's call, us | {0.peer_us:.2f}", "#share | {0.share:.2f}"
     errors = (f"#{what} | {{0.errors[{what}]:.1e}}" for what in ("float64", "float32", "Pinocchio"))
-    runs = "#one call | {0.seconds:time}", "#lacks | {0.off_by:.0e}", "runs | {0.runs}"
+    calls = "#float64 | {0.seconds[float64]:time}", "#ns a body | {0.ns_a_body:.0f}"
+    runs = *calls, "#float32 | {0.seconds[float32]:time}", "#lacks | {0.off_by:.0e}", "runs | {0.runs}"
     made = [
         table("Constrained forward dynamics", found.cases, *sizes, *ns, *peer, *us),
         table("Errors of accelerations", found.cases, "robot | {0.name}", *errors),

@@ -67,7 +67,7 @@ class AtOnce:
         at[0] = value
 
 
-class Step(steps._StepReader):
+class Step(steps.StepReader):
     """A step whose program is evaluated."""
 
     def _results(self):

@@ -1,4 +1,4 @@
-"""Constraint forces and their effects on arrays of states (B, ...), for robots that are too large for one program.
+"""Constraint forces and their effects on arrays of states (B, ...), where an engine has neither a program nor loops.
 
 The equations are those of `robodyn.algorithms.constraints.terms` and `robodyn.algorithms.constraints.scalars`.
 Constraints of a kind are evaluated together: a scalar of the formulas is an array (B, K) of K constraints, or for
@@ -22,6 +22,7 @@ from robodyn.algorithms.constraints.terms import (
     frame_rows,
     moves,
     orthonormal,
+    place_of_base,
     rod_entry,
     rod_row,
     with_inputs,
@@ -273,7 +274,8 @@ class ConstraintState:
         if place:  # the world's origin moves to the base, as in `Terms`
             at, q = slice(place[0], place[0] + 3), self._q.copy()
             self._world = self._new(batch, 1, 12) + self._world
-            self._world[:, 0, 9:] = -q[:, at]
+            for k, shift in enumerate(place_of_base(model, tuple(q[:, at].T))):
+                self._world[:, 0, 9 + k] = -shift
             q[:, at] = 0.0
             given = {**given, "q": q}
         self._bodies = run(_MOTIONS if moving else _PLACES, given)

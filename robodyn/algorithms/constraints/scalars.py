@@ -34,8 +34,9 @@ _OF_A_BODY, _OF_AN_ENTRY = 250, 24
 _OF_AN_INERTIA, _OF_A_ROW, _OF_A_PATH = 380, 20, 110
 """Operations per body and per entry of the mass matrix; per articulated inertia, per row and body, and per row and body
 on the row's paths. Fitted to programs of chains and trees of revolute joints."""
-_MOST_COUNTED = 1000
-"""Most bodies of robots whose operations are counted, which takes matrices of as many rows."""
+_MOST_COUNTED, _MOST_WITH_LOOPS = 1000, 320
+"""Most bodies of robots whose operations are counted, which takes matrices of as many rows: with mimicking joints; and
+without, where engines have loops for larger robots."""
 
 
 @lru_cache(maxsize=16)
@@ -69,7 +70,8 @@ def operations(model: Model) -> tuple[int, int]:
 
 def least_operations(model: Model) -> int:
     """Approximate operations of a program with responses; for huge robots more than any program may have."""
-    return min(operations(model)) if model.n_bodies <= _MOST_COUNTED else _OF_AN_INERTIA * model.n_bodies
+    most = _MOST_COUNTED if model.has_mimic else _MOST_WITH_LOOPS
+    return min(operations(model)) if model.n_bodies <= most else _OF_AN_INERTIA * model.n_bodies
 
 
 class Factors(TreeFactors):

@@ -1,6 +1,6 @@
 """Queries about constraints as tasks of engines, each written once.
 
-One function serves scalars, for programs, and arrays of states, for robots that are too large for one program."""
+One function serves scalars, for programs, and arrays of states, for engines and robots without programs or loops."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from robodyn.algorithms.constraints import arrays, scalars
+from robodyn.algorithms.constraints.sweeps import ConstraintQuery
 from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
@@ -174,4 +175,5 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> S
         lambda others: constraint_task(name, others, proximal),
         on_arrays,
         scalars.least_operations if query.responds else None,
+        ConstraintQuery(name, inputs, proximal),
     )

@@ -27,7 +27,20 @@ from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
-from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
+from robodyn.core.spatial import (
+    IDENTITY,
+    ZERO_MOTION,
+    Motion,
+    Transform,
+    Vec3,
+    add,
+    cross,
+    dot,
+    rotate,
+    rotate_back,
+    scale,
+    sub,
+)
 from robodyn.core.sweeps import Algorithm, with_given
 from robodyn.internals.records import dataclass
 
@@ -82,7 +95,7 @@ class Terms:
         place = floating_place(model) if nearby and not any(name in given for name in ("V0", "dV0")) else []
         if place:
             q = list(given["q"])
-            self._world = Transform(IDENTITY.E, tuple(-q[k] for k in place))
+            self._world = Transform(IDENTITY.E, scale(-1.0, place_of_base(model, tuple(q[k] for k in place))))
             for k in place:
                 q[k] = 0.0
             self._at = partial(at, q=q)
@@ -230,6 +243,12 @@ class Terms:
         if held.number not in self._weights:
             self._weights[held.number] = exactly(is_positive(self._given["active"][held.number]))
         return self._weights[held.number]
+
+
+def place_of_base(model: Model, q: Vec3) -> Vec3:
+    """In world axes, the shift of a floating base with the position coordinates q."""
+    root = int(np.flatnonzero(model.parent < 0)[0])
+    return rotate_back(tuple(model.Xtree[root, :9].tolist()), q)
 
 
 def frame_rows(

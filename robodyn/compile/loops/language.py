@@ -86,12 +86,14 @@ if TYPE_CHECKING:
     Lanes: TypeAlias = Vector
     Lane: TypeAlias = int
     """Integers as wide as the scalars of a vector: a vector of them, and one of them."""
+    Columns: TypeAlias = Vector
+    """A vector of consecutive numbers of one state, or where there are several states one for each."""
     State: TypeAlias = Vector
     """A vector of numbers, one for each state that is computed at once."""
 
 else:
-    _NAMES = "Vector Words Loose Unaligned LooseScalar UnalignedScalar Entry State Lanes Lane"
-    Vector, Words, Loose, Unaligned, LooseScalar, UnalignedScalar, Entry, State, Lanes, Lane = (
+    _NAMES = "Vector Words Loose Unaligned LooseScalar UnalignedScalar Entry Columns State Lanes Lane"
+    Vector, Words, Loose, Unaligned, LooseScalar, UnalignedScalar, Entry, Columns, State, Lanes, Lane = (
         type(name, (), {}) for name in _NAMES.split()
     )
 
@@ -592,5 +594,6 @@ def update(at: Array[T], how: str, value: Any, order: str) -> T:
 
 
 @primitive
-def processor(name: str, *operands: int) -> None:
-    """An instruction without a result, by the name of its LLVM intrinsic. The operands are known 32-bit integers."""
+def processor(name: str, *operands: int | Array[Any]) -> None:
+    """An instruction without a result, by the name of its LLVM intrinsic. The operands are known 32-bit integers, and
+    addresses."""

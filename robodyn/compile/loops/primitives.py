@@ -98,8 +98,9 @@ def _changed(reader: Reader, code: str, at: Value, *values: Any, result: Number 
     return reader.make(result or kind, code, at, *(reader.typed(each, kind) for each in values), **facts)
 
 
-def _processor(reader: Reader, name: str, *operands: int) -> None:
-    reader.do("intrinsic", *(Value(I32, constant=each) for each in operands), name=name)
+def _processor(reader: Reader, name: str, *operands: Any) -> None:
+    given = (each if isinstance(each, Value) else Value(I32, constant=each) for each in operands)
+    reader.do("intrinsic", *given, name=name)
 
 
 PRIMITIVE_READERS: Mapping[str, Callable[..., Any]] = {

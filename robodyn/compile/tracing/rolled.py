@@ -13,6 +13,7 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from robodyn.algorithms.tasks import Sized
 from robodyn.compile.tracing.expression import INPUT, Expression, Graph, Value
 from robodyn.compile.tracing.program import Program
 from robodyn.core.joints import JointKind, unit_quaternion
@@ -237,7 +238,8 @@ class StepTracer:
         # The world has no body constants. A field to which children add differs from the value that was written.
         unfit = {name for sweep in sweeps for name in (*getattr(sweep, "carries", ()), *getattr(sweep, "gives", ()))}
         unfit |= {name for sweep in sweeps if isinstance(sweep, World | Links) for name in sweep.reads}
-        unfit |= {output.field for output in self.algorithm.outputs.values() if not isinstance(output, PairOutput)}
+        outputs = self.algorithm.outputs.values()
+        unfit |= {output.field for output in outputs if not isinstance(output, PairOutput | Sized)}
         known_of: Known = {}
         for group in self.groups:
             first = sweeps[group[0]]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from robodyn.compile.llvm.jit import OPT
 from robodyn.compile.llvm.vectors import VectorType
-from robodyn.compile.loop_plan import traits_of
 from robodyn.engines.cpu.backends import begin_driver
 from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.parts.plan import Plan
@@ -122,7 +121,7 @@ class Compiler(KernelCompiler):
             return all(self.in_cache(part) for part in parts_of(effective))
         if route == "loops":
             kind = VectorType.of(request.dtype, request.target, 1 if single or writes_most(request) else None)
-            linked = self._rolled_code(request, traits_of(request.model), kind, "rolled" if plan is None else "parted")
+            linked = self._rolled_code(request, kind, "rolled" if plan is None else "parted")
             return any(replace(linked, opt=level).code() is not None for level in (OPT, HURRIED))
         return isinstance(route, SingleProgram) and route.code is not None
 

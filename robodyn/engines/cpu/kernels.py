@@ -15,11 +15,13 @@ from robodyn.compile.keys import Linked, begin, begun, compiled, compiling, kept
 from robodyn.compile.llvm.jit import OPT, Code, assembly
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.llvm.vectors import VectorType
-from robodyn.compile.loop_plan import Traits
+from robodyn.compile.loop_plan import traits_of
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.core.sweeps import Algorithm
 from robodyn.engines.cpu.backends import Loaded
+from robodyn.engines.cpu.constraints.program import ConstraintProgram
+from robodyn.engines.cpu.constraints.tables import constraint_traits
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
@@ -232,9 +234,9 @@ class KernelCompiler:
         if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = self._rolled_program(request, 1)
         module = program.module
-        linked = self._rolled_code(request, module.traits, module.kind)
+        linked = self._rolled_code(request, module.kind)
         code = self._loops(linked, module.text)
-        steps = request.model.n_bodies * request.lanes
+        steps = program.steps * request.lanes
         return lambda: Kernel(
             request=request,
             mode="rolled",
@@ -276,7 +278,7 @@ class KernelCompiler:
         if width is None and program.workspace_bytes > tuning.MAX_WIDE_WORKSPACE:
             program = made(1)
         module = program.module
-        code = self._rolled_code(request, module.traits, module.kind, "parted").code_of(module.text)()
+        code = self._rolled_code(request, module.kind, "parted").code_of(module.text)()
         return Kernel(
             request=request,
             mode="parted",
@@ -289,14 +291,21 @@ class KernelCompiler:
             keep=program,
         )
 
-    def _rolled_code(self, request: Request, traits: Traits, kind: VectorType, mode: str = "rolled") -> Linked:
-        """The cached code of rolled code for robots with these traits and vectors of this type."""
-        facts = traits, kind.width
+    def _rolled_code(self, request: Request, kind: VectorType, mode: str = "rolled") -> Linked:
+        """The cached code of rolled code for robots with the traits of this one and vectors of this type."""
+        model = request.model
+        facts: tuple[object, ...] = traits_of(model), kind.width
+        if request.constraint_query is not None:
+            facts = *facts, constraint_traits(model, request.base)
         label = f"{request.algorithm.name} {mode} {request.dtype} {request.target.level}"
         return Linked(request.digest(mode, *facts), label, request.target, OPT, self._cache(request))
 
     @staticmethod
     def _rolled_program(request: Request, width: int | None) -> RolledProgram:
+        if request.constraint_query is not None:
+            return ConstraintProgram(
+                request.model, request.constraint_query, request.dtype, request.target, request.base, width
+            )
         assert isinstance(request.algorithm, Algorithm)
         return RolledProgram(
             request.model,

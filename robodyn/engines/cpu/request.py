@@ -10,7 +10,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Traceable
+from robodyn.algorithms.constraints.sweeps import ConstraintQuery
+from robodyn.algorithms.tasks import ScalarTask, Traceable
 from robodyn.compile.gc_pause import no_collection
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.llvm.unrolled_code import unrolled_module
@@ -52,6 +53,12 @@ class Request:
         """The request for one state at a time; itself if that makes no difference."""
         target = self.target.for_one_state
         return self if target is self.target else replace(self, target=target)
+
+    @property
+    def constraint_query(self) -> ConstraintQuery | None:
+        """The query about constraints that loops answer; None for other tasks, and for robots with mimicking joints."""
+        task = self.algorithm
+        return task.constraint_query if isinstance(task, ScalarTask) and not self.model.has_mimic else None
 
     @property
     def label(self) -> str:

@@ -98,6 +98,8 @@ def _fallback_route(request: Request) -> Route:
     task = request.algorithm
     if task.fallback is not None:
         return task.fallback
+    if request.constraint_query is not None:
+        return "loops"
     no_other = ", and there is no other for derivatives of queries without rules of their own"
     raise UnavailableError(
         f"engine 'cpu': {task.name} of {request.model.name!r} is too large for straight-line code"
@@ -139,7 +141,8 @@ def most_operations(request: Request, mode: str) -> float | None:
 def _budget(request: Request) -> int:
     """Maximal operations of one program."""
     task, most = request.algorithm, tuning.MAX_OPERATIONS[backend_of(request).name]
-    budget = "stage" if request.vectors else task.budget
+    loops = request.constraint_query is not None
+    budget = "stage" if request.vectors else "query" if loops else task.budget
     contracted = f"contracted {budget}" if task.fallback and "vector" in task.inputs else budget
     return most.get(contracted, most[budget])
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.algorithms.tasks import Sized
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.loop_plan import Traits, is_block, lane_fields, link_fields, must_be_zeroed
 from robodyn.compile.loops.blocks import Number
 from robodyn.compile.tracing.rolled import StepTracer
-from robodyn.core.joints import KINDS
+from robodyn.core.joints import KINDS, JointKind
 from robodyn.core.sweeps import (
     INPUTS,
     PER_VELOCITY,
@@ -58,7 +59,7 @@ class RolledLayout:
         self.vectors = vectors
         self.kind = VectorType.of(dtype, target, width)
         self.lane_fields, self.link_fields = lane_fields(algorithm), link_fields(algorithm)
-        self.tracer = StepTracer(algorithm, [KINDS[code] for code in traits.kinds], base, traits.armature)
+        self.tracer = self._step_tracer([KINDS[code] for code in traits.kinds])
         self.inputs = (*(name for name in INPUTS if name in algorithm.inputs), *base)
         lanes = [k for k, sweep in enumerate(algorithm.sweeps) if getattr(sweep, "lanes", False)]
         self.gathered = [
@@ -79,10 +80,12 @@ class RolledLayout:
             *(f"field {name}" for name in algorithm.fields if not is_block(algorithm, name)),
             *(f"carry {name}" for name in self.carried),
             *(f"out {name}" for name in own),
+            *self._more_arrays(),
         ]
         self.direct = self._direct()
         self.integers = [
             *("n_bodies", "nv", "n_links", "link"),
+            *self._more_integers(),
             *(f"n_pairs {k}" for k in lanes),
             *(f"n_gather {name}" for name in self.gathered),
             *(f"columns {name}" for name in (*self.inputs, *self.raw, *algorithm.outputs)),
@@ -91,6 +94,17 @@ class RolledLayout:
             *(f"vectors {name}" for name in self.workspace_arrays),
             *(f"offset {name}" for name in self.workspace_arrays),
         ]
+
+    def _step_tracer(self, kinds: list[JointKind]) -> StepTracer:
+        return StepTracer(self.algorithm, kinds, self.base, self.traits.armature)
+
+    def _more_arrays(self) -> list[str]:
+        """More arrays of the workspace."""
+        return []
+
+    def _more_integers(self) -> list[str]:
+        """More entries of the layout."""
+        return []
 
     def _direct(self) -> dict[str, str]:
         """Arrays of the workspace that are replaced by a row of the user's own array: names of the inputs or outputs by
@@ -114,7 +128,7 @@ class RolledLayout:
         return found
 
     def _has_blocks(self, name: str) -> bool:
-        return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput | LinkColumnOutput)
+        return isinstance(self.algorithm.outputs[name], PairOutput | BodyOutput | LinkColumnOutput | Sized)
 
     def _coupled(self, name: str) -> bool:
         return self.traits.mimic and name in ("q", *PER_VELOCITY)

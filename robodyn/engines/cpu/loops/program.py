@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.compile.llvm.target import Target
-from robodyn.compile.loop_plan import RolledPlan, lane_size, traits_of
+from robodyn.compile.loop_plan import RolledPlan, Traits, lane_size, traits_of
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import PER_BODY, PER_VELOCITY, POINT, Algorithm, Ancestors, Inward, Links, Outward
@@ -45,12 +45,29 @@ class RolledProgram:
         self.model, self.dtype = model, dtype
         traits = traits_of(model)
         self.plan = self._plan(algorithm, base, link, traits.mimic)
-        self.module = self._MODULE(algorithm, traits, dtype, target, base, width, vectors)
+        self.module = self._make_module(algorithm, traits, dtype, target, base, width, vectors)
         self.layout, self.workspace_bytes = self._layout()
         self.arrays = [self._array(name) for name in self.module.model_arrays]
 
+    def _make_module(
+        self,
+        algorithm: Algorithm,
+        traits: Traits,
+        dtype: np.dtype[Any],
+        target: Target,
+        base: tuple[str, ...],
+        width: int | None,
+        vectors: frozenset[str],
+    ) -> RolledModule:
+        return self._MODULE(algorithm, traits, dtype, target, base, width, vectors)
+
     def _plan(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, mimic: bool) -> RolledPlan:
         return RolledPlan(self.model, algorithm, base, link, mimic)
+
+    @property
+    def steps(self) -> int:
+        """Steps of its longest sweep without lanes."""
+        return self.model.n_bodies
 
     @property
     def operations(self) -> int:
@@ -120,13 +137,14 @@ class RolledProgram:
         if name in self.plan.algorithm.outputs:
             return self.plan.output_columns(name)
         per_body = {each: model.n_bodies * width for each, width in PER_BODY.items()}
-        sizes = {"q": model.nq, **per_body, "V0": 6, "dV0": 6, "point": POINT}
+        of_constraints = {"targets": 12 * model.n_constraints, "active": model.n_constraints, "restitution": 1}
+        sizes = {"q": model.nq, **per_body, **of_constraints, "V0": 6, "dV0": 6, "point": POINT}
         return sizes.get(name, model.nv)
 
     def _layout(self) -> tuple[Array, int]:
         """The entries of the layout, and the bytes of a workspace."""
         module, lanes = self.module, self.plan.lanes
-        numbers = dict(self.plan.integers)
+        numbers = self._integers()
         names = (*module.inputs, *self.plan.algorithm.outputs)
         numbers.update({f"columns {name}": self._columns(name) for name in names})
         numbers.update({f"tree {name}": self._vectors(f"in {name}") for name in module.raw})
@@ -140,6 +158,10 @@ class RolledProgram:
             numbers[f"offset {array}"] = offset
             offset += self._vectors(array) * module.kind.bytes
         return np.array([numbers[name] for name in module.integers], dtype=np.int64), offset
+
+    def _integers(self) -> dict[str, int]:
+        """Sizes in the layout."""
+        return dict(self.plan.integers)
 
     def _array(self, name: str) -> Array:
         """An array of the model in the form that code reads: 64-bit integers, or scalars of the dtype, C-contiguous."""

@@ -25,16 +25,18 @@ class Steps(Operator):
     `first` (the body at which a sweep started), `link`, `link_row` (the link's row in arrays), `lane`, `own_slot` and
     `parent_slot` (rows of lane fields)."""
 
+    READER: type[StepReader]
+
     def __init__(self, module: RolledLayout) -> None:
         self.module = module
 
     def read(self, reader: Reader, *arguments: Any, **subjects: Any) -> None:
         """Emit the step's code at this point of a sweep."""
         step, bases = arguments
-        _StepReader(self.module, reader, step, bases, subjects).read()
+        self.READER(self.module, reader, step, bases, subjects).read()
 
 
-class _StepReader:
+class StepReader:
     """Emits the code of one step."""
 
     def __init__(
@@ -235,3 +237,6 @@ class _StepReader:
 
     def _coupled(self, velocity: Any) -> Value:
         return self._entry("v_source", I64, velocity)
+
+
+Steps.READER = StepReader

@@ -1,0 +1,1 @@
+"""Queries about constraints of large trees as loops over bodies, constraints and rows."""
