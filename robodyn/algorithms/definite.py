@@ -54,6 +54,30 @@ class Definite:
         return x
 
 
+    def inverse(self) -> list[list[Any]]:
+        """A^-1, both triangles: sums of products of rows of L^-1."""
+        m = len(self._L)
+        rows: list[dict[int, Any]] = [{k: 1.0} for k in range(m)]
+        for k, below in enumerate(self._below):
+            for i in below:
+                for j, x in rows[k].items():
+                    rows[i][j] = rows[i].get(j, 0.0) - self._L[i][k] * x
+        scaled = [{j: x * self._inverse[k] for j, x in row.items()} for k, row in enumerate(rows)]
+        full: list[list[Any]] = [[0.0] * m for _ in range(m)]
+        for row, its in zip(rows, scaled, strict=True):
+            for i, x in row.items():
+                for j, y in its.items():
+                    if j <= i:
+                        full[i][j] = full[i][j] + x * y
+        return mirrored(full)
+
+
+def mirrored(lower: list[list[Any]]) -> list[list[Any]]:
+    """A symmetric matrix from its lower triangle."""
+    every = range(len(lower))
+    return [[lower[max(i, j)][min(i, j)] for j in every] for i in every]
+
+
 class TreeFactors:
     """L and 1/D of a matrix H = L' D L: n rows of n scalars, of which the lower triangle is read.
 
@@ -100,3 +124,22 @@ class TreeFactors:
     def solve(self, b: Sequence[Any]) -> list[Any]:
         """H^-1 b."""
         return self.down(self.up(b))
+
+    def inverted(self) -> list[list[Any]]:
+        """H^-1 = L^-1 D^-1 L^-T, both triangles: sums over common ancestors."""
+        n = len(self.L)
+        rows: list[dict[int, Any]] = []
+        for k in range(n):
+            row: dict[int, Any] = {k: 1.0}
+            for p in self.lower[k]:
+                for j, x in rows[p].items():
+                    row[j] = row.get(j, 0.0) - self.L[k][p] * x
+            rows.append(row)
+        full: list[list[Any]] = [[0.0] * n for _ in range(n)]
+        for i in range(n):
+            scaled = {k: x * self.inverse[k] for k, x in rows[i].items()}
+            for j in range(i + 1):
+                for k, x in rows[j].items():
+                    if k in scaled:
+                        full[i][j] = full[i][j] + scaled[k] * x
+        return mirrored(full)

@@ -825,6 +825,26 @@ _CONSTRAINED = (
         of_constraints=True,
     ),
     QuerySpec(
+        "constrained_forward_dynamics_gradient",
+        ("q", "qd", "tau"),
+        {
+            "qdd_q": Result(("nv", "nv"), "qdd / step"),
+            "qdd_qd": Result(("nv", "nv"), "qdd / qd"),
+            "qdd_tau": Result(("nv", "nv"), "qdd / tau"),
+            "lam_q": Result(("n_rows", "nv"), "N, N m / step"),
+            "lam_qd": Result(("n_rows", "nv"), "N, N m / qd"),
+            "lam_tau": Result(("n_rows", "nv"), "N, N m / tau"),
+        },
+        lambda asked: constraint_task(
+            "constrained_forward_dynamics_gradient", asked.inputs, asked.model.proximal, asked.damping
+        ),
+        "Derivatives of constrained accelerations and of constraint forces by q (on the tangent space), qd and tau.",
+        optional=("f_ext", "inertia", "targets", "active", *BASE),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        of_constraints=True,
+    ),
+    QuerySpec(
         "constraint_residual",
         ("q", "qd"),
         {"phi": Result(("n_rows",), "m, rad"), "phidot": Result(("n_rows",), "m/s, rad/s")},

@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from robodyn.algorithms.constraints import arrays, scalars
+from robodyn.algorithms.constraints.gradients import Moving, gradient_operations, row_gradients
 from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
@@ -31,7 +34,7 @@ class _Response(Protocol):
         """Accelerations without constraints plus H^-1 J' lambda."""
 
 
-class _State(Protocol):
+class _State(Moving, Protocol):
     """Constraints of a robot in one state or many. Vectors are arrays of scalars (n,), or arrays (B, n)."""
 
     phi: Any
@@ -60,11 +63,14 @@ class _State(Protocol):
     def response(self) -> tuple[Any, Any]:
         """A `_Response`, and zeros: the accelerations of a robot at rest without forces."""
 
-    def response_of_forces(self) -> tuple[Any, Any]:
-        """A `_Response`, and the accelerations without constraints."""
+    def response_of_forces(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations without constraints. `by_matrix`: True if derivatives need it."""
 
     def solver(self, responds: Any, proximal: Proximal) -> _Solver:
         """The solver of forces."""
+
+    def inverse_gradient(self, qdd: Any, damping: bool) -> tuple[Any, Any]:
+        """Derivatives of inverse dynamics by q and qd, (nv, nv)."""
 
     def delassus(self, responds: Any) -> Any:
         """A, with 1 on the diagonal of inactive rows."""
@@ -85,6 +91,30 @@ def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     responds, free = state.response_of_forces()
     forces = state.solver(responds, proximal).forces(-(_drift(state, model) + responds.rates(free)))
     return {"qdd": responds.accelerations(free, forces), "lam": forces}
+
+
+def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
+    """Derivatives of `_forward`: see `robodyn.algorithms.constraints.gradients`."""
+    responds, free = state.response_of_forces(by_matrix=True)
+    solver = state.solver(responds, proximal)
+    forces = solver.forces(-(_drift(state, model) + responds.rates(free)))
+    qdd = responds.accelerations(free, forces)
+    W, inverse = responds.columns, solver.inverse
+    G = inverse @ np.swapaxes(W, -1, -2)
+    P = responds.less(W, G)
+    rows = row_gradients(model, state, qdd, forces)
+    inverse_q, inverse_qd = state.inverse_gradient(qdd, damping)
+    results = {}
+    for name, r1, r2 in (("q", inverse_q - rows.forces, rows.by_q), ("qd", inverse_qd, rows.by_qd)):
+        results[f"qdd_{name}"] = -(P @ r1 + np.swapaxes(G, -1, -2) @ r2)
+        results[f"lam_{name}"] = G @ r1 - inverse @ r2
+    results |= {"qdd_tau": P, "lam_tau": -G}
+    return {f"{of}_{by}": results[f"{of}_{by}"] for of in ("qdd", "lam") for by in ("q", "qd", "tau")}
+
+
+def _least_of_gradient(model: Model) -> int:
+    """A lower bound of the operations of `_forward_gradient`."""
+    return scalars.least_operations(model) + gradient_operations(model)
 
 
 def _residual(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
@@ -120,21 +150,30 @@ def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any
 
 
 class _Query(NamedTuple):
-    """`moving`: True if it needs rates and gamma. `responds`: True if it needs the mass matrix. `solves`: True if it
-    needs the proximal term."""
+    """`moving`: True if it needs rates and gamma. `least`: a lower bound of operations, where it needs the mass matrix.
+    `solves`: True if it needs the proximal term. `matrices`: True if its results include matrices (nv, nv)."""
 
-    text: Callable[[_State, Model, Proximal], dict[str, Any]]
+    text: Callable[..., dict[str, Any]]
     outputs: dict[str, tuple[int | str, ...]]
     moving: bool = True
-    responds: bool = True
+    least: Callable[[Model], int] | None = scalars.least_operations
     solves: bool = True
+    matrices: bool = False
 
 
 _ROWS = ("n_rows",)
+_SQUARE, _WIDE = ("nv", "nv"), ("n_rows", "nv")
+_BY = ("q", "qd", "tau")
 _QUERIES = {
     "constrained_forward_dynamics": _Query(_forward, {"qdd": ("nv",), "lam": _ROWS}),
-    "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, responds=False, solves=False),
-    "constraint_jacobian": _Query(_jacobian, {"J": ("n_rows", "nv")}, moving=False, responds=False, solves=False),
+    "constrained_forward_dynamics_gradient": _Query(
+        _forward_gradient,
+        {**{f"qdd_{by}": _SQUARE for by in _BY}, **{f"lam_{by}": _WIDE for by in _BY}},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
+    "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, least=None, solves=False),
+    "constraint_jacobian": _Query(_jacobian, {"J": _WIDE}, moving=False, least=None, solves=False),
     "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
     "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
     "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),
@@ -151,27 +190,31 @@ _SIZES: dict[str, Sized] = {
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> ScalarTask:
-    """A query about a model's constraints with these inputs."""
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal, damping: bool = False) -> ScalarTask:
+    """A query about a model's constraints with these inputs.
+
+    `damping`: True for derivatives of a robot whose joints are damped by the model's coefficients.
+    """
     query = _QUERIES[name]
+    options = (damping,) if query.text is _forward_gradient else ()
 
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
-        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
-        return {key: list(values) for key, values in results.items()}
+        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal, *options)
+        return {key: list(values.ravel()) for key, values in results.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
-            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal)
+            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal, *options)
 
-        return arrays.piece_by_piece(model, given, piece)
+        return arrays.piece_by_piece(model, given, piece, query.matrices)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
     return ScalarTask(
-        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
+        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()), *(("damping",) if damping else ()))),
         {each: _SIZES[each] for each in inputs},
         {key: Sized(axes) for key, axes in query.outputs.items()},
         text,
-        lambda others: constraint_task(name, others, proximal),
+        lambda others: constraint_task(name, others, proximal, damping),
         on_arrays,
-        scalars.least_operations if query.responds else None,
+        query.least,
     )
