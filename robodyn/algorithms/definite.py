@@ -53,7 +53,6 @@ class Definite:
                 x[k] = x[k] - self._L[i][k] * x[i]
         return x
 
-
     def inverse(self) -> list[list[Any]]:
         """A^-1, both triangles: sums of products of rows of L^-1."""
         m = len(self._L)
@@ -125,21 +124,15 @@ class TreeFactors:
         """H^-1 b."""
         return self.down(self.up(b))
 
-    def inverted(self) -> list[list[Any]]:
-        """H^-1 = L^-1 D^-1 L^-T, both triangles: sums over common ancestors."""
-        n = len(self.L)
-        rows: list[dict[int, Any]] = []
+    def inverse_matrix(self) -> list[list[Any]]:
+        """H^-1. The lower triangle is computed and mirrored: row k follows from the rows of H^-1 at the columns of row
+        k of L."""
+        n = len(self.inverse)
+        X: list[list[Any]] = [[0.0] * n for _ in range(n)]
         for k in range(n):
-            row: dict[int, Any] = {k: 1.0}
-            for p in self.lower[k]:
-                for j, x in rows[p].items():
-                    row[j] = row.get(j, 0.0) - self.L[k][p] * x
-            rows.append(row)
-        full: list[list[Any]] = [[0.0] * n for _ in range(n)]
-        for i in range(n):
-            scaled = {k: x * self.inverse[k] for k, x in rows[i].items()}
-            for j in range(i + 1):
-                for k, x in rows[j].items():
-                    if k in scaled:
-                        full[i][j] = full[i][j] + scaled[k] * x
-        return mirrored(full)
+            for c in range(k + 1):
+                value: Any = self.inverse[k] if c == k else 0.0
+                for p in self.lower[k]:
+                    value = value - self.L[k][p] * X[p][c]
+                X[k][c] = X[c][k] = value
+        return X

@@ -220,7 +220,6 @@ class BatchResponse:
         total: Array = free + (forces[:, None, :] @ self._responses)[:, 0]
         return total
 
-
     @property
     def columns(self) -> Array:
         """H^-1 J' (B, nv, m)."""
@@ -479,6 +478,11 @@ class ConstraintState:
         return A
 
     # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
+
+    def times(self, A: Array, B: Array) -> Array:
+        """A B."""
+        product: Array = A @ B
+        return product
 
     def zeros(self, *shape: int) -> Array:
         """An array of zeros (B, ...)."""

@@ -73,7 +73,7 @@ class Moving(Protocol):
         """Transforms from the world to frames a and b, of arrays of one entry."""
 
     def motions(self, qdd: Any) -> Mapping[str, Any]:
-        """"X0" (n + 1, 12), "v" and "a" (n + 1, 6) of all bodies and of the base, which is the last. In their axes."""
+        """ "X0" (n + 1, 12), "v" and "a" (n + 1, 6) of all bodies and of the base, which is the last. In their axes."""
 
     def constant(self, values: Any) -> Any:
         """An array of constants, the same in all states."""

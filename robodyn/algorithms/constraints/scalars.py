@@ -160,11 +160,10 @@ class MatrixResponse:
                 total[k] = total[k] + y * strength
         return scalars(self._factors.down(total))
 
-
     @property
     def inverse(self) -> Any:
         """H^-1 (nv, nv)."""
-        return table(self._factors.inverted())
+        return table(self._factors.inverse_matrix())
 
     @property
     def columns(self) -> Any:
@@ -176,7 +175,9 @@ class MatrixResponse:
         """H^-1 - W G (nv, nv), for a symmetric W G: both triangles from the lower one."""
         inverse = self.inverse
         rows, columns = W.tolist(), G.T.tolist()
-        return table(mirrored([[inverse[i, j] - product(rows[i], columns[j]) for j in range(i + 1)] for i in range(len(rows))]))
+        return table(
+            mirrored([[inverse[i, j] - product(rows[i], columns[j]) for j in range(i + 1)] for i in range(len(rows))])
+        )
 
 
 class RecursiveResponse:
@@ -300,6 +301,10 @@ class ConstraintState:
 
     # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
 
+    def times(self, A: Any, B: Any) -> Any:
+        """A B."""
+        return times(A, B)
+
     def zeros(self, *shape: int) -> Any:
         """An array of zeros."""
         return np.full(shape, 0.0, object)
@@ -324,6 +329,27 @@ class ConstraintState:
         inputs = ("q", "qd", "qdd", *(("f_ext",) if "f_ext" in self._given else ()))
         found, n = self._at(with_inputs(idsva(inputs, damping), self._given), qdd=list(qdd)), self._model.nv
         return scalars(found["tau_q"]).reshape(n, n), scalars(found["tau_qd"]).reshape(n, n)
+
+
+_TILE = (4, 6)
+"""Rows and columns of a product whose sums are computed side by side, so that entries of both factors are read from
+registers."""
+
+
+def times(A: Any, B: Any) -> Any:
+    """A B of arrays of scalars, tile by tile. Structural zeros are skipped."""
+    (rows, inner), columns = A.shape, B.shape[1]
+    a, b, total = A.tolist(), B.tolist(), [[0.0] * columns for _ in range(rows)]
+    for top in range(0, rows, _TILE[0]):
+        for left in range(0, columns, _TILE[1]):
+            for k in range(inner):
+                some = [(c, b[k][c]) for c in range(left, min(left + _TILE[1], columns)) if not is_zero(b[k][c])]
+                for r in range(top, min(top + _TILE[0], rows)):
+                    x = a[r][k]
+                    if not is_zero(x):
+                        for c, y in some:
+                            total[r][c] = total[r][c] + x * y
+    return table(total)
 
 
 def table(rows: Rows) -> Any:

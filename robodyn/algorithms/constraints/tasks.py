@@ -69,6 +69,9 @@ class _State(Moving, Protocol):
     def solver(self, responds: Any, proximal: Proximal) -> _Solver:
         """The solver of forces."""
 
+    def times(self, A: Any, B: Any) -> Any:
+        """The product of two matrices."""
+
     def inverse_gradient(self, qdd: Any, damping: bool) -> tuple[Any, Any]:
         """Derivatives of inverse dynamics by q and qd, (nv, nv)."""
 
@@ -93,23 +96,46 @@ def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     return {"qdd": responds.accelerations(free, forces), "lam": forces}
 
 
+class _Sensitivity:
+    """How accelerations and forces respond to errors of their equations at fixed q, qd and tau.
+
+    With errors r1 of H qdd + bias = tau + J' lambda and r2 of J qdd + r = 0, d qdd = -P r1 - G' r2 and
+    d lambda = G r1 - A^-1 r2 (`robodyn.algorithms.constraints.gradients`).
+    """
+
+    def __init__(self, state: _State, responds: Any, solver: Any) -> None:
+        W, self.inverse, self._times = responds.columns, solver.inverse, state.times
+        self.G = state.times(self.inverse, np.swapaxes(W, -1, -2))
+        self.P = responds.less(W, self.G)
+
+    def to(self, r1: Any, r2: Any) -> tuple[Any, Any]:
+        """d qdd (nv, n) and d lambda (m, n)."""
+        n = r1.shape[-2]
+        of_qdd = np.concatenate([self.P, np.swapaxes(self.G, -1, -2)], axis=-1)
+        of_forces = np.concatenate([-self.G, self.inverse], axis=-1)
+        change = self._times(np.concatenate([of_qdd, of_forces], axis=-2), np.concatenate([-r1, -r2], axis=-2))
+        return change[..., :n, :], change[..., n:, :]
+
+
 def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
     """Derivatives of `_forward`: see `robodyn.algorithms.constraints.gradients`."""
     responds, free = state.response_of_forces(by_matrix=True)
     solver = state.solver(responds, proximal)
     forces = solver.forces(-(_drift(state, model) + responds.rates(free)))
     qdd = responds.accelerations(free, forces)
-    W, inverse = responds.columns, solver.inverse
-    G = inverse @ np.swapaxes(W, -1, -2)
-    P = responds.less(W, G)
+    answers = _Sensitivity(state, responds, solver)
     rows = row_gradients(model, state, qdd, forces)
     inverse_q, inverse_qd = state.inverse_gradient(qdd, damping)
-    results = {}
-    for name, r1, r2 in (("q", inverse_q - rows.forces, rows.by_q), ("qd", inverse_qd, rows.by_qd)):
-        results[f"qdd_{name}"] = -(P @ r1 + np.swapaxes(G, -1, -2) @ r2)
-        results[f"lam_{name}"] = G @ r1 - inverse @ r2
-    results |= {"qdd_tau": P, "lam_tau": -G}
-    return {f"{of}_{by}": results[f"{of}_{by}"] for of in ("qdd", "lam") for by in ("q", "qd", "tau")}
+    qdd_q, lam_q = answers.to(inverse_q - rows.forces, rows.by_q)
+    qdd_qd, lam_qd = answers.to(inverse_qd, rows.by_qd)
+    return {
+        "qdd_q": qdd_q,
+        "qdd_qd": qdd_qd,
+        "qdd_tau": answers.P,
+        "lam_q": lam_q,
+        "lam_qd": lam_qd,
+        "lam_tau": -answers.G,
+    }
 
 
 def _least_of_gradient(model: Model) -> int:
