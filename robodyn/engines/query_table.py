@@ -884,6 +884,21 @@ _CONSTRAINED = (
         of_constraints=True,
     ),
     QuerySpec(
+        "impact_gradient",
+        ("q", "qd"),
+        {
+            "qd_after_q": Result(("nv", "nv"), "qd / step"),
+            "qd_after_qd": Result(("nv", "nv"), "qd / qd"),
+            "impulse_q": Result(("n_rows", "nv"), "N s, N m s / step"),
+            "impulse_qd": Result(("n_rows", "nv"), "N s, N m s / qd"),
+        },
+        lambda asked: constraint_task("impact_gradient", asked.inputs, asked.model.proximal),
+        "Derivatives of velocities and impulses of an impact by q (on the tangent space) and qd.",
+        optional=("inertia", "targets", "active", "restitution", "V0"),
+        needs=("inverse",),
+        of_constraints=True,
+    ),
+    QuerySpec(
         "project",
         ("q", "qd"),
         {"q_held": Result(("nq",), "m, rad"), "qd_held": Result(("nv",), "qd")},

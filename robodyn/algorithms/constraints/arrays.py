@@ -15,9 +15,10 @@ import numpy as np
 
 from robodyn.algorithms import dense
 from robodyn.algorithms.aba import aba
-from robodyn.algorithms.constraints.gradients import MOTIONS
+from robodyn.algorithms.constraints.gradients import motions_of_bodies
 from robodyn.algorithms.constraints.terms import (
     Terms,
+    base_axes,
     exactly,
     frame_entries,
     frame_rows,
@@ -31,6 +32,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
+from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
 from robodyn.core.constraints.kinds import Constraint, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
@@ -298,7 +300,7 @@ class ConstraintState:
         if place:  # the world's origin moves to the base, as in `Terms`
             at, q = slice(place[0], place[0] + 3), self._q.copy()
             self._world = self._new(batch, 1, 12) + self._world
-            self._world[:, 0, 9:] = -q[:, at]
+            self._world[:, 0, 9:] = -q[:, at] @ self.constant(np.reshape(base_axes(model), (3, 3)))
             q[:, at] = 0.0
             given = {**given, "q": q}
         self._near = given["q"]
@@ -425,10 +427,13 @@ class ConstraintState:
                 moved_q[:, at[:, k]] = value
         return moved_q
 
-    def response(self) -> tuple[BatchResponse, Array]:
-        """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces."""
+    def response(self, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces.
+
+        `by_matrix`: True to use the mass matrix, as `BatchResponse.less` must.
+        """
         J = self._masked_jacobian()
-        if not self._model.has_mimic:
+        if not (self._model.has_mimic or by_matrix):
             return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
         H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
         return self._by_matrix(H), np.zeros_like(J[:, 0])
@@ -484,6 +489,11 @@ class ConstraintState:
         product: Array = A @ B
         return product
 
+    @property
+    def active_jacobian(self) -> Array:
+        """J (B, m, nv), with zeros for inactive constraints."""
+        return self._masked_jacobian()
+
     def zeros(self, *shape: int) -> Array:
         """An array of zeros (B, ...)."""
         return self._new(len(self._q), *shape)
@@ -505,19 +515,27 @@ class ConstraintState:
             return Transform(orthonormal(a.E), a.r).after(_transform(self._world)), b
         return on_body(held.to, held.X_to), b
 
-    def motions(self, qdd: Array) -> Mapping[str, Array]:
+    def motions(self, share: Array | None = None, **others: Array) -> Mapping[str, Array]:
         """Transforms, velocities and accelerations of all bodies, and of the base (B, n + 1, ...)."""
-        given = {**self._given, "q": self._near, "qdd": qdd}
-        found, base = self._run(MOTIONS, given), self.zeros(1, 6)
-        still = {name: base + self._of_base(name) for name in ("V0", "dV0")}
-        of_base = {"X0": self.zeros(1, 12) + self._world, "v": still["V0"], "a": still["dV0"]}
-        return {name: np.concatenate([found[name], row], axis=1) for name, row in of_base.items()}
+        given, zero = {**self._given, "q": self._near, **others}, self.zeros(1, 6)
+        base = {"X0": self.zeros(1, 12) + self._world}
+        factor = 1.0 if share is None else share[..., None]
+        base |= {"v": zero + factor * self._of_base("V0"), "a": zero + self._of_base("dV0")}
+        if "V0" in given:
+            given["V0"] = base["v"][:, 0]
+        found = self._run(motions_of_bodies(others), given)
+        return {name: np.concatenate([array, base[name]], axis=1) for name, array in found.items()}
 
     def inverse_gradient(self, qdd: Array, damping: bool) -> tuple[Array, Array]:
         """Derivatives (B, nv, nv) of inverse dynamics by q and qd."""
         inputs = ("q", "qd", "qdd", *(("f_ext",) if "f_ext" in self._given else ()))
         found = self._run(with_inputs(idsva(inputs, damping), self._given), {**self._given, "qdd": qdd})
         return found["tau_q"], found["tau_qd"]
+
+    def product_gradient(self, vector: Array) -> Array:
+        """Derivatives (B, nv, nv) of H vector by q."""
+        algorithm = with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, self._given)
+        return self._run(algorithm, {**self._given, "vector": vector})["by_q"]
 
 
 class _Columns:

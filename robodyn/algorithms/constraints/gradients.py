@@ -31,36 +31,53 @@ of common ancestors change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import numpy as np
 
-from robodyn.algorithms.kinematics import POSES_OF_KNOWN, acceleration, base_motion
+from robodyn.algorithms.kinematics import ACCELERATIONS, POSES, POSES_OF_KNOWN, VELOCITIES
 from robodyn.algorithms.tasks import coupled
-from robodyn.core.constraints.kinds import Coupling, Rod, Weld
+from robodyn.core.constraints.kinds import ROWS, Lock, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
-from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
+from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput
 from robodyn.core.tangent import apart_by
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
-MOTIONS = Algorithm(
+POSES_OF_BODIES = Algorithm(
+    name="poses_of_all_bodies",
+    inputs=("q",),
+    fields={"X0": TRANSFORM},
+    sweeps=POSES,
+    outputs={"X0": FieldOutput("X0", (12,))},
+)
+VELOCITIES_OF_BODIES = Algorithm(
+    name="velocities_of_bodies",
+    inputs=("q", "qd"),
+    fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION},
+    sweeps=(*VELOCITIES, *POSES_OF_KNOWN),
+    outputs={"X0": FieldOutput("X0", (12,)), "v": FieldOutput("v", (6,))},
+)
+MOTIONS_OF_BODIES = Algorithm(
     name="motions_of_bodies_at",
     inputs=("q", "qd", "qdd"),
     fields={"X": TRANSFORM, "X0": TRANSFORM, "v": MOTION, "a": MOTION},
-    sweeps=(
-        World(base_motion, writes=("v", "a")),
-        Outward(acceleration, carries=("v", "a"), writes=("X", "v", "a")),
-        *POSES_OF_KNOWN,
-    ),
+    sweeps=(*ACCELERATIONS, *POSES_OF_KNOWN),
     outputs={"X0": FieldOutput("X0", (12,)), "v": FieldOutput("v", (6,)), "a": FieldOutput("a", (6,))},
 )
 """Of all bodies: transforms from the world, velocities and accelerations without gravity, in their axes."""
+
+
+def motions_of_bodies(given: Container[str]) -> Algorithm:
+    """The algorithm that computes motions at the velocities and accelerations that are given."""
+    if "qdd" in given:
+        return MOTIONS_OF_BODIES
+    return VELOCITIES_OF_BODIES if "qd" in given else POSES_OF_BODIES
 
 
 class Moving(Protocol):
@@ -86,13 +103,12 @@ class Moving(Protocol):
 class _Path:
     """The degrees of freedom of the tree between the frames of a constraint.
 
-    `rows`: the first of the constraint's rows, and the one after the last. `body`, `holder`: of frames b and a, -1 for
+    `body`, `holder`: of frames b and a, -1 for
     the base. `to_world`: True if frame a is at rest. `dofs` (P,), `bodies`, `parents`: their bodies, and those before
     them in the tree. `S` (P, 6): their motions, in their body's axes; negative where they move a. `moves` (P, P): 1
     where the degree of freedom of the column moves the axis of that of the row.
     """
 
-    rows: tuple[int, int]
     body: int
     holder: int
     to_world: bool
@@ -106,15 +122,10 @@ class _Path:
 @lru_cache(maxsize=64)
 def _paths(model: Model) -> dict[int, _Path]:
     """The paths of constraints between frames, by the constraints' numbers."""
-    paths, first = {}, 0
-    for held in resolved_constraints(model):
-        if held.framed:
-            paths[held.number] = _path(model, held, first)
-        first += len(held.rows)
-    return paths
+    return {held.number: _path(model, held) for held in resolved_constraints(model) if held.framed}
 
 
-def _path(model: Model, held: ResolvedConstraint, first: int) -> _Path:
+def _path(model: Model, held: ResolvedConstraint) -> _Path:
     body, holder = (int(model.link_body[link]) if link >= 0 else -1 for link in (held.link, held.to))
     starts = [*model.v_start.tolist(), model.nv_tree]
     dofs, bodies, S, places, signs = [], [], [], [], []
@@ -129,7 +140,6 @@ def _path(model: Model, held: ResolvedConstraint, first: int) -> _Path:
     at, away = np.array(places), np.array(signs) > 0.0
     moves = (at[None] < at[:, None]) | ((at[None] == at[:, None]) & away[:, None])
     return _Path(
-        (first, first + len(held.rows)),
         body,
         holder,
         held.to < 0,
@@ -164,91 +174,173 @@ def gradient_operations(model: Model) -> int:
     return int(3 * (coupled(model).sum(axis=0) * together).sum())
 
 
-@dataclass
 class RowGradients:
-    """Derivatives of rows at fixed qdd and lambda.
+    """Derivatives of all rows, on the tangent space.
 
-    `forces` (nv, nv): of J' lambda by q. `by_q`, `by_qd` (m, nv): of J qdd + r.
+    Args:
+        model: the robot.
+        state: its constraints.
     """
 
-    forces: Any
-    by_q: Any
-    by_qd: Any
+    def __init__(self, model: Model, state: Moving) -> None:
+        self._model, self._state, self._paths = model, state, _paths(model)
+        self._held = list(_numbered(model))
+
+    def forces(self, lam: Any) -> Any:
+        """Derivatives (nv, nv) of J' lambda by q."""
+        total = self._state.zeros(self._model.nv_tree, self._model.nv_tree)
+        motions = self._motions()
+        for held, rows in self._held:
+            if held.framed:
+                at = self._frames(held, motions)
+                forces = (_forces_of_rod if held.kind is Rod else _forces_of_frames)(at, lam[..., rows])
+                block = (..., at.path.dofs[:, None], at.path.dofs)
+                total[block] = total[block] + forces
+        G = self._followers
+        return total if G is None else G.T @ total @ G
+
+    def errors(self) -> Any:
+        """Derivatives (m, nv) of phi by q."""
+        motions = self._motions()
+        return self._wide(lambda held: _errors(self._frames(held, motions)), self._errors_of_coordinates)
+
+    def rates(self, qd: Any, share: Any = None) -> Any:
+        """Derivatives (m, nv) of phidot by q. `share` (1,): a factor on the velocity of the base, or None for 1."""
+        motions = self._motions(share, qd=qd)
+        return self._wide(lambda held: _rates(self._frames(held, motions)))
+
+    def accelerations(self, qdd: Any) -> tuple[Any, Any]:
+        """Derivatives (m, nv) of J qdd + r by q and by qd."""
+        motions = self._motions(qdd=qdd)
+        by_q = self._wide(
+            lambda held: _accelerations_by_q(self._frames(held, motions)),
+            lambda held, rows: held.gains[1] * self._errors_of_coordinates(held, rows),
+        )
+        by_qd = self._wide(
+            lambda held: _accelerations_by_qd(self._frames(held, motions)),
+            lambda held, rows: held.gains[0] * self._jacobian_of_coordinates(held),
+        )
+        return by_q, by_qd
+
+    def _motions(self, share: Any = None, **others: Any) -> Mapping[str, Any]:
+        """Motions of bodies, if some constraint is between frames."""
+        return self._state.motions(share, **others) if self._paths else {}
+
+    def _frames(self, held: ResolvedConstraint, motions: Mapping[str, Any]) -> _Frames:
+        row = next(rows for each, rows in self._held if each is held).start
+        return _Frames(self._state, held, self._paths[held.number], motions, self._state.phi[..., row : row + 1])
+
+    def _wide(
+        self,
+        of_frames: Callable[[ResolvedConstraint], Sequence[Any]],
+        of_coordinates: Callable[[ResolvedConstraint, slice], Any] | None = None,
+    ) -> Any:
+        """A matrix (m, nv) of rows between frames, each (P,), and of rows of coordinates, (rows, nv_tree)."""
+        total = self._state.zeros(self._model.n_rows, self._model.nv_tree)
+        for held, rows in self._held:
+            if held.framed:
+                for row, values in enumerate(of_frames(held), rows.start):
+                    total[..., row, self._paths[held.number].dofs] = values
+            elif of_coordinates is not None:
+                total[..., rows, :] = of_coordinates(held, rows)
+        return total if self._followers is None else total @ self._followers
+
+    @property
+    def _followers(self) -> Any:
+        """(nv_tree, nv) tree velocities of velocities, or None if no joint mimics another."""
+        model = self._model
+        if not model.has_mimic:
+            return None
+        G = np.zeros((model.nv_tree, model.nv))
+        G[np.arange(model.nv_tree), model.v_source] = model.v_multiplier
+        return self._state.constant(G)
+
+    def _jacobian_of_coordinates(self, held: ResolvedConstraint) -> Any:
+        """Rows (rows, nv_tree) of a coupling or a lock."""
+        J = np.zeros((len(held.rows), self._model.nv_tree))
+        for v, _, c in held.joints:
+            J[0, v] += c
+        if held.kind is Lock:
+            J[:, self._locked(held)] = np.eye(len(J))
+        return self._state.constant(J)
+
+    def _errors_of_coordinates(self, held: ResolvedConstraint, rows: slice) -> Any:
+        """Derivatives of phi of a coupling or a lock: J, but of attitudes."""
+        J = self._jacobian_of_coordinates(held)
+        if len(held.rows) == 1:
+            return J
+        turned = apart_by(KINDS[self._model.joint_kind[held.joint]], self._state.phi[..., rows])[1]
+        by_q = self._state.zeros(*J.shape)
+        by_q[..., self._locked(held)] = turned
+        return by_q
+
+    def _locked(self, held: ResolvedConstraint) -> slice:
+        """Degrees of freedom of the tree of a locked joint."""
+        start = int(self._model.v_start[held.joint])
+        return slice(start, start + len(held.rows))
 
 
-def row_gradients(model: Model, state: Moving, qdd: Any, lam: Any) -> RowGradients:
-    """Derivatives of all rows. `qdd` (nv,) and `lam` (m,) of each state."""
-    n, m, paths = model.nv_tree, model.n_rows, _paths(model)
-    total = RowGradients(state.zeros(n, n), state.zeros(m, n), state.zeros(m, n))
-    bodies = state.motions(qdd) if paths else {}
+def _numbered(model: Model) -> Iterator[tuple[ResolvedConstraint, slice]]:
+    """Constraints with their rows."""
     first = 0
     for held in resolved_constraints(model):
-        last = first + len(held.rows)
-        if held.framed:
-            of_frames = _Frames(state, held, paths[held.number], bodies)
-            add_rows = _rod if held.kind is Rod else _frames
-            add_rows(of_frames, held, lam[..., first:last], state.phi[..., first:last], total)
-        else:
-            _coordinates(model, state, held, slice(first, last), total)
-        first = last
-    if model.has_mimic:
-        G = np.zeros((n, model.nv))
-        G[np.arange(n), model.v_source] = model.v_multiplier
-        G = state.constant(G)
-        return RowGradients(G.T @ total.forces @ G, total.by_q @ G, total.by_qd @ G)
-    return total
+        yield held, slice(first, first + len(held.rows))
+        first += len(held.rows)
 
 
 class _Frames:
-    """Motions of a constraint's frame b seen from frame a, in axes of a: at p, the origin of b.
+    """A constraint's frames. All vectors are in axes of a, those of b at its origin p.
 
-    `w`, `l` (P,): columns. `omega`, `u`, `alpha`, `beta`: velocities and accelerations of b. `du`, `domega`, `dbeta`,
-    `dalpha`: their derivatives (P,) by q; `dbeta_qd`, `dalpha_qd`: of accelerations by qd. `d`: from a to b. `axes`: of
-    b.
+    `w`, `l` (P,): columns. `d`: from a to p. `axes`: of b. `phi`: of its first row. Motions of b seen from a, if
+    `motions` has them: `omega`, `u`, `domega`, `du` (derivatives by q), and `alpha`, `beta`, `dalpha`, `dbeta`,
+    `dalpha_qd`, `dbeta_qd` (by qd).
     """
 
-    def __init__(self, state: Moving, held: ResolvedConstraint, path: _Path, bodies: Mapping[str, Any]) -> None:
-        self.path, self.constant = path, state.constant
+    def __init__(
+        self, state: Moving, held: ResolvedConstraint, path: _Path, motions: Mapping[str, Any], phi: Any
+    ) -> None:
+        self.held, self.path, self.phi, self._constant, self._motions = held, path, phi, state.constant, motions
         a, b = state.frames(held)
         self._E, self._p = a.E, b.r
         self.d = rotate(a.E, sub(b.r, a.r))
         self.axes = [rotate(a.E, b.E[3 * k : 3 * k + 3]) for k in range(3)]
+        X0 = _transform(motions["X0"][..., path.bodies, :])
+        self.w, self.l = self._at_p(X0.motion_back(_motion(state.constant(path.S))))
+        if "v" in motions:
+            self._move()
 
-        def world(at: Any, names: Sequence[str]) -> list[Motion]:
-            X0 = _transform(bodies["X0"][..., at, :])
-            return [X0.motion_back(_motion(bodies[name][..., at, :])) for name in names]
-
-        zero = _motion(0.0 * state.constant(np.zeros((1, 6))))
-        V_a, A_a = [zero, zero] if path.to_world else world([path.holder], "va")
-        V, A = world([path.body], "va")
-        V_o, A_o = world(path.parents, "va")
-        (V_j,) = world(path.bodies, "v")
-        X0 = _transform(bodies["X0"][..., path.bodies, :])
-        self.w, self.l = w, l = self._at_p(X0.motion_back(_motion(state.constant(path.S))))
-
-        def velocity(of: Motion) -> tuple[Vec3, Vec3]:
-            return self._at_p(of - V_a)
-
-        def both(v: Motion, acc: Motion) -> tuple[Vec3, Vec3, Vec3, Vec3]:
-            omega, u = velocity(v)
-            alpha, at_p = self._at_p(acc - A_a - V_a.cross(v - V_a))
-            return omega, u, alpha, add(at_p, cross(omega, u))
-
-        self.omega, self.u, self.alpha, self.beta = both(V, A)
-        omega_o, u_o, alpha_o, beta_o = both(V_o, A_o)
-        omega_j, u_j = velocity(V_j)
+    def _move(self) -> None:
+        path, w, l = self.path, self.w, self.l
+        still = _motion(self._constant(np.zeros((1, 6))))
+        V_a, A_a = (still, still) if path.to_world else (self._world("v", [path.holder]), None)
+        V, V_o, V_j = (self._world("v", at) - V_a for at in ([path.body], path.parents, path.bodies))
+        (self.omega, self.u), (omega_o, u_o), (omega_j, u_j) = map(self._at_p, (V, V_o, V_j))
         R, rest = sub(self.u, u_o), sub(self.omega, omega_o)
         wR, wrest = cross(w, R), cross(w, rest)
-        self.domega = wrest
-        self.du = add(cross(omega_o, l), wR)
-        beta_rest = sub(sub(self.beta, beta_o), scale(2.0, cross(omega_o, R)))
+        self.domega, self.du = wrest, add(cross(omega_o, l), wR)
+        if "a" not in self._motions:
+            return
+        A_a = self._world("a", [path.holder]) if A_a is None else A_a
+
+        def seen(at: Any, V: Motion, omega: Vec3, u: Vec3) -> tuple[Vec3, Vec3]:
+            alpha, beta = self._at_p(self._world("a", at) - A_a - V_a.cross(V))
+            return alpha, add(beta, cross(omega, u))
+
+        self.alpha, self.beta = seen([path.body], V, self.omega, self.u)
+        alpha_o, beta_o = seen(path.parents, V_o, omega_o, u_o)
         turned = add(cross(omega_o, l), scale(2.0, wR))
+        beta_rest = sub(sub(self.beta, beta_o), scale(2.0, cross(omega_o, R)))
         self.dbeta = add(add(cross(alpha_o, l), cross(omega_o, turned)), cross(w, beta_rest))
         alpha_rest = sub(sub(self.alpha, alpha_o), cross(omega_o, rest))
         self.dalpha = add(cross(omega_o, wrest), cross(w, alpha_rest))
-        both_omega = add(omega_o, omega_j)
-        self.dbeta_qd = add(cross(both_omega, l), cross(w, sub(add(self.u, R), u_j)))
-        self.dalpha_qd = cross(sub(both_omega, self.omega), w)
+        both = add(omega_o, omega_j)
+        self.dbeta_qd = add(cross(both, l), cross(w, sub(add(self.u, R), u_j)))
+        self.dalpha_qd = cross(sub(both, self.omega), w)
+
+    def _world(self, name: str, at: Any) -> Motion:
+        """A motion of bodies in world coordinates."""
+        X0 = _transform(self._motions["X0"][..., at, :])
+        return X0.motion_back(_motion(self._motions[name][..., at, :]))
 
     def _at_p(self, of: Motion) -> tuple[Vec3, Vec3]:
         """The angular part, and the linear part at p, in axes of a."""
@@ -256,86 +348,99 @@ class _Frames:
 
     def forces(self, moment: Vec3, force: Vec3) -> Any:
         """(P, P) derivatives of w_i . moment + l_i . force by q_j, row by row."""
-        moved = add(cross(self.w, moment), cross(self.l, force))
         at_p = cross(self.l, force)
+        moved = add(cross(self.w, moment), at_p)
         if_moves = dot(_along_rows(moved), _along_columns(self.w))
         if_not = dot(_along_rows(self.w), _along_columns(at_p))
-        moves = self.constant(self.path.moves)
+        moves = self._constant(self.path.moves)
         return moves * if_moves + (1.0 - moves) * if_not
 
+    @property
+    def e(self) -> Vec3:
+        """The direction of a rod."""
+        return cast(Vec3, scale(self.shrunk, self.d))
 
-def _frames(at: _Frames, held: ResolvedConstraint, lam: Any, phi: Any, total: RowGradients) -> None:
-    """Rows of a point or a weld."""
-    names = ("rx", "ry", "rz", "x", "y", "z")
-    strength = {name: lam[..., k : k + 1] for k, name in enumerate(held.rows)}
-    zero = 0.0 * lam[..., :1]
-    moment, force = (tuple(strength.get(name, zero) for name in some) for some in (names[:3], names[3:]))
-    _add_forces(at, at.forces(moment, force), total)
-    k_v, k_p = held.gains
-    phi_q = (*_turned_by(at, held), *at.l) if k_p else (0.0,) * 6
-    by_q = zip((*at.dalpha, *at.dbeta), (*at.domega, *at.du), phi_q, strict=True)
-    by_qd = zip((*at.dalpha_qd, *at.dbeta_qd), (*at.w, *at.l), strict=True)
-    of_q = dict(zip(names, (x + k_v * y + k_p * z for x, y, z in by_q), strict=True))
-    of_qd = dict(zip(names, (x + k_v * y for x, y in by_qd), strict=True))
-    for row, name in enumerate(held.rows, at.path.rows[0]):
-        total.by_q[..., row, at.path.dofs] = of_q[name]
-        total.by_qd[..., row, at.path.dofs] = of_qd[name]
+    @property
+    def shrunk(self) -> Any:
+        """1 / |d| of a rod."""
+        return 1.0 / (self.phi + self.held.length)
+
+    @property
+    def along(self) -> Any:
+        """Derivatives of a rod's |d|."""
+        return dot(self.e, self.l)
+
+    @property
+    def de(self) -> Vec3:
+        """Derivatives of a rod's direction."""
+        return cast(Vec3, scale(self.shrunk, sub(self.l, scale(self.along, self.e))))
+
+    def chosen(self, turns: Vec3, moves: Vec3) -> list[Any]:
+        """The rows of a point or a weld among three angular and three linear ones."""
+        every = dict(zip(ROWS, (*turns, *moves), strict=True))
+        return [every[name] for name in self.held.rows]
 
 
-def _turned_by(at: _Frames, held: ResolvedConstraint) -> Vec3:
+def _forces_of_frames(at: _Frames, lam: Any) -> Any:
+    strength = {name: lam[..., k : k + 1] for k, name in enumerate(at.held.rows)}
+    every = [strength.get(name, 0.0 * lam[..., :1]) for name in ROWS]
+    return at.forces(cast(Vec3, tuple(every[:3])), cast(Vec3, tuple(every[3:])))
+
+
+def _forces_of_rod(at: _Frames, lam: Any) -> Any:
+    pull = scale(lam, at.e)
+    turned = dot(_along_rows(scale(lam, at.l)), _along_columns(at.de))
+    return at.forces(cast(Vec3, tuple(0.0 * each for each in pull)), pull) + turned
+
+
+def _errors(at: _Frames) -> list[Any]:
+    """Of phi by q."""
+    return [at.along] if at.held.kind is Rod else at.chosen(_turned_by(at), at.l)
+
+
+def _turned_by(at: _Frames) -> Vec3:
     """Derivatives of phi_ang by q (`robodyn.algorithms.constraints.terms`): of a_k x b_k they are
     w (a_k . b_k) - b_k (a_k . w)."""
-    if held.kind is not Weld:
-        return 0.0, 0.0, 0.0
-    free = [k for k, name in enumerate(("rx", "ry", "rz")) if name not in held.rows]
+    free = [k for k, name in enumerate(("rx", "ry", "rz")) if name not in at.held.rows]
     axes, weight = (free, 1.0) if len(free) == 1 else ([0, 1, 2], 0.5)
     total: Any = (0.0, 0.0, 0.0)
     for k in axes:
-        # The component of b_k along axis i of a is entry i of its coordinates.
-        b_k = at.axes[k]
+        b_k = at.axes[k]  # its components are products with the axes of a
         total = add(total, sub(scale(b_k[k], at.w), scale(at.w[k], b_k)))
     return cast(Vec3, scale(weight, total))
 
 
-def _rod(at: _Frames, held: ResolvedConstraint, lam: Any, phi: Any, total: RowGradients) -> None:
-    """The row of a rod along e = d / |d|: e . beta + (u . u - (e . u)^2) / |d|."""
-    shrunk = 1.0 / (phi + held.length)
-    e = scale(shrunk, at.d)
-    along = dot(e, at.l)
-    de = scale(shrunk, sub(at.l, scale(along, e)))
-    speed = dot(e, at.u)
-    dspeed = dot(e, at.du) + dot(de, at.u)
-    across = dot(at.u, at.u) - speed * speed
-    k_v, k_p = held.gains
-    forces = at.forces(tuple(0.0 * each for each in e), scale(lam, e))
-    _add_forces(at, forces + dot(_along_rows(scale(lam, at.l)), _along_columns(de)), total)
-    change = 2.0 * (dot(at.u, at.du) - speed * dspeed)
-    by_q = dot(e, at.dbeta) + dot(de, at.beta) + shrunk * (change - across * shrunk * along)
-    by_qd = dot(e, at.dbeta_qd) + 2.0 * shrunk * (dot(at.u, at.l) - speed * along)
-    row = at.path.rows[0]
-    total.by_q[..., row, at.path.dofs] = by_q + k_v * dspeed + k_p * along
-    total.by_qd[..., row, at.path.dofs] = by_qd + k_v * along
+def _rates(at: _Frames) -> list[Any]:
+    """Of phidot by q. A rod's is e . u."""
+    if at.held.kind is Rod:
+        return [dot(at.e, at.du) + dot(at.de, at.u)]
+    return at.chosen(at.domega, at.du)
 
 
-def _coordinates(model: Model, state: Moving, held: ResolvedConstraint, rows: slice, total: RowGradients) -> None:
-    """Rows of a coupling or a lock, whose Jacobian is constant; the error of a lock is not linear in q."""
-    k_v, k_p = held.gains
-    if held.kind is Coupling:
-        for v, _, c in held.joints:
-            total.by_q[..., rows.start, v] = total.by_q[..., rows.start, v] + k_p * c
-            total.by_qd[..., rows.start, v] = total.by_qd[..., rows.start, v] + k_v * c
-        return
-    kind, start = KINDS[model.joint_kind[held.joint]], int(model.v_start[held.joint])
-    along = slice(start, start + kind.nv)
-    total.by_qd[..., rows, along] = state.constant(k_v * np.eye(kind.nv))
-    if k_p:
-        by_q = state.constant(np.eye(kind.nv)) if kind.nv == 1 else apart_by(kind, state.phi[..., rows])[1]
-        total.by_q[..., rows, along] = k_p * by_q
+def _accelerations_by_q(at: _Frames) -> list[Any]:
+    """Of J qdd + r by q. A rod's acceleration is e . beta + (u . u - (e . u)^2) / |d|."""
+    if at.held.kind is Rod:
+        speed = dot(at.e, at.u)
+        across, change = dot(at.u, at.u) - speed * speed, dot(at.u, at.du) - speed * _rates(at)[0]
+        turned = at.shrunk * (2.0 * change - across * at.shrunk * at.along)
+        rows = [dot(at.e, at.dbeta) + dot(at.de, at.beta) + turned]
+    else:
+        rows = at.chosen(at.dalpha, at.dbeta)
+    for gain, change_of in zip(at.held.gains, (_rates, _errors), strict=True):
+        if gain:
+            rows = [row + gain * change for row, change in zip(rows, change_of(at), strict=True)]
+    return rows
 
 
-def _add_forces(at: _Frames, forces: Any, total: RowGradients) -> None:
-    dofs = at.path.dofs
-    total.forces[..., dofs[:, None], dofs] = total.forces[..., dofs[:, None], dofs] + forces
+def _accelerations_by_qd(at: _Frames) -> list[Any]:
+    """Of J qdd + r by qd."""
+    k_v = at.held.gains[0]
+    if at.held.kind is Rod:
+        speed = dot(at.e, at.u)
+        across = dot(at.u, at.l) - speed * at.along
+        return [dot(at.e, at.dbeta_qd) + 2.0 * at.shrunk * across + k_v * at.along]
+    rows = at.chosen(at.dalpha_qd, at.dbeta_qd)
+    return [row + k_v * column for row, column in zip(rows, at.chosen(at.w, at.l), strict=True)]
 
 
 def _along_rows(a: Vec3) -> Vec3:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.aba import aba
-from robodyn.algorithms.constraints.gradients import MOTIONS
+from robodyn.algorithms.constraints.gradients import motions_of_bodies
 from robodyn.algorithms.constraints.terms import Terms, moves, with_inputs
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, mirrored, product
@@ -26,6 +26,7 @@ from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink, between
+from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import SymbolicFactor
 from robodyn.core.constraints.kinds import Lock
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes, velocities_of
@@ -240,10 +241,13 @@ class ConstraintState:
         q = unit(self._model, self._given["q"])
         return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
 
-    def response(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
-        """H^-1 J' and A, and zeros: the accelerations of a robot at rest without forces."""
+    def response(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """H^-1 J' and A, and zeros: the accelerations of a robot at rest without forces.
+
+        `by_matrix`: True for a `MatrixResponse`, whatever it costs.
+        """
         zeros = [0.0] * self._model.nv
-        if self._by_recursion:
+        if self._by_recursion and not by_matrix:
             return RecursiveResponse(self._at_rest, self._masked_jacobian()), zeros
         return self._response(self._at(with_inputs(CRBA, self._given))["H"]), zeros
 
@@ -305,6 +309,11 @@ class ConstraintState:
         """A B."""
         return times(A, B)
 
+    @property
+    def active_jacobian(self) -> Any:
+        """J (m, nv), with zeros for inactive constraints."""
+        return table(self._masked_jacobian())
+
     def zeros(self, *shape: int) -> Any:
         """An array of zeros."""
         return np.full(shape, 0.0, object)
@@ -317,18 +326,27 @@ class ConstraintState:
         )
         return a, b
 
-    def motions(self, qdd: Any) -> Mapping[str, Any]:
+    def motions(self, share: Any = None, **others: Any) -> Mapping[str, Any]:
         """Transforms, velocities and accelerations of all bodies, and of the base."""
-        found = self._terms.at(MOTIONS, qdd=list(qdd))
-        world, still = self._terms.world, [0.0] * 6
-        of_base = {"X0": [*world.E, *world.r], "v": self._given.get("V0", still), "a": self._given.get("dV0", still)}
-        return {name: scalars([*found[name], *base]).reshape(-1, len(base)) for name, base in of_base.items()}
+        still, world = [0.0] * 6, self._terms.world
+        factor = 1.0 if share is None else share[0]
+        base = {"X0": [*world.E, *world.r], "v": [factor * x for x in self._given.get("V0", still)]}
+        base["a"] = self._given.get("dV0", still)
+        moves = {"V0": base["v"]} if "V0" in self._given else {}
+        given = {name: list(values) for name, values in others.items()}
+        found = self._terms.at(motions_of_bodies(others), **given, **moves)
+        return {name: scalars([*found[name], *base[name]]).reshape(-1, len(base[name])) for name in found}
 
     def inverse_gradient(self, qdd: Any, damping: bool) -> tuple[Any, Any]:
         """Derivatives (nv, nv) of inverse dynamics by q and qd."""
         inputs = ("q", "qd", "qdd", *(("f_ext",) if "f_ext" in self._given else ()))
         found, n = self._at(with_inputs(idsva(inputs, damping), self._given), qdd=list(qdd)), self._model.nv
         return scalars(found["tau_q"]).reshape(n, n), scalars(found["tau_qd"]).reshape(n, n)
+
+    def product_gradient(self, vector: Any) -> Any:
+        """Derivatives (nv, nv) of H vector by q."""
+        algorithm, n = with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, self._given), self._model.nv
+        return scalars(self._at(algorithm, vector=list(vector))["by_q"]).reshape(n, n)
 
 
 _TILE = (4, 6)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from robodyn.algorithms.constraints import arrays, scalars
-from robodyn.algorithms.constraints.gradients import Moving, gradient_operations, row_gradients
+from robodyn.algorithms.constraints.gradients import Moving, RowGradients, gradient_operations
 from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
@@ -60,8 +60,16 @@ class _State(Moving, Protocol):
     def moved(self, step: Any) -> Any:
         """q (+) step."""
 
-    def response(self) -> tuple[Any, Any]:
-        """A `_Response`, and zeros: the accelerations of a robot at rest without forces."""
+    @property
+    def active_jacobian(self) -> Any:
+        """J (m, nv) of each state, with zeros for inactive constraints."""
+
+    def product_gradient(self, vector: Any) -> Any:
+        """Derivatives of H vector by q, (nv, nv)."""
+
+    def response(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """A `_Response`, and zeros: the accelerations of a robot at rest without forces. `by_matrix`: True if
+        derivatives need it."""
 
     def response_of_forces(self, by_matrix: bool = False) -> tuple[Any, Any]:
         """A `_Response`, and the accelerations without constraints. `by_matrix`: True if derivatives need it."""
@@ -124,10 +132,11 @@ def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: 
     forces = solver.forces(-(_drift(state, model) + responds.rates(free)))
     qdd = responds.accelerations(free, forces)
     answers = _Sensitivity(state, responds, solver)
-    rows = row_gradients(model, state, qdd, forces)
+    rows = RowGradients(model, state)
+    rows_q, rows_qd = rows.accelerations(qdd)
     inverse_q, inverse_qd = state.inverse_gradient(qdd, damping)
-    qdd_q, lam_q = answers.to(inverse_q - rows.forces, rows.by_q)
-    qdd_qd, lam_qd = answers.to(inverse_qd, rows.by_qd)
+    qdd_q, lam_q = answers.to(inverse_q - rows.forces(forces), rows_q)
+    qdd_qd, lam_qd = answers.to(inverse_qd, rows_qd)
     return {
         "qdd_q": qdd_q,
         "qdd_qd": qdd_qd,
@@ -136,6 +145,24 @@ def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: 
         "lam_qd": lam_qd,
         "lam_tau": -answers.G,
     }
+
+
+def _impact_gradient(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """Derivatives of `_impact`: of H (qd+ - qd) = J' lambda and of J (qd+ - qd) + (1 + e) phidot = 0."""
+    responds, zeros = state.response(by_matrix=True)
+    solver = state.solver(responds, proximal)
+    share, restitution = state.constant([1.0]), state.given("restitution")
+    if restitution is not None:
+        share = share + restitution
+    impulse = share * solver.forces(-state.masked(state.phidot))
+    change = responds.accelerations(zeros, impulse)
+    answers, rows = _Sensitivity(state, responds, solver), RowGradients(model, state)
+    # Both terms of the rows are rates: J (qd+ - qd) without the velocity of the base, (1 + e) phidot with it.
+    rates = rows.rates(change + share * state.given("qd"), share)
+    qd_q, impulse_q = answers.to(state.product_gradient(change) - rows.forces(impulse), rates)
+    impulse_qd = -share[..., None] * state.times(answers.inverse, state.active_jacobian)
+    qd_qd = state.constant(np.eye(model.nv)) + state.times(responds.columns, impulse_qd)
+    return {"qd_after_q": qd_q, "qd_after_qd": qd_qd, "impulse_q": impulse_q, "impulse_qd": impulse_qd}
 
 
 def _least_of_gradient(model: Model) -> int:
@@ -195,6 +222,12 @@ _QUERIES = {
     "constrained_forward_dynamics_gradient": _Query(
         _forward_gradient,
         {**{f"qdd_{by}": _SQUARE for by in _BY}, **{f"lam_{by}": _WIDE for by in _BY}},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
+    "impact_gradient": _Query(
+        _impact_gradient,
+        {"qd_after_q": _SQUARE, "qd_after_qd": _SQUARE, "impulse_q": _WIDE, "impulse_qd": _WIDE},
         least=_least_of_gradient,
         matrices=True,
     ),

@@ -27,7 +27,20 @@ from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
-from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, Vec3, add, cross, dot, rotate, scale, sub
+from robodyn.core.spatial import (
+    IDENTITY,
+    ZERO_MOTION,
+    Motion,
+    Transform,
+    Vec3,
+    add,
+    cross,
+    dot,
+    rotate,
+    rotate_back,
+    scale,
+    sub,
+)
 from robodyn.core.sweeps import Algorithm, with_given
 from robodyn.internals.records import dataclass
 
@@ -85,7 +98,8 @@ class Terms:
         place = floating_place(model) if nearby and not any(name in given for name in ("V0", "dV0")) else []
         if place:
             q = list(given["q"])
-            self.world = Transform(IDENTITY.E, tuple(-q[k] for k in place))
+            moved = rotate_back(base_axes(model), tuple(q[k] for k in place))
+            self.world = Transform(IDENTITY.E, scale(-1.0, moved))
             for k in place:
                 q[k] = 0.0
             self.at = partial(at, q=q)
@@ -233,6 +247,12 @@ class Terms:
         if held.number not in self._weights:
             self._weights[held.number] = exactly(is_positive(self._given["active"][held.number]))
         return self._weights[held.number]
+
+
+def base_axes(model: Model) -> tuple[float, ...]:
+    """The rotation (nine numbers) from world axes to those in which the position of the floating base is."""
+    root = int(np.flatnonzero(model.parent < 0)[0])
+    return tuple(model.Xtree[root, :9].tolist())
 
 
 def frame_rows(

@@ -177,6 +177,31 @@ class ConstraintQueries(Core):
         return cast(tuple[Array, Array], self._ask("impact", locals()))
 
     @query
+    def impact_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        restitution: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Derivatives of velocities after an impact by q and qd, each (..., nv, nv), then of impulses by q and qd, each
+        (..., m, nv): column j is the derivative with respect to coordinate j.
+
+        Arguments are those of `impact`. Derivatives with respect to q are on the tangent space (`model.integrate`).
+        Where rows depend on each other, those of impulses by q lack the same part as in
+        `constrained_forward_dynamics_gradient`. Impulses are proportional to 1 + restitution.
+
+        Raises:
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+        """
+        return cast(tuple[Array, Array, Array, Array], self._ask("impact_gradient", locals()))
+
+    @query
     def project(
         self,
         q: ArrayLike,
