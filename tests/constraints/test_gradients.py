@@ -64,6 +64,17 @@ def every(model, seed):
     ]
 
 
+def independent(model, held, q):
+    """Those of the constraints whose rows neither depend on each other in this state nor nearly do."""
+    chosen = []
+    for each in held:
+        J = rd.Dynamics(model, engine="reference", constraints=[*chosen, each]).constraint_jacobian(q)
+        strengths = np.linalg.svd(J, compute_uv=False)
+        if len(J) <= model.nv and strengths[-1] > 0.05 * strengths[0]:
+            chosen.append(each)
+    return chosen
+
+
 def more(model, seed, shape=()):
     rng = np.random.default_rng(seed)
     return {
@@ -80,38 +91,31 @@ def of_impacts(options):
 
 def differences(model, ask, q, others, h=1e-4):
     """Derivatives of results by q and by each of the others: central differences of two steps, without the error of
-    second order."""
-    units = np.eye(model.nv)
-
-    def slopes(k, h):
-        ahead, behind = (
-            ask(
-                model.integrate(np.broadcast_to(q, (model.nv, model.nq)), (k == 0) * s * h * units),
-                *(np.broadcast_to(x, (model.nv, model.nv)) + (k == n) * s * h * units for n, x in enumerate(others, 1)),
-            )
-            for s in (1.0, -1.0)
-        )
-        return [((x - y) / (2 * h)).T for x, y in zip(ahead, behind, strict=True)]
-
-    found = [
-        [(4 * fine - coarse) / 3 for fine, coarse in zip(slopes(k, h), slopes(k, 2 * h), strict=True)]
-        for k in range(len(others) + 1)
-    ]
-    return [by[k] for k in range(2) for by in found]
+    second order. All states are one batch."""
+    n, nv = len(others) + 1, model.nv
+    steps = np.zeros((n, n, 4, nv, nv))  # by which array; of which array; sizes; directions
+    for k in range(n):
+        steps[k, k] = np.multiply.outer([h, -h, 2 * h, -2 * h], np.eye(nv))
+    moved = model.integrate(np.broadcast_to(q, (n, 4, nv, model.nq)), steps[:, 0])
+    results = ask(moved, *(x + steps[:, k] for k, x in enumerate(others, 1)))
+    found = []
+    for values in results:
+        ahead, behind, far, back = np.moveaxis(values, 1, 0)
+        slopes = (4 * (ahead - behind) / (2 * h) - (far - back) / (4 * h)) / 3
+        found += list(np.swapaxes(slopes, 1, 2))
+    return found
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.some(of=2, rest="matrix")
 def test_gradients_are_differences(seed):
     """Off the constraints; with all arguments and without."""
     model = robot(seed)
     q, qd, tau = random_states(model, seed=seed)
-    judged = 0
-    for held in every(model, seed):
+    alone = [held for held in every(model, seed) if independent(model, [held], q)]
+    assert len(alone) >= 5  # dependent rows contradict each other off the constraints
+    for held in alone:
         dyn = rd.Dynamics(model, engine="reference", constraints=[held], joint_forces="damping")
-        strengths = np.linalg.svd(dyn.constraint_jacobian(q), compute_uv=False)
-        if strengths[-1] < 0.05 * strengths[0]:
-            continue  # dependent rows contradict each other off the constraints
-        judged += 1
         for options in ({}, more(dyn.model, seed)):
             wanted = differences(model, partial(dyn.constrained_forward_dynamics, **options), q, (qd, tau))
             found = dyn.constrained_forward_dynamics_gradient(q, qd, tau, **options)
@@ -121,7 +125,6 @@ def test_gradients_are_differences(seed):
             wanted = differences(model, partial(dyn.impact, **options), q, (qd,))
             for one, other in zip(dyn.impact_gradient(q, qd, **options), wanted, strict=True):
                 assert relative(one, other) < 4e-8, held
-    assert judged >= 5
 
 
 @pytest.mark.parametrize("moving", [False, True], ids=["", "moving base"])
@@ -276,3 +279,63 @@ def test_a_floating_base_whose_joint_is_turned(make_dynamics, tolerance):
     q, qd, _ = random_states(model, (2,), seed=1)
     for one, other in zip(dyn.constraint_residual(q, qd), dyn.constraint_residual(q, qd, V0=np.zeros(6)), strict=True):
         assert relative(one, other) < 10 * tolerance
+
+
+# Steps.
+
+
+def step_differences(dyn, q, qd, tau, dt, **options):
+    """A and B of a step by differences of its states."""
+    model = dyn.model
+    base = dyn.step(q, qd, tau, dt, **options)[0]
+
+    def after(*state):
+        q_next, qd_next = dyn.step(*state, dt, **options)
+        return np.concatenate([model.difference(base, q_next), qd_next], -1)[None]
+
+    by_q, by_qd, by_tau = differences(model, after, q, (qd, tau))
+    return np.hstack([by_q, by_qd]), by_tau
+
+
+@pytest.mark.parametrize("dt", [2e-3, 2e-2])
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize("made", ["points", "loops", "four-bar", "many"])
+def test_gradients_of_steps_are_differences(made, integrator, dt):
+    """Steps end with a projection. From states that are not on the constraints, too."""
+    rng = np.random.default_rng(3)
+    if made == "four-bar":
+        dyn = rd.Dynamics(rd.load_urdf(robots.own("loops/four_bar")), engine="reference")
+        q = loops.four_bar(0.7)
+    elif made == "many":
+        model = robot(1)
+        q = model.random_configuration(rng)
+        held = independent(model, every(model, 1), q)
+        assert len(held) > 4
+        dyn = rd.Dynamics(model, engine="reference", constraints=held, joint_forces="damping")
+    else:
+        model, held, q = standing("quadruped", rd.Point) if made == "points" else tied()
+        dyn = rd.Dynamics(model, engine="reference", constraints=held)
+    qd, tau = rng.uniform(-1.0, 1.0, (2, dyn.model.nv))
+    wanted = step_differences(dyn, q, qd, tau, dt, integrator=integrator)
+    for one, other in zip(dyn.step_gradient(q, qd, tau, dt, integrator=integrator), wanted, strict=True):
+        assert relative(one, other) < 1e-6
+
+
+def test_engines_agree_on_gradients_of_steps(make_dynamics, tolerance):
+    """In one program, with damping and targets of drives; some constraints off."""
+    model, held, q = standing("quadruped", rd.Point)
+    rng = np.random.default_rng(2)
+    q = model.integrate(np.stack([q] * 3), rng.uniform(-0.02, 0.02, (3, model.nv)))
+    qd, tau = rng.uniform(-1.0, 1.0, (2, 3, model.nv))
+    options = {"kp": 20.0, "kd": 0.5, "q_des": q, "active": np.array([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0]])}
+    found, wanted = (
+        each.step_gradient(q, qd, tau, 5e-3, **options)
+        for each in (make_dynamics(model, constraints=held), rd.Dynamics(model, engine="reference", constraints=held))
+    )
+    for one, other in zip(found, wanted, strict=True):
+        assert relative(one, other) < 2e3 * tolerance
+    free = rd.Dynamics(model, engine="reference")
+    for one, other in zip(
+        found, free.step_gradient(q, qd, tau, 5e-3, **{k: v for k, v in options.items() if k != "active"}), strict=True
+    ):
+        assert relative(one[2], other[2]) < 2e3 * tolerance

@@ -40,6 +40,7 @@ from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
+from robodyn.core.tangent import moved_by
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
@@ -488,6 +489,17 @@ class ConstraintState:
         """A B."""
         product: Array = A @ B
         return product
+
+    def moved_by(self, step: Array) -> tuple[Array, Array]:
+        """Derivatives (B, nv, nv) of q (+) step by q and by step."""
+        nv = self._model.nv
+        by_q, by_step = (self.zeros(nv, nv) + self.constant(np.eye(nv)) for _ in range(2))
+        for kind, _, v_index in self._model.free_joints:
+            if kind.nv > 1:
+                at = self._placed(v_index)
+                block = (slice(None), at[:, :, None], at[:, None, :])
+                by_q[block], by_step[block] = moved_by(kind, step[:, at], np)
+        return by_q, by_step
 
     @property
     def active_jacobian(self) -> Array:

@@ -32,6 +32,7 @@ from robodyn.core.constraints.kinds import Lock
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes, velocities_of
 from robodyn.core.model import Model
 from robodyn.core.spatial import Transform
+from robodyn.core.tangent import moved_by
 
 Rows = Sequence[Sequence[Any]]
 _OF_A_BODY, _OF_AN_ENTRY = 250, 24
@@ -308,6 +309,15 @@ class ConstraintState:
     def times(self, A: Any, B: Any) -> Any:
         """A B."""
         return times(A, B)
+
+    def moved_by(self, step: Any) -> tuple[Any, Any]:
+        """Derivatives (nv, nv) of q (+) step by q and by step."""
+        by_q, by_step = (self.constant(np.eye(self._model.nv)) for _ in range(2))
+        for kind, _, v_index in self._model.free_joints:
+            for at in v_index if kind.nv > 1 else ():
+                block = np.ix_(at, at)
+                by_q[block], by_step[block] = moved_by(kind, step[at])
+        return by_q, by_step
 
     @property
     def active_jacobian(self) -> Any:

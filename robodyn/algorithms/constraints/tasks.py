@@ -60,6 +60,9 @@ class _State(Moving, Protocol):
     def moved(self, step: Any) -> Any:
         """q (+) step."""
 
+    def moved_by(self, step: Any) -> tuple[Any, Any]:
+        """Derivatives of q (+) step by q and by step, (nv, nv)."""
+
     @property
     def active_jacobian(self) -> Any:
         """J (m, nv) of each state, with zeros for inactive constraints."""
@@ -125,8 +128,14 @@ class _Sensitivity:
         return change[..., :n, :], change[..., n:, :]
 
 
+def _accelerations_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
+    """Accelerations of `_forward` and their derivatives, as steps need them."""
+    found = _forward_gradient(state, model, proximal, damping)
+    return {"qdd": found["qdd"], **{f"dqdd_d{by}": found[f"qdd_{by}"] for by in _BY}}
+
+
 def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
-    """Derivatives of `_forward`: see `robodyn.algorithms.constraints.gradients`."""
+    """Derivatives of `_forward`, and its accelerations: see `robodyn.algorithms.constraints.gradients`."""
     responds, free = state.response_of_forces(by_matrix=True)
     solver = state.solver(responds, proximal)
     forces = solver.forces(-(_drift(state, model) + responds.rates(free)))
@@ -144,6 +153,7 @@ def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: 
         "lam_q": lam_q,
         "lam_qd": lam_qd,
         "lam_tau": -answers.G,
+        "qdd": qdd,
     }
 
 
@@ -163,6 +173,22 @@ def _impact_gradient(state: _State, model: Model, proximal: Proximal) -> dict[st
     impulse_qd = -share[..., None] * state.times(answers.inverse, state.active_jacobian)
     qd_qd = state.constant(np.eye(model.nv)) + state.times(responds.columns, impulse_qd)
     return {"qd_after_q": qd_q, "qd_after_qd": qd_qd, "impulse_q": impulse_q, "impulse_qd": impulse_qd}
+
+
+def _projected_gradient(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """Derivatives of `_projected`, of q on the tangent space: of H delta = J' kappa and of phi + J delta = 0, and those
+    of the impact."""
+    responds, zeros = state.response(by_matrix=True)
+    solver = state.solver(responds, proximal)
+    pushes = solver.forces(-state.masked(state.phi))
+    step = responds.accelerations(zeros, pushes)
+    answers, rows = _Sensitivity(state, responds, solver), RowGradients(model, state)
+    moved = state.constant([0.0])  # J delta is a rate without the velocity of the base
+    step_q, _ = answers.to(state.product_gradient(step) - rows.forces(pushes), rows.errors() + rows.rates(step, moved))
+    by_q, by_step = state.moved_by(step)
+    q_q = by_q + state.times(by_step, step_q)
+    after = _impact_gradient(state.at(state.moved(step)), model, proximal)
+    return {"q_q": q_q, "qd_q": state.times(after["qd_after_q"], q_q), "qd_qd": after["qd_after_qd"]}
 
 
 def _least_of_gradient(model: Model) -> int:
@@ -235,6 +261,18 @@ _QUERIES = {
     "constraint_jacobian": _Query(_jacobian, {"J": _WIDE}, moving=False, least=None, solves=False),
     "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
     "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
+    "project_gradient": _Query(
+        _projected_gradient,
+        {"q_q": _SQUARE, "qd_q": _SQUARE, "qd_qd": _SQUARE},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
+    "constrained_accelerations_gradient": _Query(
+        _accelerations_gradient,
+        {"qdd": ("nv",), **{f"dqdd_d{by}": _SQUARE for by in _BY}},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
     "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),
 }
 _SIZES: dict[str, Sized] = {
@@ -255,15 +293,17 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal, damp
     `damping`: True for derivatives of a robot whose joints are damped by the model's coefficients.
     """
     query = _QUERIES[name]
-    options = (damping,) if query.text is _forward_gradient else ()
+    options = (damping,) if query.text in (_forward_gradient, _accelerations_gradient) else ()
 
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
         results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal, *options)
-        return {key: list(values.ravel()) for key, values in results.items()}
+        return {key: list(results[key].ravel()) for key in query.outputs}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
-            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal, *options)
+            state = arrays.ConstraintState(model, some, run, placed, query.moving)
+            results = query.text(state, model, proximal, *options)
+            return {key: results[key] for key in query.outputs}
 
         return arrays.piece_by_piece(model, given, piece, query.matrices)
 
