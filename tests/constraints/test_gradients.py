@@ -180,7 +180,7 @@ def tied():
 )
 def test_gradients_are_those_of_pinocchio(made):
     """On the constraints, where its rows are the same. Its forces are in other axes, which turn."""
-    pin = pytest.importorskip("pinocchio")
+    pytest.importorskip("pinocchio")
     from oracles.pinocchio_constraints import Constrained
 
     model, held, q = made()
@@ -189,12 +189,10 @@ def test_gradients_are_those_of_pinocchio(made):
     q, qd = dyn.project(q, qd)
     theirs = Constrained(dyn.model)
     at = theirs.at
-    theirs.call(at.coordinates(q), at.rates(qd), at.rates(tau))
-    pin.computeConstraintDynamicsDerivatives(theirs.theirs, theirs.data, theirs.models, theirs.datas, theirs.settings)
     found = dyn.constrained_forward_dynamics_gradient(q, qd, tau)[:3]
     wanted = [
         np.asarray(each)[np.ix_(at.velocities, at.velocities)]
-        for each in (theirs.data.ddq_dq, theirs.data.ddq_dv, theirs.data.ddq_dtau)
+        for each in theirs.gradient(at.coordinates(q), at.rates(qd), at.rates(tau))
     ]
     # Along the constraints. Off them rows between two links are others.
     J = dyn.constraint_jacobian(q)
@@ -245,8 +243,8 @@ def test_dependent_rows():
     right, though forces of the points are not unique."""
     model = rd.load_urdf(robots.own("humanoid"), base="floating")
     corners = [(0.1, 0.05, 0.0), (0.1, -0.05, 0.0), (-0.05, 0.0, 0.0)]
-    dyn = rd.Dynamics(model, constraints=[rd.Point("left_foot", "right_foot", at=at, to_at=at) for at in corners])
-    dyn = dyn.variant(constraints=[*dyn.model.constraints, rd.Point("left_foot", "right_foot")])
+    held = [rd.Point("left_foot", "right_foot", at=at, to_at=at) for at in corners]
+    dyn = rd.Dynamics(model, engine="reference", constraints=[*held, rd.Point("left_foot", "right_foot")])
     rng = np.random.default_rng(0)
     target = dyn.model.assemble(model.integrate(model.neutral(), rng.uniform(-0.3, 0.3, model.nv)))
     q, qd = dyn.project(target, rng.uniform(-1.0, 1.0, model.nv))
@@ -254,7 +252,7 @@ def test_dependent_rows():
     qdd_q, _, _, lam_q, _, _ = dyn.constrained_forward_dynamics_gradient(q, qd, tau)
     J = dyn.constraint_jacobian(q)
     assert np.linalg.matrix_rank(J) == 6 < len(J)
-    along = np.linalg.svd(J)[2][6:][:5]  # directions that the constraints allow
+    along = np.linalg.svd(J)[2][6:][:3]  # directions that the constraints allow
 
     def at(s, step):
         p, v = model.integrate(q, s * step), qd
@@ -298,8 +296,10 @@ def step_differences(dyn, q, qd, tau, dt, **options):
 
 
 @pytest.mark.parametrize("dt", [2e-3, 2e-2])
-@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
-@pytest.mark.parametrize("made", ["points", "loops", "four-bar", "many"])
+@pytest.mark.parametrize(
+    ("made", "integrator"),
+    [*((made, "semi_implicit_euler") for made in ("points", "loops", "four-bar", "many")), ("four-bar", "rk4")],
+)
 def test_gradients_of_steps_are_differences(made, integrator, dt):
     """Steps end with a projection. From states that are not on the constraints, too."""
     rng = np.random.default_rng(3)
@@ -327,7 +327,12 @@ def test_engines_agree_on_gradients_of_steps(make_dynamics, tolerance):
     rng = np.random.default_rng(2)
     q = model.integrate(np.stack([q] * 3), rng.uniform(-0.02, 0.02, (3, model.nv)))
     qd, tau = rng.uniform(-1.0, 1.0, (2, 3, model.nv))
-    options = {"kp": 20.0, "kd": 0.5, "q_des": q, "active": np.array([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0]])}
+    options = {
+        "kp": np.full(model.nv, 20.0),
+        "kd": np.full(model.nv, 0.5),
+        "q_des": q,
+        "active": np.array([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0]]),
+    }
     found, wanted = (
         each.step_gradient(q, qd, tau, 5e-3, **options)
         for each in (make_dynamics(model, constraints=held), rd.Dynamics(model, engine="reference", constraints=held))

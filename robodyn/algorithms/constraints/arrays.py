@@ -36,7 +36,7 @@ from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
 from robodyn.core.constraints.kinds import Constraint, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
-from robodyn.core.joints import KINDS, is_positive
+from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
@@ -419,7 +419,11 @@ class ConstraintState:
 
     def moved(self, step: Array) -> Array:
         """q (+) step (B, nq)."""
-        start: Array = self._model.unit_coordinates(self._q)
+        start, four = self._q.copy(), self._model.quaternion_starts[:, None] + np.arange(4)
+        if four.size:
+            at = self._placed(four)
+            for k, entry in enumerate(unit_quaternion(tuple(np.moveaxis(start[:, at], -1, 0)))):
+                start[:, at[:, k]] = entry
         moved_q = np.zeros_like(start)
         for kind, places, along in self._model.free_joints:
             at, on = self._placed(places), self._placed(along)
@@ -484,6 +488,10 @@ class ConstraintState:
         return A
 
     # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
+
+    def index(self, numbers: Array) -> Array:
+        """Indices of entries, in the library of the inputs."""
+        return self._placed(numbers)
 
     def times(self, A: Array, B: Array) -> Array:
         """A B."""

@@ -95,6 +95,9 @@ class Moving(Protocol):
     def constant(self, values: Any) -> Any:
         """An array of constants, the same in all states."""
 
+    def index(self, numbers: Array) -> Any:
+        """Indices of entries of its arrays."""
+
     def zeros(self, *shape: int) -> Any:
         """Zeros of each state."""
 
@@ -194,7 +197,8 @@ class RowGradients:
             if held.framed:
                 at = self._frames(held, motions)
                 forces = (_forces_of_rod if held.kind is Rod else _forces_of_frames)(at, lam[..., rows])
-                block = (..., at.path.dofs[:, None], at.path.dofs)
+                dofs = self._state.index(at.path.dofs)
+                block = (..., dofs[:, None], dofs)
                 total[block] = total[block] + forces
         G = self._followers
         return total if G is None else G.T @ total @ G
@@ -239,8 +243,9 @@ class RowGradients:
         total = self._state.zeros(self._model.n_rows, self._model.nv_tree)
         for held, rows in self._held:
             if held.framed:
+                dofs = self._state.index(self._paths[held.number].dofs)
                 for row, values in enumerate(of_frames(held), rows.start):
-                    total[..., row, self._paths[held.number].dofs] = values
+                    total[..., row, dofs] = values
             elif of_coordinates is not None:
                 total[..., rows, :] = of_coordinates(held, rows)
         return total if self._followers is None else total @ self._followers
@@ -304,7 +309,8 @@ class _Frames:
         self._E, self._p = a.E, b.r
         self.d = rotate(a.E, sub(b.r, a.r))
         self.axes = [rotate(a.E, b.E[3 * k : 3 * k + 3]) for k in range(3)]
-        X0 = _transform(motions["X0"][..., path.bodies, :])
+        self._bodies, self._parents = state.index(path.bodies), state.index(path.parents)
+        X0 = _transform(motions["X0"][..., self._bodies, :])
         self.w, self.l = self._at_p(X0.motion_back(_motion(state.constant(path.S))))
         if "v" in motions:
             self._move()
@@ -312,22 +318,23 @@ class _Frames:
     def _move(self) -> None:
         path, w, l = self.path, self.w, self.l
         still = _motion(self._constant(np.zeros((1, 6))))
-        V_a, A_a = (still, still) if path.to_world else (self._world("v", [path.holder]), None)
-        V, V_o, V_j = (self._world("v", at) - V_a for at in ([path.body], path.parents, path.bodies))
+        body, holder = _only(path.body), _only(path.holder)
+        V_a, A_a = (still, still) if path.to_world else (self._world("v", holder), None)
+        V, V_o, V_j = (self._world("v", at) - V_a for at in (body, self._parents, self._bodies))
         (self.omega, self.u), (omega_o, u_o), (omega_j, u_j) = map(self._at_p, (V, V_o, V_j))
         R, rest = sub(self.u, u_o), sub(self.omega, omega_o)
         wR, wrest = cross(w, R), cross(w, rest)
         self.domega, self.du = wrest, add(cross(omega_o, l), wR)
         if "a" not in self._motions:
             return
-        A_a = self._world("a", [path.holder]) if A_a is None else A_a
+        A_a = self._world("a", holder) if A_a is None else A_a
 
         def seen(at: Any, V: Motion, omega: Vec3, u: Vec3) -> tuple[Vec3, Vec3]:
             alpha, beta = self._at_p(self._world("a", at) - A_a - V_a.cross(V))
             return alpha, add(beta, cross(omega, u))
 
-        self.alpha, self.beta = seen([path.body], V, self.omega, self.u)
-        alpha_o, beta_o = seen(path.parents, V_o, omega_o, u_o)
+        self.alpha, self.beta = seen(body, V, self.omega, self.u)
+        alpha_o, beta_o = seen(self._parents, V_o, omega_o, u_o)
         turned = add(cross(omega_o, l), scale(2.0, wR))
         beta_rest = sub(sub(self.beta, beta_o), scale(2.0, cross(omega_o, R)))
         self.dbeta = add(add(cross(alpha_o, l), cross(omega_o, turned)), cross(w, beta_rest))
@@ -441,6 +448,11 @@ def _accelerations_by_qd(at: _Frames) -> list[Any]:
         return [dot(at.e, at.dbeta_qd) + 2.0 * at.shrunk * across + k_v * at.along]
     rows = at.chosen(at.dalpha_qd, at.dbeta_qd)
     return [row + k_v * column for row, column in zip(rows, at.chosen(at.w, at.l), strict=True)]
+
+
+def _only(body: int) -> slice:
+    """The row of a body, or the last one, which is that of the base."""
+    return slice(body, body + 1) if body >= 0 else slice(-1, None)
 
 
 def _along_rows(a: Vec3) -> Vec3:

@@ -306,6 +306,10 @@ class ConstraintState:
 
     # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
 
+    def index(self, numbers: Any) -> Any:
+        """Indices of entries."""
+        return numbers
+
     def times(self, A: Any, B: Any) -> Any:
         """A B."""
         return times(A, B)
@@ -341,9 +345,9 @@ class ConstraintState:
         still, world = [0.0] * 6, self._terms.world
         factor = 1.0 if share is None else share[0]
         base = {"X0": [*world.E, *world.r], "v": [factor * x for x in self._given.get("V0", still)]}
-        base["a"] = self._given.get("dV0", still)
-        moves = {"V0": base["v"]} if "V0" in self._given else {}
-        given = {name: list(values) for name, values in others.items()}
+        base["a"] = list(self._given.get("dV0", still))
+        moves: dict[str, Any] = {"V0": base["v"]} if "V0" in self._given else {}
+        given: dict[str, Any] = {name: list(values) for name, values in others.items()}
         found = self._terms.at(motions_of_bodies(others), **given, **moves)
         return {name: scalars([*found[name], *base[name]]).reshape(-1, len(base[name])) for name in found}
 

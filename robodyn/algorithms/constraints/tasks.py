@@ -4,7 +4,7 @@ One function serves scalars, for programs, and arrays of states, for robots that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -50,9 +50,6 @@ class _State(Moving, Protocol):
 
     def given(self, name: str) -> Any:
         """An input, or None."""
-
-    def constant(self, values: Sequence[float]) -> Any:
-        """An array of constants, the same in all states."""
 
     def masked(self, values: Any) -> Any:
         """Values of rows, with zeros for inactive constraints."""

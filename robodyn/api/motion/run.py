@@ -360,11 +360,11 @@ class Run:
             projection = self.step_gradient.projection
             if projection is not None:
                 names, like = ("q_q", "qd_q", "qd_qd"), (len(q), nv, nv)
-                by = {name: self.library.xp.empty(like, self.dyn.dtype) for name in names}
-                self.composed(projection, {**inputs, "q": after[0], "qd": after[1]}, by)
+                slopes = {name: self.library.xp.empty(like, self.dyn.dtype) for name in names}
+                self.composed(projection, {**inputs, "q": after[0], "qd": after[1]}, slopes)
                 for target in (A, B):
-                    target[:, nv:] = by["qd_q"] @ target[:, :nv] + by["qd_qd"] @ target[:, nv:]
-                    target[:, :nv] = by["q_q"] @ target[:, :nv]
+                    target[:, nv:] = slopes["qd_q"] @ target[:, :nv] + slopes["qd_qd"] @ target[:, nv:]
+                    target[:, :nv] = slopes["q_q"] @ target[:, :nv]
 
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
