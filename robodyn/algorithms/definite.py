@@ -53,6 +53,29 @@ class Definite:
                 x[k] = x[k] - self._L[i][k] * x[i]
         return x
 
+    def inverse(self) -> list[list[Any]]:
+        """A^-1, both triangles: sums of products of rows of L^-1."""
+        m = len(self._L)
+        rows: list[dict[int, Any]] = [{k: 1.0} for k in range(m)]
+        for k, below in enumerate(self._below):
+            for i in below:
+                for j, x in rows[k].items():
+                    rows[i][j] = rows[i].get(j, 0.0) - self._L[i][k] * x
+        scaled = [{j: x * self._inverse[k] for j, x in row.items()} for k, row in enumerate(rows)]
+        full: list[list[Any]] = [[0.0] * m for _ in range(m)]
+        for row, its in zip(rows, scaled, strict=True):
+            for i, x in row.items():
+                for j, y in its.items():
+                    if j <= i:
+                        full[i][j] = full[i][j] + x * y
+        return mirrored(full)
+
+
+def mirrored(lower: list[list[Any]]) -> list[list[Any]]:
+    """A symmetric matrix from its lower triangle."""
+    every = range(len(lower))
+    return [[lower[max(i, j)][min(i, j)] for j in every] for i in every]
+
 
 class TreeFactors:
     """L and 1/D of a matrix H = L' D L: n rows of n scalars, of which the lower triangle is read.
@@ -100,3 +123,16 @@ class TreeFactors:
     def solve(self, b: Sequence[Any]) -> list[Any]:
         """H^-1 b."""
         return self.down(self.up(b))
+
+    def inverse_matrix(self) -> list[list[Any]]:
+        """H^-1. The lower triangle is computed and mirrored: row k follows from the rows of H^-1 at the columns of row
+        k of L."""
+        n = len(self.inverse)
+        X: list[list[Any]] = [[0.0] * n for _ in range(n)]
+        for k in range(n):
+            for c in range(k + 1):
+                value: Any = self.inverse[k] if c == k else 0.0
+                for p in self.lower[k]:
+                    value = value - self.L[k][p] * X[p][c]
+                X[k][c] = X[c][k] = value
+        return X

@@ -244,8 +244,16 @@ def full(slope: Slope) -> Any:
     return slope.full() if isinstance(slope, Diagonal) else slope
 
 
-def step_gradient(integrator: Step, system: Differentiable, q: Any, qd: Any, dt: Any) -> dict[tuple[str, str], Any]:
-    """Derivatives (..., nv, nv) of "q" and "qd" after a step, by "q", "qd" and "tau"; missing ones are zero."""
+def step_gradient(
+    integrator: Step, system: Differentiable, q: Any, qd: Any, dt: Any
+) -> tuple[tuple[Any, Any], dict[tuple[str, str], Any]]:
+    """The state after a step, and derivatives (..., nv, nv) of "q" and "qd" by "q", "qd" and "tau"; missing ones are
+    zero."""
     duals = Duals(system)
-    after = zip(("q", "qd"), integrator(duals, *duals.start(q, qd), dt), strict=True)
-    return {(name, by): full(slope) for name, state in after for by, slope in state.by.items()}
+    after = integrator(duals, *duals.start(q, qd), dt)
+    gradients = {
+        (name, by): full(slope)
+        for name, state in zip(("q", "qd"), after, strict=True)
+        for by, slope in state.by.items()
+    }
+    return (after[0].value, after[1].value), gradients

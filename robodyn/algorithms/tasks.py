@@ -466,11 +466,13 @@ class StepGradient(TaskBase):
     """The derivatives of the state after a step by the state before (`A`) and by tau (`B`), on tangent spaces.
 
     `gradient`: the task that computes accelerations "qdd" and their derivatives "dqdd_dq", "dqdd_dqd" and "dqdd_dtau"
-    from the inputs of the step's dynamics.
+    from the inputs of the step's dynamics. `projection`: the task that computes the derivatives "q_q", "qd_q" and
+    "qd_qd" of the step's projection, if it has one.
     """
 
     step: Step
     gradient: Chain | ScalarTask
+    projection: ScalarTask | None = None
 
     @property
     def name(self) -> str:
@@ -502,19 +504,22 @@ class StepGradient(TaskBase):
         return self.step.calls(model)[0], self.gradient
 
     def least_operations(self, model: Model) -> int | None:
-        """Operations of the gradient."""
-        return self.gradient.least_operations(model)
+        """Operations of the gradient and of that of the projection."""
+        least = self.gradient.least_operations(model)
+        if least is None or self.projection is None:
+            return least
+        return least + (self.projection.least_operations(model) or 0)
 
 
 @cache
-def step_gradient_of(step: Step, gradient: Chain | ScalarTask) -> StepGradient:
+def step_gradient_of(step: Step, gradient: Chain | ScalarTask, projection: ScalarTask | None = None) -> StepGradient:
     """The `StepGradient` of a step, cached because engines compare tasks by identity.
 
     A chain `gradient` is extended by the result qdd, and by an armature if the step's dynamics read one. A `ScalarTask`
-    must have the inputs of the step's dynamics and return qdd.
+    must have the inputs of the step's dynamics and return qdd. `projection`: as in `StepGradient`.
     """
     if isinstance(gradient, ScalarTask):
-        return StepGradient(step, gradient)
+        return StepGradient(step, gradient, projection)
     with_qdd = _and_accelerations(gradient)
     armature = "armature" in step.dynamics.inputs
     return StepGradient(step, cast(Chain, on_armature(with_qdd)) if armature else with_qdd)
@@ -572,8 +577,8 @@ class Derivative(TaskBase):
 
     @property
     def budget(self) -> str:
-        """The budget of gradients for steps, that of queries for others."""
-        return "gradient" if self.task.budget == "step" else "query"
+        """The budget of gradients for steps and gradients, that of queries for others."""
+        return "gradient" if self.task.budget in ("step", "gradient") else "query"
 
     def least_operations(self, model: Model) -> int | None:
         """Operations of the task."""

@@ -431,6 +431,8 @@ class Dynamics(
         kp: ArrayLike | None = None,
         kd: ArrayLike | None = None,
         q_des: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        active: ArrayLike | None = None,
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
@@ -441,6 +443,9 @@ class Dynamics(
         1e-3 in a joint with friction) the derivative is that of one side or lies between those of both
         (`robodyn.algorithms.dual_numbers`). Arguments are those of `step`.
 
+        For robots with constraints the projection at the end of the step is included. Targets stay where they are, also
+        those of constraints without a place in the world, which hold their links where q has them.
+
         Args:
             out: contiguous arrays for A and B.
 
@@ -448,8 +453,6 @@ class Dynamics(
             ArgumentError: also a dt that is not positive.
             NumericalError: values are checked, and an argument or a result is NaN or infinite.
             SingularError: the mass matrix is singular at every state.
-            UnavailableError: the robot has constraints.
-
         Warns:
             RuntimeWarning: an explicit step is too long for the damping.
         """

@@ -23,7 +23,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.core.model import Model
 from robodyn.engines.gpu.device import selected
-from robodyn.engines.query_table import QUERIES, QuerySpec
+from robodyn.engines.query_table import FLAGS, QUERIES, QuerySpec
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
@@ -345,6 +345,8 @@ class TorchDynamics(DifferentiableDynamics):
     def _read(self, name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             raise ArgumentError(f"{name}: got {brief(value)}; wanted a torch.Tensor of dtype {self._dtype}")
+        if name in FLAGS and value.dtype == torch.bool:
+            value = value.to(self._dtype)
         if value.dtype != self._dtype:
             raise ArgumentError(
                 f"{name}: got a tensor of dtype {value.dtype}; wanted {self._dtype}, which this Dynamics computes in "

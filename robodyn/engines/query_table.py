@@ -825,6 +825,26 @@ _CONSTRAINED = (
         of_constraints=True,
     ),
     QuerySpec(
+        "constrained_forward_dynamics_gradient",
+        ("q", "qd", "tau"),
+        {
+            "qdd_q": Result(("nv", "nv"), "qdd / step"),
+            "qdd_qd": Result(("nv", "nv"), "qdd / qd"),
+            "qdd_tau": Result(("nv", "nv"), "qdd / tau"),
+            "lam_q": Result(("n_rows", "nv"), "N, N m / step"),
+            "lam_qd": Result(("n_rows", "nv"), "N, N m / qd"),
+            "lam_tau": Result(("n_rows", "nv"), "N, N m / tau"),
+        },
+        lambda asked: constraint_task(
+            "constrained_forward_dynamics_gradient", asked.inputs, asked.model.proximal, asked.damping
+        ),
+        "Derivatives of constrained accelerations and of constraint forces by q (on the tangent space), qd and tau.",
+        optional=("f_ext", "inertia", "targets", "active", *BASE),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        of_constraints=True,
+    ),
+    QuerySpec(
         "constraint_residual",
         ("q", "qd"),
         {"phi": Result(("n_rows",), "m, rad"), "phidot": Result(("n_rows",), "m/s, rad/s")},
@@ -859,6 +879,21 @@ _CONSTRAINED = (
         {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
         lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal),
         "Velocities after constraints have closed at once, and their impulses.",
+        optional=("inertia", "targets", "active", "restitution", "V0"),
+        needs=("inverse",),
+        of_constraints=True,
+    ),
+    QuerySpec(
+        "impact_gradient",
+        ("q", "qd"),
+        {
+            "qd_after_q": Result(("nv", "nv"), "qd / step"),
+            "qd_after_qd": Result(("nv", "nv"), "qd / qd"),
+            "impulse_q": Result(("n_rows", "nv"), "N s, N m s / step"),
+            "impulse_qd": Result(("n_rows", "nv"), "N s, N m s / qd"),
+        },
+        lambda asked: constraint_task("impact_gradient", asked.inputs, asked.model.proximal),
+        "Derivatives of velocities and impulses of an impact by q (on the tangent space) and qd.",
         optional=("inertia", "targets", "active", "restitution", "V0"),
         needs=("inverse",),
         of_constraints=True,

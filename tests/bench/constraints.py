@@ -8,7 +8,7 @@ obey its constraints and the equation of motion are not written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.ladders import ladder
 
 BATCH = 4096
 _STATES = 16
+_ACCELERATIONS, _GRADIENT = "constrained_forward_dynamics", "constrained_forward_dynamics_gradient"
 _TURNS = 200
 _WANTED_TIMES = {"quadruped, 4 points": 20.0, "humanoid, 2 welds": 18.0}
 _WANTED_SHARE = 0.3
@@ -71,6 +72,22 @@ class Case:
 
 
 @dataclass
+class Gradient:
+    """Derivatives of accelerations and forces. `ns`: of a state of a batch, one thread; `peer_ns`: what Pinocchio's C++
+    takes with the accelerations that it needs first."""
+
+    name: str
+    operations: int
+    ns: dict[str, float]
+    peer_ns: float | None
+
+    @property
+    def times(self) -> float | None:
+        """As fast as Pinocchio's C++."""
+        return self.peer_ns / self.ns["float64"] if self.peer_ns else None
+
+
+@dataclass
 class Large:
     """A large tree.
 
@@ -97,6 +114,7 @@ class Results:
 
     cases: list[Case]
     large: list[Large]
+    gradients: list[Gradient] = field(default_factory=list)
 
 
 Constraints = list[Any]
@@ -141,6 +159,8 @@ def measure(run: Run) -> Results:
     for name, make in robots().items():
         if run.chosen(f"constraints: {name}"):
             found.cases.append(_measured(name, *make(), run.seconds))
+        if run.chosen(f"constraints: gradients, {name}"):
+            found.gradients.append(_differentiated(name, *make(), run.seconds))
     for name, made in large_robots().items():
         if run.chosen(f"constraints: large, {name}"):
             found.large.append(_measured_large(name, *made(), run.seconds))
@@ -166,15 +186,27 @@ def _measured(name: str, model: rd.Model, constraints: Constraints, q: Array, se
     return Case(name, len(J), rank, _operations(dyn), ns, one, us.get("peer"), peer_ns, errors)
 
 
-def _call(dyn: rd.Dynamics, states: list[Array]) -> Call:
-    given = [each.astype(dyn.dtype) for each in states]
-    out = dyn.constrained_forward_dynamics(*given)
-    return lambda: dyn.constrained_forward_dynamics(*given, out=out)
+def _differentiated(name: str, model: rd.Model, constraints: Constraints, q: Array, seconds: float) -> Gradient:
+    dyn = rd.Dynamics(model, constraints=constraints, threads=1)
+    states = _closed(dyn, q)
+    calls, theirs = _peer(dyn, states, gradient=True)
+    for dtype in ("float64", "float32"):
+        ours = rd.Dynamics(model, constraints=constraints, threads=1, dtype=dtype)
+        calls[dtype] = _call(ours, [np.tile(each, (BATCH // _STATES, 1)) for each in states], _GRADIENT)
+    took = {key: 1e9 * each for key, each in least(calls, seconds, _TURNS).items()}
+    ns = {dtype: took[dtype] / BATCH for dtype in ("float64", "float32")}
+    return Gradient(name, _operations(dyn, _GRADIENT), ns, None if theirs is None else took["peer"] - took["smallest"])
 
 
-def _operations(dyn: rd.Dynamics) -> int:
+def _call(dyn: rd.Dynamics, states: list[Array], query: str = _ACCELERATIONS) -> Call:
+    given, ask = [each.astype(dyn.dtype) for each in states], getattr(dyn, query)
+    out = ask(*given)
+    return lambda: ask(*given, out=out)
+
+
+def _operations(dyn: rd.Dynamics, query: str = _ACCELERATIONS) -> int:
     """Of a state: those of its compiled program."""
-    engine, question = dyn.variant(engine="cpu").engine, find("constrained_forward_dynamics")
+    engine, question = dyn.variant(engine="cpu").engine, find(query)
     assert question is not None
     return int(engine.generated(question.plain_task(dyn.model)).operations)  # type: ignore[attr-defined]
 
@@ -209,8 +241,9 @@ def _error(got: Array, wanted: Array) -> float:
     return float((np.abs(got - wanted).max(-1) / np.abs(wanted).max(-1)).max())
 
 
-def _peer(dyn: rd.Dynamics, states: list[Array]) -> tuple[dict[str, Call], Array | None]:
-    """Pinocchio: a call, the same for the smallest robot, and accelerations of all states."""
+def _peer(dyn: rd.Dynamics, states: list[Array], *, gradient: bool = False) -> tuple[dict[str, Call], Array | None]:
+    """Pinocchio: a call for accelerations or for their derivatives, the same for the smallest robot, and accelerations
+    of all states."""
     try:
         from tests.oracles.pinocchio_constraints import Constrained
 
@@ -222,7 +255,7 @@ def _peer(dyn: rd.Dynamics, states: list[Array]) -> tuple[dict[str, Call], Array
 
     def call(theirs: Any, q: Array, qd: Array, tau: Array) -> Call:
         given = theirs.at.coordinates(q), theirs.at.rates(qd), theirs.at.rates(tau)
-        return lambda: theirs.call(*given)
+        return (lambda: theirs.gradient(*given)) if gradient else (lambda: theirs.call(*given))
 
     calls = {"peer": call(theirs, *(each[0] for each in states)), "smallest": call(small, *[np.zeros(1)] * 3)}
     return calls, np.array([theirs.accelerations(*each) for each in zip(*states, strict=True)])
@@ -287,6 +320,14 @@ def tables(found: Results) -> list[Cells]:
     runs = *calls, "#float32 | {0.seconds[float32]:time}", "#lacks | {0.off_by:.0e}", "runs | {0.runs}"
     made = [
         table("Constrained forward dynamics", found.cases, *sizes, *ns, *peer, *us),
+        table(
+            "Derivatives, with the accelerations that they need first",
+            found.gradients,
+            "robot | {0.name}",
+            sizes[-1],
+            *ns,
+            *peer,
+        ),
         table("Errors of accelerations", found.cases, "robot | {0.name}", *errors),
         table("Large trees", found.large, "robot | {0.name}", "#bodies | {0.bodies:,}", "#rows | {0.rows}", *runs),
     ]

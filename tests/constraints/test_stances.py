@@ -31,8 +31,8 @@ OBEYS, REFUSES, TREE, OTHER = "obeys", "refuses", "is about the tree alone", "is
 # Queries that are plain are about the tree alone; those about constraints obey them. All others are listed here.
 STANCES = {
     "Dynamics": {
-        OBEYS: "step rollout constrained_inverse_dynamics constraint_wrenches joint_reaction",
-        REFUSES: "step_gradient rollout_gradient rollout_vjp",
+        OBEYS: "step step_gradient rollout constrained_inverse_dynamics constraint_wrenches joint_reaction",
+        REFUSES: "rollout_gradient rollout_vjp",
         TREE: "armature_regressor base_parameters friction_regressor mass_matrix_operator singularity",
         OTHER: "capture constraint_names constraint_targets explain plain_task program variant",
     },
@@ -186,6 +186,26 @@ def stepped(dyn, q, qd, tau):
     require_closed(*dyn.step(q, qd, tau, 1e-2))
 
 
+def kept_by_steps(dyn, q, qd, tau):
+    """Derivatives are those of steps that end on the constraints."""
+    A, B = dyn.step_gradient(q, qd, tau, 1e-2)
+    ahead, behind = (np.concatenate(dyn.step(q, qd + h, tau + h, 1e-2)) for h in (1e-5, -1e-5))
+    moved = A[:, 3:].sum(axis=1) + B.sum(axis=1)
+    assert np.abs(moved - (ahead - behind) / 2e-5).max() < 1e-6 * np.abs(moved).max()
+
+
+def kept_by_accelerations(dyn, q, qd, tau):
+    """No force changes accelerations that the constraints forbid; forces along the constraints change none."""
+    qdd_tau = dyn.constrained_forward_dynamics_gradient(q, qd, tau)[2]
+    assert np.abs(jacobian(q) @ qdd_tau).max() < 1e-9 * np.abs(qdd_tau).max()
+    assert np.abs(qdd_tau @ jacobian(q).T).max() < 1e-9 * np.abs(qdd_tau).max()
+
+
+def kept_by_impacts(dyn, q, qd, tau):
+    after_qd = dyn.impact_gradient(q, qd)[1]
+    assert np.abs(jacobian(q) @ after_qd).max() < 1e-9 and np.abs(after_qd @ after_qd - after_qd).max() < 1e-9
+
+
 def rolled(dyn, q, qd, tau):
     run = dyn.rollout(q, qd, tau, dt=2e-3, steps=25)
     require_closed(run.q[-1], run.qd[-1])
@@ -332,6 +352,9 @@ def found_by_command(dyn, q, qd, tau):
 
 OBEYING = {
     "Dynamics.step": stepped,
+    "Dynamics.step_gradient": kept_by_steps,
+    "Dynamics.constrained_forward_dynamics_gradient": kept_by_accelerations,
+    "Dynamics.impact_gradient": kept_by_impacts,
     "Dynamics.rollout": rolled,
     "Dynamics.constrained_forward_dynamics": accelerated,
     "Dynamics.constrained_inverse_dynamics": driven,
@@ -380,7 +403,6 @@ def refused_in_torch(dyn, q, qd, name):
 
 
 REFUSING = {
-    "Dynamics.step_gradient": [lambda dyn, q, qd: dyn.step_gradient(q, qd)],
     "Dynamics.rollout_gradient": [
         lambda dyn, q, qd: dyn.rollout_gradient(lambda run: (0.0, None, None), q, qd, steps=3)
     ],

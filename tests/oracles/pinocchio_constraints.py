@@ -50,6 +50,12 @@ class Constrained:
         """Accelerations in its order, of a state in its order."""
         return pin.constraintDynamics(self.theirs, self.data, q, qd, tau, self.models, self.datas, self.settings)
 
+    def gradient(self, q, qd, tau):
+        """Its derivatives of accelerations by q, qd and tau, of a state in its order."""
+        self.call(q, qd, tau)
+        pin.computeConstraintDynamicsDerivatives(self.theirs, self.data, self.models, self.datas, self.settings)
+        return self.data.ddq_dq, self.data.ddq_dv, self.data.ddq_dtau
+
     def accelerations(self, q, qd, tau):
         """Ours (nv,) of a state."""
         at = self.at

@@ -15,6 +15,7 @@ import numpy as np
 
 from robodyn.algorithms import dense
 from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.gradients import motions_of_bodies
 from robodyn.algorithms.constraints.terms import (
     Terms,
     exactly,
@@ -29,14 +30,17 @@ from robodyn.algorithms.constraints.terms import (
 )
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
+from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
+from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
 from robodyn.core.constraints.kinds import Constraint, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
-from robodyn.core.joints import KINDS, is_positive
+from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
+from robodyn.core.tangent import moved_by
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
@@ -202,10 +206,11 @@ class BatchResponse:
     Args:
         J: (B, m, nv).
         responses: (B, m, nv), H^-1 J' row by row.
+        H: (B, nv, nv), where `less` is needed.
     """
 
-    def __init__(self, J: Array, responses: Array) -> None:
-        self._J, self._responses = J, responses
+    def __init__(self, J: Array, responses: Array, H: Array | None = None) -> None:
+        self._J, self._responses, self._H = J, responses, H
         self.A: Array = J @ np.swapaxes(responses, 1, 2)
 
     def rates(self, accelerations: Array) -> Array:
@@ -217,6 +222,19 @@ class BatchResponse:
         """Accelerations (B, nv): those without constraints plus H^-1 J' lambda."""
         total: Array = free + (forces[:, None, :] @ self._responses)[:, 0]
         return total
+
+    @property
+    def columns(self) -> Array:
+        """H^-1 J' (B, nv, m)."""
+        return np.swapaxes(self._responses, 1, 2)
+
+    def less(self, W: Array, G: Array) -> Array:
+        """H^-1 - W G (B, nv, nv), for responses by the mass matrix."""
+        assert self._H is not None
+        n = self._H.shape[1]
+        inverse = dense.solve(self._H, np.broadcast_to(np.eye(n, dtype=self._H.dtype, like=self._H), self._H.shape))
+        less: Array = inverse - W @ G
+        return less
 
 
 class ProximalSolver:
@@ -238,12 +256,21 @@ class ProximalSolver:
 
     def forces(self, rhs: Array) -> Array:
         """lambda (B, m) with A lambda = rhs."""
-        b = (self._scale * rhs)[:, :, None]
+        return self._solved(rhs[:, :, None])[:, :, 0]
+
+    @property
+    def inverse(self) -> Array:
+        """The matrix (B, m, m) of `forces`."""
+        m = self._scale.shape[1]
+        return self._solved(np.eye(m, dtype=self._scale.dtype, like=self._scale)[None])
+
+    def _solved(self, rhs: Array) -> Array:
+        b = self._scale[:, :, None] * rhs
         solution = np.linalg.solve(self._scaled, b)
         for _ in range(self._iterations - 1):
             solution = np.linalg.solve(self._scaled, b + self._mu * solution)
-        forces: Array = self._scale * solution[:, :, 0]
-        return forces
+        solved: Array = self._scale[:, :, None] * solution
+        return solved
 
 
 class ConstraintState:
@@ -278,6 +305,7 @@ class ConstraintState:
                 self._world[:, 0, 9 + k] = -shift
             q[:, at] = 0.0
             given = {**given, "q": q}
+        self._near = given["q"]
         self._bodies = run(_MOTIONS if moving else _PLACES, given)
         columns = self._columns()
         for group in self._at.groups:
@@ -392,7 +420,11 @@ class ConstraintState:
 
     def moved(self, step: Array) -> Array:
         """q (+) step (B, nq)."""
-        start: Array = self._model.unit_coordinates(self._q)
+        start, four = self._q.copy(), self._model.quaternion_starts[:, None] + np.arange(4)
+        if four.size:
+            at = self._placed(four)
+            for k, entry in enumerate(unit_quaternion(tuple(np.moveaxis(start[:, at], -1, 0)))):
+                start[:, at[:, k]] = entry
         moved_q = np.zeros_like(start)
         for kind, places, along in self._model.free_joints:
             at, on = self._placed(places), self._placed(along)
@@ -401,17 +433,20 @@ class ConstraintState:
                 moved_q[:, at[:, k]] = value
         return moved_q
 
-    def response(self) -> tuple[BatchResponse, Array]:
-        """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces."""
+    def response(self, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces.
+
+        `by_matrix`: True to use the mass matrix, as `BatchResponse.less` must.
+        """
         J = self._masked_jacobian()
-        if not self._model.has_mimic:
+        if not (self._model.has_mimic or by_matrix):
             return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
         H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
         return self._by_matrix(H), np.zeros_like(J[:, 0])
 
     def _by_matrix(self, H: Array) -> BatchResponse:
         J = self._masked_jacobian()
-        return BatchResponse(J, np.swapaxes(dense.solve(H, np.swapaxes(J, 1, 2)), 1, 2))
+        return BatchResponse(J, np.swapaxes(dense.solve(H, np.swapaxes(J, 1, 2)), 1, 2), H)
 
     def _at_rest(self, forces: Array) -> Array:
         """H^-1 f (B, m, nv): accelerations of the robot at rest, whose base falls freely."""
@@ -424,10 +459,13 @@ class ConstraintState:
         rows["V0"] = np.zeros_like(rows["dV0"])
         return self._run(with_inputs(aba(("q", "tau")), inputs), rows)["qdd"].reshape(forces.shape)
 
-    def response_of_forces(self) -> tuple[BatchResponse, Array]:
-        """H^-1 J' and A, and the accelerations without constraints (B, nv)."""
+    def response_of_forces(self, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
+        """H^-1 J' and A, and the accelerations without constraints (B, nv).
+
+        `by_matrix`: True to use the mass matrix, as `BatchResponse.less` must.
+        """
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in self._given)
-        if not self._model.has_mimic:
+        if not (self._model.has_mimic or by_matrix):
             return self.response()[0], self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
         less = tuple(name for name in inputs if name != "tau")
         terms = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
@@ -450,6 +488,76 @@ class ConstraintState:
             A[:, every, every] = A[:, every, every] + (1.0 - self._active)
         return A
 
+    # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
+
+    def index(self, numbers: Array) -> Array:
+        """Indices of entries, in the library of the inputs."""
+        return self._placed(numbers)
+
+    def times(self, A: Array, B: Array) -> Array:
+        """A B."""
+        product: Array = A @ B
+        return product
+
+    def moved_by(self, step: Array) -> tuple[Array, Array]:
+        """Derivatives (B, nv, nv) of q (+) step by q and by step."""
+        nv = self._model.nv
+        by_q, by_step = (self.zeros(nv, nv) + self.constant(np.eye(nv)) for _ in range(2))
+        for kind, _, v_index in self._model.free_joints:
+            if kind.nv > 1:
+                at = self._placed(v_index)
+                block = (slice(None), at[:, :, None], at[:, None, :])
+                by_q[block], by_step[block] = moved_by(kind, step[:, at], np)
+        return by_q, by_step
+
+    @property
+    def active_jacobian(self) -> Array:
+        """J (B, m, nv), with zeros for inactive constraints."""
+        return self._masked_jacobian()
+
+    def zeros(self, *shape: int) -> Array:
+        """An array of zeros (B, ...)."""
+        return self._new(len(self._q), *shape)
+
+    def frames(self, held: ResolvedConstraint) -> tuple[Transform, Transform]:
+        """Transforms from the world to frames a and b, of arrays (B, 1)."""
+        model = self._model
+
+        def on_body(link: int, X: Transform) -> Transform:
+            if link < 0 or model.link_body[link] < 0:
+                on = X if link < 0 else X.after(_transform(model.link_X[link]))
+                return on.after(_transform(self._world))
+            body = int(model.link_body[link])
+            return X.after(_transform(model.link_X[link])).after(_transform(self._bodies["X0"][:, body : body + 1]))
+
+        b = on_body(held.link, held.X)
+        if held.to < 0 and "targets" in self._given:
+            a = _transform(self._given["targets"][:, held.number : held.number + 1])
+            return Transform(orthonormal(a.E), a.r).after(_transform(self._world)), b
+        return on_body(held.to, held.X_to), b
+
+    def motions(self, share: Array | None = None, **others: Array) -> Mapping[str, Array]:
+        """Transforms, velocities and accelerations of all bodies, and of the base (B, n + 1, ...)."""
+        given, zero = {**self._given, "q": self._near, **others}, self.zeros(1, 6)
+        base = {"X0": self.zeros(1, 12) + self._world}
+        factor = 1.0 if share is None else share[..., None]
+        base |= {"v": zero + factor * self._of_base("V0"), "a": zero + self._of_base("dV0")}
+        if "V0" in given:
+            given["V0"] = base["v"][:, 0]
+        found = self._run(motions_of_bodies(others), given)
+        return {name: np.concatenate([array, base[name]], axis=1) for name, array in found.items()}
+
+    def inverse_gradient(self, qdd: Array, damping: bool) -> tuple[Array, Array]:
+        """Derivatives (B, nv, nv) of inverse dynamics by q and qd."""
+        inputs = ("q", "qd", "qdd", *(("f_ext",) if "f_ext" in self._given else ()))
+        found = self._run(with_inputs(idsva(inputs, damping), self._given), {**self._given, "qdd": qdd})
+        return found["tau_q"], found["tau_qd"]
+
+    def product_gradient(self, vector: Array) -> Array:
+        """Derivatives (B, nv, nv) of H vector by q."""
+        algorithm = with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, self._given)
+        return self._run(algorithm, {**self._given, "vector": vector})["by_q"]
+
 
 class _Columns:
     """The columns (B,) of an array (B, n)."""
@@ -463,11 +571,18 @@ class _Columns:
 
 
 def piece_by_piece(
-    model: Model, given: Mapping[str, Array], text: Callable[[Mapping[str, Array]], Mapping[str, Array]]
+    model: Model,
+    given: Mapping[str, Array],
+    text: Callable[[Mapping[str, Array]], Mapping[str, Array]],
+    matrices: bool = False,
 ) -> dict[str, Array]:
-    """Results (B, ...) of pieces of a batch that are small enough to limit memory (`_MOST_SCALARS`)."""
+    """Results (B, ...) of pieces of a batch that are small enough to limit memory (`_MOST_SCALARS`).
+
+    `matrices`: True if matrices (nv, nv) are computed.
+    """
     pairs = sum(len(group.owners) for group in _layout(model).groups)
-    at_once = max(1, _MOST_SCALARS // (_OF_A_PAIR * pairs + _OF_AN_ENTRY * model.n_rows * model.nv_tree + 1))
+    entries = (model.n_rows + model.nv * matrices) * model.nv_tree
+    at_once = max(1, _MOST_SCALARS // (_OF_A_PAIR * pairs + _OF_AN_ENTRY * entries + 1))
     starts = range(0, max(1, len(given["q"])), at_once)
     pieces = [text({name: array[k : k + at_once] for name, array in given.items()}) for k in starts]
     if len(pieces) == 1:

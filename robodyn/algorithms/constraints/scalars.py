@@ -18,16 +18,21 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.gradients import motions_of_bodies
 from robodyn.algorithms.constraints.terms import Terms, moves, with_inputs
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, product
+from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, mirrored, product
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
+from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink, between
+from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import SymbolicFactor
 from robodyn.core.constraints.kinds import Lock
-from robodyn.core.constraints.resolved import resolved_constraints, row_sizes, velocities_of
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes, velocities_of
 from robodyn.core.model import Model
+from robodyn.core.spatial import Transform
+from robodyn.core.tangent import moved_by
 
 Rows = Sequence[Sequence[Any]]
 _OF_A_BODY, _OF_AN_ENTRY = 250, 24
@@ -115,6 +120,18 @@ class ProximalSolver:
             solution = self._factors.solved([b + mu * x for b, mu, x in zip(rhs, self._mu, solution, strict=True)])
         return scalars(self._of_moving(solution))
 
+    @property
+    def inverse(self) -> Any:
+        """The matrix (m, m) of `forces`: X + X M X + X M X M X + ..., X = (A + M)^-1. It is symmetric."""
+        X = self._factors.inverse()
+        total, every = X, range(len(X))
+        for _ in range(self._iterations - 1):
+            weighed = [[mu * x for mu, x in zip(self._mu, row, strict=True)] for row in X]
+            lower = [[X[i][j] + product(weighed[i], total[j]) for j in range(i + 1)] for i in every]
+            total = mirrored(lower)
+        moving = self._moving
+        return table(mirrored([[moving[i] * moving[j] * total[i][j] for j in range(i + 1)] for i in every]))
+
     def _of_moving(self, values: Sequence[Any]) -> list[Any]:
         return [weight * value for weight, value in zip(self._moving, values, strict=True)]
 
@@ -147,6 +164,25 @@ class MatrixResponse:
                 total[k] = total[k] + y * strength
         return scalars(self._factors.down(total))
 
+    @property
+    def inverse(self) -> Any:
+        """H^-1 (nv, nv)."""
+        return table(self._factors.inverse_matrix())
+
+    @property
+    def columns(self) -> Any:
+        """H^-1 J' (nv, m)."""
+        n = len(self._factors.L)
+        return table([self._factors.down([row.get(k, 0.0) for k in range(n)]) for row in self._Y]).T
+
+    def less(self, W: Any, G: Any) -> Any:
+        """H^-1 - W G (nv, nv), for a symmetric W G: both triangles from the lower one."""
+        inverse = self.inverse
+        rows, columns = W.tolist(), G.T.tolist()
+        return table(
+            mirrored([[inverse[i, j] - product(rows[i], columns[j]) for j in range(i + 1)] for i in range(len(rows))])
+        )
+
 
 class RecursiveResponse:
     """H^-1 J' and A by a recursion for each row, for long chains, whose mass matrix has many entries.
@@ -177,7 +213,7 @@ class ConstraintState:
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
         self._model, self._given, self._at = model, given, at
-        terms = Terms(model, resolved_constraints(model), given, at, moving, nearby=True)
+        self._terms = terms = Terms(model, resolved_constraints(model), given, at, moving, nearby=True)
         self._rows, self._active = terms.rows(), terms.active
         self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
         self.gamma = scalars([row.gamma for row in self._rows])
@@ -195,9 +231,9 @@ class ConstraintState:
         """(m nv,), row by row."""
         return scalars([value for row in self._rows for value in row.J or []])
 
-    def constant(self, values: Sequence[float]) -> Any:
+    def constant(self, values: Any) -> Any:
         """An array of constants, the same in all states."""
-        return scalars(values)
+        return np.array(values, float).astype(object)
 
     def masked(self, values: Any) -> Any:
         """Values of rows (m,), with zeros for inactive constraints."""
@@ -208,17 +244,23 @@ class ConstraintState:
         q = unit(self._model, self._given["q"])
         return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
 
-    def response(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
-        """H^-1 J' and A, and zeros: the accelerations of a robot at rest without forces."""
+    def response(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """H^-1 J' and A, and zeros: the accelerations of a robot at rest without forces.
+
+        `by_matrix`: True for a `MatrixResponse`, whatever it costs.
+        """
         zeros = [0.0] * self._model.nv
-        if self._by_recursion:
+        if self._by_recursion and not by_matrix:
             return RecursiveResponse(self._at_rest, self._masked_jacobian()), zeros
         return self._response(self._at(with_inputs(CRBA, self._given))["H"]), zeros
 
-    def response_of_forces(self) -> tuple[MatrixResponse | RecursiveResponse, Any]:
-        """H^-1 J' and A, and the accelerations without constraints, in the form of `rates` and `accelerations`."""
+    def response_of_forces(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """H^-1 J' and A, and the accelerations without constraints, in the form of `rates` and `accelerations`.
+
+        `by_matrix`: True for a `MatrixResponse`, whatever it costs.
+        """
         inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
-        if self._by_recursion:
+        if self._by_recursion and not by_matrix:
             free = self._at(with_inputs(aba((*inputs[:2], "tau", *inputs[2:])), self._given))["qdd"]
             return RecursiveResponse(self._at_rest, self._masked_jacobian()), free
         terms = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
@@ -263,3 +305,87 @@ class ConstraintState:
             A[k][k] = A[k][k] + (1.0 - weight)
         every = range(len(A))
         return scalars([A[max(i, j)][min(i, j)] for i in every for j in every])
+
+    # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
+
+    def index(self, numbers: Any) -> Any:
+        """Indices of entries."""
+        return numbers
+
+    def times(self, A: Any, B: Any) -> Any:
+        """A B."""
+        return times(A, B)
+
+    def moved_by(self, step: Any) -> tuple[Any, Any]:
+        """Derivatives (nv, nv) of q (+) step by q and by step."""
+        by_q, by_step = (self.constant(np.eye(self._model.nv)) for _ in range(2))
+        for kind, _, v_index in self._model.free_joints:
+            for at in v_index if kind.nv > 1 else ():
+                block = np.ix_(at, at)
+                by_q[block], by_step[block] = moved_by(kind, step[at])
+        return by_q, by_step
+
+    @property
+    def active_jacobian(self) -> Any:
+        """J (m, nv), with zeros for inactive constraints."""
+        return table(self._masked_jacobian())
+
+    def zeros(self, *shape: int) -> Any:
+        """An array of zeros."""
+        return np.full(shape, 0.0, object)
+
+    def frames(self, held: ResolvedConstraint) -> tuple[Transform, Transform]:
+        """Transforms from the world to frames a and b, of arrays of one scalar."""
+        a, b = (
+            Transform(tuple(scalars([x]) for x in X.E), tuple(scalars([x]) for x in X.r))
+            for X in self._terms.frames(held)
+        )
+        return a, b
+
+    def motions(self, share: Any = None, **others: Any) -> Mapping[str, Any]:
+        """Transforms, velocities and accelerations of all bodies, and of the base."""
+        still, world = [0.0] * 6, self._terms.world
+        factor = 1.0 if share is None else share[0]
+        base = {"X0": [*world.E, *world.r], "v": [factor * x for x in self._given.get("V0", still)]}
+        base["a"] = list(self._given.get("dV0", still))
+        moves: dict[str, Any] = {"V0": base["v"]} if "V0" in self._given else {}
+        given: dict[str, Any] = {name: list(values) for name, values in others.items()}
+        found = self._terms.at(motions_of_bodies(others), **given, **moves)
+        return {name: scalars([*found[name], *base[name]]).reshape(-1, len(base[name])) for name in found}
+
+    def inverse_gradient(self, qdd: Any, damping: bool) -> tuple[Any, Any]:
+        """Derivatives (nv, nv) of inverse dynamics by q and qd."""
+        inputs = ("q", "qd", "qdd", *(("f_ext",) if "f_ext" in self._given else ()))
+        found, n = self._at(with_inputs(idsva(inputs, damping), self._given), qdd=list(qdd)), self._model.nv
+        return scalars(found["tau_q"]).reshape(n, n), scalars(found["tau_qd"]).reshape(n, n)
+
+    def product_gradient(self, vector: Any) -> Any:
+        """Derivatives (nv, nv) of H vector by q."""
+        algorithm, n = with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, self._given), self._model.nv
+        return scalars(self._at(algorithm, vector=list(vector))["by_q"]).reshape(n, n)
+
+
+_TILE = (4, 6)
+"""Rows and columns of a product whose sums are computed side by side, so that entries of both factors are read from
+registers."""
+
+
+def times(A: Any, B: Any) -> Any:
+    """A B of arrays of scalars, tile by tile. Structural zeros are skipped."""
+    (rows, inner), columns = A.shape, B.shape[1]
+    a, b, total = A.tolist(), B.tolist(), [[0.0] * columns for _ in range(rows)]
+    for top in range(0, rows, _TILE[0]):
+        for left in range(0, columns, _TILE[1]):
+            for k in range(inner):
+                some = [(c, b[k][c]) for c in range(left, min(left + _TILE[1], columns)) if not is_zero(b[k][c])]
+                for r in range(top, min(top + _TILE[0], rows)):
+                    x = a[r][k]
+                    if not is_zero(x):
+                        for c, y in some:
+                            total[r][c] = total[r][c] + x * y
+    return table(total)
+
+
+def table(rows: Rows) -> Any:
+    """A matrix of scalars as an array."""
+    return scalars([value for row in rows for value in row]).reshape(len(rows), -1)

@@ -174,6 +174,17 @@ class ConstraintQuery:
     proximal: tuple[float, int]
 
 
+_INPUTS = frozenset(
+    ("q", "qd", "tau", "armature", "f_ext", "inertia", "targets", "active", "restitution"),
+)
+
+
+def constraint_query(name: str, inputs: tuple[str, ...], proximal: tuple[float, int]) -> ConstraintQuery | None:
+    """A query for loops; None if they do not know the query or one of its inputs."""
+    known = name in _OUTPUTS and _INPUTS.issuperset(inputs)
+    return ConstraintQuery(name, inputs, proximal) if known else None
+
+
 @cache
 def sweeps_of(query: str, inputs: tuple[str, ...]) -> Algorithm:
     """The sweeps over bodies of a query; results that are no fields of bodies come from what runs between them

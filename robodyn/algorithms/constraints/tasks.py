@@ -4,12 +4,15 @@ One function serves scalars, for programs, and arrays of states, for engines and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from robodyn.algorithms.constraints import arrays, scalars
-from robodyn.algorithms.constraints.sweeps import ConstraintQuery
+from robodyn.algorithms.constraints.gradients import Moving, RowGradients, gradient_operations
+from robodyn.algorithms.constraints.sweeps import constraint_query
 from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
@@ -32,7 +35,7 @@ class _Response(Protocol):
         """Accelerations without constraints plus H^-1 J' lambda."""
 
 
-class _State(Protocol):
+class _State(Moving, Protocol):
     """Constraints of a robot in one state or many. Vectors are arrays of scalars (n,), or arrays (B, n)."""
 
     phi: Any
@@ -49,23 +52,37 @@ class _State(Protocol):
     def given(self, name: str) -> Any:
         """An input, or None."""
 
-    def constant(self, values: Sequence[float]) -> Any:
-        """An array of constants, the same in all states."""
-
     def masked(self, values: Any) -> Any:
         """Values of rows, with zeros for inactive constraints."""
 
     def moved(self, step: Any) -> Any:
         """q (+) step."""
 
-    def response(self) -> tuple[Any, Any]:
-        """A `_Response`, and zeros: the accelerations of a robot at rest without forces."""
+    def moved_by(self, step: Any) -> tuple[Any, Any]:
+        """Derivatives of q (+) step by q and by step, (nv, nv)."""
 
-    def response_of_forces(self) -> tuple[Any, Any]:
-        """A `_Response`, and the accelerations without constraints."""
+    @property
+    def active_jacobian(self) -> Any:
+        """J (m, nv) of each state, with zeros for inactive constraints."""
+
+    def product_gradient(self, vector: Any) -> Any:
+        """Derivatives of H vector by q, (nv, nv)."""
+
+    def response(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """A `_Response`, and zeros: the accelerations of a robot at rest without forces. `by_matrix`: True if
+        derivatives need it."""
+
+    def response_of_forces(self, by_matrix: bool = False) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations without constraints. `by_matrix`: True if derivatives need it."""
 
     def solver(self, responds: Any, proximal: Proximal) -> _Solver:
         """The solver of forces."""
+
+    def times(self, A: Any, B: Any) -> Any:
+        """The product of two matrices."""
+
+    def inverse_gradient(self, qdd: Any, damping: bool) -> tuple[Any, Any]:
+        """Derivatives of inverse dynamics by q and qd, (nv, nv)."""
 
     def delassus(self, responds: Any) -> Any:
         """A, with 1 on the diagonal of inactive rows."""
@@ -86,6 +103,95 @@ def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     responds, free = state.response_of_forces()
     forces = state.solver(responds, proximal).forces(-(_drift(state, model) + responds.rates(free)))
     return {"qdd": responds.accelerations(free, forces), "lam": forces}
+
+
+class _Sensitivity:
+    """How accelerations and forces respond to errors of their equations at fixed q, qd and tau.
+
+    With errors r1 of H qdd + bias = tau + J' lambda and r2 of J qdd + r = 0, d qdd = -P r1 - G' r2 and
+    d lambda = G r1 - A^-1 r2 (`robodyn.algorithms.constraints.gradients`).
+    """
+
+    def __init__(self, state: _State, responds: Any, solver: Any) -> None:
+        W, self.inverse, self._times = responds.columns, solver.inverse, state.times
+        self.G = state.times(self.inverse, np.swapaxes(W, -1, -2))
+        self.P = responds.less(W, self.G)
+
+    def to(self, r1: Any, r2: Any) -> tuple[Any, Any]:
+        """d qdd (nv, n) and d lambda (m, n)."""
+        n = r1.shape[-2]
+        of_qdd = np.concatenate([self.P, np.swapaxes(self.G, -1, -2)], axis=-1)
+        of_forces = np.concatenate([-self.G, self.inverse], axis=-1)
+        change = self._times(np.concatenate([of_qdd, of_forces], axis=-2), np.concatenate([-r1, -r2], axis=-2))
+        return change[..., :n, :], change[..., n:, :]
+
+
+def _accelerations_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
+    """Accelerations of `_forward` and their derivatives, as steps need them."""
+    found = _forward_gradient(state, model, proximal, damping)
+    return {"qdd": found["qdd"], **{f"dqdd_d{by}": found[f"qdd_{by}"] for by in _BY}}
+
+
+def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
+    """Derivatives of `_forward`, and its accelerations: see `robodyn.algorithms.constraints.gradients`."""
+    responds, free = state.response_of_forces(by_matrix=True)
+    solver = state.solver(responds, proximal)
+    forces = solver.forces(-(_drift(state, model) + responds.rates(free)))
+    qdd = responds.accelerations(free, forces)
+    answers = _Sensitivity(state, responds, solver)
+    rows = RowGradients(model, state)
+    rows_q, rows_qd = rows.accelerations(qdd)
+    inverse_q, inverse_qd = state.inverse_gradient(qdd, damping)
+    qdd_q, lam_q = answers.to(inverse_q - rows.forces(forces), rows_q)
+    qdd_qd, lam_qd = answers.to(inverse_qd, rows_qd)
+    return {
+        "qdd_q": qdd_q,
+        "qdd_qd": qdd_qd,
+        "qdd_tau": answers.P,
+        "lam_q": lam_q,
+        "lam_qd": lam_qd,
+        "lam_tau": -answers.G,
+        "qdd": qdd,
+    }
+
+
+def _impact_gradient(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """Derivatives of `_impact`: of H (qd+ - qd) = J' lambda and of J (qd+ - qd) + (1 + e) phidot = 0."""
+    responds, zeros = state.response(by_matrix=True)
+    solver = state.solver(responds, proximal)
+    share, restitution = state.constant([1.0]), state.given("restitution")
+    if restitution is not None:
+        share = share + restitution
+    impulse = share * solver.forces(-state.masked(state.phidot))
+    change = responds.accelerations(zeros, impulse)
+    answers, rows = _Sensitivity(state, responds, solver), RowGradients(model, state)
+    # Both terms of the rows are rates: J (qd+ - qd) without the velocity of the base, (1 + e) phidot with it.
+    rates = rows.rates(change + share * state.given("qd"), share)
+    qd_q, impulse_q = answers.to(state.product_gradient(change) - rows.forces(impulse), rates)
+    impulse_qd = -share[..., None] * state.times(answers.inverse, state.active_jacobian)
+    qd_qd = state.constant(np.eye(model.nv)) + state.times(responds.columns, impulse_qd)
+    return {"qd_after_q": qd_q, "qd_after_qd": qd_qd, "impulse_q": impulse_q, "impulse_qd": impulse_qd}
+
+
+def _projected_gradient(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    """Derivatives of `_projected`, of q on the tangent space: of H delta = J' kappa and of phi + J delta = 0, and those
+    of the impact."""
+    responds, zeros = state.response(by_matrix=True)
+    solver = state.solver(responds, proximal)
+    pushes = solver.forces(-state.masked(state.phi))
+    step = responds.accelerations(zeros, pushes)
+    answers, rows = _Sensitivity(state, responds, solver), RowGradients(model, state)
+    moved = state.constant([0.0])  # J delta is a rate without the velocity of the base
+    step_q, _ = answers.to(state.product_gradient(step) - rows.forces(pushes), rows.errors() + rows.rates(step, moved))
+    by_q, by_step = state.moved_by(step)
+    q_q = by_q + state.times(by_step, step_q)
+    after = _impact_gradient(state.at(state.moved(step)), model, proximal)
+    return {"q_q": q_q, "qd_q": state.times(after["qd_after_q"], q_q), "qd_qd": after["qd_after_qd"]}
+
+
+def _least_of_gradient(model: Model) -> int:
+    """A lower bound of the operations of `_forward_gradient`."""
+    return scalars.least_operations(model) + gradient_operations(model)
 
 
 def _residual(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
@@ -121,23 +227,50 @@ def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any
 
 
 class _Query(NamedTuple):
-    """`moving`: True if it needs rates and gamma. `responds`: True if it needs the mass matrix. `solves`: True if it
-    needs the proximal term."""
+    """`moving`: True if it needs rates and gamma. `least`: a lower bound of operations, where it needs the mass matrix.
+    `solves`: True if it needs the proximal term. `matrices`: True if its results include matrices (nv, nv)."""
 
-    text: Callable[[_State, Model, Proximal], dict[str, Any]]
+    text: Callable[..., dict[str, Any]]
     outputs: dict[str, tuple[int | str, ...]]
     moving: bool = True
-    responds: bool = True
+    least: Callable[[Model], int] | None = scalars.least_operations
     solves: bool = True
+    matrices: bool = False
 
 
 _ROWS = ("n_rows",)
+_SQUARE, _WIDE = ("nv", "nv"), ("n_rows", "nv")
+_BY = ("q", "qd", "tau")
 _QUERIES = {
     "constrained_forward_dynamics": _Query(_forward, {"qdd": ("nv",), "lam": _ROWS}),
-    "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, responds=False, solves=False),
-    "constraint_jacobian": _Query(_jacobian, {"J": ("n_rows", "nv")}, moving=False, responds=False, solves=False),
+    "constrained_forward_dynamics_gradient": _Query(
+        _forward_gradient,
+        {**{f"qdd_{by}": _SQUARE for by in _BY}, **{f"lam_{by}": _WIDE for by in _BY}},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
+    "impact_gradient": _Query(
+        _impact_gradient,
+        {"qd_after_q": _SQUARE, "qd_after_qd": _SQUARE, "impulse_q": _WIDE, "impulse_qd": _WIDE},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
+    "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, least=None, solves=False),
+    "constraint_jacobian": _Query(_jacobian, {"J": _WIDE}, moving=False, least=None, solves=False),
     "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
     "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
+    "project_gradient": _Query(
+        _projected_gradient,
+        {"q_q": _SQUARE, "qd_q": _SQUARE, "qd_qd": _SQUARE},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
+    "constrained_accelerations_gradient": _Query(
+        _accelerations_gradient,
+        {"qdd": ("nv",), **{f"dqdd_d{by}": _SQUARE for by in _BY}},
+        least=_least_of_gradient,
+        matrices=True,
+    ),
     "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),
 }
 _SIZES: dict[str, Sized] = {
@@ -152,28 +285,34 @@ _SIZES: dict[str, Sized] = {
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> ScalarTask:
-    """A query about a model's constraints with these inputs."""
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal, damping: bool = False) -> ScalarTask:
+    """A query about a model's constraints with these inputs.
+
+    `damping`: True for derivatives of a robot whose joints are damped by the model's coefficients.
+    """
     query = _QUERIES[name]
+    options = (damping,) if query.text in (_forward_gradient, _accelerations_gradient) else ()
 
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
-        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
-        return {key: list(values) for key, values in results.items()}
+        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal, *options)
+        return {key: list(results[key].ravel()) for key in query.outputs}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
-            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal)
+            state = arrays.ConstraintState(model, some, run, placed, query.moving)
+            results = query.text(state, model, proximal, *options)
+            return {key: results[key] for key in query.outputs}
 
-        return arrays.piece_by_piece(model, given, piece)
+        return arrays.piece_by_piece(model, given, piece, query.matrices)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
     return ScalarTask(
-        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
+        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()), *(("damping",) if damping else ()))),
         {each: _SIZES[each] for each in inputs},
         {key: Sized(axes) for key, axes in query.outputs.items()},
         text,
-        lambda others: constraint_task(name, others, proximal),
+        lambda others: constraint_task(name, others, proximal, damping),
         on_arrays,
-        scalars.least_operations if query.responds else None,
-        ConstraintQuery(name, inputs, proximal),
+        query.least,
+        constraint_query(name, inputs, proximal),
     )

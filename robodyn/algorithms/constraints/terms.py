@@ -68,6 +68,9 @@ class Row:
 class Terms:
     """Rows of constraints at a state.
 
+    `at` evaluates algorithms, and `world` is the transform from the world, both with the world's origin where `nearby`
+    puts it.
+
     Args:
         model: the robot.
         held: its constraints.
@@ -89,16 +92,16 @@ class Terms:
         columns: bool = True,
         nearby: bool = False,
     ) -> None:
-        self._model, self._held, self._given, self._at, self._moving = model, held, given, at, moving
+        self._model, self._held, self._given, self.at, self._moving = model, held, given, at, moving
         self._with_columns = columns
-        self._world = IDENTITY
+        self.world = IDENTITY
         place = floating_place(model) if nearby and not any(name in given for name in ("V0", "dV0")) else []
         if place:
             q = list(given["q"])
-            self._world = Transform(IDENTITY.E, scale(-1.0, place_of_base(model, tuple(q[k] for k in place))))
+            self.world = Transform(IDENTITY.E, scale(-1.0, place_of_base(model, tuple(q[k] for k in place))))
             for k in place:
                 q[k] = 0.0
-            self._at = partial(at, q=q)
+            self.at = partial(at, q=q)
         self._known: dict[tuple[str, int], Any] = {}
         self._weights: dict[int, Any] = {}
 
@@ -121,25 +124,25 @@ class Terms:
 
     def _pose(self, link: int) -> Transform:
         if link < 0:
-            return self._world
-        X = pose_from_world(self._at(_POSE, link)["T"])
-        return X.after(self._world) if self._model.link_body[link] < 0 else X
+            return self.world
+        X = pose_from_world(self.at(_POSE, link)["T"])
+        return X.after(self.world) if self._model.link_body[link] < 0 else X
 
     def _velocity(self, link: int) -> Motion:
         if link < 0 or not self._moving:
             return ZERO_MOTION
-        V = self._at(link_velocity("world"), link)["V"]
+        V = self.at(link_velocity("world"), link)["V"]
         return Motion(tuple(V[:3]), tuple(V[3:]))
 
     def _acceleration(self, link: int) -> Motion:
         if link < 0 or not self._moving:
             return ZERO_MOTION
         still = (0.0,) * self._model.nv
-        A = self._at(link_acceleration("world", False), link, qdd=still)["A"]
+        A = self.at(link_acceleration("world", False), link, qdd=still)["A"]
         return Motion(tuple(A[:3]), tuple(A[3:]))
 
     def _jacobian(self, link: int) -> Sequence[Any]:
-        return [0.0] * (6 * self._model.nv) if link < 0 else self._at(jacobian("world"), link)["J"]
+        return [0.0] * (6 * self._model.nv) if link < 0 else self.at(jacobian("world"), link)["J"]
 
     # Rows.
 
@@ -147,7 +150,7 @@ class Terms:
         """The transform from the world to frame a."""
         if held.to < 0 and "targets" in self._given:
             numbers = self._given["targets"][12 * held.number : 12 * held.number + 12]
-            return Transform(orthonormal(numbers[:9]), tuple(numbers[9:])).after(self._world)
+            return Transform(orthonormal(numbers[:9]), tuple(numbers[9:])).after(self.world)
         return held.X_to.after(self._of("pose", held.to))
 
     def _columns(self, held: ResolvedConstraint) -> dict[int, Motion]:
@@ -245,10 +248,15 @@ class Terms:
         return self._weights[held.number]
 
 
+def base_axes(model: Model) -> tuple[float, ...]:
+    """The rotation (nine numbers) from world axes to those in which the position of the floating base is."""
+    root = int(np.flatnonzero(model.parent < 0)[0])
+    return tuple(model.Xtree[root, :9].tolist())
+
+
 def place_of_base(model: Model, q: Vec3) -> Vec3:
     """In world axes, the shift of a floating base with the position coordinates q."""
-    root = int(np.flatnonzero(model.parent < 0)[0])
-    return rotate_back(tuple(model.Xtree[root, :9].tolist()), q)
+    return rotate_back(base_axes(model), q)
 
 
 def frame_rows(

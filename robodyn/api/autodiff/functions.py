@@ -33,9 +33,10 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes
 from robodyn.core.model import Model
-from robodyn.engines.query_table import BASE, CONSTRAINED, QUERIES, QuerySpec, QueryVariant
+from robodyn.engines.query_table import BASE, QUERIES, QuerySpec, QueryVariant, asked_of, find
 from robodyn.internals.arguments import broadcast_leading, require_few_axes, wanted_shape
 from robodyn.internals.errors import ArgumentError, SingularError
+from robodyn.internals.messages import quoted
 
 WITH_RULES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
@@ -58,11 +59,11 @@ class DifferentiableDynamics(Stepping):
     `joint_forces` of `dyn` are included. Coordinates are differentiated as nq plain numbers. Quaternions are normalised
     inside, so that the gradient with respect to a quaternion is orthogonal to it.
 
-    All queries of `robodyn.engines.query_table` are available with all of their arrays, except those about constraints;
-    constraints are ignored. Those of `WITH_RULES` have first and second derivatives for robots of any size, with the
-    model's inertias and a base at rest. All others, and these with `inertia`, `V0` or `dV0`, have derivatives of every
-    order with respect to all of their arrays. These derivatives are straight-line programs, so the robot must be small
-    enough for the program to be compiled.
+    All queries of `robodyn.engines.query_table` are available with all of their arrays, those about constraints for
+    models that have some; the others ignore constraints. Those of `WITH_RULES` have first and second derivatives for
+    robots of any size, with the model's inertias and a base at rest. All others, and these with `inertia`, `V0` or
+    `dV0`, have derivatives of every order with respect to all of their arrays. These derivatives are straight-line
+    programs, so the robot must be small enough for the program to be compiled.
 
     Args:
         dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
@@ -140,17 +141,15 @@ class DifferentiableDynamics(Stepping):
 
     def __getattr__(self, name: str) -> Any:
         """A query without a method of this class, made at its first access."""
-        if name in CONSTRAINED:
-            raise AttributeError(
-                f"{name}: {type(self).__name__!r} has no derivatives of it; robodyn.Dynamics answers it"
-            )
-        if name.startswith("_") or name not in QUERIES:
+        if name.startswith("_") or (question := find(name)) is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        function = self.__dict__[name] = self._generic(QUERIES[name])
+        if name not in asked_of(self.model):
+            raise AttributeError(f"{name}: {quoted(self.model.name)} has no constraints")
+        function = self.__dict__[name] = self._generic(question)
         return function
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *QUERIES})
+        return sorted({*super().__dir__(), *asked_of(self.model)})
 
     def _generic(self, question: QuerySpec) -> Callable[..., Any]:
         """The query as a function of the library's arrays."""

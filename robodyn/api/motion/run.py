@@ -104,11 +104,7 @@ class Run:
 
     @cached_property
     def step_gradient(self) -> StepGradient:
-        """The derivative of a step.
-
-        Raises:
-            UnavailableError: the robot has constraints.
-        """
+        """The derivative of a step."""
         return gradient_of(self.step, self.dyn.model, tuple(self.given))
 
     @cached_property
@@ -357,10 +353,18 @@ class Run:
                 time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
                 if engine.step_gradient(self.step_gradient, {**inputs, "q": q, "qd": qd, "dt": time}, {"A": A, "B": B}):
                     return
-            derivatives = step_gradient(INTEGRATORS[self.integrator], _Arrays(self, inputs), q, qd, self.dt)
+            after, derivatives = step_gradient(INTEGRATORS[self.integrator], _Arrays(self, inputs), q, qd, self.dt)
             for r, of in enumerate(("q", "qd")):
                 for target, c, by in ((A, 0, "q"), (A, 1, "qd"), (B, 0, "tau")):
                     target[:, nv * r : nv * (r + 1), nv * c : nv * (c + 1)] = derivatives.get((of, by), 0.0)
+            projection = self.step_gradient.projection
+            if projection is not None:
+                names, like = ("q_q", "qd_q", "qd_qd"), (len(q), nv, nv)
+                slopes = {name: self.library.xp.empty(like, self.dyn.dtype) for name in names}
+                self.composed(projection, {**inputs, "q": after[0], "qd": after[1]}, slopes)
+                for target in (A, B):
+                    target[:, nv:] = slopes["qd_q"] @ target[:, :nv] + slopes["qd_qd"] @ target[:, nv:]
+                    target[:, :nv] = slopes["q_q"] @ target[:, :nv]
 
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""

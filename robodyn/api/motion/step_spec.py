@@ -21,7 +21,7 @@ from robodyn.algorithms.tasks import (
     step_gradient_of,
     step_of,
 )
-from robodyn.core.constraints.refusals import constraints_named, require_no_constraints
+from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, Algorithm
@@ -105,12 +105,11 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
 
 
 def gradient_of(step: Step, model: Model, given: tuple[str, ...]) -> StepGradient:
-    """The derivative of a step for the names of arguments besides the state.
-
-    Raises:
-        UnavailableError: the robot has constraints.
-    """
-    require_no_constraints(model, "step_gradient")
+    """The derivative of a step for the names of arguments besides the state."""
+    if step.projection is not None:
+        gradient = constraint_task("constrained_accelerations_gradient", step.dynamics.inputs, model.proximal)
+        projection = constraint_task("project_gradient", step.projection.inputs, model.proximal)
+        return step_gradient_of(step, gradient, projection)
     if step.integrator in GYROSCOPIC:
         return step_gradient_of(step, linearly_implicit(step.dynamics.inputs, differentiated=True))
     return step_gradient_of(step, cast(Chain, dynamics_asked(GRADIENT, model, given)))

@@ -74,6 +74,38 @@ class ConstraintQueries(Core):
         return cast(tuple[Array, Array], self._ask("constrained_forward_dynamics", locals()))
 
     @query
+    def constrained_forward_dynamics_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array, Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv), and (dlambda/dq, dlambda/dqd, dlambda/dtau), each
+        (..., m, nv), of `constrained_forward_dynamics`: column j is the derivative with respect to coordinate j.
+
+        Derivatives with respect to q are on the tangent space (`model.integrate`). External forces and targets stay
+        where they are in the world.
+
+        Where rows depend on each other, dlambda/dq lacks the change of the directions in which lambda is the shortest
+        one: J' dlambda is right, its part that exerts no force is not.
+
+        Raises:
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+        """
+        return cast(
+            tuple[Array, Array, Array, Array, Array, Array],
+            self._ask("constrained_forward_dynamics_gradient", locals()),
+        )
+
+    @query
     def constraint_residual(
         self,
         q: ArrayLike,
@@ -143,6 +175,31 @@ class ConstraintQueries(Core):
             SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("impact", locals()))
+
+    @query
+    def impact_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        restitution: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        *,
+        active: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array, Array]:
+        """Derivatives of velocities after an impact by q and qd, each (..., nv, nv), then of impulses by q and qd, each
+        (..., m, nv): column j is the derivative with respect to coordinate j.
+
+        Arguments are those of `impact`. Derivatives with respect to q are on the tangent space (`model.integrate`).
+        Where rows depend on each other, those of impulses by q lack the same part as in
+        `constrained_forward_dynamics_gradient`. Impulses are proportional to 1 + restitution.
+
+        Raises:
+            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+        """
+        return cast(tuple[Array, Array, Array, Array], self._ask("impact_gradient", locals()))
 
     @query
     def project(

@@ -74,7 +74,7 @@ class GradientQueries(Core):
     ) -> tuple[Array, Array, Array]:
         """(dqdd/dq, dqdd/dqd, dqdd/dtau), each (..., nv, nv): -H^-1 dtau/dq, -H^-1 dtau/dqd, H^-1.
 
-        The model's constraints are ignored; constrained accelerations have no gradient query. Conventions are those of
+        The model's constraints are ignored: see `constrained_forward_dynamics_gradient`. Conventions are those of
         `inverse_dynamics_gradient`. Source: Plancher et al., algorithm 3.
 
         Raises:

@@ -23,7 +23,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of
 from robodyn.core.model import Model
-from robodyn.engines.query_table import QUERIES, QuerySpec
+from robodyn.engines.query_table import FLAGS, QUERIES, QuerySpec
 from robodyn.internals.arguments import Array, as_array, wanted_shape
 from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.internals.messages import brief
@@ -175,7 +175,8 @@ class JaxDynamics(DifferentiableDynamics):
             raise
         except Exception as error:  # JAX, or a foreign object, may raise anything
             raise ArgumentError(f"{name}: got {brief(value)}; {wanted}") from error
-        if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
+        kinds = (jnp.floating, jnp.integer, *((jnp.bool_,) if name in FLAGS else ()))
+        if not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
             raise ArgumentError(f"{name}: got an array of dtype {array.dtype}; {wanted}")
         if not all(isinstance(n, int) for n in array.shape):
             raise ArgumentError(f"{name}: got shape {array.shape} with axes of unknown length; wanted numbers")

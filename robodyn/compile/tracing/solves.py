@@ -24,19 +24,6 @@ class Factors(TreeFactors):
             numbers += [self.inverse[k], *(self.L[k][p] for p in row.tolist())]
         return numbers + [0.0] * (packed_size(model) - len(numbers))
 
-    def inverse_matrix(self) -> list[list[Value]]:
-        """H^-1. The lower triangle is computed and mirrored: row k follows from the rows of H^-1 at the columns of row
-        k of L."""
-        n = len(self.inverse)
-        X: list[list[Value]] = [[0.0] * n for _ in range(n)]
-        for k in range(n):
-            for c in range(k + 1):
-                value: Value = self.inverse[k] if c == k else 0.0
-                for p in self.lower[k]:
-                    value = value - self.L[k][p] * X[p][c]
-                X[k][c] = X[c][k] = value
-        return X
-
 
 def packed_size(model: Model) -> int:
     """Length of the list from `Factors.packed`, a multiple of `PACK`."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from robodyn.algorithms.constraints.scalars import times
 from robodyn.algorithms.dual_numbers import Differentiable, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.algorithms.manifold import joint_by_joint, scalars
@@ -88,19 +89,27 @@ def _start(given: Mapping[str, _Scalars]) -> tuple[Any, Any, Any]:
 
 
 def step_differentiated(
-    model: Model, task: StepGradient, given: Mapping[str, _Scalars], dynamics: _Dynamics
+    model: Model,
+    task: StepGradient,
+    given: Mapping[str, _Scalars],
+    dynamics: _Dynamics,
+    projected: _Dynamics | None = None,
 ) -> dict[str, _Scalars]:
-    """The derivatives A and B of the state after a step, as expressions of the inputs `given`."""
-    step = task.step
+    """The derivatives A and B of the state after a step, as expressions of the inputs `given`.
+
+    `projected`: maps "q" and "qd" to the derivatives of a projection in that state, "q_q", "qd_q" and "qd_qd".
+    """
+    step, nv = task.step, model.nv
     system = TracedSystem(model, step, given, dynamics)
-    gradients = step_gradient(INTEGRATORS[step.integrator], system, *_start(given))
-    no_block = np.zeros((model.nv, model.nv), dtype=object)
-
-    def matrix(*columns: str) -> _Scalars:
-        rows = [np.hstack([gradients.get((of, by), no_block) for by in columns]) for of in ("q", "qd")]
-        return list(np.vstack(rows).ravel())
-
-    return {"A": matrix("q", "qd"), "B": matrix("tau")}
+    (q, qd), gradients = step_gradient(INTEGRATORS[step.integrator], system, *_start(given))
+    no_block = np.full((nv, nv), 0.0, dtype=object)
+    rows = [np.hstack([gradients.get((of, by), no_block) for by in ("q", "qd", "tau")]) for of in ("q", "qd")]
+    if projected is not None:
+        found = projected({"q": list(q), "qd": list(qd)})
+        by = {name: scalars(values).reshape(nv, nv) for name, values in found.items()}
+        rows = [times(by["q_q"], rows[0]), times(np.hstack([by["qd_q"], by["qd_qd"]]), np.vstack(rows))]
+    every = np.vstack(rows)
+    return {"A": list(every[:, : 2 * nv].ravel()), "B": list(every[:, 2 * nv :].ravel())}
 
 
 def stepped_in_part(model: Model, part: StepPart, given: Mapping[str, _Scalars]) -> dict[str, _Scalars]:

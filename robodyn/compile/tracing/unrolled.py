@@ -532,7 +532,14 @@ class _Tracer:
 
     def _step_gradient(self, task: StepGradient, given: NamedScalars) -> NamedScalars:
         gradient = cheapest(self.model, task.gradient, self.base)
-        return step_differentiated(self.model, task, given, lambda state: gradient.trace(self, {**given, **state}))
+        projection = task.projection
+        return step_differentiated(
+            self.model,
+            task,
+            given,
+            lambda state: gradient.trace(self, {**given, **state}),
+            None if projection is None else lambda state: projection.trace(self, {**given, **state}),
+        )
 
     def _jvp(self, task: Jvp, given: NamedScalars) -> NamedScalars:
         results = task.task.trace(self, given)
