@@ -44,14 +44,14 @@ from robodyn.algorithms.tasks import Chain, ScalarTask, Task, on_inertia, with_i
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.joints import CODE
 from robodyn.core.model import Model
-from robodyn.core.sweeps import INPUTS, Algorithm, with_given
+from robodyn.core.sweeps import INPUTS, PER_ROW, Algorithm, with_given
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
 FRAMES = ("world", "body", "world_aligned")
 BASE = ("V0", "dV0")
 """Velocity and acceleration of the base: inputs of every algorithm, zero if they are not given."""
-OF_CONSTRAINTS = ("targets", "active", "restitution")
+OF_CONSTRAINTS = ("targets", "active", "restitution", *PER_ROW)
 """Inputs of queries about constraints only."""
 FLAGS = ("active",)
 """Inputs that are flags. Arrays of bool are allowed."""
@@ -859,7 +859,7 @@ _CONSTRAINED = (
         {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
         lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal),
         "Velocities after constraints have closed at once, and their impulses.",
-        optional=("inertia", "targets", "active", "restitution", "V0"),
+        optional=("inertia", "targets", "active", "restitution", *PER_ROW, "V0"),
         needs=("inverse",),
         of_constraints=True,
     ),

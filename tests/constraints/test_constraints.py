@@ -477,6 +477,7 @@ def test_many_bodies_that_mimic(name, base):
         "targets": judge.constraint_targets(q),
         "active": rng.integers(0, 2, (3, len(held))),
         "restitution": 0.3,
+        "row_velocity": rng.standard_normal((3, judge.model.n_rows)),
     }
     states = {"q": q, "qd": qd, "tau": tau}
     for options in ({}, {each: array for each, array in more.items() if each in question.optional}):

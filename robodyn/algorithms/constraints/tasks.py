@@ -13,7 +13,9 @@ from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.model import Model
+from robodyn.core.sweeps import PER_ROW
 from robodyn.internals.arguments import Array
+from robodyn.internals.errors import ArgumentError
 
 Proximal: TypeAlias = tuple[float, int]
 
@@ -102,9 +104,14 @@ def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
 
 
 def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
-    """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
+    """qd+ = qd + H^-1 J' lambda, A lambda = -(1 + e) (J qd - v), with v the given velocity of rows."""
     responds, zeros = state.response()
-    impulse = state.solver(responds, proximal).forces(-state.masked(state.phidot))
+    restitutions, v, closing = state.given("row_restitution"), state.given("row_velocity"), state.phidot
+    if v is not None:
+        closing = closing - v
+    if restitutions is not None:
+        closing = (1.0 + restitutions) * closing
+    impulse = state.solver(responds, proximal).forces(-state.masked(closing))
     restitution = state.given("restitution")
     if restitution is not None:
         impulse = (1.0 + restitution) * impulse
@@ -147,12 +154,19 @@ _SIZES: dict[str, Sized] = {
     "targets": Sized(("n_constraints", 12)),
     "active": Sized(("n_constraints",)),
     "restitution": Sized(()),
+    **dict.fromkeys(PER_ROW, Sized(("n_rows",))),
 }
 
 
 @cache
 def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> ScalarTask:
-    """A query about a model's constraints with these inputs."""
+    """A query about a model's constraints with these inputs.
+
+    Raises:
+        ArgumentError: two inputs say the same.
+    """
+    if {"restitution", "row_restitution"} <= set(inputs):
+        raise ArgumentError("restitution, row_restitution: got both; wanted one number for all rows or one for each")
     query = _QUERIES[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:

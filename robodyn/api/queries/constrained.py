@@ -129,6 +129,8 @@ class ConstraintQueries(Core):
         restitution: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         *,
+        row_restitution: ArrayLike | None = None,
+        row_velocity: ArrayLike | None = None,
         active: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
@@ -137,9 +139,14 @@ class ConstraintQueries(Core):
         """(qd after, impulse): velocities (..., nv) after an impact that closes all constraints, and impulses (..., m).
 
         `restitution` (...): coefficient of each state: all rows rebound with -restitution times their velocity before
-        the impact. None: 0, a fully inelastic impact.
+        the impact. None: 0, a fully inelastic impact. `row_restitution` (..., m): instead, a coefficient of each row.
+
+        `row_velocity` (..., m): the velocity of what rows hit, or catch, along the rows, m/s and rad/s: a moving floor.
+        Rows then have this velocity after an inelastic impact, and rebound from it otherwise: with velocities v of
+        rows, phidot before and phidot+ after, phidot+ = v - e (phidot - v). None: zero.
 
         Raises:
+            ArgumentError: both restitutions are given.
             SingularError: H is singular at every state; names the body, or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("impact", locals()))
