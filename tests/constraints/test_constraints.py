@@ -10,6 +10,7 @@ from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.core.constraints.resolved import row_names
+from robodyn.core.joints import KINDS
 from robodyn.engines.query_table import CONSTRAINED
 from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
@@ -37,9 +38,7 @@ def some(model, seed):
         rd.Weld(name(c), name(d), at=pose(rng), to_at=pose(rng), rows=("x", "rz", "ry"), name="hinge"),
         rd.Rod(name(b), name(a), at=rng.standard_normal(3), length=0.7, baumgarte=(2.0, 1.0)),
     ]
-    simple = [
-        j for j, k in zip(model.joint_names, model.joint_kind.tolist(), strict=True) if rd.joints.KINDS[k].nv == 1
-    ]
+    simple = [j for j, k in zip(model.joint_names, model.joint_kind.tolist(), strict=True) if KINDS[k].nv == 1]
     if len(simple) > 1:
         found.append(rd.Coupling({simple[0]: 1.0, simple[1]: -2.0}, offset=0.1))
     return found
@@ -478,6 +477,7 @@ def test_many_bodies_that_mimic(name, base):
         "active": rng.integers(0, 2, (3, len(held))),
         "restitution": 0.3,
         "row_velocity": rng.standard_normal((3, judge.model.n_rows)),
+        "row_acceleration": rng.standard_normal((3, judge.model.n_rows)),
     }
     states = {"q": q, "qd": qd, "tau": tau}
     for options in ({}, {each: array for each, array in more.items() if each in question.optional}):

@@ -73,13 +73,19 @@ class _State(Protocol):
 
 
 def _drift(state: _State, model: Model) -> Any:
-    """r = gamma + k_v phidot + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`)."""
+    """r = gamma - a + k_v (phidot - v) + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`), and with v
+    and a the given velocity and acceleration of rows."""
     gains = [each.gains for each in resolved_constraints(model) for _ in each.rows]
-    r = state.gamma
-    for k, error in enumerate((state.phidot, state.phi)):
+    r = _less(state.gamma, state.given("row_acceleration"))
+    for k, error in enumerate((_less(state.phidot, state.given("row_velocity")), state.phi)):
         if any(each[k] for each in gains):
             r = r + state.constant([each[k] for each in gains]) * error
     return state.masked(r)
+
+
+def _less(values: Any, given: Any) -> Any:
+    """Values of rows less given ones, if there are any."""
+    return values if given is None else values - given
 
 
 def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
@@ -106,9 +112,7 @@ def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
 def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """qd+ = qd + H^-1 J' lambda, A lambda = -(1 + e) (J qd - v), with v the given velocity of rows."""
     responds, zeros = state.response()
-    restitutions, v, closing = state.given("row_restitution"), state.given("row_velocity"), state.phidot
-    if v is not None:
-        closing = closing - v
+    restitutions, closing = state.given("row_restitution"), _less(state.phidot, state.given("row_velocity"))
     if restitutions is not None:
         closing = (1.0 + restitutions) * closing
     impulse = state.solver(responds, proximal).forces(-state.masked(closing))

@@ -55,6 +55,8 @@ class ConstraintQueries(Core):
         tau: ArrayLike,
         targets: ArrayLike | None = None,
         *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
         active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
@@ -67,6 +69,10 @@ class ConstraintQueries(Core):
         They solve H qdd + bias = tau + J' lambda with J qdd + gamma = 0, or with the right-hand side of Baumgarte's
         terms. If rows depend on each other, lambda has the least norm, with row k in units of 1/sqrt(A_kk) of
         `delassus`. Accelerations are always unique.
+
+        `row_acceleration` (..., m): accelerations that rows are given, m/s^2 and rad/s^2: J qdd + gamma equals them. A
+        foothold that accelerates, or a joint whose `Lock` is driven. None: zero. `row_velocity` (..., m): the velocity
+        that rows are given, which Baumgarte's velocity terms hold; without such terms it has no effect.
 
         Raises:
             SingularError: H is singular at every state; names the body, or the rows of `inertia`.
@@ -102,6 +108,8 @@ class ConstraintQueries(Core):
         tau: ArrayLike,
         targets: ArrayLike | None = None,
         *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
         active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
@@ -113,8 +121,9 @@ class ConstraintQueries(Core):
         constraint forces.
 
         With forces lambda the accelerations of the rows are A lambda + v_free, as solvers of frictional contact need
-        them. v_free includes Baumgarte's terms. A does not include the proximal term; inactive rows have 1 on its
-        diagonal.
+        them. v_free includes Baumgarte's terms and is relative to `row_acceleration`, which like `row_velocity` is as
+        in `constrained_forward_dynamics`: rows that hold have A lambda + v_free = 0. A does not include the proximal
+        term; inactive rows have 1 on its diagonal.
 
         Raises:
             SingularError: H is singular at every state; names the body, or the rows of `inertia`.
@@ -225,6 +234,8 @@ class ConstraintQueries(Core):
         actuated: Sequence[str] | Array | None = None,
         targets: ArrayLike | None = None,
         *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
         active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
@@ -253,6 +264,7 @@ class ConstraintQueries(Core):
         checked = self.check if self.check is not None else n_leading == 0
         if checked:  # under tau = ID(qdd) constrained accelerations equal qdd only if the constraints allow qdd
             arguments = {"q": q, "qd": qd, "tau": required, "targets": targets, "active": active, **options}
+            arguments |= {"row_velocity": row_velocity, "row_acceleration": row_acceleration}
             require_allowed(qdd, self._ask("constrained_forward_dynamics", arguments)[0], self.dtype)
         if active is not None:
             J = J * self._active_rows(q, active)[..., None]
