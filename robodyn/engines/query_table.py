@@ -843,6 +843,15 @@ _CONSTRAINED = (
         of_constraints=True,
     ),
     QuerySpec(
+        "constraint_bias",
+        ("q", "qd"),
+        {"r": Result(("n_rows",), "m/s^2, rad/s^2")},
+        lambda asked: constraint_task("constraint_bias", asked.inputs, asked.model.proximal),
+        "The vector r of J qdd + r = 0, which accelerations that obey the constraints satisfy.",
+        optional=("targets", "active", "row_velocity", "row_acceleration", *BASE),
+        of_constraints=True,
+    ),
+    QuerySpec(
         "delassus",
         ("q", "qd", "tau"),
         {"A": Result(("n_rows", "n_rows"), "1/kg, 1/kg m^2"), "v_free": Result(("n_rows",), "m/s^2, rad/s^2")},

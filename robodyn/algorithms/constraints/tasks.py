@@ -103,6 +103,10 @@ def _jacobian(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
     return {"J": state.jacobian}
 
 
+def _bias(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    return {"r": _drift(state, model)}
+
+
 def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """A = J H^-1 J', v_free = r + J H^-1 (tau - bias)."""
     responds, free = state.response_of_forces()
@@ -146,6 +150,7 @@ _QUERIES = {
     "constrained_forward_dynamics": _Query(_forward, {"qdd": ("nv",), "lam": _ROWS}),
     "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, responds=False, solves=False),
     "constraint_jacobian": _Query(_jacobian, {"J": ("n_rows", "nv")}, moving=False, responds=False, solves=False),
+    "constraint_bias": _Query(_bias, {"r": _ROWS}, responds=False, solves=False),
     "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
     "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
     "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.constraints.inverse import require_allowed, require_possible, shared_forces
+from robodyn.algorithms.constraints.inverse import is_forbidden, is_missing, refuse, shared_forces
 from robodyn.algorithms.constraints.terms import APART
 from robodyn.algorithms.constraints.wrenches import add_wrenches
 from robodyn.api.queries.call import Call
@@ -24,7 +24,7 @@ from robodyn.core.constraints.resolved import (
 )
 from robodyn.core.joints import KINDS
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, as_array
+from robodyn.internals.arguments import Array, as_array, flag
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
@@ -99,6 +99,28 @@ class ConstraintQueries(Core):
     def constraint_jacobian(self, q: ArrayLike, targets: ArrayLike | None = None, *, out: Array | None = None) -> Array:
         """Constraint Jacobian J (..., m, nv): for a base at rest phidot is J qd."""
         return cast(Array, self._ask("constraint_jacobian", locals()))
+
+    @query
+    def constraint_bias(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
+        active: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """r (..., m), m/s^2 and rad/s^2: accelerations obey the constraints if J qdd + r = 0.
+
+        r is the acceleration of rows at qdd = 0, with Baumgarte's terms, less `row_acceleration`, as of
+        `constrained_forward_dynamics`. A controller that solves a quadratic program wants J and r. Rows that are off
+        have zeros; their rows of `constraint_jacobian` do not count.
+        """
+        return cast(Array, self._ask("constraint_bias", locals()))
 
     @query
     def delassus(
@@ -241,7 +263,8 @@ class ConstraintQueries(Core):
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
-    ) -> tuple[Array, Array]:
+        residual: bool = False,
+    ) -> tuple[Array, ...]:
         """(tau, lambda): the least generalised forces (..., nv) of the actuated joints that give accelerations qdd, and
         constraint forces (..., m). They solve H qdd + bias = tau + J' lambda with tau zero at other joints.
 
@@ -249,31 +272,43 @@ class ConstraintQueries(Core):
         rows are weighted by the robot's reach, those of a coupling by the norm of its coefficients.
 
         `actuated`: names of joints or of single degrees of freedom (`model.velocity_names`), or bools (nv,). None: all
-        joints but floating bases.
+        joints but floating bases. `row_velocity`, `row_acceleration`: as of `constrained_forward_dynamics`.
+
+        Accelerations that the constraints forbid, or the actuated joints cannot produce, raise where values are
+        checked, and give NaN elsewhere. With `residual=True` they do neither, and two further results say what is
+        wrong. `missing` (..., nv): generalised forces that joints without drives would have to supply; the sum of their
+        squares is least. `forbidden` (..., nv): qdd less the nearest accelerations, in the metric of the mass matrix,
+        that the constraints allow. Both are zero, up to rounding, where the motion is possible.
 
         Raises:
             NumericalError: (where checked) the constraints do not allow the accelerations, or the actuated joints
                 cannot produce them.
+            SingularError: as of `constrained_forward_dynamics`.
         """
         options = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        drives = self._actuated(actuated)
-        arguments = {"q": q, "qd": qd, "qdd": qdd, **options}
-        required = np.asarray(self._ask("inverse_dynamics", arguments), np.float64)
+        drives, told = self._actuated(actuated), flag("residual", residual)
+        required = self._ask("inverse_dynamics", {"q": q, "qd": qd, "qdd": qdd, **options})
+        # Under these forces constrained accelerations are qdd where the constraints allow it, and the nearest ones in
+        # the metric of the mass matrix elsewhere.
+        given = {"q": q, "qd": qd, "tau": required, "targets": targets, **options}
+        given |= {"row_velocity": row_velocity, "row_acceleration": row_acceleration, "active": active}
+        wanted = np.asarray(qdd, np.float64)
+        forbidden = wanted - self._ask("constrained_forward_dynamics", given)[0]
+        required = np.asarray(required, np.float64)
         J = np.asarray(self._ask("constraint_jacobian", {"q": q, "targets": targets}), np.float64)
-        n_leading = max(required.ndim - 1, J.ndim - 2, np.ndim(active) - 1 if active is not None else 0)
-        checked = self.check if self.check is not None else n_leading == 0
-        if checked:  # under tau = ID(qdd) constrained accelerations equal qdd only if the constraints allow qdd
-            arguments = {"q": q, "qd": qd, "tau": required, "targets": targets, "active": active, **options}
-            arguments |= {"row_velocity": row_velocity, "row_acceleration": row_acceleration}
-            require_allowed(qdd, self._ask("constrained_forward_dynamics", arguments)[0], self.dtype)
         if active is not None:
             J = J * self._active_rows(q, active)[..., None]
-        tau, lam, remainder = shared_forces(
-            required, J, row_sizes(self.model, resolved_constraints(self.model)), drives, self.dtype
-        )
-        if checked:
-            require_possible(required, tau, remainder, self.dtype)
-        return tau.astype(self.dtype), lam.astype(self.dtype)
+        sizes = row_sizes(self.model, resolved_constraints(self.model))
+        tau, lam, missing = shared_forces(required, J, sizes, drives, self.dtype)
+        if not told:
+            forbids = is_forbidden(wanted, forbidden, self.dtype)
+            lacks = is_missing(required, tau, missing, self.dtype)
+            if self.check if self.check is not None else max(tau.ndim, forbidden.ndim) == 1:
+                refuse(forbids, lacks)
+            impossible = forbids | lacks
+            tau, lam = (np.where(impossible[..., None], np.nan, each) for each in (tau, lam))
+        results = (tau, lam, missing, forbidden) if told else (tau, lam)
+        return tuple(each.astype(self.dtype) for each in results)
 
     def _active_rows(self, q: ArrayLike, active: ArrayLike) -> Array:
         """(..., m): 1 for rows of active constraints, 0 for others."""
