@@ -15,7 +15,7 @@ from robodyn.internals.tuning import DENSE_CHUNK_SCALARS
 def ltdl(H: Array) -> tuple[Array, Array]:
     """L (..., n, n) unit lower triangular and d (..., n) with H = L' diag(d) L."""
     n = H.shape[-1]
-    L, d = H.copy(), np.empty(H.shape[:-1], H.dtype)
+    L, d = H.copy(), np.empty_like(H, shape=H.shape[:-1])
     for k in range(n - 1, -1, -1):
         d[..., k] = L[..., k, k]
         row = L[..., k, :k]

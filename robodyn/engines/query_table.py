@@ -154,7 +154,8 @@ class QuerySpec:
             arguments must return the same object: engines compare tasks by identity.
         about: a sentence that describes the query.
         methods: methods that `method=` can name besides "auto"; empty if there is no choice.
-        needs: "inverse" if the mass matrix must be invertible, "mass" if a moving part must have mass.
+        needs: "inverse" if the mass matrix must be invertible, "held" if constraints may hold what makes it singular,
+            "mass" if a moving part must have mass.
         joint_forces: how damping and friction enter, if `Dynamics` is told to count them. Keys: a result that they are
             added to, or an input that they are subtracted from. Values: "force", "slope" (damping, on the diagonal) or
             "slope of vector" (damping times the vector). Empty: they do not affect the query.
@@ -195,8 +196,8 @@ class QuerySpec:
             self._wrong("inputs", self.inputs, f"q and others of {', '.join(_ARRAYS)}, in this order")
         if not set(self.optional) <= set(allowed) - set(self.inputs):
             self._wrong("optional", self.optional, f"others of {', '.join(allowed)}")
-        if not set(self.needs) <= {"inverse", "mass"}:
-            self._wrong("needs", self.needs, "of 'inverse', 'mass'")
+        if not set(self.needs) <= {"inverse", "held", "mass"}:
+            self._wrong("needs", self.needs, "of 'inverse', 'held', 'mass'")
         axes = {axis for result in self.results.values() for axis in result.axes if isinstance(axis, str)}
         if not self.results or not axes <= set(AXES):
             self._wrong("results", dict(self.results), f"at least one, with axes that are numbers or {', '.join(AXES)}")
@@ -820,7 +821,7 @@ _CONSTRAINED = (
         lambda asked: constraint_task("constrained_forward_dynamics", asked.inputs, asked.model.proximal),
         "Accelerations qdd and constraint forces lambda under generalised forces tau.",
         optional=("f_ext", "inertia", "targets", "active", "row_velocity", "row_acceleration", *BASE),
-        needs=("inverse",),
+        needs=("held",),
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
@@ -869,7 +870,7 @@ _CONSTRAINED = (
         lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal),
         "Velocities after constraints have closed at once, and their impulses.",
         optional=("inertia", "targets", "active", "restitution", "row_restitution", "row_velocity", "V0"),
-        needs=("inverse",),
+        needs=("held",),
         of_constraints=True,
     ),
     QuerySpec(
@@ -879,7 +880,7 @@ _CONSTRAINED = (
         lambda asked: constraint_task("project", asked.inputs, asked.model.proximal),
         "The state moved onto the constraints: one Newton step in the mass metric, and the velocity.",
         optional=("inertia", "targets", "active", "V0"),
-        needs=("inverse",),
+        needs=("held",),
         of_constraints=True,
     ),
 )

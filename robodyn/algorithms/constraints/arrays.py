@@ -15,6 +15,7 @@ import numpy as np
 
 from robodyn.algorithms import dense
 from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix, least_pivot, weights
 from robodyn.algorithms.constraints.terms import (
     Terms,
     exactly,
@@ -399,9 +400,12 @@ class ConstraintState:
                 moved_q[:, at[:, k]] = value
         return moved_q
 
-    def response(self) -> tuple[BatchResponse, Array]:
+    def response(self, r: Array | None = None) -> tuple[BatchResponse, Array]:
         """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces."""
         J = self._masked_jacobian()
+        if r is not None and has_singular_mass_matrix(self._model):
+            H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
+            return self._augmented(H, np.zeros_like(J[:, 0]), r)
         if not self._model.has_mimic:
             return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
         H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
@@ -422,13 +426,30 @@ class ConstraintState:
         rows["V0"] = np.zeros_like(rows["dV0"])
         return self._run(with_inputs(aba(("q", "tau")), inputs), rows)["qdd"].reshape(forces.shape)
 
-    def response_of_forces(self) -> tuple[BatchResponse, Array]:
+    def _augmented(self, H: Array, force: Array, r: Array) -> tuple[BatchResponse, Array]:
+        """The response by H + J' R J, and the accelerations under the force less J' R r."""
+        J, proximal, n = self._masked_jacobian(), self._model.proximal, self._model.nv
+        every = np.arange(n, like=H)
+        R = weights(H[:, every, every].sum(axis=1)[:, None] / n, self._moving_rows(proximal), (J * J).sum(axis=2))
+        H = H + np.swapaxes(J, 1, 2) @ (R[:, :, None] * J)
+        with np.errstate(all="ignore"):
+            pivots = dense.ltdl(H)[1]
+        regular: Array = (pivots > least_pivot(proximal) * H[:, every, every]).all(axis=1)  # type: ignore[assignment]
+        H = np.where(regular[:, None, None], H, np.nan)
+        force = force - ((R * r)[:, None, :] @ J)[:, 0]
+        solved = np.swapaxes(dense.solve(H, np.swapaxes(np.concatenate((J, force[:, None]), axis=1), 1, 2)), 1, 2)
+        return BatchResponse(J, solved[:, :-1]), solved[:, -1]
+
+    def response_of_forces(self, r: Array | None = None) -> tuple[BatchResponse, Array]:
         """H^-1 J' and A, and the accelerations without constraints (B, nv)."""
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in self._given)
-        if not self._model.has_mimic:
+        augmented = r is not None and has_singular_mass_matrix(self._model)
+        if not (self._model.has_mimic or augmented):
             return self.response()[0], self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
         less = tuple(name for name in inputs if name != "tau")
         terms = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
+        if augmented:
+            return self._augmented(terms["H"], self._given["tau"] - terms["tau"], cast(Array, r))
         free = dense.solve(terms["H"], (self._given["tau"] - terms["tau"])[:, :, None])[:, :, 0]
         return self._by_matrix(terms["H"]), free
 
@@ -437,8 +458,12 @@ class ConstraintState:
 
     def solver(self, responds: BatchResponse, proximal: tuple[float, int]) -> ProximalSolver:
         """The solver of forces. Rows that are inactive, or move nothing, get none."""
+        return ProximalSolver(responds.A, self._moving_rows(proximal), proximal)
+
+    def _moving_rows(self, proximal: tuple[float, int]) -> Array:
+        """(B, m) 1 for rows that move with some joint and are active, 0 for others."""
         J, sizes = self._masked_jacobian(), self.constant(self._at.sizes)
-        return ProximalSolver(responds.A, moves((J * J).sum(axis=2), self._size, sizes, proximal), proximal)
+        return cast(Array, moves((J * J).sum(axis=2), self._size, sizes, proximal))
 
     def delassus(self, responds: BatchResponse) -> Array:
         """A (B, m, m), with 1 on the diagonal of inactive rows."""

@@ -59,11 +59,15 @@ class _State(Protocol):
     def moved(self, step: Any) -> Any:
         """q (+) step."""
 
-    def response(self) -> tuple[Any, Any]:
-        """A `_Response`, and zeros: the accelerations of a robot at rest without forces."""
+    def response(self, r: Any = None) -> tuple[Any, Any]:
+        """A `_Response`, and zeros: the accelerations of a robot at rest without forces.
 
-    def response_of_forces(self) -> tuple[Any, Any]:
-        """A `_Response`, and the accelerations without constraints."""
+        `r` (m,): what J times accelerations shall cancel. With it both are those of the augmented equations where the
+        mass matrix is singular (`robodyn.algorithms.constraints.augmented`).
+        """
+
+    def response_of_forces(self, r: Any = None) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations without constraints; `r` as above."""
 
     def solver(self, responds: Any, proximal: Proximal) -> _Solver:
         """The solver of forces."""
@@ -90,8 +94,9 @@ def _less(values: Any, given: Any) -> Any:
 
 def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
-    responds, free = state.response_of_forces()
-    forces = state.solver(responds, proximal).forces(-(_drift(state, model) + responds.rates(free)))
+    r = _drift(state, model)
+    responds, free = state.response_of_forces(r)
+    forces = state.solver(responds, proximal).forces(-(r + responds.rates(free)))
     return {"qdd": responds.accelerations(free, forces), "lam": forces}
 
 
@@ -115,22 +120,23 @@ def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
 
 def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """qd+ = qd + H^-1 J' lambda, A lambda = -(1 + e) (J qd - v), with v the given velocity of rows."""
-    responds, zeros = state.response()
-    restitutions, closing = state.given("row_restitution"), _less(state.phidot, state.given("row_velocity"))
-    if restitutions is not None:
-        closing = (1.0 + restitutions) * closing
-    impulse = state.solver(responds, proximal).forces(-state.masked(closing))
-    restitution = state.given("restitution")
-    if restitution is not None:
-        impulse = (1.0 + restitution) * impulse
-    return {"qd_after": state.given("qd") + responds.accelerations(zeros, impulse), "impulse": impulse}
+    closing = _less(state.phidot, state.given("row_velocity"))
+    for name in ("restitution", "row_restitution"):
+        restitution = state.given(name)
+        if restitution is not None:
+            closing = (1.0 + restitution) * closing
+    closing = state.masked(closing)
+    responds, free = state.response(closing)
+    impulse = state.solver(responds, proximal).forces(-(closing + responds.rates(free)))
+    return {"qd_after": state.given("qd") + responds.accelerations(free, impulse), "impulse": impulse}
 
 
 def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """q (+) -H^-1 J' A^-1 phi, and an impact in that configuration."""
-    responds, zeros = state.response()
-    pushes = state.solver(responds, proximal).forces(-state.masked(state.phi))
-    q = state.moved(responds.accelerations(zeros, pushes))
+    phi = state.masked(state.phi)
+    responds, free = state.response(phi)
+    pushes = state.solver(responds, proximal).forces(-(phi + responds.rates(free)))
+    q = state.moved(responds.accelerations(free, pushes))
     return {"q_held": q, "qd_held": _impact(state.at(q), model, proximal)["qd_after"]}
 
 

@@ -75,7 +75,8 @@ class ConstraintQueries(Core):
         that rows are given, which Baumgarte's velocity terms hold; without such terms it has no effect.
 
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("constrained_forward_dynamics", locals()))
 
@@ -178,7 +179,8 @@ class ConstraintQueries(Core):
 
         Raises:
             ArgumentError: both restitutions are given.
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("impact", locals()))
 
@@ -199,7 +201,8 @@ class ConstraintQueries(Core):
         The state must be near the constraints; `model.assemble` takes any state.
 
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("project", locals()))
 
