@@ -49,6 +49,8 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
 FRAMES = ("world", "body", "world_aligned")
+FORCE_AXES = ("to", "world")
+"""Axes of constraint forces: those of the frame on `to`, or the world's."""
 BASE = ("V0", "dV0")
 """Velocity and acceleration of the base: inputs of every algorithm, zero if they are not given."""
 OF_CONSTRAINTS = ("targets", "active", "restitution", *PER_ROW)
@@ -88,7 +90,7 @@ class QueryVariant:
     the order of `robodyn.core.sweeps.INPUTS`), and the options of the call.
 
     `damping`: True if joints are damped by the model's coefficients; `places`: links, for queries that are not about
-    exactly one link.
+    exactly one link; `axes`: those of constraint forces.
     """
 
     model: Model
@@ -98,6 +100,7 @@ class QueryVariant:
     classical: bool = False
     damping: bool = False
     places: LinkSelection | None = None
+    axes: str = "to"
 
 
 AXES: dict[str, Callable[[Model], int]] = {
@@ -818,7 +821,7 @@ _CONSTRAINED = (
         "constrained_forward_dynamics",
         ("q", "qd", "tau"),
         {"qdd": Result(("nv",), "qdd"), "lam": Result(("n_rows",), "N, N m")},
-        lambda asked: constraint_task("constrained_forward_dynamics", asked.inputs, asked.model.proximal),
+        lambda asked: constraint_task("constrained_forward_dynamics", asked.inputs, asked.model.proximal, asked.axes),
         "Accelerations qdd and constraint forces lambda under generalised forces tau.",
         optional=("f_ext", "inertia", "targets", "active", "row_velocity", "row_acceleration", *BASE),
         needs=("held",),
@@ -867,7 +870,7 @@ _CONSTRAINED = (
         "impact",
         ("q", "qd"),
         {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
-        lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal),
+        lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal, asked.axes),
         "Velocities after constraints have closed at once, and their impulses.",
         optional=("inertia", "targets", "active", "restitution", "row_restitution", "row_velocity", "V0"),
         needs=("held",),

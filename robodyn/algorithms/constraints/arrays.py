@@ -35,7 +35,7 @@ from robodyn.core.constraints.kinds import Constraint, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
 from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
-from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, rotate_back
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
@@ -278,6 +278,7 @@ class ConstraintState:
             q[:, at] = 0.0
             given = {**given, "q": q}
         self._bodies = run(_MOTIONS if moving else _PLACES, given)
+        self._frames: list[tuple[_Group, Transform]] = []
         columns = self._columns()
         for group in self._at.groups:
             self._framed(group, columns)
@@ -337,6 +338,7 @@ class ConstraintState:
 
     def _framed(self, group: _Group, columns: Motion) -> None:
         a, b, V, A = self._apart(group)
+        self._frames.append((group, a))
         places, owners, dofs, first = map(self._placed, (group.places, group.owners, group.dofs, group.first))
         signs, shares = self.constant(group.signs), self.constant(group.shares)
         column = Motion(*(tuple(x[:, places] * signs for x in part) for part in columns))
@@ -472,6 +474,16 @@ class ConstraintState:
             every = np.arange(A.shape[1], like=A)
             A[:, every, every] = A[:, every, every] + (1.0 - self._active)
         return A
+
+    def in_world(self, forces: Array) -> Array:
+        """Forces of rows (B, m) in world axes: of every three rows that are along the axes of a frame."""
+        turned = forces.copy()
+        for group, a in self._frames:
+            for k in range(0, 0 if group.kind is Rod else len(group.rows), 3):
+                x, y, z = (self._placed(group.first + k + each) for each in range(3))
+                vector = rotate_back(a.E, (forces[:, x], forces[:, y], forces[:, z]))
+                turned[:, x], turned[:, y], turned[:, z] = vector
+        return turned
 
 
 class _Columns:

@@ -30,6 +30,7 @@ from robodyn.core.constraints.kinds import Lock
 from robodyn.core.constraints.resolved import resolved_constraints, row_sizes, velocities_of
 from robodyn.core.joints import is_positive
 from robodyn.core.model import Model
+from robodyn.core.spatial import rotate_back
 
 Rows = Sequence[Sequence[Any]]
 _OF_A_BODY, _OF_AN_ENTRY = 250, 24
@@ -181,7 +182,7 @@ class ConstraintState:
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, moving: bool = True) -> None:
         self._model, self._given, self._at = model, given, at
-        terms = Terms(model, resolved_constraints(model), given, at, moving, nearby=True)
+        self._terms = terms = Terms(model, resolved_constraints(model), given, at, moving, nearby=True)
         self._rows, self._active = terms.rows(), terms.active
         self.phi, self.phidot = (scalars([getattr(row, name) for row in self._rows]) for name in ("phi", "phidot"))
         self.gamma = scalars([row.gamma for row in self._rows])
@@ -292,3 +293,13 @@ class ConstraintState:
             A[k][k] = A[k][k] + (1.0 - weight)
         every = range(len(A))
         return scalars([A[max(i, j)][min(i, j)] for i in every for j in every])
+
+    def in_world(self, forces: Any) -> Any:
+        """Forces of rows (m,) in world axes: of every three rows that are along the axes of a frame."""
+        turned, row = list(forces), 0
+        for held in resolved_constraints(self._model):
+            for k in held.vectors:
+                at = slice(row + k, row + k + 3)
+                turned[at] = rotate_back(self._terms.frames(held)[0].E, tuple(turned[at]))
+            row += len(held.rows)
+        return scalars(turned)

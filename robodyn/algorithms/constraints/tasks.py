@@ -75,6 +75,9 @@ class _State(Protocol):
     def delassus(self, responds: Any) -> Any:
         """A, with 1 on the diagonal of inactive rows."""
 
+    def in_world(self, forces: Any) -> Any:
+        """Forces of rows in world axes."""
+
 
 def _drift(state: _State, model: Model) -> Any:
     """r = gamma - a + k_v (phidot - v) + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`), and with v
@@ -152,6 +155,7 @@ class _Query(NamedTuple):
 
 
 _ROWS = ("n_rows",)
+_FORCES = ("lam", "impulse")
 _QUERIES = {
     "constrained_forward_dynamics": _Query(_forward, {"qdd": ("nv",), "lam": _ROWS}),
     "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, responds=False, solves=False),
@@ -174,8 +178,8 @@ _SIZES: dict[str, Sized] = {
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> ScalarTask:
-    """A query about a model's constraints with these inputs.
+def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal, axes: str = "to") -> ScalarTask:
+    """A query about a model's constraints with these inputs, and with forces in these axes.
 
     Raises:
         ArgumentError: two inputs say the same.
@@ -184,23 +188,31 @@ def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal) -> S
         raise ArgumentError("restitution, row_restitution: got both; wanted one number for all rows or one for each")
     query = _QUERIES[name]
 
+    def answered(state: _State, model: Model) -> dict[str, Any]:
+        results = query.text(state, model, proximal)
+        if axes == "world":
+            results |= {key: state.in_world(results[key]) for key in _FORCES if key in results}
+        return results
+
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
-        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal)
+        results = answered(scalars.ConstraintState(model, given, at, query.moving), model)
         return {key: list(values) for key, values in results.items()}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
-            return query.text(arrays.ConstraintState(model, some, run, placed, query.moving), model, proximal)
+            return answered(arrays.ConstraintState(model, some, run, placed, query.moving), model)
 
         return arrays.piece_by_piece(model, given, piece)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
     return ScalarTask(
-        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()))),
+        "_".join(
+            (name, *inputs, *(map(str, proximal) if query.solves else ()), *(("world",) if axes == "world" else ()))
+        ),
         {each: _SIZES[each] for each in inputs},
         {key: Sized(axes) for key, axes in query.outputs.items()},
         text,
-        lambda others: constraint_task(name, others, proximal),
+        lambda others: constraint_task(name, others, proximal, axes),
         on_arrays,
         scalars.least_operations if query.responds else None,
     )

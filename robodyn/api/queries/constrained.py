@@ -62,6 +62,7 @@ class ConstraintQueries(Core):
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        axes: str = "to",
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """(qdd, lambda): accelerations (..., nv) and constraint forces (..., m) under generalised forces tau.
@@ -73,6 +74,9 @@ class ConstraintQueries(Core):
         `row_acceleration` (..., m): accelerations that rows are given, m/s^2 and rad/s^2: J qdd + gamma equals them. A
         foothold that accelerates, or a joint whose `Lock` is driven. None: zero. `row_velocity` (..., m): the velocity
         that rows are given, which Baumgarte's velocity terms hold; without such terms it has no effect.
+
+        `axes`: "to", or "world" for lambda in world axes: the rows of points, and of welds that hold three directions
+        or six. Welds that hold fewer are refused; forces of other kinds have no axes.
 
         Raises:
             SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
@@ -166,6 +170,7 @@ class ConstraintQueries(Core):
         active: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
+        axes: str = "to",
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """(qd after, impulse): velocities (..., nv) after an impact that closes all constraints, and impulses (..., m).
@@ -176,6 +181,8 @@ class ConstraintQueries(Core):
         `row_velocity` (..., m): the velocity of what rows hit, or catch, along the rows, m/s and rad/s: a moving floor.
         Rows then have this velocity after an inelastic impact, and rebound from it otherwise: with velocities v of
         rows, phidot before and phidot+ after, phidot+ = v - e (phidot - v). None: zero.
+
+        `axes`: as of `constrained_forward_dynamics`.
 
         Raises:
             ArgumentError: both restitutions are given.

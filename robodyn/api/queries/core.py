@@ -11,12 +11,13 @@ import numpy as np
 
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.singularity import InertiaJudge, singularity, singularity_of_held
+from robodyn.core.constraints.refusals import require_whole_vectors
 from robodyn.core.model import Model
 from robodyn.core.sweeps import POINT
 from robodyn.engines.make import judging_engine, make_gpu_engine
 from robodyn.engines.options import Options
 from robodyn.engines.protocol import Engine
-from robodyn.engines.query_table import FRAMES, LinkSelection, QuerySpec, find
+from robodyn.engines.query_table import FORCE_AXES, FRAMES, LinkSelection, QuerySpec, find
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, flag, one_of, rows_named
 from robodyn.internals.array_library import NUMPY, Library, require_one_place
@@ -27,8 +28,8 @@ from robodyn.internals.messages import brief
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
 
-_CHOICES = ("frame", "classical")
-"""Arguments of link queries besides arrays and links."""
+_CHOICES = ("frame", "classical", "axes")
+"""Arguments of queries besides arrays and links."""
 
 
 class Core(ABC):
@@ -265,13 +266,17 @@ class Core(ABC):
 
 
 def checked_choice(model: Model, name: str, value: Any) -> Any:
-    """Check the argument `link` (returned as its number), `frame` or `classical` of a query.
+    """Check the argument `link` (returned as its number), `frame`, `classical` or `axes` of a query.
 
     Raises:
         ArgumentError: the value is not allowed.
     """
     if name == "link":
         return model.link_index(value)
+    if name == "axes":
+        if one_of("axes", value, FORCE_AXES) == "world":
+            require_whole_vectors(model)
+        return value
     return one_of("frame", value, FRAMES) if name == "frame" else flag("classical", value)
 
 
