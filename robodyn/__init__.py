@@ -159,6 +159,7 @@ _PROVIDED = {
     "reroot": "io.editing.rerooting",
     "save": "io.editing.files",
     "show": "tools.viewer.show",
+    "singularity": "api.queries.singularity",
     "subtree": "io.editing.parts",
     "to_mjcf": "io.editing.mjcf_writer",
     "to_urdf": "io.editing.urdf_writer",

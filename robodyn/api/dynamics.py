@@ -39,7 +39,7 @@ from robodyn.api.queries.rest import RestQueries
 from robodyn.api.queries.second_order import SecondOrderQueries
 from robodyn.core.constraints.kinds import Constraint
 from robodyn.core.model import Model
-from robodyn.core.sweeps import PER_BODY, PER_VELOCITY, POINT
+from robodyn.core.sweeps import PER_BODY, PER_ROW, PER_VELOCITY, POINT
 from robodyn.engines.gpu.capture import Captured, capture
 from robodyn.engines.gpu.options import GpuOptions, gpu_options
 from robodyn.engines.make import make_engine
@@ -159,6 +159,7 @@ class Dynamics(
             "targets": (model.n_constraints, 12),
             "active": (model.n_constraints,),
             "restitution": (),
+            **dict.fromkeys(PER_ROW, (model.n_rows,)),
             "dt": (),
         }
         if constraints:

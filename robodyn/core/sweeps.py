@@ -128,6 +128,9 @@ INPUTS = (
     "targets",
     "active",
     "restitution",
+    "row_restitution",
+    "row_velocity",
+    "row_acceleration",
 )
 """Inputs of tasks, in the order in which engines take them; V0 and dV0 follow. Algorithms use those up to "point"."""
 PER_VELOCITY = ("qd", "qdd", "tau", "vector", "armature")
@@ -137,6 +140,8 @@ POINT = 3
 """Numbers of a "point" on the query's link, in the link's frame (m): algorithms with this input see the link there."""
 PER_BODY = {"f_ext": 6, "inertia": 10}
 """Inputs with a row per body, and the length of a row."""
+PER_ROW = ("row_restitution", "row_velocity", "row_acceleration")
+"""Inputs with a number per row of the constraints."""
 
 
 class Body(Protocol):

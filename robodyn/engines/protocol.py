@@ -67,11 +67,13 @@ class Calls:
     frame: Frame = "world_aligned"
     classical: bool = False
     places: LinkSelection | None = None
+    axes: str = "to"
 
     def task(self, question: QuerySpec, model: Model, *, damping: bool = False) -> Task | ScalarTask:
         """The task that answers these calls."""
         names = tuple(name for name in INPUTS if name in self.arrays)
-        return question.made(QueryVariant(model, names, self.method, self.frame, self.classical, damping, self.places))
+        chosen = (self.method, self.frame, self.classical, damping, self.places, self.axes)
+        return question.made(QueryVariant(model, names, *chosen))
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -134,7 +136,7 @@ class Engine(ABC):
             inputs: (B, ...) arrays as for `run`; their names select the variant of the query.
             outputs: (B, ...) arrays as for `run`.
             link: index of the link, for queries about one link.
-            choices: `frame`, `classical`, `damping` and `places` of `robodyn.engines.query_table.QueryVariant`.
+            choices: `frame`, `classical`, `damping`, `places` and `axes` of `robodyn.engines.query_table.QueryVariant`.
         """
         task = question.made(QueryVariant(self.model, _names(inputs), method, **choices))
         results = dict(zip(task.outputs, outputs.values(), strict=True))

@@ -44,14 +44,16 @@ from robodyn.algorithms.tasks import Chain, ScalarTask, Task, on_inertia, with_i
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.joints import CODE
 from robodyn.core.model import Model
-from robodyn.core.sweeps import INPUTS, Algorithm, with_given
+from robodyn.core.sweeps import INPUTS, PER_ROW, Algorithm, with_given
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
 FRAMES = ("world", "body", "world_aligned")
+FORCE_AXES = ("to", "world")
+"""Axes of constraint forces: those of the frame on `to`, or the world's."""
 BASE = ("V0", "dV0")
 """Velocity and acceleration of the base: inputs of every algorithm, zero if they are not given."""
-OF_CONSTRAINTS = ("targets", "active", "restitution")
+OF_CONSTRAINTS = ("targets", "active", "restitution", *PER_ROW)
 """Inputs of queries about constraints only."""
 FLAGS = ("active",)
 """Inputs that are flags. Arrays of bool are allowed."""
@@ -88,7 +90,7 @@ class QueryVariant:
     the order of `robodyn.core.sweeps.INPUTS`), and the options of the call.
 
     `damping`: True if joints are damped by the model's coefficients; `places`: links, for queries that are not about
-    exactly one link.
+    exactly one link; `axes`: those of constraint forces.
     """
 
     model: Model
@@ -98,6 +100,7 @@ class QueryVariant:
     classical: bool = False
     damping: bool = False
     places: LinkSelection | None = None
+    axes: str = "to"
 
 
 AXES: dict[str, Callable[[Model], int]] = {
@@ -154,7 +157,8 @@ class QuerySpec:
             arguments must return the same object: engines compare tasks by identity.
         about: a sentence that describes the query.
         methods: methods that `method=` can name besides "auto"; empty if there is no choice.
-        needs: "inverse" if the mass matrix must be invertible, "mass" if a moving part must have mass.
+        needs: "inverse" if the mass matrix must be invertible, "held" if constraints may hold what makes it singular,
+            "mass" if a moving part must have mass.
         joint_forces: how damping and friction enter, if `Dynamics` is told to count them. Keys: a result that they are
             added to, or an input that they are subtracted from. Values: "force", "slope" (damping, on the diagonal) or
             "slope of vector" (damping times the vector). Empty: they do not affect the query.
@@ -195,8 +199,8 @@ class QuerySpec:
             self._wrong("inputs", self.inputs, f"q and others of {', '.join(_ARRAYS)}, in this order")
         if not set(self.optional) <= set(allowed) - set(self.inputs):
             self._wrong("optional", self.optional, f"others of {', '.join(allowed)}")
-        if not set(self.needs) <= {"inverse", "mass"}:
-            self._wrong("needs", self.needs, "of 'inverse', 'mass'")
+        if not set(self.needs) <= {"inverse", "held", "mass"}:
+            self._wrong("needs", self.needs, "of 'inverse', 'held', 'mass'")
         axes = {axis for result in self.results.values() for axis in result.axes if isinstance(axis, str)}
         if not self.results or not axes <= set(AXES):
             self._wrong("results", dict(self.results), f"at least one, with axes that are numbers or {', '.join(AXES)}")
@@ -817,10 +821,12 @@ _CONSTRAINED = (
         "constrained_forward_dynamics",
         ("q", "qd", "tau"),
         {"qdd": Result(("nv",), "qdd"), "lam": Result(("n_rows",), "N, N m")},
-        lambda asked: constraint_task("constrained_forward_dynamics", asked.inputs, asked.model.proximal),
+        lambda asked: constraint_task(
+            "constrained_forward_dynamics", asked.inputs, asked.model.proximal, axes=asked.axes
+        ),
         "Accelerations qdd and constraint forces lambda under generalised forces tau.",
-        optional=("f_ext", "inertia", "targets", "active", *BASE),
-        needs=("inverse",),
+        optional=("f_ext", "inertia", "targets", "active", "row_velocity", "row_acceleration", *BASE),
+        needs=("held",),
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
@@ -836,7 +842,7 @@ _CONSTRAINED = (
             "lam_tau": Result(("n_rows", "nv"), "N, N m / tau"),
         },
         lambda asked: constraint_task(
-            "constrained_forward_dynamics_gradient", asked.inputs, asked.model.proximal, asked.damping
+            "constrained_forward_dynamics_gradient", asked.inputs, asked.model.proximal, damping=asked.damping
         ),
         "Derivatives of constrained accelerations and of constraint forces by q (on the tangent space), qd and tau.",
         optional=("f_ext", "inertia", "targets", "active", *BASE),
@@ -863,12 +869,21 @@ _CONSTRAINED = (
         of_constraints=True,
     ),
     QuerySpec(
+        "constraint_bias",
+        ("q", "qd"),
+        {"r": Result(("n_rows",), "m/s^2, rad/s^2")},
+        lambda asked: constraint_task("constraint_bias", asked.inputs, asked.model.proximal),
+        "The vector r of J qdd + r = 0, which accelerations that obey the constraints satisfy.",
+        optional=("targets", "active", "row_velocity", "row_acceleration", *BASE),
+        of_constraints=True,
+    ),
+    QuerySpec(
         "delassus",
         ("q", "qd", "tau"),
         {"A": Result(("n_rows", "n_rows"), "1/kg, 1/kg m^2"), "v_free": Result(("n_rows",), "m/s^2, rad/s^2")},
         lambda asked: constraint_task("delassus", asked.inputs, asked.model.proximal),
         "How constraints respond to forces, A = J H^-1 J', and their accelerations without any.",
-        optional=("f_ext", "inertia", "targets", "active", *BASE),
+        optional=("f_ext", "inertia", "targets", "active", "row_velocity", "row_acceleration", *BASE),
         needs=("inverse",),
         joint_forces={"tau": "force"},
         of_constraints=True,
@@ -877,10 +892,10 @@ _CONSTRAINED = (
         "impact",
         ("q", "qd"),
         {"qd_after": Result(("nv",), "qd"), "impulse": Result(("n_rows",), "N s, N m s")},
-        lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal),
+        lambda asked: constraint_task("impact", asked.inputs, asked.model.proximal, axes=asked.axes),
         "Velocities after constraints have closed at once, and their impulses.",
-        optional=("inertia", "targets", "active", "restitution", "V0"),
-        needs=("inverse",),
+        optional=("inertia", "targets", "active", "restitution", "row_restitution", "row_velocity", "V0"),
+        needs=("held",),
         of_constraints=True,
     ),
     QuerySpec(
@@ -905,7 +920,7 @@ _CONSTRAINED = (
         lambda asked: constraint_task("project", asked.inputs, asked.model.proximal),
         "The state moved onto the constraints: one Newton step in the mass metric, and the velocity.",
         optional=("inertia", "targets", "active", "V0"),
-        needs=("inverse",),
+        needs=("held",),
         of_constraints=True,
     ),
 )

@@ -277,11 +277,12 @@ def test_the_file_as_cpp_and_the_file_as_c_link_alike(tmp_path):
 def test_constraints_of_a_loop(dtype, tmp_path):
     """With places, what holds and bounces; of constraints that are off, too."""
     model, source = rd.load_urdf(own("loops/four_bar")), tmp_path / "four_bar.c"
-    extras = ("targets", "active", "restitution", "f_ext", "V0", "dV0")
+    extras = ("targets", "active", "row_restitution", "row_velocity", "row_acceleration", "f_ext", "V0", "dV0")
     options = ["--query", ",".join(CONSTRAINED), "--inputs", ",".join(extras), "--dtype", dtype, "--out", source]
     assert run("export", own("loops/four_bar"), *options)[::2] == (0, "")
     library, s = compile_library(source, tmp_path), state(model, dtype)
-    s.targets, s.restitution = np.zeros((1, 12)), np.array(0.5)
+    s.targets, s.row_restitution = np.zeros((1, 12)), np.full(3, 0.5)
+    s.row_velocity, s.row_acceleration = np.arange(3.0), np.arange(3.0, 6.0)
     dyn = rd.Dynamics(rd.Dynamics(model, dtype=dtype).model, engine="reference")
     for s.active in (np.ones(1), np.zeros(1)):
         for name in CONSTRAINED:

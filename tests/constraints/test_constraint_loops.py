@@ -9,6 +9,7 @@ from robots import tree
 from test_constraints import pose, some
 
 import robodyn as rd
+from robodyn.algorithms.constraints.sweeps import constraint_query
 from robodyn.engines.query_table import CONSTRAINED
 
 pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")
@@ -41,7 +42,7 @@ def asked(dyn, name, given, **options):
 
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.matrix)])
-@pytest.mark.parametrize("name", CONSTRAINED)
+@pytest.mark.parametrize("name", [name for name in CONSTRAINED if constraint_query(name, (), PROXIMAL)])
 @pytest.mark.some(of=2, rest="matrix")
 def test_loops_answer_as_the_reference_engine(name, seed, dtype):
     """A floating and a fixed base, batches and single states, and all options; a state with NaN leaves others alone."""

@@ -10,6 +10,7 @@ from robots import of_every_kind, tree
 
 import robodyn as rd
 from robodyn.core.constraints.resolved import row_names
+from robodyn.core.joints import KINDS
 from robodyn.engines.query_table import CONSTRAINED
 from robodyn.joints import KINDS
 from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
@@ -440,6 +441,59 @@ def test_inverse_dynamics_of_a_standing_robot(seed):
         dyn.constrained_inverse_dynamics(q[0], qd[0], qdd[0], actuated=[model.joint_names[1]])
 
 
+def test_impossible_motions_are_told(make_dynamics, tolerance):
+    """In a batch by NaN in their rows alone, or by what is missing and forbidden; both against NumPy."""
+    model = rd.load_urdf(robots.own("quadruped"), base="floating")
+    feet = [rd.Point(name) for name in model.link_names if "foot" in name]
+    dyn = make_dynamics(model, constraints=feet)
+    q, qd, tau = random_states(model, (4,), seed=7)
+    active = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 1]])
+    tau[:, :6] = 0.0
+    qdd = np.array(dyn.constrained_forward_dynamics(q, qd, tau, active=active)[0], float)
+    qdd[1, 8] += np.abs(qdd[1]).max()  # forbidden
+    qdd[2] = 0.0  # one foot alone cannot hold the robot
+    qdd[2] = dyn.constrained_forward_dynamics(q[2], qd[2], dyn.inverse_dynamics(q[2], qd[2], qdd[2]), active=active[2])[
+        0
+    ]
+    tau, lam = dyn.constrained_inverse_dynamics(q, qd, qdd, active=active)
+    assert np.isnan(tau[1:3]).all() and np.isnan(lam[1:3]).all()
+    assert np.isfinite(tau[[0, 3]]).all() and np.isfinite(lam[[0, 3]]).all()
+    found, forces, missing, forbidden = dyn.constrained_inverse_dynamics(q, qd, qdd, active=active, residual=True)
+    assert (found[[0, 3]] == tau[[0, 3]]).all() and (forces[[0, 3]] == lam[[0, 3]]).all()
+    judge = rd.Dynamics(dyn.model, engine="reference")
+    J = judge.constraint_jacobian(q) * np.repeat(active, 3, axis=1)[..., None]
+    need, H = judge.inverse_dynamics(q, qd, qdd), judge.mass_matrix(q)
+    size = np.abs(need).max()
+    assert np.abs(need - found - missing - np.einsum("bmi,bm->bi", J, forces)).max() < 1e4 * tolerance * size
+    for k in range(4):
+        wanted = need[k, :6] - J[k, :, :6].T @ np.linalg.lstsq(J[k, :, :6].T, need[k, :6], rcond=1e-9)[0]
+        assert np.abs(missing[k, :6] - wanted).max() < 1e4 * tolerance * size and not np.any(missing[k, 6:])
+        error = J[k] @ qdd[k] + judge.constraint_bias(q[k], qd[k], active=active[k])
+        Hinv = np.linalg.inv(H[k])
+        wanted = Hinv @ J[k].T @ np.linalg.lstsq(J[k] @ Hinv @ J[k].T, error, rcond=1e-9)[0]
+        assert np.abs(forbidden[k] - wanted).max() < 1e5 * tolerance * np.abs(qdd).max()
+    assert np.abs(missing[2]).max() > 1.0 and np.abs(forbidden[1]).max() > 1e-2
+
+
+@pytest.mark.some(of=2, rest="matrix")
+def test_biases(model, make_dynamics, tolerance):
+    """J qdd + r is what rows do: their accelerations of `delassus`, whose robot moves freely."""
+    dyn = make_dynamics(model, constraints=some(model, 1))
+    q, qd, tau = random_states(model, (3,), seed=6)
+    rng = np.random.default_rng(6)
+    base = {"V0": rng.standard_normal(6), "dV0": rng.standard_normal(6)}
+    given = base | {name: rng.standard_normal(dyn.model.n_rows) for name in ("row_velocity", "row_acceleration")}
+    active = np.ones((3, dyn.model.n_constraints))
+    active[1, 0] = 0
+    judge = rd.Dynamics(dyn.model, engine="reference")
+    _, v_free = judge.delassus(q, qd, tau, active=active, **given)
+    J, qdd = judge.constraint_jacobian(q), judge.forward_dynamics(q, qd, tau, **base)
+    r = dyn.constraint_bias(q, qd, active=active, **given)
+    J[1, :3] = 0.0
+    wanted = v_free - np.einsum("bmi,bi->bm", J, qdd)
+    assert np.abs(r - wanted).max() < 1e3 * tolerance * np.abs(v_free).max()
+
+
 # Large trees, devices.
 
 
@@ -475,6 +529,8 @@ def test_many_bodies_that_mimic(name, base):
         "targets": judge.constraint_targets(q),
         "active": rng.integers(0, 2, (3, len(held))),
         "restitution": 0.3,
+        "row_velocity": rng.standard_normal((3, judge.model.n_rows)),
+        "row_acceleration": rng.standard_normal((3, judge.model.n_rows)),
     }
     states = {"q": q, "qd": qd, "tau": tau}
     for options in ({}, {each: array for each, array in more.items() if each in question.optional}):

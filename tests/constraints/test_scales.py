@@ -210,7 +210,9 @@ def test_drives_at_random(seed):
     q, qd, tau = random_states(model, (2,), seed=seed)
     drives = rng.random(model.nv) < 0.7
     qdd = dyn.constrained_forward_dynamics(q, qd, tau * drives)[0]
-    found, lam = dyn.constrained_inverse_dynamics(q, qd, qdd, actuated=drives)
+    # In 1 and 142 rows contradict each other: rounding errors of their forces are more than may be missing.
+    found, lam, missing, _ = dyn.constrained_inverse_dynamics(q, qd, qdd, actuated=drives, residual=True)
+    assert np.abs(missing).max() < 1e-9
     need, J = dyn.inverse_dynamics(q, qd, qdd), dyn.constraint_jacobian(q)
     assert relative(found + np.einsum("...mi,...m->...i", J, lam), need) < 1e-7 and not found[:, ~drives].any()
     for k in range(2):

@@ -362,6 +362,7 @@ OBEYING = {
     "Dynamics.joint_reaction": loaded,
     "Dynamics.constraint_residual": measured,
     "Dynamics.constraint_jacobian": differentiated,
+    "Dynamics.constraint_bias": differentiated,
     "Dynamics.delassus": responding,
     "Dynamics.impact": hit,
     "Dynamics.project": projected,

@@ -163,3 +163,49 @@ def test_arguments():
     assert np.isfinite(many[0]).all() and np.isnan(many[1, 5, 3:]).all()
     free = rd.Dynamics(model, engine="reference")
     assert not free.constraint_wrenches(q, np.zeros(0)).any()
+
+
+@pytest.mark.some(of=3, rest="matrix")
+def test_forces_in_world_axes(make_dynamics, tolerance):
+    """Forces times the axes of `to`, which link poses say: of links, of targets and of a plain place in the world."""
+    model = rd.random_tree(7, seed=4, joints=("revolute", "spherical"), base="floating")
+    one, other, third = model.link_names[-3:]
+    turned = np.eye(4)
+    turned[:3, :3] = [[0.0, -1.0, 0.0], [0.6, 0.0, -0.8], [0.8, 0.0, 0.6]]
+    held = [
+        rd.Point(one, other, to_at=turned),
+        rd.Rod(third, other, length=0.7),
+        rd.Weld(third, at=(0.1, 0.0, 0.0)),
+        rd.Lock(model.joint_names[1]),
+    ]
+    dyn = make_dynamics(model, constraints=held)
+    q, qd, _ = random_states(model, (3,), seed=8)
+    tau = np.zeros((3, model.nv))
+    targets = rd.Dynamics(dyn.model, engine="reference").constraint_targets(q)
+    R = rd.Dynamics(model, engine="reference").link_pose(q, other)[:, :3, :3] @ turned[:3, :3]
+    E = targets[:, 2, :9].reshape(3, 3, 3)
+    for (_, plain), (_, world) in (
+        [dyn.constrained_forward_dynamics(q, qd, tau, targets, axes=axes) for axes in ("to", "world")],
+        [dyn.impact(q, qd, None, targets, axes=axes) for axes in ("to", "world")],
+    ):
+        wanted = np.array(plain, float)
+        wanted[:, :3] = np.einsum("bij,bj->bi", R, wanted[:, :3])
+        for at in (slice(4, 7), slice(7, 10)):
+            wanted[:, at] = np.einsum("bji,bj->bi", E, wanted[:, at])
+        assert np.abs(world - wanted).max() < 1e2 * tolerance * np.abs(wanted).max()
+        assert np.abs(world - plain).max() > 1e-3 * np.abs(wanted).max()
+    hinge = make_dynamics(model, constraints=[rd.Weld(one, rows=("x", "z"))])
+    with pytest.raises(rd.ArgumentError, match=f"'world' for \"{one}\", which holds x, z along its own axes only"):
+        hinge.impact(q, qd, axes="world")
+    with pytest.raises(rd.ArgumentError, match="axes: got 'body'; allowed: 'to', 'world'"):
+        dyn.impact(q, qd, axes="body")
+
+
+def test_forces_of_large_trees_in_world_axes():
+    chain, turned = rd.auto_tree(400), np.eye(4)
+    turned[:3, :3] = [[0.0, -1.0, 0.0], [0.6, 0.0, -0.8], [0.8, 0.0, 0.6]]
+    dyn = rd.Dynamics(chain, constraints=[rd.Lock(chain.joint_names[0]), rd.Weld(chain.link_names[-1], to_at=turned)])
+    q, qd, tau = (1e-3 * each for each in random_states(chain, (2,), seed=0))
+    plain, world = (dyn.constrained_forward_dynamics(q, qd, tau, axes=axes)[1] for axes in ("to", "world"))
+    wanted = np.hstack([plain[:, :1], *(plain[:, k : k + 3] @ turned[:3, :3].T for k in (1, 4))])
+    assert np.abs(world - wanted).max() < 1e-12 * np.abs(wanted).max() and np.abs(world - plain).max() > 0.0

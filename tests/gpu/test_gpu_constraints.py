@@ -37,6 +37,10 @@ def arrays_of(model: rd.Model, name: str) -> tuple[list[Any], dict[str, Any]]:
         named["active"] = np.array([[1, 1], [1, 0], [0, 1], [0, 0], [1, 1]])
     if "dV0" in CONSTRAINED[name].optional:
         named |= {"V0": rng.standard_normal((5, 6)), "dV0": rng.standard_normal(6)}
+    rows = (
+        each for each in ("row_restitution", "row_velocity", "row_acceleration") if each in CONSTRAINED[name].optional
+    )
+    named |= {each: rng.uniform(size=(5, model.n_rows)) for each in rows}
     return [given[each] for each in CONSTRAINED[name].inputs], named
 
 

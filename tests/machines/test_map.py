@@ -113,6 +113,7 @@ def test_constraints(query, client, tmp_path):
     assert tuple(states) == question.inputs and set(question.arrays).isdisjoint(question.results)
     others = {"targets": dyn.constraint_targets(states["q"]), "active": rng.integers(0, 2, (n, 4)), "V0": np.ones(6)}
     others |= {"restitution": rng.uniform(size=n)}
+    others |= {name: rng.uniform(size=(n, 12)) for name in ("row_velocity", "row_acceleration")}
     others = {name: array for name, array in others.items() if name in question.optional}
     options = {"chunk": 8, "client": client}
     wanted = several(getattr(dyn, query)(*states.values(), **others))

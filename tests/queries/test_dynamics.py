@@ -105,7 +105,7 @@ def test_every_query_has_a_row_and_every_row_a_query():
         for engine in EVERYWHERE:
             for method in question.methods_on(engine) if engine != "scan" else ():
                 assert question.task(QueryVariant(model, question.plain, method)).outputs, (name, method)
-        assert set(question.engines) <= set(EVERYWHERE) and set(question.needs) <= {"inverse", "mass"}
+        assert set(question.engines) <= set(EVERYWHERE) and set(question.needs) <= {"inverse", "held", "mass"}
         assert set(question.joint_forces) <= {*question.results, "tau"}
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from robodyn.algorithms import dense
 from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix, least_pivot, weights
 from robodyn.algorithms.constraints.gradients import motions_of_bodies
 from robodyn.algorithms.constraints.terms import (
     Terms,
-    exactly,
     frame_entries,
     frame_rows,
     moves,
@@ -38,7 +38,7 @@ from robodyn.core.constraints.kinds import Constraint, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
-from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform
+from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, rotate_back
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
 from robodyn.core.tangent import moved_by
 from robodyn.internals.arguments import Array
@@ -292,7 +292,7 @@ class ConstraintState:
         self._model, self._given, self._run, self._placed, self._moving = model, given, run, placed, moving
         self._at, self._q = _layout(model), given["q"]
         of_rows = placed(self._at.numbers)
-        self._active = exactly(is_positive(given["active"]))[:, of_rows] if "active" in given else None
+        self._active = is_positive(given["active"])[:, of_rows] if "active" in given else None
         batch, m = len(self._q), len(self._at.numbers)
         self.phi, self.phidot, self.gamma, self._size = (self._new(batch, m) for _ in range(4))
         self._tree_jacobian = self._new(batch, m, model.nv_tree)
@@ -307,6 +307,7 @@ class ConstraintState:
             given = {**given, "q": q}
         self._near = given["q"]
         self._bodies = run(_MOTIONS if moving else _PLACES, given)
+        self._frames: list[tuple[_Group, Transform]] = []
         columns = self._columns()
         for group in self._at.groups:
             self._framed(group, columns)
@@ -366,6 +367,7 @@ class ConstraintState:
 
     def _framed(self, group: _Group, columns: Motion) -> None:
         a, b, V, A = self._apart(group)
+        self._frames.append((group, a))
         places, owners, dofs, first = map(self._placed, (group.places, group.owners, group.dofs, group.first))
         signs, shares = self.constant(group.signs), self.constant(group.shares)
         column = Motion(*(tuple(x[:, places] * signs for x in part) for part in columns))
@@ -433,12 +435,15 @@ class ConstraintState:
                 moved_q[:, at[:, k]] = value
         return moved_q
 
-    def response(self, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
+    def response(self, r: Array | None = None, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
         """H^-1 J' and A, and zeros: the accelerations (B, nv) of a robot at rest without forces.
 
         `by_matrix`: True to use the mass matrix, as `BatchResponse.less` must.
         """
         J = self._masked_jacobian()
+        if r is not None and has_singular_mass_matrix(self._model):
+            H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
+            return self._augmented(H, np.zeros_like(J[:, 0]), r)
         if not (self._model.has_mimic or by_matrix):
             return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
         H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
@@ -459,16 +464,33 @@ class ConstraintState:
         rows["V0"] = np.zeros_like(rows["dV0"])
         return self._run(with_inputs(aba(("q", "tau")), inputs), rows)["qdd"].reshape(forces.shape)
 
-    def response_of_forces(self, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
+    def _augmented(self, H: Array, force: Array, r: Array) -> tuple[BatchResponse, Array]:
+        """The response by H + J' R J, and the accelerations under the force less J' R r."""
+        J, proximal, n = self._masked_jacobian(), self._model.proximal, self._model.nv
+        every = np.arange(n, like=H)
+        R = weights(H[:, every, every].sum(axis=1)[:, None] / n, self._moving_rows(proximal), (J * J).sum(axis=2))
+        H = H + np.swapaxes(J, 1, 2) @ (R[:, :, None] * J)
+        with np.errstate(all="ignore"):
+            pivots = dense.ltdl(H)[1]
+        regular: Array = (pivots > least_pivot(proximal) * H[:, every, every]).all(axis=1)  # type: ignore[assignment]
+        H = np.where(regular[:, None, None], H, np.nan)
+        force = force - ((R * r)[:, None, :] @ J)[:, 0]
+        solved = np.swapaxes(dense.solve(H, np.swapaxes(np.concatenate((J, force[:, None]), axis=1), 1, 2)), 1, 2)
+        return BatchResponse(J, solved[:, :-1]), solved[:, -1]
+
+    def response_of_forces(self, r: Array | None = None, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
         """H^-1 J' and A, and the accelerations without constraints (B, nv).
 
         `by_matrix`: True to use the mass matrix, as `BatchResponse.less` must.
         """
         inputs = tuple(name for name in ("q", "qd", "tau", "f_ext") if name in self._given)
-        if not (self._model.has_mimic or by_matrix):
+        augmented = r is not None and has_singular_mass_matrix(self._model)
+        if not (self._model.has_mimic or augmented or by_matrix):
             return self.response()[0], self._run(with_inputs(aba(inputs), self._given), self._given)["qdd"]
         less = tuple(name for name in inputs if name != "tau")
         terms = self._run(with_inputs(bias_and_mass_matrix(less), self._given), self._given)
+        if augmented:
+            return self._augmented(terms["H"], self._given["tau"] - terms["tau"], cast(Array, r))
         free = dense.solve(terms["H"], (self._given["tau"] - terms["tau"])[:, :, None])[:, :, 0]
         return self._by_matrix(terms["H"]), free
 
@@ -477,8 +499,12 @@ class ConstraintState:
 
     def solver(self, responds: BatchResponse, proximal: tuple[float, int]) -> ProximalSolver:
         """The solver of forces. Rows that are inactive, or move nothing, get none."""
+        return ProximalSolver(responds.A, self._moving_rows(proximal), proximal)
+
+    def _moving_rows(self, proximal: tuple[float, int]) -> Array:
+        """(B, m) 1 for rows that move with some joint and are active, 0 for others."""
         J, sizes = self._masked_jacobian(), self.constant(self._at.sizes)
-        return ProximalSolver(responds.A, moves((J * J).sum(axis=2), self._size, sizes, proximal), proximal)
+        return cast(Array, moves((J * J).sum(axis=2), self._size, sizes, proximal))
 
     def delassus(self, responds: BatchResponse) -> Array:
         """A (B, m, m), with 1 on the diagonal of inactive rows."""
@@ -557,6 +583,16 @@ class ConstraintState:
         """Derivatives (B, nv, nv) of H vector by q."""
         algorithm = with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, self._given)
         return self._run(algorithm, {**self._given, "vector": vector})["by_q"]
+
+    def in_world(self, forces: Array) -> Array:
+        """Forces of rows (B, m) in world axes: of every three rows that are along the axes of a frame."""
+        turned = forces.copy()
+        for group, a in self._frames:
+            for k in range(0, 0 if group.kind is Rod else len(group.rows), 3):
+                x, y, z = (self._placed(group.first + k + each) for each in range(3))
+                vector = rotate_back(a.E, (forces[:, x], forces[:, y], forces[:, z]))
+                turned[:, x], turned[:, y], turned[:, z] = vector
+        return turned
 
 
 class _Columns:

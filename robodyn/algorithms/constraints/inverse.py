@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from robodyn.internals.arguments import Array, rows_named
 from robodyn.internals.errors import NumericalError
@@ -25,8 +24,8 @@ def shared_forces(
 ) -> tuple[Array, Array, Array]:
     """tau (..., nv), lambda (..., m), and the missing forces (..., nv) at joints without drives.
 
-    lambda supplies the forces at those joints, J_u' lambda = need_u. Among all such lambda it leaves the least to the
-    drives.
+    lambda supplies the forces at those joints, J_u' lambda = need_u, or comes nearest to them. Among all such lambda it
+    leaves the least to the drives.
 
     Args:
         need: (..., nv) generalised forces of drives and constraints together.
@@ -39,9 +38,9 @@ def shared_forces(
     norm = np.linalg.norm(J, axis=(-2, -1))
     finite = np.asarray(np.isfinite(norm) & np.isfinite(need).all(axis=-1))
     J = np.where(finite[..., None, None], J, 0.0)
+    least = _RANK[dtype.name] * np.where(finite, np.maximum(norm, 1.0), 1.0)
     Jt = np.swapaxes(J, -1, -2)
     passive, driven = Jt[..., ~actuated, :], Jt[..., actuated, :]
-    least = _RANK[dtype.name] * np.where(finite, np.maximum(norm, 1.0), 1.0)
     inverse = _pseudo_inverse(passive, least)
     lam = np.einsum("...mi,...i->...m", inverse, need[..., ~actuated])
     null = np.eye(J.shape[-2]) - inverse @ passive
@@ -60,26 +59,29 @@ def _pseudo_inverse(matrix: Array, least: Array) -> Array:
     return inverse
 
 
-def require_allowed(qdd: ArrayLike, allowed: Array, dtype: np.dtype[np.float64]) -> None:
-    """Raise if constraints do not allow the accelerations."""
-    wanted = np.asarray(qdd, np.float64)
-    off = np.abs(wanted - allowed).max(axis=-1, initial=0.0)
-    size = np.maximum(np.abs(wanted).max(axis=-1, initial=0.0), np.abs(allowed).max(axis=-1, initial=0.0))
-    _refuse(off > _ALLOWED[dtype.name] * np.maximum(size, 1.0), "qdd: the constraints do not allow these accelerations")
+def is_forbidden(qdd: Array, part: Array, dtype: np.dtype[np.float64]) -> Array:
+    """Where (...) constraints do not allow accelerations, from the part of them that is forbidden."""
+    off, allowed = np.abs(part).max(axis=-1, initial=0.0), qdd - part
+    size = np.maximum(*(np.abs(each).max(axis=-1, initial=0.0) for each in (qdd, allowed)))
+    return np.asarray(off > _ALLOWED[dtype.name] * np.maximum(size, 1.0))
 
 
-def require_possible(need: Array, tau: Array, left: Array, dtype: np.dtype[np.float64]) -> None:
-    """Raise where joints without drives need forces that constraints do not supply.
+def is_missing(need: Array, tau: Array, left: Array, dtype: np.dtype[np.float64]) -> Array:
+    """Where (...) joints without drives need forces that constraints do not supply.
 
     The missing force is compared with the force that is needed and supplied, and with the rounding of the largest one.
     """
     rounding = 300.0 * np.finfo(dtype).eps * np.abs(need).max(axis=-1, initial=0.0, keepdims=True)
     gets = np.abs(need - tau - left)
-    bad = np.abs(left) > _POSSIBLE[dtype.name] * np.maximum(np.abs(need), gets) + rounding
-    _refuse(bad.any(axis=-1), "qdd: the actuated joints cannot give these accelerations")
+    return np.asarray((np.abs(left) > _POSSIBLE[dtype.name] * np.maximum(np.abs(need), gets) + rounding).any(axis=-1))
 
 
-def _refuse(bad: Array, what: str) -> None:
-    if np.any(bad):
-        where = f" {rows_named(np.asarray(bad), 0)}" if np.ndim(bad) else ""
-        raise NumericalError(f"{what}{where}")
+def refuse(forbids: Array, lacks: Array) -> None:
+    """Raise if constraints forbid accelerations, or drives cannot produce them."""
+    for bad, what in (
+        (forbids, "qdd: the constraints do not allow these accelerations"),
+        (lacks, "qdd: the actuated joints cannot give these accelerations"),
+    ):
+        if np.any(bad):
+            where = f" {rows_named(bad, 0)}" if np.ndim(bad) else ""
+            raise NumericalError(f"{what}{where}")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix, least_pivot, weights
 from robodyn.algorithms.constraints.gradients import motions_of_bodies
 from robodyn.algorithms.constraints.terms import Terms, moves, with_inputs
 from robodyn.algorithms.crba import CRBA
@@ -30,8 +31,9 @@ from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import SymbolicFactor
 from robodyn.core.constraints.kinds import Lock
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes, velocities_of
+from robodyn.core.joints import is_positive
 from robodyn.core.model import Model
-from robodyn.core.spatial import Transform
+from robodyn.core.spatial import Transform, rotate_back
 from robodyn.core.tangent import moved_by
 
 Rows = Sequence[Sequence[Any]]
@@ -139,11 +141,15 @@ class ProximalSolver:
 class MatrixResponse:
     """H^-1 J' and A = J H^-1 J' by the factors of the mass matrix.
 
-    `A`: its lower triangle.
+    `A`: its lower triangle. `least`: pivots below this share of their diagonal entries give NaN.
     """
 
-    def __init__(self, model: Model, H: Rows, J: Rows) -> None:
+    def __init__(self, model: Model, H: Rows, J: Rows, least: float = 0.0) -> None:
         self._factors = factors = Factors(H)
+        if least:
+            for k, inverse in enumerate(factors.inverse):
+                large = is_positive(inverse) * is_positive(1.0 - least * H[k][k] * inverse)
+                factors.inverse[k] = inverse * (large / large)
         up = map(factors.up, J)
         self._Y = Y = [{k: y for k, y in enumerate(row) if not is_zero(y)} for row in up]
         self.A = [[factors.product(Y[i], Y[j]) for j in range(i + 1)] for i in range(len(Y))]
@@ -244,28 +250,50 @@ class ConstraintState:
         q = unit(self._model, self._given["q"])
         return joint_by_joint(self._model, "q", lambda kind, at, on: kind.integrate(tuple(q[at]), tuple(step[on])))
 
-    def response(self, by_matrix: bool = False) -> tuple[Any, Any]:
+    def response(self, r: Any = None, by_matrix: bool = False) -> tuple[Any, Any]:
         """H^-1 J' and A, and zeros: the accelerations of a robot at rest without forces.
 
         `by_matrix`: True for a `MatrixResponse`, whatever it costs.
         """
         zeros = [0.0] * self._model.nv
+        if r is not None and has_singular_mass_matrix(self._model):
+            return self._augmented(self._at(with_inputs(CRBA, self._given))["H"], zeros, r)
         if self._by_recursion and not by_matrix:
             return RecursiveResponse(self._at_rest, self._masked_jacobian()), zeros
         return self._response(self._at(with_inputs(CRBA, self._given))["H"]), zeros
 
-    def response_of_forces(self, by_matrix: bool = False) -> tuple[Any, Any]:
+    def response_of_forces(self, r: Any = None, by_matrix: bool = False) -> tuple[Any, Any]:
         """H^-1 J' and A, and the accelerations without constraints, in the form of `rates` and `accelerations`.
 
         `by_matrix`: True for a `MatrixResponse`, whatever it costs.
         """
         inputs = tuple(name for name in ("q", "qd", "f_ext") if name in self._given)
-        if self._by_recursion and not by_matrix:
+        augmented = r is not None and has_singular_mass_matrix(self._model)
+        if self._by_recursion and not (augmented or by_matrix):
             free = self._at(with_inputs(aba((*inputs[:2], "tau", *inputs[2:])), self._given))["qdd"]
             return RecursiveResponse(self._at_rest, self._masked_jacobian()), free
         terms = self._at(with_inputs(bias_and_mass_matrix(inputs), self._given))
+        force = [t - b for t, b in zip(self._given["tau"], terms["tau"], strict=True)]
+        if augmented:
+            return self._augmented(terms["H"], force, r)
         responds = self._response(terms["H"])
-        return responds, responds.free([t - b for t, b in zip(self._given["tau"], terms["tau"], strict=True)])
+        return responds, responds.free(force)
+
+    def _augmented(self, entries: Sequence[Any], force: Sequence[Any], r: Any) -> tuple[MatrixResponse, Any]:
+        """The response by H + J' R J, and the free accelerations under the force less J' R r."""
+        n, J, proximal = self._model.nv, self._masked_jacobian(), self._model.proximal
+        H, force = [list(entries[n * k : n * k + n]) for k in range(n)], list(force)
+        size = sum(H[k][k] for k in range(n)) * (1.0 / n)
+        for row, moving, error in zip(J, self._moving_rows(proximal), r, strict=True):
+            weight = weights(size, moving, product(row, row))
+            places = [k for k, x in enumerate(row) if not is_zero(x)]
+            for count, i in enumerate(places):
+                share = weight * row[i]
+                force[i] = force[i] - share * error
+                for j in places[: count + 1]:
+                    H[i][j] = H[i][j] + share * row[j]
+        responds = MatrixResponse(self._model, H, J, least_pivot(proximal))
+        return responds, responds.free(force)
 
     @property
     def _by_recursion(self) -> bool:
@@ -293,10 +321,13 @@ class ConstraintState:
 
     def solver(self, responds: MatrixResponse | RecursiveResponse, proximal: tuple[float, int]) -> ProximalSolver:
         """The solver of forces. Rows that are inactive, or move nothing, get none."""
+        return ProximalSolver(responds.A, self._moving_rows(proximal), proximal)
+
+    def _moving_rows(self, proximal: tuple[float, int]) -> list[Any]:
+        """1 for rows that move with some joint and are active, 0 for others."""
         sizes = row_sizes(self._model, resolved_constraints(self._model)).tolist()
         rows = zip(self._masked_jacobian(), self._rows, sizes, strict=True)
-        moving = [moves(product(J, J), row.size, size, proximal) for J, row, size in rows]
-        return ProximalSolver(responds.A, moving, proximal)
+        return [moves(product(J, J), row.size, size, proximal) for J, row, size in rows]
 
     def delassus(self, responds: MatrixResponse | RecursiveResponse) -> Any:
         """A (m m,), with 1 on the diagonal of inactive rows."""
@@ -305,6 +336,16 @@ class ConstraintState:
             A[k][k] = A[k][k] + (1.0 - weight)
         every = range(len(A))
         return scalars([A[max(i, j)][min(i, j)] for i in every for j in every])
+
+    def in_world(self, forces: Any) -> Any:
+        """Forces of rows (m,) in world axes: of every three rows that are along the axes of a frame."""
+        turned, row = list(forces), 0
+        for held in resolved_constraints(self._model):
+            for k in held.vectors:
+                at = slice(row + k, row + k + 3)
+                turned[at] = rotate_back(self._terms.frames(held)[0].E, tuple(turned[at]))
+            row += len(held.rows)
+        return scalars(turned)
 
     # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
 

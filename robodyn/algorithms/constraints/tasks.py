@@ -17,7 +17,9 @@ from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.model import Model
+from robodyn.core.sweeps import PER_ROW
 from robodyn.internals.arguments import Array
+from robodyn.internals.errors import ArgumentError
 
 Proximal: TypeAlias = tuple[float, int]
 
@@ -68,12 +70,15 @@ class _State(Moving, Protocol):
     def product_gradient(self, vector: Any) -> Any:
         """Derivatives of H vector by q, (nv, nv)."""
 
-    def response(self, by_matrix: bool = False) -> tuple[Any, Any]:
-        """A `_Response`, and zeros: the accelerations of a robot at rest without forces. `by_matrix`: True if
-        derivatives need it."""
+    def response(self, r: Any = None, by_matrix: bool = False) -> tuple[Any, Any]:
+        """A `_Response`, and zeros: the accelerations of a robot at rest without forces.
 
-    def response_of_forces(self, by_matrix: bool = False) -> tuple[Any, Any]:
-        """A `_Response`, and the accelerations without constraints. `by_matrix`: True if derivatives need it."""
+        `r` (m,): what J times accelerations shall cancel. With it both are those of the augmented equations where the
+        mass matrix is singular (`robodyn.algorithms.constraints.augmented`). `by_matrix`: True if derivatives need it.
+        """
+
+    def response_of_forces(self, r: Any = None, by_matrix: bool = False) -> tuple[Any, Any]:
+        """A `_Response`, and the accelerations without constraints; `r` and `by_matrix` as above."""
 
     def solver(self, responds: Any, proximal: Proximal) -> _Solver:
         """The solver of forces."""
@@ -87,21 +92,31 @@ class _State(Moving, Protocol):
     def delassus(self, responds: Any) -> Any:
         """A, with 1 on the diagonal of inactive rows."""
 
+    def in_world(self, forces: Any) -> Any:
+        """Forces of rows in world axes."""
+
 
 def _drift(state: _State, model: Model) -> Any:
-    """r = gamma + k_v phidot + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`)."""
+    """r = gamma - a + k_v (phidot - v) + k_p phi, with gains of velocity and position (`robodyn.Baumgarte`), and with v
+    and a the given velocity and acceleration of rows."""
     gains = [each.gains for each in resolved_constraints(model) for _ in each.rows]
-    r = state.gamma
-    for k, error in enumerate((state.phidot, state.phi)):
+    r = _less(state.gamma, state.given("row_acceleration"))
+    for k, error in enumerate((_less(state.phidot, state.given("row_velocity")), state.phi)):
         if any(each[k] for each in gains):
             r = r + state.constant([each[k] for each in gains]) * error
     return state.masked(r)
 
 
+def _less(values: Any, given: Any) -> Any:
+    """Values of rows less given ones, if there are any."""
+    return values if given is None else values - given
+
+
 def _forward(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """qdd = H^-1 (tau - bias + J' lambda), A lambda = -(r + J H^-1 (tau - bias))."""
-    responds, free = state.response_of_forces()
-    forces = state.solver(responds, proximal).forces(-(_drift(state, model) + responds.rates(free)))
+    r = _drift(state, model)
+    responds, free = state.response_of_forces(r)
+    forces = state.solver(responds, proximal).forces(-(r + responds.rates(free)))
     return {"qdd": responds.accelerations(free, forces), "lam": forces}
 
 
@@ -202,6 +217,10 @@ def _jacobian(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
     return {"J": state.jacobian}
 
 
+def _bias(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
+    return {"r": _drift(state, model)}
+
+
 def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """A = J H^-1 J', v_free = r + J H^-1 (tau - bias)."""
     responds, free = state.response_of_forces()
@@ -209,20 +228,24 @@ def _delassus(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]
 
 
 def _impact(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
-    """qd+ = qd + H^-1 J' lambda, lambda = -(1 + e) A^-1 J qd."""
-    responds, zeros = state.response()
-    impulse = state.solver(responds, proximal).forces(-state.masked(state.phidot))
-    restitution = state.given("restitution")
-    if restitution is not None:
-        impulse = (1.0 + restitution) * impulse
-    return {"qd_after": state.given("qd") + responds.accelerations(zeros, impulse), "impulse": impulse}
+    """qd+ = qd + H^-1 J' lambda, A lambda = -(1 + e) (J qd - v), with v the given velocity of rows."""
+    closing = _less(state.phidot, state.given("row_velocity"))
+    for name in ("restitution", "row_restitution"):
+        restitution = state.given(name)
+        if restitution is not None:
+            closing = (1.0 + restitution) * closing
+    closing = state.masked(closing)
+    responds, free = state.response(closing)
+    impulse = state.solver(responds, proximal).forces(-(closing + responds.rates(free)))
+    return {"qd_after": state.given("qd") + responds.accelerations(free, impulse), "impulse": impulse}
 
 
 def _projected(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """q (+) -H^-1 J' A^-1 phi, and an impact in that configuration."""
-    responds, zeros = state.response()
-    pushes = state.solver(responds, proximal).forces(-state.masked(state.phi))
-    q = state.moved(responds.accelerations(zeros, pushes))
+    phi = state.masked(state.phi)
+    responds, free = state.response(phi)
+    pushes = state.solver(responds, proximal).forces(-(phi + responds.rates(free)))
+    q = state.moved(responds.accelerations(free, pushes))
     return {"q_held": q, "qd_held": _impact(state.at(q), model, proximal)["qd_after"]}
 
 
@@ -239,6 +262,7 @@ class _Query(NamedTuple):
 
 
 _ROWS = ("n_rows",)
+_FORCES = ("lam", "impulse")
 _SQUARE, _WIDE = ("nv", "nv"), ("n_rows", "nv")
 _BY = ("q", "qd", "tau")
 _QUERIES = {
@@ -257,6 +281,7 @@ _QUERIES = {
     ),
     "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, least=None, solves=False),
     "constraint_jacobian": _Query(_jacobian, {"J": _WIDE}, moving=False, least=None, solves=False),
+    "constraint_bias": _Query(_bias, {"r": _ROWS}, least=None, solves=False),
     "delassus": _Query(_delassus, {"A": ("n_rows", "n_rows"), "v_free": _ROWS}, solves=False),
     "impact": _Query(_impact, {"qd_after": ("nv",), "impulse": _ROWS}),
     "project_gradient": _Query(
@@ -281,38 +306,52 @@ _SIZES: dict[str, Sized] = {
     "targets": Sized(("n_constraints", 12)),
     "active": Sized(("n_constraints",)),
     "restitution": Sized(()),
+    **dict.fromkeys(PER_ROW, Sized(("n_rows",))),
 }
 
 
 @cache
-def constraint_task(name: str, inputs: tuple[str, ...], proximal: Proximal, damping: bool = False) -> ScalarTask:
-    """A query about a model's constraints with these inputs.
+def constraint_task(
+    name: str, inputs: tuple[str, ...], proximal: Proximal, *, damping: bool = False, axes: str = "to"
+) -> ScalarTask:
+    """A query about a model's constraints with these inputs, and with forces in these axes.
 
     `damping`: True for derivatives of a robot whose joints are damped by the model's coefficients.
+
+    Raises:
+        ArgumentError: two inputs say the same.
     """
+    if {"restitution", "row_restitution"} <= set(inputs):
+        raise ArgumentError("restitution, row_restitution: got both; wanted one number for all rows or one for each")
     query = _QUERIES[name]
     options = (damping,) if query.text in (_forward_gradient, _accelerations_gradient) else ()
 
+    def answered(state: Any, model: Model) -> dict[str, Any]:
+        results = query.text(state, model, proximal, *options)
+        if axes == "world":
+            results |= {key: state.in_world(results[key]) for key in _FORCES if key in results}
+        return results
+
     def text(model: Model, given: Mapping[str, Scalars], at: Any) -> Mapping[str, Scalars]:
-        results = query.text(scalars.ConstraintState(model, given, at, query.moving), model, proximal, *options)
+        results = answered(scalars.ConstraintState(model, given, at, query.moving), model)
         return {key: list(results[key].ravel()) for key in query.outputs}
 
     def on_arrays(model: Model, given: Mapping[str, Array], run: RunAlgorithm, placed: Placed) -> Mapping[str, Array]:
         def piece(some: Mapping[str, Array]) -> Mapping[str, Array]:
-            state = arrays.ConstraintState(model, some, run, placed, query.moving)
-            results = query.text(state, model, proximal, *options)
+            results = answered(arrays.ConstraintState(model, some, run, placed, query.moving), model)
             return {key: results[key] for key in query.outputs}
 
         return arrays.piece_by_piece(model, given, piece, query.matrices)
 
     inputs = tuple(each for each in _SIZES if each in inputs)
+    words = *(("damping",) if damping else ()), *(("world",) if axes == "world" else ())
     return ScalarTask(
-        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()), *(("damping",) if damping else ()))),
+        "_".join((name, *inputs, *(map(str, proximal) if query.solves else ()), *words)),
         {each: _SIZES[each] for each in inputs},
-        {key: Sized(axes) for key, axes in query.outputs.items()},
+        {key: Sized(sizes) for key, sizes in query.outputs.items()},
         text,
-        lambda others: constraint_task(name, others, proximal, damping),
+        lambda others: constraint_task(name, others, proximal, damping=damping, axes=axes),
         on_arrays,
         query.least,
-        constraint_query(name, inputs, proximal),
+        constraint_query(name, inputs, proximal) if axes == "to" else None,
     )

@@ -48,6 +48,8 @@ _POSE = forward_kinematics(True)
 APART = 1e-5
 """Ends of a rod that are nearer than this share of its length have no direction: in single precision it is a rounding
 error."""
+_ROUNDING = 1e-30
+"""Square of a row of J, relative to that of its size, that is a rounding error whatever its terms are."""
 _LEAST_ROW = 1e-5
 
 
@@ -244,7 +246,7 @@ class Terms:
         if "active" not in self._given:
             return None
         if held.number not in self._weights:
-            self._weights[held.number] = exactly(is_positive(self._given["active"][held.number]))
+            self._weights[held.number] = is_positive(self._given["active"][held.number])
         return self._weights[held.number]
 
 
@@ -318,13 +320,7 @@ def moves(square: Any, made_of: Any, size: Any, proximal: tuple[float, int]) -> 
         proximal: a row that is smaller than the proximal term, relative to its terms, counts as zero.
     """
     least = min(proximal[0], _LEAST_ROW)
-    return exactly(is_positive((square - least * least * made_of) * (1.0 / (size * size))))
-
-
-def exactly(weight: Any) -> Any:
-    """1 for 1 up to rounding, as compiled code computes it, and 0 for 0. (1 - weight) is added to numbers of any size,
-    so it must be exactly zero."""
-    return weight + weight * (1.0 - weight)
+    return is_positive((square - least * least * made_of) * (1.0 / (size * size)) - _ROUNDING)
 
 
 def with_inputs(algorithm: Algorithm, given: Container[str]) -> Algorithm:

@@ -139,7 +139,7 @@ class Run:
             or self.library.on_device
             or not dyn.model.nv
         ):
-            dyn._require_regular(self.start)
+            dyn._require_regular(self.start, held=bool(dyn.model.constraints))
             return
 
         def least(name: str) -> Array:
@@ -155,9 +155,8 @@ class Run:
             return
         model = dyn.model
         independent = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
-        reason = dyn.variant(
-            replace(model, tree_armature=np.where(independent, floor[model.v_source], 0.0))
-        ).singularity()
+        bare = dyn.variant(replace(model, tree_armature=np.where(independent, floor[model.v_source], 0.0)))
+        reason = bare._loose if model.constraints and dyn.singularity() is not None else bare.singularity()
         if reason is not None:
             raise SingularError(reason)
 

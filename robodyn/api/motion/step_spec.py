@@ -24,7 +24,7 @@ from robodyn.algorithms.tasks import (
 from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
 from robodyn.core.model import Model
-from robodyn.core.sweeps import INPUTS, Algorithm
+from robodyn.core.sweeps import INPUTS, PER_ROW, Algorithm
 from robodyn.engines.query_table import OF_CONSTRAINTS, QUERIES, QuerySpec, QueryVariant
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import one_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 GRADIENT = QUERIES["forward_dynamics_gradient"]
 FORWARD_DYNAMICS = QUERIES["forward_dynamics"]
 _FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
-_OF_STEPS = ("qdd", "vector", "point", "restitution")
+_OF_STEPS = ("qdd", "vector", "point", "restitution", *PER_ROW)
 """Inputs of other queries."""
 _MOST_WORDS = 100
 """At most this many words of `limits` are read, because an iterator may be endless."""

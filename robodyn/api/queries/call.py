@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.algorithms.tasks import Task, on_inertia
+from robodyn.core.sweeps import PER_ROW
 from robodyn.engines import buffer_pool
 from robodyn.engines.query_table import FLAGS, QuerySpec
 from robodyn.internals import strict_types
@@ -33,6 +34,7 @@ _MEANING = {
     "targets": "a transform for each constraint",
     "active": "a number, or a bool, for each constraint, or one bool",
     "restitution": "one number for each state",
+    **dict.fromkeys(PER_ROW, "a number for each row of the constraints"),
     "lam": "a number for each row of the constraints",
 }
 
@@ -75,7 +77,8 @@ def _require_one_restitution(dyn: Core, shape: tuple[int, ...], axes: Sequence[t
         return
     raise ArgumentError(
         f"restitution: got {shape[0]} numbers for one state that has {shape[0]} {counts[shape[0]]}; wanted one number, "
-        "the same for all constraints. For the state with each of several restitutions give q of shape (1, nq)"
+        "the same for all constraints, or row_restitution=, a number for each row. For the state with each of several "
+        "restitutions give q of shape (1, nq)"
     )
 
 

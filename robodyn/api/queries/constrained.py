@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.constraints.inverse import require_allowed, require_possible, shared_forces
+from robodyn.algorithms.constraints.inverse import is_forbidden, is_missing, refuse, shared_forces
 from robodyn.algorithms.constraints.terms import APART
 from robodyn.algorithms.constraints.wrenches import add_wrenches
 from robodyn.api.queries.call import Call
@@ -24,7 +24,7 @@ from robodyn.core.constraints.resolved import (
 )
 from robodyn.core.joints import KINDS
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, as_array
+from robodyn.internals.arguments import Array, as_array, flag
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
@@ -55,11 +55,14 @@ class ConstraintQueries(Core):
         tau: ArrayLike,
         targets: ArrayLike | None = None,
         *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
         active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        axes: str = "to",
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """(qdd, lambda): accelerations (..., nv) and constraint forces (..., m) under generalised forces tau.
@@ -68,8 +71,16 @@ class ConstraintQueries(Core):
         terms. If rows depend on each other, lambda has the least norm, with row k in units of 1/sqrt(A_kk) of
         `delassus`. Accelerations are always unique.
 
+        `row_acceleration` (..., m): accelerations that rows are given, m/s^2 and rad/s^2: J qdd + gamma equals them. A
+        foothold that accelerates, or a joint whose `Lock` is driven. None: zero. `row_velocity` (..., m): the velocity
+        that rows are given, which Baumgarte's velocity terms hold; without such terms it has no effect.
+
+        `axes`: "to", or "world" for lambda in world axes: the rows of points, and of welds that hold three directions
+        or six. Welds that hold fewer are refused; forces of other kinds have no axes.
+
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("constrained_forward_dynamics", locals()))
 
@@ -127,6 +138,28 @@ class ConstraintQueries(Core):
         return cast(Array, self._ask("constraint_jacobian", locals()))
 
     @query
+    def constraint_bias(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        targets: ArrayLike | None = None,
+        *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
+        active: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: Array | None = None,
+    ) -> Array:
+        """r (..., m), m/s^2 and rad/s^2: accelerations obey the constraints if J qdd + r = 0.
+
+        r is the acceleration of rows at qdd = 0, with Baumgarte's terms, less `row_acceleration`, as of
+        `constrained_forward_dynamics`. A controller that solves a quadratic program wants J and r. Rows that are off
+        have zeros; their rows of `constraint_jacobian` do not count.
+        """
+        return cast(Array, self._ask("constraint_bias", locals()))
+
+    @query
     def delassus(
         self,
         q: ArrayLike,
@@ -134,6 +167,8 @@ class ConstraintQueries(Core):
         tau: ArrayLike,
         targets: ArrayLike | None = None,
         *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
         active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
@@ -145,8 +180,9 @@ class ConstraintQueries(Core):
         constraint forces.
 
         With forces lambda the accelerations of the rows are A lambda + v_free, as solvers of frictional contact need
-        them. v_free includes Baumgarte's terms. A does not include the proximal term; inactive rows have 1 on its
-        diagonal.
+        them. v_free includes Baumgarte's terms and is relative to `row_acceleration`, which like `row_velocity` is as
+        in `constrained_forward_dynamics`: rows that hold have A lambda + v_free = 0. A does not include the proximal
+        term; inactive rows have 1 on its diagonal.
 
         Raises:
             SingularError: H is singular at every state; names the body, or the rows of `inertia`.
@@ -161,18 +197,29 @@ class ConstraintQueries(Core):
         restitution: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         *,
+        row_restitution: ArrayLike | None = None,
+        row_velocity: ArrayLike | None = None,
         active: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
+        axes: str = "to",
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """(qd after, impulse): velocities (..., nv) after an impact that closes all constraints, and impulses (..., m).
 
         `restitution` (...): coefficient of each state: all rows rebound with -restitution times their velocity before
-        the impact. None: 0, a fully inelastic impact.
+        the impact. None: 0, a fully inelastic impact. `row_restitution` (..., m): instead, a coefficient of each row.
+
+        `row_velocity` (..., m): the velocity of what rows hit, or catch, along the rows, m/s and rad/s: a moving floor.
+        Rows then have this velocity after an inelastic impact, and rebound from it otherwise: with velocities v of
+        rows, phidot before and phidot+ after, phidot+ = v - e (phidot - v). None: zero.
+
+        `axes`: as of `constrained_forward_dynamics`.
 
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            ArgumentError: both restitutions are given.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("impact", locals()))
 
@@ -218,7 +265,8 @@ class ConstraintQueries(Core):
         The state must be near the constraints; `model.assemble` takes any state.
 
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(tuple[Array, Array], self._ask("project", locals()))
 
@@ -275,12 +323,15 @@ class ConstraintQueries(Core):
         actuated: Sequence[str] | Array | None = None,
         targets: ArrayLike | None = None,
         *,
+        row_velocity: ArrayLike | None = None,
+        row_acceleration: ArrayLike | None = None,
         active: ArrayLike | None = None,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
-    ) -> tuple[Array, Array]:
+        residual: bool = False,
+    ) -> tuple[Array, ...]:
         """(tau, lambda): the least generalised forces (..., nv) of the actuated joints that give accelerations qdd, and
         constraint forces (..., m). They solve H qdd + bias = tau + J' lambda with tau zero at other joints.
 
@@ -288,30 +339,43 @@ class ConstraintQueries(Core):
         rows are weighted by the robot's reach, those of a coupling by the norm of its coefficients.
 
         `actuated`: names of joints or of single degrees of freedom (`model.velocity_names`), or bools (nv,). None: all
-        joints but floating bases.
+        joints but floating bases. `row_velocity`, `row_acceleration`: as of `constrained_forward_dynamics`.
+
+        Accelerations that the constraints forbid, or the actuated joints cannot produce, raise where values are
+        checked, and give NaN elsewhere. With `residual=True` they do neither, and two further results say what is
+        wrong. `missing` (..., nv): generalised forces that joints without drives would have to supply; the sum of their
+        squares is least. `forbidden` (..., nv): qdd less the nearest accelerations, in the metric of the mass matrix,
+        that the constraints allow. Both are zero, up to rounding, where the motion is possible.
 
         Raises:
             NumericalError: (where checked) the constraints do not allow the accelerations, or the actuated joints
                 cannot produce them.
+            SingularError: as of `constrained_forward_dynamics`.
         """
         options = {"f_ext": f_ext, "inertia": inertia, "V0": V0, "dV0": dV0}
-        drives = self._actuated(actuated)
-        arguments = {"q": q, "qd": qd, "qdd": qdd, **options}
-        required = np.asarray(self._ask("inverse_dynamics", arguments), np.float64)
+        drives, told = self._actuated(actuated), flag("residual", residual)
+        required = self._ask("inverse_dynamics", {"q": q, "qd": qd, "qdd": qdd, **options})
+        # Under these forces constrained accelerations are qdd where the constraints allow it, and the nearest ones in
+        # the metric of the mass matrix elsewhere.
+        given = {"q": q, "qd": qd, "tau": required, "targets": targets, **options}
+        given |= {"row_velocity": row_velocity, "row_acceleration": row_acceleration, "active": active}
+        wanted = np.asarray(qdd, np.float64)
+        forbidden = wanted - self._ask("constrained_forward_dynamics", given)[0]
+        required = np.asarray(required, np.float64)
         J = np.asarray(self._ask("constraint_jacobian", {"q": q, "targets": targets}), np.float64)
-        n_leading = max(required.ndim - 1, J.ndim - 2, np.ndim(active) - 1 if active is not None else 0)
-        checked = self.check if self.check is not None else n_leading == 0
-        if checked:  # under tau = ID(qdd) constrained accelerations equal qdd only if the constraints allow qdd
-            arguments = {"q": q, "qd": qd, "tau": required, "targets": targets, "active": active, **options}
-            require_allowed(qdd, self._ask("constrained_forward_dynamics", arguments)[0], self.dtype)
         if active is not None:
             J = J * self._active_rows(q, active)[..., None]
-        tau, lam, remainder = shared_forces(
-            required, J, row_sizes(self.model, resolved_constraints(self.model)), drives, self.dtype
-        )
-        if checked:
-            require_possible(required, tau, remainder, self.dtype)
-        return tau.astype(self.dtype), lam.astype(self.dtype)
+        sizes = row_sizes(self.model, resolved_constraints(self.model))
+        tau, lam, missing = shared_forces(required, J, sizes, drives, self.dtype)
+        if not told:
+            forbids = is_forbidden(wanted, forbidden, self.dtype)
+            lacks = is_missing(required, tau, missing, self.dtype)
+            if self.check if self.check is not None else max(tau.ndim, forbidden.ndim) == 1:
+                refuse(forbids, lacks)
+            impossible = forbids | lacks
+            tau, lam = (np.where(impossible[..., None], np.nan, each) for each in (tau, lam))
+        results = (tau, lam, missing, forbidden) if told else (tau, lam)
+        return tuple(each.astype(self.dtype) for each in results)
 
     def _active_rows(self, q: ArrayLike, active: ArrayLike) -> Array:
         """(..., m): 1 for rows of active constraints, 0 for others."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.api.queries.call import Call
-from robodyn.api.queries.singularity import InertiaJudge, singularity
+from robodyn.api.queries.singularity import InertiaJudge, singularity, singularity_of_held
+from robodyn.core.constraints.refusals import require_whole_vectors
 from robodyn.core.model import Model
 from robodyn.core.sweeps import POINT
 from robodyn.engines.make import judging_engine, make_gpu_engine
 from robodyn.engines.options import Options
 from robodyn.engines.protocol import Engine
-from robodyn.engines.query_table import FRAMES, LinkSelection, QuerySpec, find
+from robodyn.engines.query_table import FORCE_AXES, FRAMES, LinkSelection, QuerySpec, find
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, flag, one_of, rows_named
 from robodyn.internals.array_library import NUMPY, Library, require_one_place
@@ -27,8 +28,8 @@ from robodyn.internals.messages import brief
 if TYPE_CHECKING:
     from robodyn.engines.gpu.engine import GpuEngine
 
-_CHOICES = ("frame", "classical")
-"""Arguments of link queries besides arrays and links."""
+_CHOICES = ("frame", "classical", "axes")
+"""Arguments of queries besides arrays and links."""
 
 
 class Core(ABC):
@@ -78,8 +79,8 @@ class Core(ABC):
         self, question: QuerySpec, call: Call, method: str = "auto", link: int | None = None, **choices: Any
     ) -> dict[str, Array]:
         """The results of a call (B, ...), by name."""
-        if "inverse" in question.needs:
-            self._require_regular(call)
+        if not {"inverse", "held"}.isdisjoint(question.needs):
+            self._require_regular(call, "held" in question.needs)
         if "mass" in question.needs:
             self._require_mass(call)
         self._require_loads(question, call.inputs)
@@ -197,6 +198,8 @@ class Core(ABC):
         """Raise if the query has no answer at any state of the model."""
         if "inverse" in question.needs and self._singular is not None:
             raise SingularError(self._singular)
+        if "held" in question.needs and self._loose is not None:
+            raise SingularError(self._loose)
         if "mass" in question.needs:
             self._require_mass()
 
@@ -215,13 +218,16 @@ class Core(ABC):
                     "Dynamics(model, constraints=()) answers for the tree alone"
                 )
 
-    def _require_regular(self, call: Call) -> None:
-        """Raise if the mass matrix is singular at every state. For the `inertia` of an unchecked call mark the rows
-        instead."""
+    def _require_regular(self, call: Call, held: bool = False) -> None:
+        """Raise if the mass matrix is singular at every state; with `held` only if the constraints do not hold what has
+        no mass. For the `inertia` of an unchecked call mark the rows instead."""
         if call.inertia is None:
-            if self._singular is not None:
-                raise SingularError(self._singular)
+            reason = self._loose if held else self._singular
+            if reason is not None:
+                raise SingularError(reason)
             return
+        if held and self._singular is not None:
+            return  # kernels of such models give NaN where constraints do not hold what has no mass
         if call.singular is not None or (call.library.on_device and not call.checked):
             return  # the rows are known already, or reading them would wait for the device
         inertia = call.library.to_numpy(call.inertia).astype(np.float64, copy=False)
@@ -251,18 +257,26 @@ class Core(ABC):
         return singularity(self.model)
 
     @cached_property
+    def _loose(self) -> str | None:
+        return None if self._singular is None else singularity_of_held(self.model)
+
+    @cached_property
     def _judge(self) -> InertiaJudge:
         return InertiaJudge(self.model, judging_engine(self.engine, self.threads), self.dtype)
 
 
 def checked_choice(model: Model, name: str, value: Any) -> Any:
-    """Check the argument `link` (returned as its number), `frame` or `classical` of a query.
+    """Check the argument `link` (returned as its number), `frame`, `classical` or `axes` of a query.
 
     Raises:
         ArgumentError: the value is not allowed.
     """
     if name == "link":
         return model.link_index(value)
+    if name == "axes":
+        if one_of("axes", value, FORCE_AXES) == "world":
+            require_whole_vectors(model)
+        return value
     return one_of("frame", value, FRAMES) if name == "frame" else flag("classical", value)
 
 

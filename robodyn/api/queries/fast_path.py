@@ -24,7 +24,7 @@ from robodyn.api.queries.engine_selector import EngineSelector, current_table
 from robodyn.api.queries.replay import TEXT, Launching
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Calls, Engine
-from robodyn.engines.query_table import CONSTRAINED, FRAMES, QUERIES, LinkSelection, QuerySpec, find
+from robodyn.engines.query_table import CONSTRAINED, FORCE_AXES, FRAMES, QUERIES, LinkSelection, QuerySpec, find
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -347,7 +347,8 @@ class _FastQuery(FastPath):
             return int(self.__self__.model.link_index(value))
         if name == "links":
             return int(value.number)
-        choices = {"frame": FRAMES, "method": ("auto", *(method.name for method in self._question.methods))}.get(name)
+        methods = ("auto", *(method.name for method in self._question.methods))
+        choices = {"frame": FRAMES, "axes": FORCE_AXES, "method": methods}.get(name)
         return int(value) if choices is None else choices.index(value)
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
@@ -372,6 +373,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "links": (_Links,),
     **dict.fromkeys(("frame", "method"), (str,)),
     "classical": (bool,),
+    "axes": (str,),
 }
 """Types of choices. Other arguments besides arrays have fast calls at their default value only."""
 

@@ -7,9 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.constraints.augmented import weights
+from robodyn.algorithms.constraints.redundancy import Numbers
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.dense import pivots_with_error
 from robodyn.algorithms.pivots import MASS_MATRIX_SIZE, PIVOTS
+from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Algorithm, with_given
 from robodyn.engines.make import make_engine
@@ -33,6 +36,8 @@ _STATES = 3
 _MAX_NAMED = 5
 _EPS = float(np.finfo(np.float64).eps)
 _REFERENCE_BODIES = 300
+_MOST_HELD = 2_000
+"""Most degrees of freedom of robots without mass whose constraints are judged, by a dense matrix."""
 _JUDGED_SCALARS = 1 << 20
 """Number of entries of the mass matrices factorised together."""
 
@@ -54,6 +59,28 @@ def singularity(model: Model) -> str | None:
         if not vanishing.any():
             return None
     return _message(model, np.flatnonzero(vanishing), pivot, limit)
+
+
+def singularity_of_held(model: Model) -> str | None:
+    """Why constraints do not determine accelerations at any state although mass is missing: a motion that no
+    constraint holds moves no inertia. None if they do, or if the mass matrix is regular."""
+    reason = singularity(model)
+    if reason is None or not model.constraints or model.nv > _MOST_HELD:
+        return reason
+    engine = make_engine(model, np.dtype(np.float64), Options(REFERENCE))
+    constraints, loose = Numbers(model, resolved_constraints(model)), np.ones(model.nv)
+    for q in _states(model):
+        H, J = np.empty((1, model.nv, model.nv)), constraints.constraint_jacobian(q[0])
+        with np.errstate(all="ignore"):
+            engine.run(CRBA, {"q": q}, {"H": H})
+        square = (J * J).sum(axis=1)
+        both = H[0] + (J.T * weights(np.trace(H[0]) / model.nv, square > 0.0, square)) @ J
+        scale = 1.0 / np.sqrt(np.where(np.diag(both) > 0.0, np.diag(both), 1.0))
+        values, motions = np.linalg.eigh(scale[:, None] * both * scale)
+        if values[0] > model.nv * ROUNDING_ERRORS * _EPS:
+            return None
+        loose = np.minimum(loose, np.abs(motions[:, 0]))
+    return f"{reason}. The constraints do not hold {model.velocity_names[int(loose.argmax())]!r} either"
 
 
 class InertiaJudge:

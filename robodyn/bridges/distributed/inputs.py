@@ -206,7 +206,7 @@ def read(
             f"{missing[0]}: {question.name} needs it; wanted an array, or seeds in the place of all arrays"
         )
     choices = {name: value for name, value in named.items() if value is not None and name not in question.arrays}
-    for name in {"frame", "classical"} & {*choices}:
+    for name in {"frame", "classical", "axes"} & {*choices}:
         choices[name] = checked_choice(dyn.model, name, choices[name])
     if "sparse" in choices and flag("sparse", choices.pop("sparse")):
         raise ArgumentError("sparse: got True; wanted False, as a sparse matrix is of one state")

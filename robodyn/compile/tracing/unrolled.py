@@ -46,6 +46,7 @@ from robodyn.core.spatial import IDENTITY, ZERO_FORCE, ZERO_MOTION, Force, Inert
 from robodyn.core.sweeps import (
     INPUTS,
     PER_BODY,
+    PER_ROW,
     PER_VELOCITY,
     POINT,
     Algorithm,
@@ -87,6 +88,7 @@ def input_shapes(model: Model, task: Traceable, base: Iterable[str] = ()) -> dic
     per_velocity = dict.fromkeys((*PER_VELOCITY, *STEP_INPUTS), (model.nv,))
     shapes = {**per_velocity, **dict.fromkeys(("q", "q_des"), (model.nq,)), **per_body, "dt": (1,), "point": (POINT,)}
     shapes |= {"targets": (model.n_constraints, 12), "active": (model.n_constraints,), "restitution": ()}
+    shapes |= dict.fromkeys(PER_ROW, (model.n_rows,))
     own = {*task.inputs} - extra.keys()
     return {
         **{name: shapes[name] for name in (*INPUTS, *STEP_INPUTS) if name in own},

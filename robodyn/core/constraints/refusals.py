@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robodyn.core.constraints.resolved import anchored_by_calls
+from robodyn.core.constraints.kinds import ROWS
+from robodyn.core.constraints.resolved import anchored_by_calls, resolved_constraints
 from robodyn.core.findings import listed
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import quoted
@@ -35,6 +36,21 @@ def require_places(model: Model, what: str) -> None:
     anchored = [quoted(each.name) for each in model.constraints if anchored_by_calls([each])]
     if anchored:
         raise ArgumentError(f"constraints: {listed(anchored)} to the world without a place; {what} wants to_at= for it")
+
+
+def require_whole_vectors(model: Model) -> None:
+    """Raise if some constraint holds one or two of three directions: its forces have no rows in other axes.
+
+    Raises:
+        ArgumentError: names the constraint.
+    """
+    for each in resolved_constraints(model):
+        names = [name for name in each.rows if name in ROWS]
+        if len(names) % 3 or (len(names) == 3 and names not in (list(ROWS[:3]), list(ROWS[3:]))):
+            raise ArgumentError(
+                f"axes: got 'world' for {quoted(each.name)}, which holds {', '.join(names)} along its own axes only; "
+                "wanted 'to', or constraint_wrenches(q, lam) for forces in world axes"
+            )
 
 
 def constraints_named(model: Model) -> str:

@@ -58,6 +58,11 @@ class ResolvedConstraint:
         """True if it holds two frames, False if it holds coordinates."""
         return self.kind in (Point, Weld, Rod)
 
+    @property
+    def vectors(self) -> range:
+        """Where in its rows vectors begin, each of three rows; none for rows that are no vectors."""
+        return range(0, len(self.rows), 3) if self.kind in (Point, Weld) else range(0)
+
 
 @lru_cache(maxsize=64)
 def resolved_constraints(model: Model) -> tuple[ResolvedConstraint, ...]:

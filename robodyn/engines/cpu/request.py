@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix
 from robodyn.algorithms.constraints.sweeps import ConstraintQuery
 from robodyn.algorithms.tasks import ScalarTask, Traceable
 from robodyn.compile.gc_pause import no_collection
@@ -56,9 +57,11 @@ class Request:
 
     @property
     def constraint_query(self) -> ConstraintQuery | None:
-        """The query about constraints that loops answer; None for other tasks, and for robots with mimicking joints."""
-        task = self.algorithm
-        return task.constraint_query if isinstance(task, ScalarTask) and not self.model.has_mimic else None
+        """The query about constraints that loops answer; None for other tasks, for robots with mimicking joints, and
+        for those whose mass matrix is singular."""
+        task, model = self.algorithm, self.model
+        query = task.constraint_query if isinstance(task, ScalarTask) else None
+        return None if query is None or model.has_mimic or has_singular_mass_matrix(model) else query
 
     @property
     def label(self) -> str:

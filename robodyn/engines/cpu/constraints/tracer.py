@@ -7,7 +7,6 @@ from typing import Any
 
 from robodyn.algorithms.constraints.sweeps import response
 from robodyn.algorithms.constraints.terms import (
-    exactly,
     frame_entries,
     frame_rows,
     moves,
@@ -76,7 +75,7 @@ class ConstraintTracer(StepTracer):
         """1 for an active constraint, 0 for an inactive one."""
         trace = self.new()
         (active,) = trace.symbols("constraint", "active", 1)
-        return self._finished(trace, "weight", [(exactly(is_positive(active)), Target("constraint", "weights", 0))])
+        return self._finished(trace, "weight", [(is_positive(active), Target("constraint", "weights", 0))])
 
     def frame(self, form: Form) -> Step:
         """phi, phidot and gamma of a constraint's rows, and what entries of J need: E of frame a or the direction of a
