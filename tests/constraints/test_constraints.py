@@ -12,7 +12,6 @@ import robodyn as rd
 from robodyn.core.constraints.resolved import row_names
 from robodyn.core.joints import KINDS
 from robodyn.engines.query_table import CONSTRAINED
-from robodyn.joints import KINDS
 from robodyn.testing.pinocchio_models import PinocchioAnswers, pinocchio_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::robodyn.internals.errors.RedundantWarning")

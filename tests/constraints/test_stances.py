@@ -43,7 +43,7 @@ STANCES = {
         OTHER: "armature attach configurations constraints coordinate_names coupling damping digest drawn_from "
         "effort_limit euler_tour extensions file_tree free_joints friction geometries graph has_mimic "
         "joint_index link_index link_inertia link_joints link_parent load lock lower n_bodies n_constraints "
-        "n_rows normalized nq nq_tree nv nv_tree of_checked plot_tree proximal quaternion_starts report "
+        "n_rows normalize normalized nq nq_tree nv nv_tree of_checked plot_tree proximal quaternion_starts report "
         "reroot save source subtree to_mjcf to_urdf total_mass tree tree_coordinates unit_coordinates upper "
         "velocity_limit velocity_names with_frames with_inertia",
     },
@@ -55,7 +55,8 @@ STANCES = {
         OTHER: "ArgumentError AssemblyError Baumgarte CoMTask Coupling DirectionTask Dynamics IKReport "
         "JointForcesWarning JointOrder LoadError Lock Model NumericalError Point PoseTask PositionTask PostureTask "
         "RedundantWarning RelativePoseTask RobodynError RobotDescription Rod Rollout SingularError Tree "
-        "UnavailableError Weld __version__ auto_tree build_model conventions converter external_force from_pinocchio "
+        "UnavailableError Weld __version__ auto_tree build_model conventions converter exp exp_gradient external_force "
+        "from_pinocchio log log_gradient pose_error pose_error_gradient "
         "hardware inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro plots random_tree "
         "read_urdf release_memory",
     },
