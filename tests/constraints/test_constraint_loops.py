@@ -25,7 +25,9 @@ def held_by(model, seed):
     widest = int(np.argmax(np.diff([*model.v_start.tolist(), model.nv_tree])[1:])) + 1
     return [
         *some(model, seed),
-        rd.Weld(model.link_names[-1], at=pose(rng), to_at=pose(rng), baumgarte=2.0, name="to the world"),
+        rd.Weld(
+            model.link_names[-1], at=pose(rng), to_at=pose(rng), rows=("ry", "x"), baumgarte=2.0, name="to the world"
+        ),
         rd.Lock(model.joint_names[widest]),
     ]
 
@@ -41,12 +43,12 @@ def asked(dyn, name, given, **options):
 
 
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.matrix)])
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", [name for name in CONSTRAINED if constraint_query(name, (), PROXIMAL)])
 @pytest.mark.some(of=2, rest="matrix")
 def test_loops_answer_as_the_reference_engine(name, seed, dtype):
     """A floating and a fixed base, batches and single states, and all options; a state with NaN leaves others alone."""
-    model = tree(seed, 9, joints=("revolute", "helical", "spherical"), mimic=0.0)
+    model = tree(seed, 14, joints=("revolute", "helical", "spherical"), mimic=0.0)
     held, question = held_by(model, seed), CONSTRAINED[name]
     dyn = rd.Dynamics(model, engine="cpu", code="rolled", dtype=dtype, constraints=held, proximal=PROXIMAL)
     judge = rd.Dynamics(model, engine="reference", constraints=held, proximal=PROXIMAL)
@@ -107,6 +109,7 @@ def test_many_loops_are_solved_in_blocks():
             dyn.constrained_forward_dynamics(*states), judge.constrained_forward_dynamics(*states), strict=True
         ):
             assert relative(found, wanted) < 1e-9
+    assert (np.full(8, 1e-310) * 0.5).all(), "numbers below the normal ones are zero in loops only"
 
 
 def test_a_floating_joint_may_be_turned(make_dynamics, tolerance):
