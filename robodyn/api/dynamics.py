@@ -483,6 +483,8 @@ class Dynamics(
         kp: ArrayLike | None = None,
         kd: ArrayLike | None = None,
         q_des: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        active: ArrayLike | None = None,
         limits: Iterable[str] = (),
         save_every: int | None = 1,
     ) -> dict[str, Array]:
@@ -490,7 +492,8 @@ class Dynamics(
 
         For the gradient of a function of the states pass its derivatives with respect to them as weights. The weights
         are propagated backwards through the steps. States are computed twice and kept for one window at a time:
-        n steps need the memory of 2 sqrt(n) states, besides weights and results.
+        n steps need the memory of 2 sqrt(n) states, besides weights and results. Targets of constraints stay where they
+        are, also of those without a place in the world, which hold their links where q0 has them.
 
         Args:
             q_weight: (K, ..., nv) weights of small changes of configurations, on tangent spaces, for each of the K
@@ -507,8 +510,8 @@ class Dynamics(
             ArgumentError: also a name in `wrt` that is not an argument of the call.
             NumericalError: values are checked, and an argument or the gradient is NaN or infinite.
             SingularError: the mass matrix is singular at every state.
-            UnavailableError: the robot has constraints; there is no memory; or the robot is too large for straight-line
-                code, and `wrt` has more than "q0", "qd0" and "tau".
+            UnavailableError: there is no memory; or the robot is too large for straight-line code, and `wrt` has more
+                than "q0", "qd0" and "tau".
 
         Warns:
             RuntimeWarning: rows diverged, or an explicit step is too long for the damping.

@@ -413,8 +413,6 @@ def test_feet_stay_where_they_are_in_rollouts():
     falling = dyn.rollout(q, np.zeros((2, model.nv)), tau, dt=2e-3, steps=100, active=np.zeros(len(feet)))
     free = rd.Dynamics(model, joint_forces=("damping",)).rollout(q, np.zeros((2, model.nv)), tau, dt=2e-3, steps=100)
     assert relative(falling.q[-1], free.q[-1]) < 1e-9
-    with pytest.raises(rd.UnavailableError, match="not available for robots with constraints"):
-        dyn.rollout_vjp(q[0], np.zeros(model.nv), tau[0])
 
 
 # Inverse dynamics.

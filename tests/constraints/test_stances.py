@@ -31,8 +31,8 @@ OBEYS, REFUSES, TREE, OTHER = "obeys", "refuses", "is about the tree alone", "is
 # Queries that are plain are about the tree alone; those about constraints obey them. All others are listed here.
 STANCES = {
     "Dynamics": {
-        OBEYS: "step step_gradient rollout constrained_inverse_dynamics constraint_wrenches joint_reaction",
-        REFUSES: "rollout_gradient rollout_vjp",
+        OBEYS: "step step_gradient rollout rollout_gradient rollout_vjp constrained_inverse_dynamics "
+        "constraint_wrenches joint_reaction",
         TREE: "armature_regressor base_parameters friction_regressor mass_matrix_operator singularity",
         OTHER: "capture constraint_names constraint_targets explain plain_task program variant",
     },
@@ -195,6 +195,22 @@ def kept_by_steps(dyn, q, qd, tau):
     assert np.abs(moved - (ahead - behind) / 2e-5).max() < 1e-6 * np.abs(moved).max()
 
 
+def kept_by_rollouts(dyn, q, qd, tau):
+    """Gradients are those of rollouts that stay on the constraints."""
+    weights = np.random.default_rng(0).standard_normal((6, 3))
+    plan = {"dt": 1e-2, "steps": 5}
+    gradient = dyn.rollout_vjp(q, qd, tau, **plan, q_weight=weights, wrt=("q0", "tau"))
+    again, _ = dyn.rollout_gradient(
+        lambda run: ((weights * run.q).sum(), weights, None), q, qd, tau, **plan, wrt=("q0", "tau")
+    )[::-1]
+    for k, name in enumerate(("q0", "tau")):
+        assert np.abs(gradient[name] - again[name]).max() < 1e-12
+        ahead, behind = (
+            (weights * dyn.rollout(q + h * (k == 0), qd, tau + h * (k == 1), **plan).q).sum() for h in (1e-5, -1e-5)
+        )
+        assert abs(gradient[name].sum() - (ahead - behind) / 2e-5) < 1e-6 * np.abs(gradient[name]).max()
+
+
 def kept_by_accelerations(dyn, q, qd, tau):
     """No force changes accelerations that the constraints forbid; forces along the constraints change none."""
     qdd_tau = dyn.constrained_forward_dynamics_gradient(q, qd, tau)[2]
@@ -354,6 +370,8 @@ def found_by_command(dyn, q, qd, tau):
 OBEYING = {
     "Dynamics.step": stepped,
     "Dynamics.step_gradient": kept_by_steps,
+    "Dynamics.rollout_vjp": kept_by_rollouts,
+    "Dynamics.rollout_gradient": kept_by_rollouts,
     "Dynamics.constrained_forward_dynamics_gradient": kept_by_accelerations,
     "Dynamics.impact_gradient": kept_by_impacts,
     "Dynamics.rollout": rolled,
@@ -405,10 +423,6 @@ def refused_in_torch(dyn, q, qd, name):
 
 
 REFUSING = {
-    "Dynamics.rollout_gradient": [
-        lambda dyn, q, qd: dyn.rollout_gradient(lambda run: (0.0, None, None), q, qd, steps=3)
-    ],
-    "Dynamics.rollout_vjp": [lambda dyn, q, qd: dyn.rollout_vjp(q, qd, steps=3, q_weight=np.zeros((4, 3)))],
     **{
         f"functions of JAX and PyTorch.{name}": [
             lambda dyn, q, qd, name=name, each=each: each(dyn, q, qd, name)

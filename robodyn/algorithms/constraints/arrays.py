@@ -15,8 +15,9 @@ import numpy as np
 
 from robodyn.algorithms import dense
 from robodyn.algorithms.aba import aba
+from robodyn.algorithms.constraints.array_derivatives import ArrayDerivatives
 from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix, least_pivot, weights
-from robodyn.algorithms.constraints.gradients import motions_of_bodies
+from robodyn.algorithms.constraints.gradients import motion_of, transform_of
 from robodyn.algorithms.constraints.terms import (
     Terms,
     frame_entries,
@@ -30,9 +31,7 @@ from robodyn.algorithms.constraints.terms import (
 )
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
-from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
-from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
 from robodyn.core.constraints.kinds import Constraint, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
@@ -40,7 +39,6 @@ from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
 from robodyn.core.spatial import IDENTITY, ZERO_MOTION, Motion, Transform, rotate_back
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput, Outward, World
-from robodyn.core.tangent import moved_by
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 
@@ -166,8 +164,8 @@ def _group(
     every = [(k, v, sign) for k, each in enumerate(members) for v, sign in pairs[each.number]]
     owners, moved, signs = (np.array(column) for column in zip(*every, strict=True))
     # Frames are relative to bodies, as links do not move on them.
-    X = [each.X.after(_transform(model.link_X[each.link])) for each in members]
-    X_to = [each.X_to if each.to < 0 else each.X_to.after(_transform(model.link_X[each.to])) for each in members]
+    X = [each.X.after(transform_of(model.link_X[each.link])) for each in members]
+    X_to = [each.X_to if each.to < 0 else each.X_to.after(transform_of(model.link_X[each.to])) for each in members]
     numbers = np.array([each.number for each in members])
     return _Group(
         kind,
@@ -186,18 +184,6 @@ def _group(
         signs.astype(float),
         model.v_multiplier[moved] ** 2,
     )
-
-
-def _transform(numbers: Any) -> Transform:
-    """The transform of 12 numbers along the last axis; its scalars have the other axes."""
-    scalars = tuple(np.moveaxis(numbers, -1, 0))
-    return Transform(scalars[:9], scalars[9:])
-
-
-def _motion(numbers: Any) -> Motion:
-    """The motion of 6 numbers along the last axis; its scalars have the other axes."""
-    scalars = tuple(np.moveaxis(numbers, -1, 0))
-    return Motion(scalars[:3], scalars[3:])
 
 
 class BatchResponse:
@@ -273,7 +259,7 @@ class ProximalSolver:
         return solved
 
 
-class ConstraintState:
+class ConstraintState(ArrayDerivatives):
     """Constraints of a robot in B states.
 
     `phi`, `phidot`, `gamma` (B, m): residuals, their rates, and their accelerations at qdd = 0. `jacobian` (B, m, nv).
@@ -327,8 +313,8 @@ class ConstraintState:
 
     def _columns(self) -> Motion:
         """Motions of the degrees of freedom in `_Layout.dofs`, (B, U), in world coordinates."""
-        X0 = _transform(self._bodies["X0"][:, self._placed(self._at.carriers)])
-        return X0.motion_back(_motion(self.constant(self._at.S)))
+        X0 = transform_of(self._bodies["X0"][:, self._placed(self._at.carriers)])
+        return X0.motion_back(motion_of(self.constant(self._at.S)))
 
     def _frame(self, bodies: Array, X: Array) -> tuple[Transform, Motion, Motion]:
         """The transform from the world to frames on bodies, and their motion in world coordinates (v, a)."""
@@ -339,13 +325,13 @@ class ConstraintState:
             moving: Array = self._bodies[name][:, at]
             return np.where(stand[:, None], standing, moving) if some_stand else moving
 
-        X0 = _transform(of_bodies("X0", self._world))
+        X0 = transform_of(of_bodies("X0", self._world))
         v = a = ZERO_MOTION
         if self._moving:
             # Frames on the world move with the base, whose motion is in world coordinates.
             seen = [of_bodies(name, self._of_base(base)) for name, base in (("v", "V0"), ("a", "dV0"))]
-            v, a = (X0.motion_back(_motion(each)) for each in seen)
-        return _transform(self.constant(X)).after(X0), v, a
+            v, a = (X0.motion_back(motion_of(each)) for each in seen)
+        return transform_of(self.constant(X)).after(X0), v, a
 
     def _of_base(self, name: str) -> Any:
         """A motion of the base (B, 1, 6), or zero if it is not an input."""
@@ -359,11 +345,11 @@ class ConstraintState:
             V = V_b - V_a
             return a, b, V, A_b - A_a - V_a.cross(V)
         if "targets" in self._given:
-            a = _transform(self._given["targets"][:, self._placed(group.numbers)])
+            a = transform_of(self._given["targets"][:, self._placed(group.numbers)])
             a = Transform(orthonormal(a.E), a.r)
         else:
-            a = _transform(self.constant(group.X_to))
-        return (a.after(_transform(self._world)) if self._world.ndim > 1 else a), b, V_b, A_b
+            a = transform_of(self.constant(group.X_to))
+        return (a.after(transform_of(self._world)) if self._world.ndim > 1 else a), b, V_b, A_b
 
     def _framed(self, group: _Group, columns: Motion) -> None:
         a, b, V, A = self._apart(group)
@@ -513,76 +499,6 @@ class ConstraintState:
             every = np.arange(A.shape[1], like=A)
             A[:, every, every] = A[:, every, every] + (1.0 - self._active)
         return A
-
-    # For derivatives: `robodyn.algorithms.constraints.gradients.Moving`.
-
-    def index(self, numbers: Array) -> Array:
-        """Indices of entries, in the library of the inputs."""
-        return self._placed(numbers)
-
-    def times(self, A: Array, B: Array) -> Array:
-        """A B."""
-        product: Array = A @ B
-        return product
-
-    def moved_by(self, step: Array) -> tuple[Array, Array]:
-        """Derivatives (B, nv, nv) of q (+) step by q and by step."""
-        nv = self._model.nv
-        by_q, by_step = (self.zeros(nv, nv) + self.constant(np.eye(nv)) for _ in range(2))
-        for kind, _, v_index in self._model.free_joints:
-            if kind.nv > 1:
-                at = self._placed(v_index)
-                block = (slice(None), at[:, :, None], at[:, None, :])
-                by_q[block], by_step[block] = moved_by(kind, step[:, at], np)
-        return by_q, by_step
-
-    @property
-    def active_jacobian(self) -> Array:
-        """J (B, m, nv), with zeros for inactive constraints."""
-        return self._masked_jacobian()
-
-    def zeros(self, *shape: int) -> Array:
-        """An array of zeros (B, ...)."""
-        return self._new(len(self._q), *shape)
-
-    def frames(self, held: ResolvedConstraint) -> tuple[Transform, Transform]:
-        """Transforms from the world to frames a and b, of arrays (B, 1)."""
-        model = self._model
-
-        def on_body(link: int, X: Transform) -> Transform:
-            if link < 0 or model.link_body[link] < 0:
-                on = X if link < 0 else X.after(_transform(model.link_X[link]))
-                return on.after(_transform(self._world))
-            body = int(model.link_body[link])
-            return X.after(_transform(model.link_X[link])).after(_transform(self._bodies["X0"][:, body : body + 1]))
-
-        b = on_body(held.link, held.X)
-        if held.to < 0 and "targets" in self._given:
-            a = _transform(self._given["targets"][:, held.number : held.number + 1])
-            return Transform(orthonormal(a.E), a.r).after(_transform(self._world)), b
-        return on_body(held.to, held.X_to), b
-
-    def motions(self, share: Array | None = None, **others: Array) -> Mapping[str, Array]:
-        """Transforms, velocities and accelerations of all bodies, and of the base (B, n + 1, ...)."""
-        given, zero = {**self._given, "q": self._near, **others}, self.zeros(1, 6)
-        base = {"X0": self.zeros(1, 12) + self._world}
-        factor = 1.0 if share is None else share[..., None]
-        base |= {"v": zero + factor * self._of_base("V0"), "a": zero + self._of_base("dV0")}
-        if "V0" in given:
-            given["V0"] = base["v"][:, 0]
-        found = self._run(motions_of_bodies(others), given)
-        return {name: np.concatenate([array, base[name]], axis=1) for name, array in found.items()}
-
-    def inverse_gradient(self, qdd: Array, damping: bool) -> tuple[Array, Array]:
-        """Derivatives (B, nv, nv) of inverse dynamics by q and qd."""
-        inputs = ("q", "qd", "qdd", *(("f_ext",) if "f_ext" in self._given else ()))
-        found = self._run(with_inputs(idsva(inputs, damping), self._given), {**self._given, "qdd": qdd})
-        return found["tau_q"], found["tau_qd"]
-
-    def product_gradient(self, vector: Array) -> Array:
-        """Derivatives (B, nv, nv) of H vector by q."""
-        algorithm = with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, self._given)
-        return self._run(algorithm, {**self._given, "vector": vector})["by_q"]
 
     def in_world(self, forces: Array) -> Array:
         """Forces of rows (B, m) in world axes: of every three rows that are along the axes of a frame."""

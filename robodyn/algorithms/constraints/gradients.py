@@ -38,7 +38,6 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from robodyn.algorithms.kinematics import ACCELERATIONS, POSES, POSES_OF_KNOWN, VELOCITIES
-from robodyn.algorithms.tasks import coupled
 from robodyn.core.constraints.kinds import ROWS, Lock, Rod
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.joints import KINDS
@@ -165,16 +164,6 @@ def _between(model: Model, body: int, holder: int) -> Iterator[tuple[int, float]
             yield holder, -1.0
             holder = int(model.parent[holder])
     yield from ((i, 1.0) for i in reversed(down))
-
-
-def gradient_operations(model: Model) -> int:
-    """A lower bound on the operations of a program: of the products of P with the gradient of inverse dynamics."""
-    roots = np.array([int(model.tree.path(i)[0]) for i in range(model.n_bodies)])
-    trees = np.empty(model.nv, np.intp)
-    widths = np.diff([*model.v_start.tolist(), model.nv_tree])
-    trees[model.v_source] = np.repeat(roots, widths)
-    together = np.bincount(trees, minlength=model.n_bodies)[trees]
-    return int(3 * (coupled(model).sum(axis=0) * together).sum())
 
 
 class RowGradients:
@@ -310,14 +299,14 @@ class _Frames:
         self.d = rotate(a.E, sub(b.r, a.r))
         self.axes = [rotate(a.E, b.E[3 * k : 3 * k + 3]) for k in range(3)]
         self._bodies, self._parents = state.index(path.bodies), state.index(path.parents)
-        X0 = _transform(motions["X0"][..., self._bodies, :])
-        self.w, self.l = self._at_p(X0.motion_back(_motion(state.constant(path.S))))
+        X0 = transform_of(motions["X0"][..., self._bodies, :])
+        self.w, self.l = self._at_p(X0.motion_back(motion_of(state.constant(path.S))))
         if "v" in motions:
             self._move()
 
     def _move(self) -> None:
         path, w, l = self.path, self.w, self.l
-        still = _motion(self._constant(np.zeros((1, 6))))
+        still = motion_of(self._constant(np.zeros((1, 6))))
         body, holder = _only(path.body), _only(path.holder)
         V_a, A_a = (still, still) if path.to_world else (self._world("v", holder), None)
         V, V_o, V_j = (self._world("v", at) - V_a for at in (body, self._parents, self._bodies))
@@ -346,8 +335,8 @@ class _Frames:
 
     def _world(self, name: str, at: Any) -> Motion:
         """A motion of bodies in world coordinates."""
-        X0 = _transform(self._motions["X0"][..., at, :])
-        return X0.motion_back(_motion(self._motions[name][..., at, :]))
+        X0 = transform_of(self._motions["X0"][..., at, :])
+        return X0.motion_back(motion_of(self._motions[name][..., at, :]))
 
     def _at_p(self, of: Motion) -> tuple[Vec3, Vec3]:
         """The angular part, and the linear part at p, in axes of a."""
@@ -463,13 +452,13 @@ def _along_columns(a: Vec3) -> Vec3:
     return cast(Vec3, tuple(each[..., None, :] for each in a))
 
 
-def _transform(numbers: Any) -> Transform:
+def transform_of(numbers: Any) -> Transform:
     """The transform of 12 numbers along the last axis; its scalars have the other axes."""
     every = tuple(np.moveaxis(numbers, -1, 0))
     return Transform(every[:9], every[9:])
 
 
-def _motion(numbers: Any) -> Motion:
+def motion_of(numbers: Any) -> Motion:
     """The motion of 6 numbers along the last axis; its scalars have the other axes."""
     every = tuple(np.moveaxis(numbers, -1, 0))
     return Motion(every[:3], every[3:])

@@ -28,31 +28,30 @@ from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink, between
 from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
-from robodyn.algorithms.tasks import SymbolicFactor
+from robodyn.algorithms.tasks import SymbolicFactor, coupled
 from robodyn.core.constraints.kinds import Lock
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes, velocities_of
 from robodyn.core.joints import is_positive
 from robodyn.core.model import Model
 from robodyn.core.spatial import Transform, rotate_back
 from robodyn.core.tangent import moved_by
+from robodyn.internals.arguments import Array
 
 Rows = Sequence[Sequence[Any]]
 _OF_A_BODY, _OF_AN_ENTRY = 250, 24
 _OF_AN_INERTIA, _OF_A_ROW, _OF_A_PATH = 380, 20, 110
 """Operations per body and per entry of the mass matrix; per articulated inertia, per row and body, and per row and body
 on the row's paths. Fitted to programs of chains and trees of revolute joints."""
-_MOST_COUNTED, _MOST_WITH_LOOPS = 1000, 320
+_MOST_COUNTED, _MOST_WITH_LOOPS, _MOST_CONNECTED = 1000, 320, 200
 """Most bodies of robots whose operations are counted, which takes matrices of as many rows: with mimicking joints; and
-without, where engines have loops for larger robots."""
+without, where engines have loops for larger robots. And most degrees of freedom of those for whose derivatives it is
+found out which act on one another."""
 
 
 @lru_cache(maxsize=16)
-def operations(model: Model) -> tuple[int, int]:
-    """Approximate operations of responses in a program, by the mass matrix and by recursions, counted without a trace.
-
-    Models with mimicking joints have no recursion; the second number is then larger.
-    """
-    elimination, columns = SymbolicFactor(model), []
+def _reached(model: Model) -> Array:
+    """(nv, m): True where Y = L^-T J' can be nonzero."""
+    columns = []
     for held in resolved_constraints(model):
         moved = np.zeros(model.nv, bool)
         if held.framed:
@@ -62,7 +61,16 @@ def operations(model: Model) -> tuple[int, int]:
         else:
             moved[model.v_source[[v for v, _, _ in held.joints]]] = True
         columns += [moved] * len(held.rows)
-    reached = elimination.reached(np.array(columns).T).astype(float)
+    return SymbolicFactor(model).reached(np.array(columns).T)
+
+
+@lru_cache(maxsize=16)
+def operations(model: Model) -> tuple[int, int]:
+    """Approximate operations of responses in a program, by the mass matrix and by recursions, counted without a trace.
+
+    Models with mimicking joints have no recursion; the second number is then larger.
+    """
+    elimination, reached = SymbolicFactor(model), _reached(model).astype(float)
     overlaps = np.tril(reached.T @ reached)
     filled, forces = overlaps > 0, 0
     for k in range(len(filled)):
@@ -71,7 +79,7 @@ def operations(model: Model) -> tuple[int, int]:
         forces += len(below) ** 2
     both, entries = forces + int(2 * overlaps.sum()), sum(map(len, elimination.lower))
     matrix = both + elimination.operations(0) + _OF_AN_ENTRY * entries + _OF_A_BODY * model.n_bodies
-    row = _OF_A_ROW * model.n_bodies * len(columns) + _OF_A_PATH * int(reached.sum())
+    row = _OF_A_ROW * model.n_bodies * model.n_rows + _OF_A_PATH * int(reached.sum())
     return matrix, matrix + 1 if model.has_mimic else both + _OF_AN_INERTIA * model.n_bodies + row
 
 
@@ -79,6 +87,26 @@ def least_operations(model: Model) -> int:
     """Approximate operations of a program with responses; for huge robots more than any program may have."""
     most = _MOST_COUNTED if model.has_mimic else _MOST_WITH_LOOPS
     return min(operations(model)) if model.n_bodies <= most else _OF_AN_INERTIA * model.n_bodies
+
+
+@lru_cache(maxsize=16)
+def least_operations_of_gradient(model: Model) -> int:
+    """A lower bound on the operations of a program for derivatives, counted like `least_operations`.
+
+    Besides those of the forces it counts A^-1, which is full where rows act on one another, and products with P, which
+    is full where degrees of freedom do.
+    """
+    least, pairs = least_operations(model), coupled(model).astype(float)
+    widths = pairs.sum(axis=0)
+    if model.nv > _MOST_CONNECTED:
+        return least + int(3 * (widths**2).sum())
+    rows = _reached(model).astype(float)
+    acting = pairs + rows @ rows.T > 0
+    for _ in range(model.nv.bit_length()):  # who acts on whom by others
+        acting = acting.astype(float) @ acting.astype(float) > 0
+    together = (rows.T @ acting @ rows > 0).sum(axis=0)
+    inverse = model.proximal[1] * int((together.astype(float) ** 2).sum())
+    return least + inverse + int(3 * (widths * acting.sum(axis=0)).sum())
 
 
 class Factors(TreeFactors):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from robodyn.algorithms.constraints import arrays, scalars
-from robodyn.algorithms.constraints.gradients import Moving, RowGradients, gradient_operations
+from robodyn.algorithms.constraints.gradients import Moving, RowGradients
 from robodyn.algorithms.constraints.sweeps import constraint_query
 from robodyn.algorithms.relative_motion import Scalars
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, ScalarTask, Sized
@@ -204,11 +204,6 @@ def _projected_gradient(state: _State, model: Model, proximal: Proximal) -> dict
     return {"q_q": q_q, "qd_q": state.times(after["qd_after_q"], q_q), "qd_qd": after["qd_after_qd"]}
 
 
-def _least_of_gradient(model: Model) -> int:
-    """A lower bound of the operations of `_forward_gradient`."""
-    return scalars.least_operations(model) + gradient_operations(model)
-
-
 def _residual(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     return {"phi": state.phi, "phidot": state.phidot}
 
@@ -270,13 +265,13 @@ _QUERIES = {
     "constrained_forward_dynamics_gradient": _Query(
         _forward_gradient,
         {**{f"qdd_{by}": _SQUARE for by in _BY}, **{f"lam_{by}": _WIDE for by in _BY}},
-        least=_least_of_gradient,
+        least=scalars.least_operations_of_gradient,
         matrices=True,
     ),
     "impact_gradient": _Query(
         _impact_gradient,
         {"qd_after_q": _SQUARE, "qd_after_qd": _SQUARE, "impulse_q": _WIDE, "impulse_qd": _WIDE},
-        least=_least_of_gradient,
+        least=scalars.least_operations_of_gradient,
         matrices=True,
     ),
     "constraint_residual": _Query(_residual, {"phi": _ROWS, "phidot": _ROWS}, least=None, solves=False),
@@ -287,13 +282,13 @@ _QUERIES = {
     "project_gradient": _Query(
         _projected_gradient,
         {"q_q": _SQUARE, "qd_q": _SQUARE, "qd_qd": _SQUARE},
-        least=_least_of_gradient,
+        least=scalars.least_operations_of_gradient,
         matrices=True,
     ),
     "constrained_accelerations_gradient": _Query(
         _accelerations_gradient,
         {"qdd": ("nv",), **{f"dqdd_d{by}": _SQUARE for by in _BY}},
-        least=_least_of_gradient,
+        least=scalars.least_operations_of_gradient,
         matrices=True,
     ),
     "project": _Query(_projected, {"q_held": ("nq",), "qd_held": ("nv",)}, moving=False),

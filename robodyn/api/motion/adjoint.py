@@ -23,7 +23,6 @@ from robodyn.api.motion.rollout import prepared
 from robodyn.api.motion.run import Run, memory_for
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
-from robodyn.core.constraints.refusals import require_no_constraints
 from robodyn.engines.query_table import BASE
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, one_of, real_array, require_finite
@@ -209,7 +208,6 @@ def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]
     choices = ("q0", "qd0", "tau", "dt", "steps", "integrator", "limits", "save_every")
     q0, qd0, tau, dt, steps, integrator, limits, save_every = (arguments[name] for name in choices)
     given, weights = forces_given(arguments), (arguments["q_weight"], arguments["qd_weight"])
-    require_no_constraints(dyn.model, "rollout_vjp")
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
     names = _checked_wrt(arguments["wrt"], given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):
