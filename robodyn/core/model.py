@@ -438,6 +438,7 @@ class Model(Edits):
         constraints: Sequence[Constraint] | None = None,
         free: Sequence[str] | None = None,
         tol: float = 1e-10,
+        limits: bool = False,
     ) -> NDArray[np.float64]:
         """A configuration (..., nq) near q that meets the constraints, by Levenberg-Marquardt steps on the manifold.
 
@@ -447,13 +448,16 @@ class Model(Edits):
             free: names of the joints that may move; None: all.
             tol: largest error of a row, m or rad. For a coupling it is multiplied by the norm of its numbers if that is
                 below 1; in m, by the reach of the robot if that is below 1 m. Rounding errors bound it from below.
+            limits: True to keep position limits (`lower`, `upper`). The search starts at the nearest configuration
+                within them, and joints at a limit stay there as long as steps lead beyond it.
 
         Raises:
-            AssemblyError: the search ends elsewhere; names the row with the largest error, and the error.
+            AssemblyError: the search ends elsewhere; names the row with the largest error, and the error. With `limits`
+                it names joints at their limits, if these are in the way.
             ArgumentError: wrong shapes, or names that the model does not have.
         """
         model = self if constraints is None else dataclasses.replace(self, constraints=cast(Any, constraints))
-        assembled: NDArray[np.float64] = provided("assemble")(model, q, free, tol)
+        assembled: NDArray[np.float64] = provided("assemble")(model, q, free, tol, limits)
         return assembled
 
     # The configuration manifold.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from robodyn.core.constraints.resolved import (
     velocities_of,
 )
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, finite_number, real_array, require_finite
+from robodyn.internals.arguments import Array, finite_number, flag, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, AssemblyError
 from robodyn.internals.messages import brief
 from robodyn.internals.provided import provided
@@ -37,19 +37,97 @@ _ROUNDING = 1e-14
 """Smallest error of a row, relative to its size, that can be asked for."""
 
 
-def assemble(model: Model, q: ArrayLike, free: Any, tol: float) -> NDArray[np.float64]:
+def assemble(model: Model, q: ArrayLike, free: Any, tol: float, limits: bool = False) -> NDArray[np.float64]:
     """Implements `Model.assemble`."""
     start = real_array("q", q, (model.nq,), np.float64, what="model.nq numbers")
     require_finite("q", start, 1)
     least, moving = finite_number("tol", tol), _columns(model, free)
     if least <= 0.0:
         raise ArgumentError(f"tol: got {brief(tol)}; wanted a number greater than 0")
-    result = model.normalize(start).copy()
+    result, bounds = model.normalize(start).copy(), _Bounds(model, moving) if flag("limits", limits) else None
     for row in np.ndindex(result.shape[:-1]):
-        result[row] = assembled(
-            model, resolved_constraints(model), _asking(model), model.integrate, result[row], moving, least, row
-        )
+        held, start = (resolved_constraints(model), _asking(model), model.integrate), result[row]
+        if bounds is not None:
+            start = bounds.clipped(start)
+            bounds.require_rest(start, row)
+        try:
+            result[row] = assembled(model, *held, start, moving, least, row, bounds=bounds)
+        except AssemblyError as error:
+            at_limits = bounds.reached() if bounds is not None else ""
+            if at_limits and _is_reached(partial(assembled, model, *held, start, moving, least, row)):
+                raise AssemblyError(f"{error}. Position limits are in the way: {at_limits}") from None
+            raise
+        if bounds is not None:
+            bounds.require_rest(result[row], row)
     return result
+
+
+def _is_reached(search: Callable[[], Array]) -> bool:
+    try:
+        search()
+    except AssemblyError:
+        return False
+    return True
+
+
+class _Bounds:
+    """Position limits of coordinates that joints of one degree of freedom move.
+
+    Args:
+        model: the robot.
+        moving: (nv,) which degrees of freedom may move.
+
+    `last`: (nq,) where the last search has ended.
+    """
+
+    def __init__(self, model: Model, moving: Array) -> None:
+        self._model, places = (
+            model,
+            [
+                (int(q), int(v))
+                for kind, q_index, v_index in model.free_joints
+                if kind.nv == kind.nq == 1
+                for q, v in zip(q_index[:, 0], v_index[:, 0], strict=True)
+            ],
+        )
+        self._q, self._v = np.array(places, np.intp).reshape(-1, 2).T
+        self._lower, self._upper = model.lower[self._q], model.upper[self._q]
+        self._free = moving[self._v]
+        self.last = np.zeros(model.nq)
+
+    def clipped(self, q: Array) -> Array:
+        """q with joints that may move within their limits."""
+        inside = q.copy()
+        inside[self._q] = np.where(self._free, np.clip(q[self._q], self._lower, self._upper), q[self._q])
+        return inside
+
+    def stays(self, q: Array, step: Array) -> Array:
+        """(nv,) True for joints at a limit that a step (nv,) would move beyond it."""
+        x, v = q[self._q], step[self._v]
+        stays = np.zeros(len(step), bool)
+        stays[self._v] = ((x <= self._lower) & (v < 0.0)) | ((x >= self._upper) & (v > 0.0))
+        return stays
+
+    def require_rest(self, q: Array, row: tuple[int, ...]) -> None:
+        """Raise if a coordinate that steps do not keep within its limits is beyond them."""
+        outside = np.flatnonzero((q < self._model.lower) | (q > self._model.upper))
+        if outside.size:
+            k, where = int(outside[0]), f" in row {row[0] if len(row) == 1 else row}" if row else ""
+            raise AssemblyError(
+                f"assemble: {self._model.coordinate_names[k]!r} is at {q[k]:.6g}{where}, beyond its limits "
+                f"{self._model.lower[k]:.6g} and {self._model.upper[k]:.6g}, and no step moves it back; wanted a start "
+                "within them, or the joint in `free`"
+            )
+
+    def reached(self) -> str:
+        """The joints at a limit where the search has ended, in words; "" if there are none."""
+        x, names = self.last[self._q], self._model.coordinate_names
+        ends = [("lower", x <= self._lower, self._lower), ("upper", x >= self._upper, self._upper)]
+        return ", ".join(
+            f"{names[self._q[k]]!r} at its {end} limit {limit[k]:.6g}"
+            for end, at, limit in ends
+            for k in np.flatnonzero(at & self._free).tolist()
+        )
 
 
 def _columns(model: Model, free: Any) -> Array:
@@ -94,10 +172,12 @@ def assembled(
     tol: float,
     row: tuple[int, ...] = (),
     steps: int = _MOST_STEPS,
+    bounds: _Bounds | None = None,
 ) -> Array:
     """Levenberg-Marquardt steps from q to a configuration that satisfies the constraints, as `asking` evaluates them.
 
-    `integrate` moves configurations, like the model's. Rows are divided by their sizes, so that units do not matter.
+    `integrate` moves configurations, like the model's; `bounds` keeps them within limits. Rows are divided by their
+    sizes, so that units do not matter.
 
     Raises:
         AssemblyError: the steps end elsewhere.
@@ -115,11 +195,15 @@ def assembled(
             return q
         if J is None:
             J = np.where(moving, asking.constraint_jacobian(q), 0.0) / sizes[:, None]
-            A = J @ J.T
-        if not (np.isfinite(A).all() and np.isfinite(phi).all()):
+        if not (np.isfinite(J @ J.T).all() and np.isfinite(phi).all()):
             break
-        step = J.T @ np.linalg.lstsq(A + damping * max(np.trace(A), 1e-30) * np.eye(len(A)), -phi, rcond=None)[0]
+        step = _step(J, phi, damping)
+        while bounds is not None and (stays := bounds.stays(q, step)).any():
+            J = np.where(stays, 0.0, J)
+            step = _step(J, phi, damping)
         after = integrate(q, step)
+        if bounds is not None:
+            after = bounds.clipped(after)
         left = residual(after)
         if not np.linalg.norm(left) < np.linalg.norm(phi):
             damping = min(10.0 * damping, 1e3)
@@ -132,7 +216,16 @@ def assembled(
             break
     if (np.abs(phi) <= most).all():
         return q
+    if bounds is not None:
+        bounds.last = q
     raise _not_reached(model, held, phi, sizes, row)
+
+
+def _step(J: Array, phi: Array, damping: float) -> Array:
+    """A step (nv,) of Levenberg and Marquardt."""
+    A = J @ J.T
+    step: Array = J.T @ np.linalg.lstsq(A + damping * max(np.trace(A), 1e-30) * np.eye(len(A)), -phi, rcond=None)[0]
+    return step
 
 
 def _residual(model: Model, constraints: Sequence[ResolvedConstraint], asking: Asking, q: Array) -> Array:
