@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from robodyn.algorithms.called_steps import CalledStep
 from robodyn.algorithms.tasks import COEFFICIENTS
-from robodyn.api.motion.step_spec import chosen_step, gradient_of, limits_kept, require_targets
+from robodyn.api.motion.step_spec import chosen_step, gradient_of, limits_kept, needs_armature, require_targets
 from robodyn.api.queries.fast_path import WORD_BITS, FastPath, built_in, one_of_types
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import INTEGRATORS, STABLE
@@ -18,7 +17,7 @@ from robodyn.core.sweeps import PER_BODY
 from robodyn.engines.query_table import BASE, OF_CONSTRAINTS
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import with_fast_path
-from robodyn.internals.errors import RobodynError, UnavailableError
+from robodyn.internals.errors import UnavailableError
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
@@ -119,16 +118,8 @@ class FastStep(FastPath):
         explicit = calls.integrator in STABLE and ({"damping", "kd"} & {*calls.arrays, *dyn.joint_forces})
         feet = "targets" not in calls.arrays and anchored_by_calls(dyn.model.constraints)
         singular = dyn.singularity() is not None  # unless damping or targets move what has no mass
-        if explicit or feet or singular or ("armature" in calls.arrays and self._needs_armature()):
+        if explicit or feet or singular or ("armature" in calls.arrays and needs_armature(dyn)):
             raise UnavailableError(f"{self._name}: no built-in function for these calls")
-
-    def _needs_armature(self) -> bool:
-        model = self.__self__.model
-        try:
-            bare = replace(model, tree_armature=np.zeros_like(model.tree_armature))
-            return self.__self__.variant(bare).singularity() is not None
-        except RobodynError:
-            return True
 
     def argument(self, name: str) -> Argument:
         """Kind of the argument: an array, a float, `out`, or a choice."""
