@@ -69,7 +69,8 @@ def follow(
         until: time (`time.monotonic`) after which no step begins, unless it is the first.
     """
     all_q, all_qd = states
-    reshaped, shapes = all_q.shape[1:-1] != leading, [(*leading, each.shape[-1]) for each in states]
+    shape, shapes = all_qd.shape[1:], [(*leading, each.shape[-1]) for each in states]
+    reshaped = shape != shapes[1]
     done, q, qd = 0, all_q[0].copy(), all_qd[0].copy()
     try:
         for k in range(len(all_q) - 1):
@@ -77,11 +78,11 @@ def follow(
                 q, qd = q.reshape(shapes[0]), qd.reshape(shapes[1])
             tau = answer = policy((first + k) * dt, q, qd)
             if reshaped and type(tau) is np.ndarray and tau.shape == shapes[1]:
-                tau = tau.reshape(all_qd.shape[1:])
+                tau = tau.reshape(shape)
             found = step(first + k, all_q[k], all_qd[k], tau)
-            if found is None:  # numbers of another kind or shape, or numbers that are not finite
+            if found is None or found[1].shape != shape:  # another kind or shape, or numbers that are not finite
                 tau = tau_of(answer, leading, all_qd.shape[-1], all_qd.dtype, NUMPY)
-                found = step(first + k, all_q[k], all_qd[k], np.ascontiguousarray(tau).reshape(all_qd.shape[1:]))
+                found = step(first + k, all_q[k], all_qd[k], np.ascontiguousarray(tau).reshape(shape))
                 if found is None:
                     return Stop(k, True, answer)
             q, qd = found
