@@ -114,21 +114,11 @@ class Inputs:
             given["dV0"] = against_gravity(np, model.gravity.astype(dyn.dtype), gravity, given.get("dV0"))
         if self._feet:
             given["targets"] = dyn.constraint_targets(given["q"])
-        if self._most_damping is not None and not self._is_calm(dyn, given):
+        if self._most_damping is not None and not is_calm(dyn, given, self._damping, self._most_damping):
             return None
         if len(leading) > 1:
             given = {name: _in_rows(array, dyn.argument_shapes[name], leading) for name, array in given.items()}
         return [given[name] for name in ("q", "qd", *self.inputs)]
-
-    def _is_calm(self, dyn: Dynamics, given: Mapping[str, Array]) -> bool:
-        """Whether explicit steps are certainly short enough for the damping: the largest eigenvalue of H^-1 D is at
-        most the sum of all. A given armature larger than the model's makes it smaller."""
-        if "armature" in given and (given["armature"] < dyn.model.armature).any():
-            return False
-        damping = given.get("damping", self._damping) + given.get("kd", 0.0)
-        inverse = dyn.mass_matrix_inverse(given["q"], inertia=given.get("inertia"))
-        rates = np.einsum("...ii,...i->...", inverse, damping)
-        return bool(rates.max(initial=0.0) <= self._most_damping)
 
 
 class Loop(NamedTuple):
@@ -173,6 +163,23 @@ def loop_of(run: Run, arguments: Mapping[str, Any]) -> Loop | None:
     entry = run.stepping(inputs.inputs, run.steps)
     still = () if "tau" in inputs.inputs else (np.zeros(run.dyn.model.nv, run.dyn.dtype),)
     return None if entry is None else Loop(entry, inputs, still)
+
+
+def is_calm(dyn: Dynamics, given: Mapping[str, Array], own: Array | float, most: float) -> bool:
+    """Whether explicit steps are certainly short enough for the damping: the largest eigenvalue of H^-1 D is at most
+    the sum of all of them. A given armature larger than the model's makes it smaller.
+
+    Args:
+        dyn: the `Dynamics`.
+        given: a call's arrays by name, of a state or several.
+        own: damping if none is given.
+        most: eigenvalue for which a step is stable, 1/s.
+    """
+    if "armature" in given and (given["armature"] < dyn.model.armature).any():
+        return False
+    damping = given.get("damping", own) + given.get("kd", 0.0)
+    inverse = dyn.mass_matrix_inverse(given["q"], inertia=given.get("inertia"))
+    return bool(np.einsum("...ii,...i->...", inverse, damping).max(initial=0.0) <= most)
 
 
 def nearly_unit(model: Model, q: Array) -> Array:
