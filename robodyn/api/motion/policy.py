@@ -1,15 +1,15 @@
-"""Steps under the forces of a policy, each by a built-in function."""
+"""Steps under the forces of a policy, one call of machine code each."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.internals.arguments import Array, real_array
+from robodyn.internals.arguments import Array, address_of, real_array
 from robodyn.internals.array_library import NUMPY, Library
 from robodyn.internals.errors import ArgumentError
 
@@ -93,6 +93,24 @@ def follow(
     except KeyboardInterrupt:
         return Stop(done, interrupted=True)
     return Stop(done)
+
+
+class PolicyLoop:
+    """Steps of a window under a policy by a table of kernels, for steps that are several programs."""
+
+    def __init__(self, table: Any, engine: Any, states: tuple[Array, Array], inputs: Mapping[str, Array]) -> None:
+        self._table, self._launch, self._tau = table, engine.launch, inputs["tau"][0]
+        advancing = {"q": states[0], "qd": states[1]}
+        advancing |= {name: array for name, array in inputs.items() if len(array) > 1}
+        self._starts = [(name, address_of(array), array.strides[0]) for name, array in advancing.items()]
+        self._starts += [(f"{name}_next", at + move, move) for name, at, move in self._starts[:2]]
+
+    def step(self, k: int, tau: Array) -> None:
+        """Fill the state after step k of the window."""
+        self._tau[...] = tau
+        for name, start, move in self._starts:
+            self._table.move(name, start + k * move)
+        self._table.run(self._launch, 1)
 
 
 def tau_of(answer: Any, leading: tuple[int, ...], nv: int, dtype: np.dtype[Any], library: Library) -> Array:

@@ -19,7 +19,7 @@ from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradien
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
 from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
-from robodyn.api.motion.policy import BuiltInStep, Policy, Stop, follow, tau_of
+from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
 from robodyn.core.constraints.resolved import anchored_by_calls
@@ -29,7 +29,7 @@ from robodyn.engines.protocol import Engine, TimeLoops
 from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS
 from robodyn.engines.recursions import recursive_engine
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, address_of, real_array, require_finite
+from robodyn.internals.arguments import Array, real_array, require_finite
 from robodyn.internals.array_library import Library
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
@@ -360,7 +360,7 @@ class Run:
             return None
         return make(self.step, arrays, self.dt, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
 
-    def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> _PolicyLoop | None:
+    def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | None:
         """The steps of a window, one program each. None if the engine has none."""
         make = getattr(self.engine, "loop_table", None)
         if make is None or not q.size:
@@ -369,7 +369,7 @@ class Run:
         given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
         with memory_for(self.start.batch):
             table = make(self.step, (q[:2], qd[:2]), given, self.dt)
-        return None if table is None else _PolicyLoop(table, self.engine, (q, qd), {**inputs, "tau": tau})
+        return None if table is None else PolicyLoop(table, self.engine, (q, qd), {**inputs, "tau": tau})
 
     def finite(self, q: Array, qd: Array) -> bool:
         """Whether all states are finite."""
@@ -463,24 +463,6 @@ class Run:
             answer = tau_of(answer, leading, nv, self.dyn.dtype, self.outer)
         self.asked = self.inward(self._in_rows(answer.reshape(self.start.batch, nv), 1))
         return self.asked
-
-
-class _PolicyLoop:
-    """Steps of a window under forces that are known one step at a time."""
-
-    def __init__(self, table: Any, engine: Any, states: tuple[Array, Array], inputs: Mapping[str, Array]) -> None:
-        self._table, self._launch, self._tau = table, engine.launch, inputs["tau"][0]
-        advancing = {"q": states[0], "qd": states[1]}
-        advancing |= {name: array for name, array in inputs.items() if len(array) > 1}
-        self._starts = [(name, address_of(array), array.strides[0]) for name, array in advancing.items()]
-        self._starts += [(f"{name}_next", at + move, move) for name, at, move in self._starts[:2]]
-
-    def step(self, k: int, tau: Array) -> None:
-        """Fill the state after step k of the window."""
-        self._tau[...] = tau
-        for name, start, move in self._starts:
-            self._table.move(name, start + k * move)
-        self._table.run(self._launch, 1)
 
 
 class _Arrays(Differentiable):
