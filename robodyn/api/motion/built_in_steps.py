@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
     from robodyn.api.motion.run import Run
 
-_MOST_STEPS, _MOST_SCALARS = 1024, 1 << 16
+_MOST_STEPS, MOST_SCALARS = 1024, 1 << 16
 """Steps, and scalars of their states, up to which preparations take a large part of the time."""
 STEADY = ("inertia", "armature", "damping", "friction", "kp", "kd")
 """Inputs of a step that have one value for all steps."""
@@ -88,7 +88,7 @@ class Inputs:
         answer."""
         arrays: Sequence[Array] = self._read(arguments)
         q, qd = arrays[0], arrays[1]
-        if not type(q) is type(qd) is np.ndarray or arguments["steps"] * (q.size + qd.size) > _MOST_SCALARS:
+        if not type(q) is type(qd) is np.ndarray or arguments["steps"] * (q.size + qd.size) > MOST_SCALARS:
             return None
         if self._plain and q.ndim <= 2:
             return arrays

@@ -14,7 +14,7 @@ import numpy as np
 from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.tasks import against
 from robodyn.api.autodiff.coordinates import Coordinates
-from robodyn.api.motion.built_in_steps import GIVEN, Loop, kind_of_call, loop_of, shapes_of_call
+from robodyn.api.motion.built_in_steps import GIVEN, MOST_SCALARS, Loop, kind_of_call, loop_of, shapes_of_call
 from robodyn.api.motion.fast_rollouts import MOST_KNOWN, kept_states
 from robodyn.api.motion.result import Rollout
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
@@ -94,6 +94,8 @@ class FastGradients:
 
 def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> _Known | None:
     dyn, model, steps, batch = run.dyn, run.dyn.model, run.steps, run.start.batch
+    if steps * batch * (model.nq + model.nv) > MOST_SCALARS:
+        return None
     loop = loop_of(run, arguments)
     given = {name: arguments[name] for name in GIVEN if arguments[name] is not None}
     if not all(name in run.given and address_of(run.given[name]) == address_of(each) for name, each in given.items()):
