@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
     from robodyn.api.motion.run import Run
 
-_MOST_STEPS, MOST_SCALARS = 1024, 1 << 16
+_MOST_STEPS, MOST_SCALARS = 1024, 1 << 18
 """Steps, and scalars of their states, up to which preparations take a large part of the time."""
 STEADY = ("inertia", "armature", "damping", "friction", "kp", "kd")
 """Inputs of a step that have one value for all steps."""
 NOT_NEGATIVE = ("armature", "damping", "friction", "kp", "kd")
 GIVEN = ("tau", "f_ext", *STEADY, "gravity", "V0", "dV0", "q_des", "targets", "active")
 """Arguments of a call that are arrays, besides the first state."""
+_EPS = {kind: float(np.finfo(kind).eps) for kind in (np.float32, np.float64)}
 _given, _states = itemgetter(*GIVEN), itemgetter("q0", "qd0")
 _choices = itemgetter("dt", "steps", "save_every", "integrator", "limits", "progress", "checkpoint")
 
@@ -188,16 +189,16 @@ def nearly_unit(model: Model, q: Array) -> Array:
     starts = model.quaternion_starts
     if not starts.size:
         return q
-    eps = float(np.finfo(q.dtype).eps)
+    eps = _EPS[q.dtype.type]
     quaternions = [q[..., k : k + 4] for k in starts.tolist()]
     if q.ndim == 1:
-        off = [abs(np.vdot(each, each) - 1.0) for each in quaternions]
+        off = [abs(a * a + b * b + c * c + d * d - 1.0) for a, b, c, d in [each.tolist() for each in quaternions]]
     else:
         off = [np.abs(np.einsum("...i,...i->...", each, each) - 1.0).max(initial=0.0) for each in quaternions]
     if all(each <= 4.0 * eps for each in off):
         return q
     unit = model.unit_coordinates(q)
-    return np.where(np.abs(unit - q) <= 8.0 * np.finfo(unit.dtype).eps, q, unit)
+    return np.where(np.abs(unit - q) <= 8.0 * eps, q, unit)
 
 
 def against_gravity(xp: Any, model_gravity: Array, gravity: Array, dV0: Array | None) -> Array:

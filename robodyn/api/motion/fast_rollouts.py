@@ -24,6 +24,7 @@ from robodyn.api.motion.built_in_steps import (
 )
 from robodyn.api.motion.policy import BuiltInStep, Stop, follow
 from robodyn.api.motion.result import Rollout, rollout_of
+from robodyn.engines import buffer_pool
 from robodyn.internals.arguments import Array
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _under_policy(known: _Known, dyn: Dynamics, arguments: Mapping[str, Any]) ->
         return None
     step = BuiltInStep(known.entry, arrays[2:], known.timed)
     steps, leading = arguments["steps"], arguments["q0"].shape[:-1]
-    states = [np.empty((steps + 1, *array.shape), dyn.dtype) for array in arrays[:2]]
+    states = [buffer_pool.empty((steps + 1, *array.shape), dyn.dtype) for array in arrays[:2]]
     for slab, array in zip(states, arrays[:2], strict=True):
         slab[0] = array
     stop = follow(step, arguments["policy"], arguments["dt"], (states[0], states[1]), leading)
