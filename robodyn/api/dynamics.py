@@ -20,9 +20,9 @@ from robodyn.algorithms.tasks import Task
 from robodyn.api.motion.adjoint import rollout_vjp
 from robodyn.api.motion.fast_gradients import value_and_gradient
 from robodyn.api.motion.fast_steps import fast_step
+from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.rollout import rollout, step, step_gradient
-from robodyn.api.motion.run import Policy
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.constrained import ConstraintQueries
 from robodyn.api.queries.core import require_model
@@ -365,8 +365,8 @@ class Dynamics(
         """
         arguments = locals()
         known = self.__dict__.get(FAST_ROLLOUTS)
-        run = None if known is None else known.answer(self, arguments)
-        return rollout(self, arguments) if run is None else run
+        found = None if known is None else known.answer(self, arguments)
+        return found if isinstance(found, Rollout) else rollout(self, arguments, found)
 
     @fast_step
     def step(

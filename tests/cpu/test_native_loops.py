@@ -35,6 +35,7 @@ from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, force
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.native.objects import PyArray
 from robodyn.engines.cpu.native.results import ONE_STATE, adoptable
+from robodyn.engines.cpu.native.rollouts import checked_steps
 
 pytestmark = pytest.mark.skipif(not layout_is_known(), reason="no built-in entries on this Python and NumPy")
 
@@ -140,9 +141,10 @@ def inputs_of(
     arrays: Array[Address],
     table: Array[Argument],
     given: Array[Argument],
+    moves: Array[Word],
     singles: Address,
 ) -> Word:
-    return read_inputs(context, arrays, table, given, singles)
+    return read_inputs(context, arrays, table, given, moves, singles)
 
 
 def test_inputs_are_read_as_they_are():
@@ -151,7 +153,7 @@ def test_inputs_are_read_as_they_are():
     grids = [np.zeros(shape) for shape in ((2, 3), (5, 2, 3), (4, 2, 3), (3, 2))]
     grids.append(np.zeros((5, 3, 2)).swapaxes(1, 2))
     lines = np.zeros(4), np.zeros((5, 4)), np.zeros((5, 8))[:, ::2], np.zeros((0, 4)), np.zeros(4, np.float32)
-    numbers, room = (1.5, 2), np.zeros(MAX_INPUTS, np.float32)
+    numbers, room, moves = (1.5, 2), np.zeros(MAX_INPUTS, np.float32), np.zeros(MAX_INPUTS, np.int64)
     seen = set()
     for grid in grids:
         for line in lines:
@@ -161,7 +163,8 @@ def test_inputs_are_read_as_they_are():
                 for run in (inputs_of, machine):
                     tables = (Argument * 6)()
                     table = at(tables, Argument)
-                    rows = run(at(answers.context, Context), at(arguments, Address), table, table + 3, room.ctypes.data)
+                    memory = at(answers.context, Context), at(arguments, Address), table, table + 3, at(moves, Word)
+                    rows = run(*memory, room.ctypes.data)
                     assert rows < ONE_STATE or bytes(tables)[:48] == bytes(tables)[48:]
                     found.append((rows, bytes(tables)))
                 assert found[0] == found[1]
@@ -174,7 +177,7 @@ def test_inputs_within_bounds(dtype):
     """Floats that must be positive, floats that calls leave out, arrays without negative numbers."""
     inputs = Input(0, (3,), nonnegative=True), Input(1, (), positive=True), Input(2, (), default=0.25)
     answers = Answers(np.dtype(dtype), inputs, ((1,),), None, None, None)
-    machine, room = compiled(inputs_of)[0], np.zeros(MAX_INPUTS, np.float32)
+    machine, room, moves = compiled(inputs_of)[0], np.zeros(MAX_INPUTS, np.float32), np.zeros(MAX_INPUTS, np.int64)
     arrays = [np.array(row, dtype) for row in ([0, 1, 2], [-0.0, 0, 0], [1, -1e-30, 1], [1, np.nan, 1], [np.inf, 1, 1])]
     arrays += [np.ones((4, 3), dtype), np.where(np.arange(12) == 11, -1.0, 1.0).astype(dtype).reshape(4, 3)]
     fine = [True, True, False, False, False, True, False]
@@ -187,8 +190,8 @@ def test_inputs_within_bounds(dtype):
                 tables = (Argument * 6)()
                 table = at(tables, Argument)
                 with np.errstate(invalid="ignore"):
-                    memory = at(answers.context, Context), at(arguments, Address), table, table + 3, room.ctypes.data
-                    found = run(*memory)
+                    memory = at(answers.context, Context), at(arguments, Address), table, table + 3, at(moves, Word)
+                    found = run(*memory, room.ctypes.data)
                 assert found == wanted, (given, number)
                 if wanted != -2:
                     kind = ctypes.POINTER(np.ctypeslib.as_ctypes_type(dtype))
@@ -210,10 +213,61 @@ def test_arrays_of_the_users_are_taken_where_they_fit():
     lines = [memory[20:40].reshape(5, 4), memory[70:90].reshape(5, 4)]
     wanted = [(0, each, True) for each in right] + [(0, each, False) for each in others]
     wanted += [(1, each, True) for each in lines] + [(1, memory[60:80].reshape(5, 4), False)]
-    context, records = at(answers.context, Context), at(table, Argument)
+    still = np.zeros(3, np.int64)
+    context, records, moves = at(answers.context, Context), at(table, Argument), at(still, Word)
     for k, each, fits in wanted:
         for run in (adoptable, machine):
-            assert bool(run(context, records, 5, k, array(PyArray, id(each))) & 1) == fits
+            assert bool(run(context, records, moves, 5, k, array(PyArray, id(each))) & 1) == fits
+
+
+@pytest.mark.parametrize("bad", [None, "qd0", "tau", "result"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_all_steps_of_a_rollout(shared, bad):
+    """Two states of two numbers, three steps, forces of each step; a thread may have some of the rows."""
+    shapes = Input(0, (2,)), Input(1, (2,)), Input(2, (2,))
+    answers = Answers(np.dtype(float), shapes, ((2,), (2,)), None, None, None, steps=3)
+    rng = np.random.default_rng(6)
+    q0, qd0, tau = rng.random(2), rng.random((2, 2)), rng.random((3, 2, 2))
+    q, qd = np.full((2, 4, 2, 2), np.nan)
+    if bad == "qd0":
+        qd0[1, 0] = np.nan
+    elif bad == "tau":
+        tau[2, 1, 1] = np.inf
+    elif bad == "result":
+        tau[0, 1, 1], qd0[1, 1] = 1e308, 1e308
+    given = (Argument * 3)(Argument(at(q0), 0), Argument(at(qd0), 16), Argument(at(tau), 16))
+    table = (Argument * 5)(*given, Argument(at(q), 16), Argument(at(qd), 16))
+    moves = np.array([0, 0, 32, 32, 32])
+
+    @ctypes.CFUNCTYPE(None, WORD, WORD, WORD, WORD)
+    def kernel(records: int, first: int, last: int, __: int) -> None:
+        def row(k: int, r: int) -> Any:
+            record = (Argument * 5).from_address(records)[k]
+            return np.ctypeslib.as_array((ctypes.c_double * 2).from_address(record.data + record.stride * r))
+
+        for r in range(first, last):
+            row(3, r)[:], row(4, r)[:] = row(0, r) + row(1, r), row(1, r) + row(2, r)
+
+    for run in (checked_steps, compiled(checked_steps)[0]):
+        q[:] = qd[:] = np.nan
+        job = Job(
+            ctypes.pointer(answers.context),
+            ctypes.cast(kernel, ctypes.c_void_p),
+            table,
+            given,
+            ctypes.cast(at(moves), ctypes.POINTER(WORD)),
+        )
+        told = []
+        with np.errstate(invalid="ignore", over="ignore"):
+            for rows in ((0, 1), (1, 2)) if shared else ((0, 2),):
+                run(at(job, Job), *rows, 0)
+                told.append(job.bad)
+        assert told == ([0, 1] if shared else [1]) if bad else not any(told)
+        if bad is None:
+            wanted_qd = qd0 + np.concatenate([np.zeros((1, 2, 2)), tau.cumsum(0)])
+            np.testing.assert_allclose(qd, wanted_qd, rtol=1e-15)
+            np.testing.assert_allclose(q[1:], q[:-1] + qd[:-1], rtol=1e-15)
+            np.testing.assert_array_equal(q[0], [q0, q0])
 
 
 @routine

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from driven import EVERY_INTEGRATOR
 from robots import own
+from test_fast_steps import arguments, states
 
 import robodyn as rd
 from robodyn.api.motion import rollout
@@ -132,33 +135,103 @@ def test_changes_of_the_dynamics_are_seen():
         same(fields(run), fields(fresh))
 
 
-@pytest.mark.parametrize("robot", ["arm", "floating", "mimic"])
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_policies(robot, shape):
-    """A policy that returns what tau would be, in all the ways that it may."""
-    dyn, q, qd, tau = case(robot, shape)
-    wanted = dyn.rollout(q, qd, tau, 1e-3, STEPS)
-    held = np.empty(tau.shape[1:])
+def feet():
+    """A quadruped whose feet stay where they stand at the start, and one that has them rolled up."""
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    return replace(model, constraints=(rd.Point(model.link_names[-1]), rd.Point(model.link_names[4])))
 
-    def overwrites(t, q, qd):
-        q[...], qd[...] = np.nan, np.nan
-        held[...] = tau[round(t / 1e-3)]
-        return held
 
-    answers = [
-        lambda t, q, qd: tau[round(t / 1e-3)],
-        lambda t, q, qd: tau[round(t / 1e-3)].tolist(),
-        lambda t, q, qd: np.repeat(tau[round(t / 1e-3)], 2, axis=-1)[..., ::2],
-        overwrites,
-    ]
-    for policy in answers:
-        same(fields(dyn.rollout(q, qd, policy=policy, dt=1e-3, steps=STEPS)), fields(wanted))
-    with pytest.raises(rd.ArgumentError, match="policy: got shape"):
-        dyn.rollout(q, qd, policy=lambda t, q, qd: np.zeros(3 * dyn.model.nv + 1), steps=STEPS)
-    timed = rd.Dynamics(dyn.model)
-    f_ext = np.random.default_rng(2).standard_normal((STEPS, *shape, dyn.model.n_bodies, 6))
-    wanted = timed.rollout(q, qd, tau, 1e-3, STEPS, f_ext=f_ext)
-    same(fields(dyn.rollout(q, qd, policy=answers[0], dt=1e-3, steps=STEPS, f_ext=f_ext)), fields(wanted))
+EVERY_ROBOT = {**ROBOTS, "loop": lambda: rd.load_urdf(own("loops/four_bar")), "feet": feet}
+GIVEN = [
+    ("tau", "f_ext", "gravity"),
+    ("gravity", "V0", "dV0"),
+    ("inertia", "armature", "damping"),
+    ("kp", "kd", "q_des", "friction"),
+]
+
+
+@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
+@pytest.mark.parametrize("given", GIVEN, ids="+".join)
+@pytest.mark.parametrize("robot", ["arm", "floating", "mimic", "loop", "feet"])
+def test_every_argument_bit_for_bit(robot, given, integrator):
+    dyn = rd.Dynamics(EVERY_ROBOT[robot](), joint_forces=(), threads=3)
+    if dyn.model.n_constraints and integrator == "implicit":
+        pytest.skip("not for constraints")
+    for shape in ((), (21,), (2, 3)):
+        rng = np.random.default_rng(7)
+        q, qd = states(dyn.model, rng, shape, "float64")
+        others = {name: np.ascontiguousarray(each) for name, each in arguments(dyn.model, rng, shape, given).items()}
+        for out, every in ((False, 1), (True, 1), (True, 5)):
+            runs = []
+            for _ in range(3):
+                kept = 1 + -(-STEPS // every)
+                room = np.full((kept, *q.shape), np.nan), np.full((kept, *qd.shape), np.nan)
+                out_or_none = room if out else None
+                call = dict(dt=1e-4, steps=STEPS, save_every=every, integrator=integrator, out=out_or_none, **others)
+                runs.append(fields(dyn.rollout(q, 0.1 * qd, **call)))
+                assert not out or np.shares_memory(runs[-1]["q"], room[0])
+            for run in runs[1:]:
+                identical(run, runs[0])
+        assert is_known(dyn)
+
+
+def identical(run, wanted):
+    for name, array in wanted.items():
+        assert np.shape(run[name]) == np.shape(array) and run[name].dtype == array.dtype
+        np.testing.assert_array_equal(run[name], array, err_msg=name)
+
+
+def test_arrays_of_the_users_that_do_not_fit():
+    dyn, q, qd, tau = case("arm", (3,))
+    wanted = dyn.rollout(q, qd, tau, steps=STEPS)
+    dyn.rollout(q, qd, tau, steps=STEPS)
+    room = [np.zeros((STEPS + 1, 3, 7)) for _ in range(2)]
+    for wrong in (room, (room[0], room[0]), (room[0], room[1][:, :2]), (room[0], room[1].astype("f4")), room[:1]):
+        with pytest.raises(rd.ArgumentError, match="out"):
+            dyn.rollout(q, qd, tau, steps=STEPS, out=wrong)
+    room[0][0], room[1][0] = q, qd  # the first states lie where all are to lie
+    found = dyn.rollout(room[0][0], room[1][0], tau, steps=STEPS, out=tuple(room))
+    identical(fields(found), fields(wanted))
+
+
+def test_explicit_steps_too_long_for_damping_warn_each_time():
+    dyn, q, qd, _ = case("arm")
+    little, much = np.full(7, 1e-3), np.full(7, 1e3)
+    for _ in range(3):
+        dyn.rollout(q, qd, steps=2, integrator="rk4", damping=little)
+    assert is_known(dyn)
+    for _ in range(3):
+        with pytest.warns(RuntimeWarning, match="unstable"):
+            dyn.rollout(q, 0.0 * qd, steps=2, integrator="rk4", damping=much)
+
+
+def test_inertias_that_leave_no_mass():
+    dyn, q, qd, tau = case("arm")
+    for _ in range(3):
+        dyn.rollout(q, qd, tau, steps=STEPS, inertia=dyn.model.inertia)
+    assert is_known(dyn)
+    with pytest.raises(rd.SingularError):
+        dyn.rollout(q, qd, tau, steps=STEPS, inertia=0.0 * dyn.model.inertia)
+    inertia = 2.0 * dyn.model.inertia
+    runs = [fields(dyn.rollout(q, qd, tau, steps=STEPS, inertia=inertia)) for _ in range(3)]
+    inertia[:] = 0.0
+    identical(runs[2], runs[0])
+
+
+def test_arrays_that_change_with_the_steps_have_all_of_them():
+    dyn, q, qd, tau = case("arm")
+    for _ in range(2):
+        dyn.rollout(q, qd, tau, steps=STEPS, kp=np.ones(7), q_des=q)
+    for wrong in (tau[:-1], np.concatenate([tau, tau])):
+        with pytest.raises(rd.ArgumentError, match="tau"):
+            dyn.rollout(q, qd, wrong, steps=STEPS, kp=np.ones(7), q_des=q)
+    with pytest.raises(rd.ArgumentError, match="kp"):
+        dyn.rollout(q, qd, tau, steps=STEPS, kp=np.ones((STEPS, 7)), q_des=q)
+    late = tau.copy()
+    late[-1, 3] = np.nan
+    with pytest.raises(rd.NumericalError, match="tau"):
+        dyn.rollout(q, qd, late, steps=STEPS, kp=np.ones(7), q_des=q)
 
 
 # Gradients.

@@ -202,6 +202,61 @@ def test_steps_too_long_for_damping_warn_each_time():
             dyn.step(q, qd, None, 1.0, integrator="euler", damping=np.full(dyn.model.nv, 1e3))
 
 
+def without_method(monkeypatch, dyn, name):
+    """Let the method behind a built-in function fail."""
+    monkeypatch.setattr(dyn.__dict__["_quick_queries"][name], "__wrapped__", None)
+
+
+@pytest.mark.parametrize(("name", "integrator"), [("step", "midpoint"), ("step_gradient", "euler")])
+@pytest.mark.parametrize("robot", ["arm", "floating", "mimic"])
+def test_explicit_steps_short_enough_for_damping(monkeypatch, name, robot, integrator):
+    model = ROBOTS[robot]()
+    model = replace(model, tree_damping=np.full(model.nv_tree, 1e-3))
+    rng = np.random.default_rng(5)
+    little = np.full(model.nv, 2e-3)
+    for dyn in (rd.Dynamics(model, joint_forces=("damping",)), rd.Dynamics(model, joint_forces=())):
+        given = {} if dyn.joint_forces else {"damping": little, "limits": ["effort"]}
+        for shape in ((), (1,), (20,)):
+            q, qd = states(model, rng, shape, "float64")
+            found, wanted = asked(dyn, name, q, qd, qd, 1e-4, integrator=integrator, **given)
+            close(found, wanted, "float64")
+            out = tuple(np.full_like(each, np.nan) for each in wanted)
+            with monkeypatch.context() as patch:
+                without_method(patch, dyn, name)
+                again = getattr(dyn, name)(q, qd, qd, 1e-4, integrator=integrator, **given)
+                filled = getattr(dyn, name)(q, qd, qd, 1e-4, integrator=integrator, out=out, **given)
+            close(again, wanted, "float64")
+            assert all(one is other for one, other in zip(filled, out, strict=True))
+            close(out, wanted, "float64")
+    call = {"integrator": integrator, **given}
+    with pytest.warns(RuntimeWarning, match="unstable"):
+        METHODS[name](dyn, q, qd, qd, 1e4, **call)
+    with pytest.warns(RuntimeWarning, match="unstable"):
+        getattr(dyn, name)(q, qd, qd, 1e4, **call)
+    for wrong in ({"damping": -little}, {"damping": little[1:]}, {"no_such": 1}):
+        with pytest.raises((rd.ArgumentError, TypeError), match=next(iter(wrong))):
+            getattr(dyn, name)(q, qd, qd, 1e-4, **{**call, **wrong})
+    with pytest.raises(TypeError, match="tau"):
+        getattr(dyn, name)(q, qd, qd, 1e-4, tau=qd, **call)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_feet_stay_where_they_are(monkeypatch, dtype):
+    model = ROBOTS["floating"]()
+    feet = (rd.Point(model.link_names[-1]), rd.Weld(model.link_names[4]))
+    dyn = rd.Dynamics(replace(model, constraints=feet), dtype=dtype, joint_forces=())
+    rng = np.random.default_rng(6)
+    for shape in ((), (3,)):
+        for _ in range(2):  # other feet at each call
+            q, qd = states(model, rng, shape, dtype)
+            found, wanted = asked(dyn, "step", q, 0.0 * qd, dt=1e-4)
+            close(found, wanted, dtype)
+            with monkeypatch.context() as patch:
+                without_method(patch, dyn, "step")
+                close(dyn.step(q, 0.0 * qd, dt=1e-4), wanted, dtype)
+    assert dyn.step(q, 0.0 * qd, dt=1e-4)[0].shape == q.shape
+
+
 def test_inertias_that_leave_no_mass():
     dyn = rd.Dynamics(rd.load_urdf(own("arm6")))
     q, qd = dyn.model.neutral(), np.zeros(dyn.model.nv)

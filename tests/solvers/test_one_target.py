@@ -19,12 +19,13 @@ def both(ik, target, q0, **options):
     return [{"q": q, **{name: getattr(report, name) for name in names}} for q, report in answers]
 
 
+@pytest.mark.parametrize("posture", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("robot", "base"), [("arm7", "fixed"), ("quadruped", "floating"), ("hand", "fixed")])
-def test_it_is_a_batch_of_one(robot, base, dtype):
+def test_it_is_a_batch_of_one(robot, base, dtype, posture):
     model = rd.load_urdf(own(robot), base=base)
     dyn, rng, link = rd.Dynamics(model), np.random.default_rng(0), model.link_names[-1]
-    ik = rd.InverseKinematics(model, link, dtype=dtype)
+    ik = rd.InverseKinematics(model, link, dtype=dtype, posture=model.random_configuration(rng) if posture else None)
     for size in (0.0, 1e-5, 1e-3, 0.1, 1.0):
         for _ in range(10):
             q = model.random_configuration(rng)

@@ -14,7 +14,8 @@ import numpy as np
 from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.tasks import against
 from robodyn.api.autodiff.coordinates import Coordinates
-from robodyn.api.motion.fast_rollouts import MOST_KNOWN, Loop, kept_states, kind_of_call, loop_of
+from robodyn.api.motion.built_in_steps import GIVEN, MOST_SCALARS, Loop, kind_of_call, loop_of, shapes_of_call
+from robodyn.api.motion.fast_rollouts import MOST_KNOWN, kept_states
 from robodyn.api.motion.result import Rollout
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.core.joints import KINDS
@@ -35,11 +36,13 @@ _ABSENT = dict.fromkeys(("policy", "checkpoint", "out", "targets", "active"))
 class _Known(NamedTuple):
     """What calls of one kind share.
 
-    `loop`: computes the states; `table`: arguments of the loop back; `task`: its step; `wrt`: names of gradients;
+    `loop`: computes the states; `shape`: that of all their velocities; `table`: arguments of the loop back; `task`: its
+    step; `wrt`: names of gradients;
     `others`: those with respect to inputs, and True where each step has its own; `kept`: numbers of the states that
     have weights, None for all; `coordinates`: None if weights of configurations are those of degrees of freedom."""
 
     loop: Loop
+    shape: tuple[int, ...]
     table: Any
     task: BackwardStep
     wrt: tuple[str, ...]
@@ -91,9 +94,14 @@ class FastGradients:
 
 def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> _Known | None:
     dyn, model, steps, batch = run.dyn, run.dyn.model, run.steps, run.start.batch
+    if steps * batch * (model.nq + model.nv) > MOST_SCALARS:
+        return None
     loop = loop_of(run, arguments)
+    given = {name: arguments[name] for name in GIVEN if arguments[name] is not None}
+    if not all(name in run.given and address_of(run.given[name]) == address_of(each) for name, each in given.items()):
+        return None  # the loop back reads arrays as they are
     names = tuple(dict.fromkeys(name for name in wrt if name not in _STATE))
-    if loop is None or not {*names} <= {"tau", *loop.names} - ({"q_des"} if model.quaternion_starts.size else set()):
+    if loop is None or not {*names} <= {"tau", *given} - ({"q_des"} if model.quaternion_starts.size else set()):
         return None
     task = BackwardStep(against(run.step, ("q", "qd", *names)))
     weights = task.step.weights
@@ -109,7 +117,8 @@ def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, .
         return None
     coordinates = None if _is_plain(model) else Coordinates(model, np, lambda array: _constant(array, dyn.dtype))
     others = {name: name in run.timed for name in names}
-    return _Known(loop, table, task, wrt, others, kept_states(steps, every), coordinates)
+    shape = steps + 1, *run.start.leading, model.nv
+    return _Known(loop, shape, table, task, wrt, others, kept_states(steps, every), coordinates)
 
 
 def value_and_gradient(dyn: Dynamics, function: Any, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Array]]:
@@ -165,7 +174,7 @@ def _gradients(
     added_qd = _weights(known, of_states[1], by_qd.shape, dyn.dtype)
     by_q[-1], by_qd[-1] = added_q[-1], added_qd[-1]
     table = known.table.copied()
-    for name in known.loop.names:
+    for name in known.loop.inputs.names:
         array = arguments[name]
         timed = array.ndim - len(dyn.argument_shapes[name]) > len(leading)
         table.move(name, address_of(array[-1] if timed else array))
@@ -199,16 +208,16 @@ def _weights(known: _Known, given: Array | None, shape: tuple[int, ...], dtype: 
 
 def _key(dyn: Dynamics, arguments: Mapping[str, Any]) -> Any:
     """What calls of one kind have in common; None for those that always go the long way."""
-    kind, wrt = kind_of_call(dyn, arguments), arguments["wrt"]
+    kind, shapes, wrt = kind_of_call(arguments), shapes_of_call(dyn, arguments), arguments["wrt"]
     words = (wrt,) if type(wrt) is str else wrt
-    if kind is None or type(words) is not tuple or not all(type(word) is str for word in words):
+    if kind is None or shapes is None or type(words) is not tuple or not all(type(word) is str for word in words):
         return None
-    return kind, words
+    return kind, shapes, words
 
 
 def _fits(known: _Known, weight: Any, dtype: np.dtype[Any]) -> bool:
     """Whether weights are None, or an array of the dtype for the states that are kept."""
-    shape = known.loop.shapes[1] if known.kept is None else (len(known.kept), *known.loop.shapes[1][1:])
+    shape = known.shape if known.kept is None else (len(known.kept), *known.shape[1:])
     if weight is None:
         return True
     if type(weight) is not np.ndarray or weight.dtype is not dtype or weight.ndim > len(shape):

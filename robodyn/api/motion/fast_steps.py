@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from robodyn.algorithms.called_steps import CalledStep
 from robodyn.algorithms.tasks import COEFFICIENTS
-from robodyn.api.motion.step_spec import chosen_step, gradient_of, limits_kept, require_targets
+from robodyn.api.motion.built_in_steps import is_calm, nearly_unit
+from robodyn.api.motion.step_spec import chosen_step, gradient_of, limits_kept, needs_armature, require_targets
 from robodyn.api.queries.fast_path import WORD_BITS, FastPath, built_in, one_of_types
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import INTEGRATORS, STABLE
@@ -23,12 +25,12 @@ from robodyn.internals.errors import RobodynError, UnavailableError
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
     from robodyn.engines.cpu.native.answers import Answers
-    from robodyn.engines.cpu.native.entry import Argument
+    from robodyn.engines.cpu.native.entry import Argument, Forms
 
 _PER_DOF = (*COEFFICIENTS, "kp", "kd")
 """Arrays of numbers that are not negative, in batches of unchecked states too."""
 _ARRAYS = ("q", "qd", "tau", "dt", *PER_BODY, *_PER_DOF, "gravity", *BASE, "q_des", *OF_CONSTRAINTS)
-_MOST_LIMITS = 16
+_MOST_LIMITS = _MOST_GUARDED = 16
 
 
 class Called(NamedTuple):
@@ -51,6 +53,18 @@ class _Limits:
 _NO_LIMITS = _Limits(0, ())
 
 
+class _Guarded(NamedTuple):
+    """How calls are answered that need a look at their numbers first, or the places of feet.
+
+    `limits`: stands for all choices of these calls in calls of the built-in function; `stable`: the largest product of
+    a step's length and a rate of damping, None if there is none; `feet`: True if feet stay where they are."""
+
+    answers: Answers
+    limits: _Limits
+    stable: float | None
+    feet: bool
+
+
 class FastStep(FastPath):
     """The function behind a built-in `step` or `step_gradient`: it answers other calls by the method, and learns."""
 
@@ -62,6 +76,87 @@ class FastStep(FastPath):
         self._asked: set[Called] = set()
         self._tasks: dict[tuple[Any, ...], CalledStep] = {}
         self._limits: dict[tuple[str, ...], _Limits] = {(): _NO_LIMITS}
+        self._guarded: tuple[Forms | None, dict[Called, _Guarded]] = None, {}
+        """Calls that the built-in function answers only after `_guarded_answer`, and the forms that they belong to."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call that the built-in function passed on."""
+        if self._guarded[0] is self.entry.forms:
+            given = {**dict(zip(self._parameters, args, strict=False)), **kwargs}
+            if len(given) == len(args) + len(kwargs):
+                answer = self._guarded_answer(given)
+                if answer is not self.entry.missed:
+                    return answer
+        return super().__call__(*args, **kwargs)
+
+    def _guarded_answer(self, given: dict[str, Any]) -> Any:
+        """The answer to a call that is guarded; `missed` if the method must answer."""
+        missed = self.entry.missed
+        if "limits" in given:
+            given["limits"] = self.listed(given["limits"])
+        calls, dyn = self.calls(given), self.__self__
+        guarded = None if calls is None else self._guarded[1].get(calls)
+        if calls is None or guarded is None or not given.keys() <= self.defaults.keys():
+            return missed
+        keywords = {name: given[name] for name in calls.arrays if name != "dt"}
+        if not all(type(each) is np.ndarray and each.dtype is self._dtype for each in keywords.values()):
+            return missed
+        dt = given.get("dt", self.defaults["dt"])
+        with suppress(ValueError, IndexError, RobodynError):  # the method tells what is wrong
+            if guarded.stable is not None:
+                own = dyn.model.damping if "damping" in dyn.joint_forces else 0.0
+                if type(dt) is not float or not dt > 0.0 or not is_calm(dyn, keywords, own, guarded.stable / dt):
+                    return missed
+            if guarded.feet:
+                keywords["targets"] = dyn.constraint_targets(nearly_unit(dyn.model, keywords["q"]))
+            if "dt" in calls.arrays:
+                keywords["dt"] = dt
+            if given.get("out") is not None:
+                keywords["out"] = given["out"]
+            return self.entry.strict(**keywords, limits=guarded.limits)
+        return missed
+
+    def _learn(self, forms: Forms, given: int, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        by_name = dict(zip((*self._parameters[:given], *names), values, strict=True))
+        calls = self.calls(by_name)
+        if calls is None or calls in forms.refused or self._guards(calls) == (None, False):
+            super()._learn(forms, given, names, values)
+            return
+        try:
+            self._learn_guarded(forms, calls, by_name)
+        except UnavailableError:
+            forms.refused.add(calls)
+
+    def _learn_guarded(self, forms: Forms, calls: Called, given: Mapping[str, Any]) -> None:
+        if self._guarded[0] is not forms:
+            self._guarded = forms, {}
+        every, (stable, feet) = self._guarded[1], self._guards(calls)
+        known = every.get(calls)
+        answers = None if known is None else known.answers
+        if answers is None or not answers.whole:
+            inward = [*(name for name in calls.arrays if name != "dt"), *["targets"] * feet]
+            arrays = (*inward, *["dt"] * ("dt" in calls.arrays))
+            answers = self.answers(calls._replace(arrays=arrays), given)
+            if answers is None or (known is None and len(every) >= _MOST_GUARDED):
+                return
+            limits = _Limits(_MOST_LIMITS + len(every), ()) if known is None else known.limits
+            for out in ((), ("out",)):
+                names = (*arrays, *out, "limits")
+                values, last = [*(given.get(name) for name in names[:-1]), limits], len(names) - 1
+                if feet:
+                    values[len(inward) - 1] = 0  # any array
+                forms.add(0, names, [*map(self.argument, names)], values, {last: limits.number}, answers)
+            every[calls] = _Guarded(answers, limits, stable, feet)
+        if answers.knows:
+            self.remember(answers, given)
+
+    def _guards(self, calls: Called) -> tuple[float | None, bool]:
+        """The largest product of a step's length and a rate of damping for which steps are stable, None if there is no
+        such limit; and whether feet without given places stay where they are."""
+        dyn = self.__self__
+        damped = {"damping", "kd"} & {*calls.arrays, *dyn.joint_forces}
+        feet = "targets" not in calls.arrays and anchored_by_calls(dyn.model.constraints)
+        return STABLE.get(calls.integrator) if damped else None, feet
 
     def listed(self, limits: Any) -> Any:
         """One object for equal tuples or lists of words. Other values are returned unchanged."""
@@ -87,7 +182,7 @@ class FastStep(FastPath):
             return None
         dyn, task = self.__self__, self._task(calls)
         names, defaults = calls.arrays, {} if "dt" in calls.arrays else {"dt": self.defaults["dt"]}
-        single = all(np.ndim(given[name]) <= len(dyn.argument_shapes[name]) for name in names if name != "dt")
+        single = all(np.size(given.get(name, 0.0)) <= prod(dyn.argument_shapes[name]) for name in names if name != "dt")
         called = getattr(dyn.engine, "called", None)
         if called is None:
             raise UnavailableError(f"engine {dyn.engine.name!r} has no built-in functions")
@@ -112,23 +207,12 @@ class FastStep(FastPath):
         return self._tasks[key]
 
     def _require_possible(self, calls: Called) -> None:
-        """Raise where a call needs more than its numbers: a warning about the step's length, the places of feet at the
-        start, or a search for singular mass matrices."""
+        """Raise where a call needs a search for singular mass matrices."""
         dyn, given = self.__self__, {name: name in calls.arrays or None for name in ("kp", "q_des")}
         require_targets(given)
-        explicit = calls.integrator in STABLE and ({"damping", "kd"} & {*calls.arrays, *dyn.joint_forces})
-        feet = "targets" not in calls.arrays and anchored_by_calls(dyn.model.constraints)
         singular = dyn.singularity() is not None  # unless damping or targets move what has no mass
-        if explicit or feet or singular or ("armature" in calls.arrays and self._needs_armature()):
+        if singular or ("armature" in calls.arrays and needs_armature(dyn)):
             raise UnavailableError(f"{self._name}: no built-in function for these calls")
-
-    def _needs_armature(self) -> bool:
-        model = self.__self__.model
-        try:
-            bare = replace(model, tree_armature=np.zeros_like(model.tree_armature))
-            return self.__self__.variant(bare).singularity() is not None
-        except RobodynError:
-            return True
 
     def argument(self, name: str) -> Argument:
         """Kind of the argument: an array, a float, `out`, or a choice."""

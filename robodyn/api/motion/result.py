@@ -157,6 +157,15 @@ class Rollout:
             raise type(error)(f"path: {quoted(str(named), most=LONGEST_PATH)} holds no rollout ({error})") from None
 
 
+def rollout_of(t: Array, q: Array, qd: Array, diverged: Any, steps: int, model: Model) -> Rollout:
+    """A `Rollout` of these fields, in a third of the time that the class takes."""
+    made = object.__new__(Rollout)
+    values = made.__dict__
+    values["t"], values["q"], values["qd"], values["diverged"] = t, q, qd, diverged
+    values["steps"], values["model"] = steps, model
+    return made
+
+
 def _read(archive: Archive) -> Rollout:
     missing = [name for name in _KINDS if name not in archive.keys]
     if missing:

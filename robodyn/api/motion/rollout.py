@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robodyn.api.motion.causes import causes
-from robodyn.api.motion.fast_rollouts import FastRollouts
+from robodyn.api.motion.fast_rollouts import Begun, FastRollouts
+from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.result import Rollout
-from robodyn.api.motion.run import Policy, Run, memory_for
+from robodyn.api.motion.run import Run, memory_for
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.call import Call
@@ -48,8 +49,8 @@ _CHECKPOINT_SHARE = 20
 """Least time between checkpoints, in multiples of the time to write one."""
 
 
-def rollout(dyn: Dynamics, arguments: Mapping[str, Any]) -> Rollout:
-    """Simulate states over time. `arguments`: those of `Dynamics.rollout` by name."""
+def rollout(dyn: Dynamics, arguments: Mapping[str, Any], begun: Begun | None = None) -> Rollout:
+    """Simulate states over time. `arguments`: those of `Dynamics.rollout` by name; `begun`: what is done already."""
     # Taken before anything is read: what is learnt goes with it if the `Dynamics` changes meanwhile.
     known = dyn.__dict__.setdefault(FAST_ROLLOUTS, FastRollouts())
     names = ("q0", "qd0", "tau", "dt", "steps", "integrator", "limits", "policy", "save_every")
@@ -59,7 +60,7 @@ def rollout(dyn: Dynamics, arguments: Mapping[str, Any]) -> Rollout:
     checkpoint = arguments["checkpoint"]
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     trajectory = _Trajectory(run, every, arguments["out"])
-    _follow(run, trajectory, file, flag("progress", arguments["progress"]))
+    _follow(run, trajectory, file, flag("progress", arguments["progress"]), begun)
     result = trajectory.finished()
     if run.engine.native and not run.interrupted and trajectory.diverged.max(initial=-1) < 0:
         known.learn(run, arguments, result, every)
@@ -349,12 +350,20 @@ def _first_window(run: Run) -> tuple[Array, Array]:
     return q, qd
 
 
-def _follow(run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool) -> None:
-    """Compute a rollout window by window."""
+def _follow(
+    run: Run, trajectory: _Trajectory, checkpoint: _Checkpoint | None, progress: bool, begun: Begun | None = None
+) -> None:
+    """Compute a rollout window by window. `begun`: what is done already."""
     q, qd = _first_window(run)
     length, done = len(q) - 1, 0
     trajectory.freeze(q[:1], qd[:1], 0)
     trajectory.keep(q[:1], qd[:1], 0)
+    if begun is not None:
+        so_far = [each.reshape(len(each), *rows.shape[1:]) for each, rows in ((begun.q, q), (begun.qd, qd))]
+        trajectory.keep(so_far[0], so_far[1], 0)
+        q[0], qd[0], done = so_far[0][-1], so_far[1][-1], len(so_far[0]) - 1
+        length = min(length, run.steps - done)
+        run.goes_on(begun.stop)
     if checkpoint is not None:
         checkpoint.start(trajectory)
     with progress_bar(progress, run.steps) as advance:

@@ -18,7 +18,8 @@ import numpy as np
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
-from robodyn.api.motion.fast_rollouts import nearly_unit
+from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
+from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
 from robodyn.core.constraints.resolved import anchored_by_calls
@@ -28,7 +29,7 @@ from robodyn.engines.protocol import Engine, TimeLoops
 from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS
 from robodyn.engines.recursions import recursive_engine
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, address_of, real_array, require_finite
+from robodyn.internals.arguments import Array, real_array, require_finite
 from robodyn.internals.array_library import Library
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
@@ -36,9 +37,6 @@ from robodyn.internals.messages import brief, users_line
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
-
-Policy = Callable[[float, Array, Array], Any]
-"""(t, q (..., nq), qd (..., nv)) to tau (..., nv)."""
 
 _LOOKED_AT, _POWERS = 16, 12
 """Number of states and of power iterations for the estimate of the damping rate."""
@@ -91,7 +89,9 @@ class Run:
         if "q_des" in self.given:
             self.given["q_des"] = self._attitudes_of("q_des")
         if "gravity" in self.given:
-            self.given["dV0"] = self._against_gravity(self.given.pop("gravity"))
+            model_gravity = self.library.constant(dyn.model.gravity.astype(dyn.dtype))
+            gravity, dV0 = self.given.pop("gravity"), self.given.get("dV0")
+            self.given["dV0"] = against_gravity(self.library.xp, model_gravity, gravity, dV0)
         if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model.constraints):
             standing = cast(Any, dyn).constraint_targets(self.library.to_numpy(self.first()[0]))
             self.given["targets"] = self.library.like_numpy(standing)[None]
@@ -194,14 +194,6 @@ class Run:
                 stacklevel=users_line(),
             )
 
-    def _against_gravity(self, gravity: Array) -> Array:
-        """The base acceleration dV0 that turns the model's gravity into the given one."""
-        xp, dV0 = self.library.xp, self.given.get("dV0")
-        model_gravity = self.library.constant(self.dyn.model.gravity.astype(self.dyn.dtype))
-        upward = xp.zeros((*gravity.shape[:-1], 6), self.dyn.dtype)
-        upward[..., 3:] = model_gravity - gravity
-        return cast(Array, upward if dV0 is None else dV0 + upward)
-
     def _read(self, name: str, value: Any) -> Array:
         """An input as (steps, B, ...), or (1, B, ...) if it is constant. An axis in front of the batch axes is time."""
         leading = self.start.leading
@@ -290,15 +282,19 @@ class Run:
         }
         if self.policy is None and self._ran_time_loop((q, qd), inputs):
             return steps
+        if self.policy is not None and self.built_in is not None:
+            return self._followed_policy(self.built_in, q, qd, inputs, first)
         loop = None if self.policy is None else self._policy_loop(q, qd, inputs)
         end = time.monotonic() + _WINDOW_S
         for k in range(steps):
+            now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
             try:
+                if self.policy is not None:
+                    now["tau"] = self._policy_tau(first + k, q[k], qd[k])
                 if loop is not None:
-                    loop.step(k, self._policy_tau(first + k, q[k], qd[k]))
+                    loop.step(k, now["tau"])
                 else:
-                    now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
-                    self._step(q[k : k + 2], qd[k : k + 2], now, first + k)
+                    self._step(q[k : k + 2], qd[k : k + 2], now)
             except KeyboardInterrupt:
                 self.interrupted = True
                 return k
@@ -307,7 +303,59 @@ class Run:
                 return k + 1
         return steps
 
-    def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> _PolicyLoop | None:
+    def _followed_policy(self, step: BuiltInStep, q: Array, qd: Array, inputs: Mapping[str, Array], first: int) -> int:
+        """`window` under a policy by a built-in function. The step to a state that is not finite ends it."""
+        assert self.policy is not None
+        until = time.monotonic() + _WINDOW_S
+        k, asked, answer, self.interrupted = follow(
+            step, self.policy, self.dt, (q, qd), self.start.leading, first, until
+        )
+        if not asked:
+            return k
+        now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
+        try:
+            self._step(q[k : k + 2], qd[k : k + 2], {**now, "tau": self._tau_of(answer)})
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return k
+        return k + 1
+
+    @cached_property
+    def built_in(self) -> BuiltInStep | None:
+        """A built-in function that takes steps of all states. None if the engine has none."""
+        names = tuple(name for name in self.given if name != "tau")
+        arrays = [self.given[name] for name in names]
+        timed = [len(array) > 1 for array in arrays]
+        if self.outer is not self.library or not self.start.batch:
+            return None
+        if not all(array[0].flags.c_contiguous for array, changes in zip(arrays, timed, strict=True) if changes):
+            return None
+        entry = self.stepping(names)
+        with memory_for(self.start.batch):
+            others = [
+                array if changes else np.ascontiguousarray(array[0])
+                for array, changes in zip(arrays, timed, strict=True)
+            ]
+        return None if entry is None else BuiltInStep(entry, others, timed)
+
+    def goes_on(self, stop: Stop) -> None:
+        """Go on after steps under the policy that stopped."""
+        policy, answers = self.policy, [stop.answer] if stop.asked else []
+        self.interrupted = stop.interrupted
+        if policy is not None:
+            self.policy = lambda t, q, qd: answers.pop() if answers else policy(t, q, qd)
+
+    def stepping(self, names: tuple[str, ...], steps: int = 0) -> Any:
+        """A built-in function that takes steps of q, qd, inputs in the order of `names`, and tau if that is none of
+        them. It answers only calls with finite numbers. `steps`: as of `CpuEngine.stepping`. None if the engine has
+        none."""
+        make = getattr(self.engine, "stepping", None)
+        arrays = ("q", "qd", *names, *(("tau",) if "tau" not in names else ()))
+        if make is None:
+            return None
+        return make(self.step, arrays, self.dt, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
+
+    def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | None:
         """The steps of a window, one program each. None if the engine has none."""
         make = getattr(self.engine, "loop_table", None)
         if make is None or not q.size:
@@ -316,7 +364,7 @@ class Run:
         given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
         with memory_for(self.start.batch):
             table = make(self.step, (q[:2], qd[:2]), given, self.dt)
-        return None if table is None else _PolicyLoop(table, self.engine, (q, qd), {**inputs, "tau": tau})
+        return None if table is None else PolicyLoop(table, self.engine, (q, qd), {**inputs, "tau": tau})
 
     def finite(self, q: Array, qd: Array) -> bool:
         """Whether all states are finite."""
@@ -326,12 +374,10 @@ class Run:
             return True
         return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 
-    def _step(self, q: Array, qd: Array, given: dict[str, Array], k: int) -> None:
-        """Fill the second of two states, that after step `k`."""
-        if self.policy is not None:
-            given["tau"] = self._policy_tau(k, q[0], qd[0])
-            if self._ran_time_loop((q, qd), {name: array[None] for name, array in given.items()}):
-                return
+    def _step(self, q: Array, qd: Array, given: dict[str, Array]) -> None:
+        """Fill the second of two states."""
+        if self.policy is not None and self._ran_time_loop((q, qd), {name: a[None] for name, a in given.items()}):
+            return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             q[1], qd[1] = INTEGRATORS[self.integrator](_Arrays(self, given), q[0], qd[0], self.dt)
             if self.step.projection is not None:
@@ -406,42 +452,20 @@ class Run:
 
     def _policy_tau(self, k: int, q: Array, qd: Array) -> Array:
         """tau (B, nv) of the policy. The policy gets copies of the state, so it may keep or overwrite them."""
-        leading, nv = self.start.leading, self.dyn.model.nv
+        leading = self.start.leading
         state = [self.outward(each.copy()).reshape(*leading, each.shape[-1]) for each in (q, qd)]
         assert self.policy is not None
         answer = self.policy(k * self.dt, *state)
+        return self._tau_of(answer)
+
+    def _tau_of(self, answer: Any) -> Array:
+        """tau (B, nv) that the policy returned."""
+        leading, nv = self.start.leading, self.dyn.model.nv
         plain = type(answer) is np.ndarray and self.outer is self.library
-        if plain and answer.dtype is self.dyn.dtype and answer.shape == (*leading, nv):
-            self.asked = answer.reshape(self.start.batch, nv)
-            return self.asked
-        meaning = "the tau that it returns"
-        tau = real_array("policy", answer, (nv,), self.dyn.dtype, what=meaning, read=self.outer.array)
-        try:
-            rows = np.broadcast_to(tau, (*leading, nv)).reshape(self.start.batch, nv)
-        except ValueError:
-            raise ArgumentError(
-                f"policy: returned shape {tau.shape} for states {leading}; wanted tau of shape {(*leading, nv)}"
-            ) from None
-        self.asked = self.inward(self._in_rows(rows, 1))
+        if not plain or answer.dtype is not self.dyn.dtype or answer.shape != (*leading, nv):
+            answer = tau_of(answer, leading, nv, self.dyn.dtype, self.outer)
+        self.asked = self.inward(self._in_rows(answer.reshape(self.start.batch, nv), 1))
         return self.asked
-
-
-class _PolicyLoop:
-    """Steps of a window under forces that are known one step at a time."""
-
-    def __init__(self, table: Any, engine: Any, states: tuple[Array, Array], inputs: Mapping[str, Array]) -> None:
-        self._table, self._launch, self._tau = table, engine.launch, inputs["tau"][0]
-        advancing = {"q": states[0], "qd": states[1]}
-        advancing |= {name: array for name, array in inputs.items() if len(array) > 1}
-        self._starts = [(name, address_of(array), array.strides[0]) for name, array in advancing.items()]
-        self._starts += [(f"{name}_next", at + move, move) for name, at, move in self._starts[:2]]
-
-    def step(self, k: int, tau: Array) -> None:
-        """Fill the state after step k of the window."""
-        self._tau[...] = tau
-        for name, start, move in self._starts:
-            self._table.move(name, start + k * move)
-        self._table.run(self._launch, 1)
 
 
 class _Arrays(Differentiable):

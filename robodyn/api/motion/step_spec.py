@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from robodyn.algorithms.constraints.tasks import constraint_task
 from robodyn.algorithms.linearly_implicit import linearly_implicit
@@ -28,7 +31,7 @@ from robodyn.core.sweeps import INPUTS, PER_ROW, Algorithm
 from robodyn.engines.query_table import OF_CONSTRAINTS, QUERIES, QuerySpec, QueryVariant
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import one_of
-from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.internals.messages import brief, quoted
 
 if TYPE_CHECKING:
@@ -102,6 +105,16 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
     return step_of(dynamics, integrator, forces, names, limits, projection)
+
+
+def needs_armature(dyn: Dynamics) -> bool:
+    """Whether the mass matrix may be singular at every state without the model's armature."""
+    model = dyn.model
+    try:
+        bare = replace(model, tree_armature=np.zeros_like(model.tree_armature))
+        return dyn.variant(bare).singularity() is not None
+    except RobodynError:
+        return True
 
 
 def gradient_of(step: Step, model: Model, given: tuple[str, ...]) -> StepGradient:

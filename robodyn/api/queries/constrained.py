@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from robodyn.core.constraints.resolved import (
     velocities_of,
 )
 from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, flag
 from robodyn.internals.errors import ArgumentError
@@ -302,17 +304,17 @@ class ConstraintQueries(Core):
         Raises:
             ArgumentError: both ends of a rod coincide, so that its direction is unknown; names it.
         """
-        poses: Array = np.asarray(self._ask("forward_kinematics", {"q": q}))
+        poses: Array = np.asarray(cast(Any, self).forward_kinematics(q))
         targets = np.zeros((*poses.shape[:-3], self.model.n_constraints, 12), self.dtype)
-        for constraint in resolved_constraints(self.model):
-            if constraint.framed and constraint.to < 0:
-                T = poses[..., constraint.link, :, :]
-                R, E = T[..., :3, :3], np.array(constraint.X.E).reshape(3, 3)
-                place = T[..., :3, 3] + R @ np.array(constraint.X.r)
-                targets[..., constraint.number, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*T.shape[:-2], 9)
-                targets[..., constraint.number, 9:] = (
-                    _end_of_rod(constraint, place) if constraint.kind is Rod else place
-                )
+        held, (links, numbers, E, r) = _to_the_world(self.model)
+        T = poses[..., links, :, :]
+        R = T[..., :3, :3]
+        places = T[..., :3, 3] + (R @ r)[..., 0]
+        for k, constraint in enumerate(held):
+            if constraint.kind is Rod:
+                places[..., k, :] = _end_of_rod(constraint, places[..., k, :])
+        targets[..., numbers, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*R.shape[:-2], 9)
+        targets[..., numbers, 9:] = places
         return targets
 
     def constrained_inverse_dynamics(
@@ -411,6 +413,16 @@ class ConstraintQueries(Core):
             except ArgumentError as error:
                 raise ArgumentError(f"actuated: {error}; names of velocities are allowed, too") from None
         return actuated
+
+
+@lru_cache(maxsize=64)
+def _to_the_world(model: Model) -> tuple[tuple[ResolvedConstraint, ...], tuple[Array, Array, Array, Array]]:
+    """Constraints to the world that have a frame: their links, their numbers, and the frames, E (n, 3, 3) and r
+    (n, 3, 1)."""
+    held = tuple(each for each in resolved_constraints(model) if each.framed and each.to < 0)
+    links, numbers = (np.array([getattr(each, name) for each in held], int) for name in ("link", "number"))
+    E = np.array([each.X.E for each in held], float).reshape(len(held), 3, 3)
+    return held, (links, numbers, E, np.array([each.X.r for each in held], float).reshape(len(held), 3, 1))
 
 
 def _end_of_rod(rod: ResolvedConstraint, place: Array) -> Array:

@@ -35,7 +35,7 @@ from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.generated import GeneratedCode
 from robodyn.engines.cpu.kernels import Kernel, workspace
 from robodyn.engines.cpu.native.answers import Answers, EntryKernel, Input, JointForce, Scratch, answers_can_be
-from robodyn.engines.cpu.native.entry import BETTER, Entry
+from robodyn.engines.cpu.native.entry import BETTER, Argument, Entry
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
@@ -442,6 +442,65 @@ class CpuEngine(Engine):
         known = [*shapes].index("inertia") if "inertia" in shapes else None
         return self._answers(task.name, task.inputs, inputs, outputs, candidates, check, known)
 
+    def stepping(
+        self,
+        step: Step,
+        arrays: Sequence[str],
+        dt: float,
+        *,
+        steps: int = 0,
+        steady: Sequence[str] = (),
+        nonnegative: Sequence[str] = (),
+    ) -> Entry | None:
+        """A built-in function of arrays that takes steps by the kernel of rollouts: `strict` of the entry.
+
+        It takes numbers that are finite only, and gives states that are finite. None if there is none: the step is not
+        one program, or takes other arrays.
+
+        Args:
+            step: the step.
+            arrays: names of the arrays, in order; q and qd are the first two.
+            dt: its length in seconds.
+            steps: number of steps, of which all states are results; 0: one step, of which the next state is.
+            steady: names of arrays that have one value for all steps.
+            nonnegative: names of arrays whose numbers must be at least 0.
+        """
+        base = tuple(name for name in BASE if name in arrays)
+        self._calls(step, base, single=False)
+        kernels = self._steps[step, base]
+        shapes = input_shapes(self.model, step, base)
+        if len(kernels) != 1 or kernels[0].constants or {*arrays, "dt"} != {*kernels[0].inputs}:
+            return None
+        inputs = [
+            Input(len(arrays), (), default=dt)
+            if name == "dt"
+            else Input(arrays.index(name), shapes[name], nonnegative=name in nonnegative, steady=name in steady)
+            for name in kernels[0].inputs
+        ]
+        outputs = [output_shape(self.model, output) for output in step.outputs.values()]
+        kernel = self._entry_kernel(kernels[0], max(steps, 1))
+        if kernels[0].inputs[:2] != ("q", "qd") or not answers_can_be(self.dtype, inputs, outputs, [kernel]):
+            return None
+        entry = self.entry("steps", "", _nothing)
+        if entry is None:
+            return None
+        pool = self.pool if self.threads > 1 else None
+        answers = Answers(
+            self.dtype,
+            inputs,
+            outputs,
+            kernel,
+            kernel,
+            True,
+            pool=pool,
+            scratch=self._scratch_of,
+            steps=steps,
+        )
+        arguments = [Argument("array", k) for k in range(len(arrays))]
+        entry.forms.add(len(arrays), (), arguments, arrays, {}, answers)
+        entry.forms.add(len(arrays), ("out",), [*arguments, Argument("out")], [*arrays, None], {}, answers)
+        return entry
+
     def _candidates(self, key: tuple[Any, ...], modes: tuple[bool, bool]) -> list[Kernel | None]:
         """Compiled kernels for batches and for one state: without streaming stores for one state, and for batches where
         these take too much scratch memory. `modes`: whether each is a kernel for single states."""
@@ -526,15 +585,16 @@ class CpuEngine(Engine):
             raise UnavailableError(f"{task.name}: no built-in function")
         return Answers(self.dtype, inputs, outputs, kernels[0], kernels[1], True)
 
-    def _entry_kernel(self, kernel: Kernel) -> EntryKernel:
-        grain = self.grain(kernel)
+    def _entry_kernel(self, kernel: Kernel, steps: int = 1) -> EntryKernel:
+        """The kernel as an entry calls it. `steps`: how often it processes each row."""
+        grain = self.grain(kernel, steps)
         return EntryKernel(
             address=kernel.address,
             constants=kernel.constants,
             workspace=kernel.workspace_bytes,
             grain=grain,
-            share_rows=max(self.share_rows(kernel), grain + 1),  # one piece needs one thread
-            release_rows=min(RELEASE_ROWS, math.ceil(RELEASE_NS / kernel.row_ns)),
+            share_rows=max(self.share_rows(kernel, steps), grain + 1),  # one piece needs one thread
+            release_rows=min(RELEASE_ROWS, math.ceil(RELEASE_NS / (steps * kernel.row_ns))),
             keep=kernel,
             batch=cache_pressure(kernel.request.target) if kernel.batch else 0,
         )
@@ -602,9 +662,9 @@ class CpuEngine(Engine):
         width = self.target.width(self.dtype)
         return max(1, math.ceil(PIECE_NS / (steps * kernel.row_ns * width))) * width
 
-    def share_rows(self, kernel: Kernel) -> int:
+    def share_rows(self, kernel: Kernel, steps: int = 1) -> int:
         """Rows from which a batch is shared between threads."""
-        return math.ceil(SHARE_NS / kernel.row_ns)
+        return math.ceil(SHARE_NS / (steps * kernel.row_ns))
 
     def _take_workspace(self, size: int) -> tuple[int, Array | None]:
         """Scratch memory. Blocks are kept between calls, because page faults on new ones take as long as the
@@ -638,6 +698,10 @@ def joint_force_steps(
             dry, step = (friction, 1) if part == "force" else (nothing, model.nv + 1 if part == "slope" else 1)
             steps.append(JointForce(target, source, damping, dry, step))
     return steps
+
+
+def _nothing(*_: Any) -> None:
+    """The function behind a built-in one of which only `strict` is called."""
 
 
 def _no_built_in(name: str, arrays: Iterable[str]) -> UnavailableError:

@@ -103,8 +103,6 @@ class LoopTable:
     def __init__(self, kernel: Kernel, calls: Sequence[Call], arrays: Mapping[str, Array], batch: int) -> None:
         self._kernel, self._batch = kernel, batch
         self._owners: object = arrays, tuple(calls)  # arrays and kernels must outlive their addresses
-        self.alone = len(calls) == 1
-        """True if nothing lies between the kernels of a step, so copies can run at the same time."""
         self._places: dict[str, list[int]] = {}
         planned, at = [], HEADER_WORDS
         for call in calls:

@@ -12,8 +12,9 @@ from typing import Any
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.internals.arguments import Array
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
+from robodyn.solve.inverse_kinematics.search import Settings, pulls_until
 
-_INPUTS = ("q", "goals", "settings")
+_INPUTS = ("q", "goals", "settings", "q_des")
 
 
 class OneTarget:
@@ -22,37 +23,39 @@ class OneTarget:
     Args:
         engine: a CPU engine.
         task: a block of steps, from `robodyn.solve.inverse_kinematics.levenberg.steps_task`.
-        arrays: a configuration, targets and settings, as calls give them.
+        steps: number of steps in a block.
+        arrays: a configuration, targets, settings, and the posture if there is one, as calls give them.
 
     Raises:
         UnavailableError: the block does not compile.
     """
 
-    def __init__(self, engine: Any, task: ScalarTask, arrays: tuple[Array, Array, Array]) -> None:
+    def __init__(self, engine: Any, task: ScalarTask, steps: int, arrays: tuple[Array, ...]) -> None:
         from robodyn.engines.cpu.native.entry import Argument
 
+        self._steps, self._posture = steps, arrays[3:]
         self._entry = engine.entry("block", "A block of steps.", lambda *_: None)
         if self._entry is not None:
             answers = engine.direct(task, _INPUTS, batches=False)
-            arguments = [Argument("array", k) for k in range(len(_INPUTS))]
-            self._entry.forms.add(len(_INPUTS), (), arguments, arrays, {}, answers)
+            arguments = [Argument("array", k) for k in range(len(arrays))]
+            self._entry.forms.add(len(arrays), (), arguments, arrays, {}, answers)
 
-    def search(
-        self, q: Array, goals: Array, settings: Array, least: tuple[float, float], blocks: int
-    ) -> tuple[Array, list[float], int] | None:
+    def search(self, q: Array, goals: Array, settings: Settings, blocks: int) -> tuple[Array, list[float], int] | None:
         """The configuration within the tolerance, its measures, and the number of steps taken. None if it is not found
         from here."""
+        released, pulled, least = settings
+        pulling = pulls_until(blocks) if self._posture else 0
         if self._entry is None:
             return None
         block, missed, iterations = self._entry.strict, self._entry.missed, 0
-        for _ in range(blocks):
-            out = block(q, goals, settings)
+        for k in range(blocks):
+            out = block(q, goals, pulled if k < pulling else released, *self._posture)
             if out is missed:
                 return None
             q, measures, _, used = out
-            numbers = measures.tolist()
-            iterations += round(float(used))
-            if _within(numbers, *least):
+            numbers, taken = measures.tolist(), round(float(used))
+            iterations += taken
+            if _within(numbers, *least) and (k >= pulling or taken < self._steps):  # or it still approaches the posture
                 return q, numbers, iterations
         return None
 

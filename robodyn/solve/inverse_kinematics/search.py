@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -48,6 +48,20 @@ class Found:
         return self.q, self.measures, self.cost, self.done, self.lost, self.iterations, self.start
 
 
+class Settings(NamedTuple):
+    """Settings of blocks that do not approach a posture, and of those that do; and the largest squared errors of tasks
+    that are fulfilled, of the distance and of the sine of the angle."""
+
+    released: Array
+    pulled: Array
+    least: tuple[float, float]
+
+
+def pulls_until(blocks: int) -> int:
+    """The number of blocks that also approach a posture. The last quarter only serves the tasks."""
+    return blocks - -(-blocks // 4)
+
+
 class Search:
     """Runs blocks of steps from several seeds, until all targets have converged.
 
@@ -61,8 +75,7 @@ class Search:
         again: (seeds - 1, nq) initial configurations after the first.
         blocks: number of blocks from each seed, twice as many from the first.
 
-    `released`: settings (1, k) of steps that do not approach a posture; `least`: the largest squared errors of tasks
-    that are fulfilled, of the distance and of the sine of the angle.
+    `settings`: those of blocks, (1, k).
     """
 
     def __init__(
@@ -84,11 +97,11 @@ class Search:
         self._n = task.outputs["measures"].shape(model)[0] // MEASURES - 1
         distance, angle, *rest = settings.tolist()
         inner = [_INSIDE * distance**2, _INSIDE * np.sin(angle) ** 2, *rest]
-        self.least = distance**2, np.sin(angle) ** 2
-        self._pulled, self.released, self._careful = (
+        pulled, released, self._careful = (
             library.like_numpy(np.array([[*inner, *damping, pull]], self._dtype))
             for damping, pull in ((searching(size), 1.0), (searching(size), 0.0), (approaching(size), 0.0))
         )
+        self.settings = Settings(released, pulled, (distance**2, np.sin(angle) ** 2))
         self._q_des = None if posture is None else library.like_numpy(posture[None].astype(self._dtype))
 
     def run(self, goals: Array, first: Array) -> Found:
@@ -151,15 +164,15 @@ class Search:
 
     def _within(self, measures: Array) -> Array:
         """True for entries within the tolerance."""
-        distance, angle = self.least
+        distance, angle = self.settings.least
         good = (measures[:, -MEASURES] <= distance) & (measures[:, -2] <= angle) & (measures[:, -1] <= 0.0)
         for k in range(0, MEASURES * self._n, MEASURES):
             good &= (measures[:, k] <= distance) & (measures[:, k + 1] <= angle) & (measures[:, k + 2] > 0.0)
-        return good  # type: ignore[no-any-return]
+        return good
 
     def _pulls(self, block: int, blocks: int) -> bool:
-        """True if a block also approaches the posture. The last quarter of all blocks only serves the tasks."""
-        return self._q_des is not None and block < blocks - -(-blocks // 4)
+        """True if a block also approaches the posture."""
+        return self._q_des is not None and block < pulls_until(blocks)
 
     def _one(
         self, found: Found, rows: Array, goals: Array, begin: Array, blocks: int, start: int | None, care: bool
@@ -168,7 +181,7 @@ class Search:
         q, targets = begin, goals[rows]
         for k in range(blocks):
             pulls = not care and self._pulls(k, blocks)
-            settings = self._careful if care else self._pulled if pulls else self.released
+            settings = self._careful if care else self.settings.pulled if pulls else self.settings.released
             out, good = self._block(q, targets, settings, pulls)
             finite = self._xp.isfinite(out["cost"])
             if k == 0 and start == 0 and not finite.all():
@@ -196,12 +209,12 @@ class Search:
         q, at = begin.reshape(n * together, -1), xp.repeat(goals[rows], together, 0)
         used = xp.zeros((n, together), np.int64)
         for k in range(blocks):
-            settings, pulls = self._careful if care else self.released, not care and self._pulls(k, blocks)
+            settings, pulls = self._careful if care else self.settings.released, not care and self._pulls(k, blocks)
             if pulls:
-                settings = self._pulled
+                settings = self.settings.pulled
             elif started == 0 and self._pulls(k, 2 * blocks):  # the first seed has twice as many blocks
-                settings, pulls = xp.repeat(self.released, n * together, 0), xp.zeros(n * together, bool)
-                settings[::together], pulls[::together] = self._pulled, True
+                settings, pulls = xp.repeat(self.settings.released, n * together, 0), xp.zeros(n * together, bool)
+                settings[::together], pulls[::together] = self.settings.pulled, True
             more, reached = self._block(q, at, settings, pulls)
             if k == 0:
                 out, good = more, reached
@@ -223,7 +236,7 @@ class Search:
                 if not len(late):
                     break
                 pulls = self._pulls(k, 2 * blocks)
-                settings = self._pulled if pulls else self.released
+                settings = self.settings.pulled if pulls else self.settings.released
                 more, reached = self._block(entries["moved"][late, 0], goals[rows[late]], settings, pulls)
                 for name, array in more.items():
                     entries[name][late, 0] = array

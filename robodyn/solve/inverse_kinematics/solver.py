@@ -23,7 +23,7 @@ from robodyn.internals.records import dataclass
 from robodyn.solve.inverse_kinematics.levenberg import bounds, steps_task
 from robodyn.solve.inverse_kinematics.one_target import OneTarget, residuals
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
-from robodyn.solve.inverse_kinematics.search import Found, Search
+from robodyn.solve.inverse_kinematics.search import Found, Search, Settings
 from robodyn.solve.inverse_kinematics.seeds import middle, starts
 from robodyn.solve.inverse_kinematics.tasks import AllTasks, PostureTask, Task, asked_for, task_list
 
@@ -130,7 +130,7 @@ class InverseKinematics:
         rows = 6 * len(self._asked.aims) + model.n_rows
         size = min(rows, model.nv) ** 2 * max(rows, model.nv)
         self._one_target: OneTarget | Literal[False] | None = None
-        self._settings_by_tolerance: dict[Any, tuple[Array, tuple[float, float]]] = {}
+        self._settings_by_tolerance: dict[Any, Settings] = {}
         self._steps = _STEPS if size <= _SMALL else 2 if size <= _LARGE else 1
 
     def __repr__(self) -> str:
@@ -199,7 +199,7 @@ class InverseKinematics:
     ) -> tuple[Array, IKReport] | None:
         """The solution for one target that the first initial configuration leads to; None if another way is needed."""
         n, nq, dtype = self.n_targets, self.model.nq, self.dtype
-        if self._postures or not self._dyn.engine.native or not (type(seeds) is int and 1 <= seeds <= _MOST_SEEDS):
+        if not self._dyn.engine.native or not (type(seeds) is int and 1 <= seeds <= _MOST_SEEDS):
             return None
         if not (type(iterations) is int and 1 <= iterations <= _MOST_ITERATIONS):
             return None
@@ -217,16 +217,17 @@ class InverseKinematics:
         if key is not tolerance:
             return None
         goals = targets.reshape(16 * n)
-        settings, least = self._released(key)
+        settings = self._settings_of_blocks(key)
         if self._one_target is None:
             task = steps_task(self._asked, self.limits, self._steps)
+            arrays = (q, goals, settings.released, *(each.astype(dtype) for each in self._postures[:1]))
             try:
-                self._one_target = OneTarget(self._dyn.engine, task, (q, goals, settings))
+                self._one_target = OneTarget(self._dyn.engine, task, self._steps, arrays)
             except UnavailableError:  # too large for a program
                 self._one_target = False
         if self._one_target is False:
             return None
-        answer = self._one_target.search(q, goals, settings, least, 2 * -(-iterations // self._steps))
+        answer = self._one_target.search(q, goals, settings, 2 * -(-iterations // self._steps))
         if answer is None:
             return None
         q, measures, taken = answer
@@ -245,15 +246,15 @@ class InverseKinematics:
     @cached_property
     def _middle(self) -> Array:
         """The first initial configuration if none is given."""
-        return middle(self.model).astype(self.dtype)
+        return (self._postures[0] if self._postures else middle(self.model)).astype(self.dtype)
 
     @cached_property
     def _clipped(self) -> tuple[Array, Array]:
         """Limits of all coordinates in the dtype, each rounded towards the inside of its range."""
         return _rounded_inwards(bounds(self.model), self.dtype)
 
-    def _released(self, tolerance: Any) -> tuple[Array, tuple[float, float]]:
-        """Settings of a block without a posture, and the largest squared errors."""
+    def _settings_of_blocks(self, tolerance: Any) -> Settings:
+        """Settings of blocks for one state."""
         if tolerance not in self._settings_by_tolerance:
             task, none = steps_task(self._asked, self.limits, self._steps), np.empty((0, self.model.nq), self.dtype)
             library, settings = self._dyn._engine_for({})[1], self._settings(tolerance)
@@ -262,7 +263,8 @@ class InverseKinematics:
             )
             if len(self._settings_by_tolerance) >= _MOST_TOLERANCES:
                 self._settings_by_tolerance.clear()
-            self._settings_by_tolerance[tolerance] = np.ascontiguousarray(search.released[0]), search.least
+            released, pulled, least = search.settings
+            self._settings_by_tolerance[tolerance] = Settings(released[0], pulled[0], least)
         return self._settings_by_tolerance[tolerance]
 
     def _read(self, library: Library, targets: Any, q0: Any) -> tuple[Array, Array, tuple[int, ...]]:

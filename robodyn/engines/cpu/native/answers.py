@@ -37,7 +37,8 @@ class Input:
     width), or () for a Python float.
 
     `default`: the float if calls do not give one; `positive`: True if the float must be positive and finite;
-    `nonnegative`: True if the numbers of the array must be finite and at least 0.
+    `nonnegative`: True if the numbers of the array must be finite and at least 0; `steady`: True if it must not have a
+    value for each step of a rollout.
     """
 
     place: int
@@ -45,6 +46,7 @@ class Input:
     default: float | None = None
     positive: bool = False
     nonnegative: bool = False
+    steady: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,8 @@ class Answers:
         forces: joint forces, of which at most one is subtracted from an input.
         known: index of an input; calls are answered only for its values set by `know`.
         whole: True if no further kernels will be compiled for these calls.
+        steps: 0, or the number of steps of a rollout (`robodyn.engines.cpu.native.rollouts`), where all numbers are
+            checked.
     """
 
     def __init__(
@@ -159,6 +163,7 @@ class Answers:
         forces: Sequence[JointForce] = (),
         known: int | None = None,
         whole: bool = True,
+        steps: int = 0,
     ) -> None:
         dtype = np.dtype(dtype.type)  # the object that arrays refer to, if this is a copy of it
         self.whole, self.knows = whole, known is not None
@@ -170,6 +175,7 @@ class Answers:
         self._values: Array | None = None
         drives = [force.target for force in forces if force.target < len(inputs)]
         self.context = Context(
+            steps=steps,
             check=1 if check is None else 3 if check else 0,
             tuple_type=id(tuple),
             float_type=id(float),
@@ -183,6 +189,7 @@ class Answers:
             **_shapes(inputs, outputs),
             positive=sum(1 << k for k, each in enumerate(inputs) if each.positive),
             nonnegative=sum(1 << k for k, each in enumerate(inputs) if each.nonnegative),
+            steady=sum(1 << k for k, each in enumerate(inputs) if each.steady),
             defaults=(ctypes.c_void_p * MAX_INPUTS)(
                 *(None if each is None else ctypes.addressof(each) for each in defaults)
             ),

@@ -38,6 +38,7 @@ from robodyn.engines.cpu.native.context import (
 from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, worked
 from robodyn.engines.cpu.native.objects import PyArray, PyFloat, PyTuple
 from robodyn.engines.cpu.native.results import ONE_STATE, adoptable, create, handed
+from robodyn.engines.cpu.native.rollouts import STATE, checked_steps
 from robodyn.engines.cpu.threads.code import State as Pool
 from robodyn.internals.tuning import CROWD, STREAMED_BYTES
 
@@ -45,7 +46,8 @@ LEFT: Address = -1
 """Returned instead of an answer: the checked function must answer the call."""
 _UNREADABLE = -2
 """Returned instead of a number of rows: kernels cannot read an input."""
-_MAX_RECORDS = MAX_INPUTS + MAX_OUTPUTS + MAX_CONSTANTS // 2
+_MAX_ARRAYS = MAX_INPUTS + MAX_OUTPUTS
+_MAX_RECORDS = _MAX_ARRAYS + MAX_CONSTANTS // 2
 _NEW_BYTES = STREAMED_BYTES // CROWD
 _LINE = 64
 _CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
@@ -61,8 +63,8 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
         arrays: arrays of the query, by their index.
         targets: address of the user's array for the result, or of their tuple; null without `out=`.
     """
-    table, given = local(Argument, _MAX_RECORDS), local(Argument, MAX_INPUTS)
-    rows = read_inputs(context, arrays, table, given, address(local(SINGLE, MAX_INPUTS)))
+    table, given, moves = local(Argument, _MAX_RECORDS), local(Argument, MAX_INPUTS), local(Word, _MAX_ARRAYS)
+    rows = read_inputs(context, arrays, table, given, moves, address(local(SINGLE, MAX_INPUTS)))
     if rows == _UNREADABLE or not is_known(context, given, rows):
         return LEFT
     count = 1 if rows == ONE_STATE else rows
@@ -82,12 +84,12 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
             return LEFT
         targets = bundle.items
     results, numbers = local(Address, MAX_OUTPUTS), local(Word, MAX_OUTPUTS)
-    row_bytes = enter_results(context, table, results, numbers, rows, targets)
+    row_bytes = enter_results(context, table, moves, results, numbers, rows, targets)
     if row_bytes < 0:
         return LEFT
     large = not adopts and row_bytes * count > _NEW_BYTES
     enter_constants(version, array(Word, table + (context.inputs + outputs)), count, large)
-    if not computed(context, version, table, given, rows, count, parallel):
+    if not computed(context, version, table, given, moves, rows, count, parallel):
         drop(context, results, outputs)
         return LEFT
     if outputs == 1:
@@ -100,15 +102,22 @@ def read_inputs(
     arrays: Array[Address],
     table: Array[Argument],
     given: Array[Argument],
+    moves: Array[Word],
     singles: Address,
 ) -> Word:
-    """Enter the inputs in two tables. Returns their number of rows, `ONE_STATE`, or `_UNREADABLE`. `singles`: memory
-    for floats in single precision."""
+    """Enter the inputs in two tables. Returns their number of rows, `ONE_STATE`, or `_UNREADABLE`.
+
+    Args:
+        context, arrays: as of `answer`.
+        table, given: tables to fill.
+        moves: filled with the bytes by which each input advances with the steps of a rollout.
+        singles: memory for floats in single precision.
+    """
     rows, itemsize = ONE_STATE, context.itemsize
     for i in range(context.inputs):
         argument = arrays[context.places[i]]
         columns, width = context.columns[i], context.widths[i]
-        data, stride = NULL, 0
+        data, stride, move = NULL, 0, 0
         if width < 0:
             data = context.defaults[i]
             if data == NULL:
@@ -129,6 +138,11 @@ def read_inputs(
                 return _UNREADABLE
             data, shape = each.data, each.shape
             axes = int(each.ndim) - (1 if width == 0 else 2)
+            if has_times(context, i, axes, rows):
+                if shape[0] != context.steps or context.steady >> i & 1 == 1:
+                    return _UNREADABLE
+                move = columns * itemsize * (1 if rows == ONE_STATE else rows)
+                axes, shape = axes - 1, shape + 1
             if axes == 1:
                 own = shape[0]
                 if own < 1 or (rows != own and rows != ONE_STATE):
@@ -151,7 +165,14 @@ def read_inputs(
                     return _UNREADABLE
         for record in (table + i, given + i):
             record.data, record.stride = data, stride
+        moves[i] = move
     return rows
+
+
+def has_times(context: Array[Context], i: Word, axes: Word, rows: Word) -> Flag:
+    """True if an input has a value for each step of a rollout: its axes before those of one state are one more than
+    those of the first state."""
+    return bool(context.steps != 0 and i >= STATE and axes == (1 if rows == ONE_STATE else 2))
 
 
 @routine
@@ -206,6 +227,7 @@ def enter(context: Array[Context], table: Array[Argument], i: Word, data: Addres
 def enter_results(
     context: Array[Context],
     table: Array[Argument],
+    moves: Array[Word],
     results: Array[Address],
     numbers: Array[Word],
     rows: Word,
@@ -218,7 +240,7 @@ def enter_results(
         result, data = NULL, address(numbers + k)
         if targets != NULL:
             result = targets[k]
-            if not adoptable(context, table, rows, k, array(PyArray, result)):
+            if not adoptable(context, table, moves, rows, k, array(PyArray, result)):
                 drop(context, results, k)
                 return -1
             call(None, context.Py_IncRef, result)
@@ -231,7 +253,9 @@ def enter_results(
         if result != NULL:
             data = array(PyArray, result).data
         results[k] = result
-        row_bytes += enter(context, table, context.inputs + k, data)
+        stride = enter(context, table, context.inputs + k, data)
+        moves[context.inputs + k] = stride * (1 if rows == ONE_STATE else rows)
+        row_bytes += stride
     return row_bytes
 
 
@@ -257,6 +281,7 @@ def computed(
     version: Array[Version],
     table: Array[Argument],
     given: Array[Argument],
+    moves: Array[Word],
     rows: Word,
     count: Word,
     parallel: Address,
@@ -276,13 +301,15 @@ def computed(
             free(context, loan)
             return False
     job = local(Job, 1)
-    job.context, job.kernel, job.table, job.given = context, version.kernel, table, given
+    job.context, job.kernel, job.table, job.given, job.moves = context, version.kernel, table, given, moves
     store_atomic(place(job, "bad"), 0, "monotonic")
     kernel, argument = version.kernel, address(table)
     if context.forces != 0:
         kernel, argument = code_of(worked), address(job)
     if context.check >> int(rows != ONE_STATE) & 1 == 1:
         kernel, argument = code_of(checked), address(job)
+    if context.steps != 0:
+        kernel, argument = code_of(checked_steps), address(job)
     run(context, version, kernel, argument, count, workspace, parallel)
     if claimed != NULL:
         store_atomic(array(Integer, claimed), 0, "release")

@@ -65,6 +65,7 @@ class Context(ctypes.Structure):
     _fields_ = (
         ("inputs", _WORD),  # number of inputs
         ("outputs", _WORD),
+        ("steps", _WORD),  # steps of a rollout (see `rollouts`), or 0
         ("array_type", _POINTER),
         ("tuple_type", _POINTER),
         ("float_type", _POINTER),
@@ -81,6 +82,7 @@ class Context(ctypes.Structure):
         ("known_input", _WORD),
         ("positive", _WORD),  # bit i: input i, a float, must be positive and finite
         ("nonnegative", _WORD),  # bit i: the numbers of input i, an array, must be finite and at least 0
+        ("steady", _WORD),  # bit i: input i, an array, must not have an axis of time
         ("defaults", _POINTER * MAX_INPUTS),  # address of the double that replaces a float; null if calls give it
         ("drive", _WORD),  # index of the input that forces are subtracted from, or -1
         ("forces", _WORD),  # number of forces
@@ -113,13 +115,14 @@ class Context(ctypes.Structure):
 
 
 class Job(ctypes.Structure):
-    """The table of a kernel that checks numbers or adds forces around the query's kernel."""
+    """The table of a kernel that checks numbers, adds forces or takes several steps around the query's kernel."""
 
     _fields_ = (
         ("context", ctypes.POINTER(Context)),
         ("kernel", _POINTER),  # the query's kernel
         ("table", ctypes.POINTER(Argument)),  # the table of the query's kernel
         ("given", ctypes.POINTER(Argument)),  # the user's inputs
+        ("moves", ctypes.POINTER(_WORD)),  # bytes by which an array advances with each step
         ("bad", ctypes.c_int32),  # set to 1 if a number is not finite
     )
 

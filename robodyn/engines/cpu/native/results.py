@@ -26,28 +26,43 @@ _WRITEABLE_CONTIGUOUS = 0x0401  # NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS
 
 
 @routine
-def adoptable(context: Array[Context], table: Array[Argument], rows: Word, k: Word, wanted: Array[PyArray]) -> Flag:
+def adoptable(
+    context: Array[Context],
+    table: Array[Argument],
+    moves: Array[Word],
+    rows: Word,
+    k: Word,
+    wanted: Array[PyArray],
+) -> Flag:
     """True if an array can hold output k: it has the right type and shape, is C-contiguous and writeable, and shares no
     memory with the arrays before it in the table."""
-    count, axes = (1, 0) if rows == ONE_STATE else (rows, 1)
+    count, axes, steps = 1, 0, context.steps
     trailing = context.trailing[k]
     if wanted.type != context.array_type or wanted.descr != context.descr:
         return False
-    if int(wanted.ndim) != axes + trailing or wanted.flags & _WRITEABLE_CONTIGUOUS != _WRITEABLE_CONTIGUOUS:
+    if wanted.flags & _WRITEABLE_CONTIGUOUS != _WRITEABLE_CONTIGUOUS:
         return False
-    if axes == 1 and wanted.shape[0] != rows:
+    if int(wanted.ndim) != int(steps != 0) + int(rows != ONE_STATE) + trailing:
         return False
+    if steps != 0:
+        if wanted.shape[0] != steps + 1:
+            return False
+        axes = 1
+    if rows != ONE_STATE:
+        if wanted.shape[axes] != rows:
+            return False
+        count, axes = rows, axes + 1
     lengths, own = context.shapes + MAX_TRAILING * k, wanted.shape + axes
     if any(own[a] != lengths[a] for a in range(trailing)):
         return False
     # All arrays have no gaps, or stride 0. So memory is shared exactly if the ranges from first to last byte overlap.
     number, itemsize = context.inputs + k, context.itemsize
     begin = wanted.data
-    end = begin + context.columns[number] * count * itemsize
+    end = begin + context.columns[number] * count * itemsize * (steps + 1)
     for j in range(number):
         other = table + j
         start = other.data
-        stop = start + (other.stride * (count - 1) + context.columns[j] * itemsize)
+        stop = start + (other.stride * (count - 1) + context.columns[j] * itemsize + moves[j] * steps)
         if unsigned_less(start, end) and unsigned_less(begin, stop):
             return False
     return True
@@ -75,12 +90,15 @@ def new_array(context: Array[Context], axes: Word, shape: Array[Word]) -> Addres
 @routine
 def create(context: Array[Context], rows: Word, k: Word) -> Address:
     """A new array for output k, or null. A large array of a batch takes memory from the pool for results."""
-    shape = local(Word, 1 + MAX_TRAILING)
-    axes, lengths, trailing = int(rows != ONE_STATE), context.shapes + MAX_TRAILING * k, context.trailing[k]
-    shape[0] = rows
+    shape, axes, frames = local(Word, 2 + MAX_TRAILING), 0, context.steps + 1
+    lengths, trailing = context.shapes + MAX_TRAILING * k, context.trailing[k]
+    if frames > 1:
+        shape[0], axes = frames, 1
+    if rows != ONE_STATE:
+        shape[axes], axes = rows, axes + 1
     for a in range(trailing):
         shape[axes + a] = lengths[a]
-    size = context.columns[context.inputs + k] * context.itemsize * rows
+    size = context.columns[context.inputs + k] * context.itemsize * rows * frames
     if context.handler == NULL or size < KEPT_FROM_BYTES:
         return new_array(context, axes + trailing, shape)
     old = call(Address, context.PyDataMem_SetHandler, context.handler)
