@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
     from robodyn.core.description import RobotDescription
     from robodyn.core.model import Model
+    from robodyn.core.shapes import Box, Capsule, Cylinder, HeightField, Plane, Sphere
     from robodyn.core.tree import Tree
     from robodyn.engines.buffer_pool import release_memory
     from robodyn.internals.errors import (
@@ -92,15 +93,20 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Baumgarte": "core.constraints.kinds",
+    "Box": "core.shapes",
+    "Capsule": "core.shapes",
     "CoMTask": "solve.inverse_kinematics.tasks",
     "Coupling": "core.constraints.kinds",
+    "Cylinder": "core.shapes",
     "DirectionTask": "solve.inverse_kinematics.tasks",
     "Dynamics": "api.dynamics",
+    "HeightField": "core.shapes",
     "IKReport": "solve.inverse_kinematics.solver",
     "InverseKinematics": "solve.inverse_kinematics.solver",
     "JointOrder": "io.conventions.order",
     "Lock": "core.constraints.kinds",
     "Model": "core.model",
+    "Plane": "core.shapes",
     "Point": "core.constraints.kinds",
     "PoseTask": "solve.inverse_kinematics.tasks",
     "PositionTask": "solve.inverse_kinematics.tasks",
@@ -109,6 +115,7 @@ _HOME = {
     "RobotDescription": "core.description",
     "Rod": "core.constraints.kinds",
     "Rollout": "api.motion.result",
+    "Sphere": "core.shapes",
     "Tree": "core.tree",
     "Weld": "core.constraints.kinds",
     "auto_tree": "io.builders.auto_tree",
@@ -148,6 +155,7 @@ _PROVIDED = {
     "Dynamics": "api.dynamics",
     "assemble": "algorithms.constraints.assembly",
     "attach": "io.editing.attaching",
+    "auto_pairs": "io.editing.shapes",
     "graph": "io.editing.graphs",
     "load": "io.editing.files",
     "lock": "io.editing.locking",
@@ -164,6 +172,7 @@ _PROVIDED = {
     "to_urdf": "io.editing.urdf_writer",
     "with_frames": "io.editing.frames",
     "with_inertia": "io.editing.inertias",
+    "with_shapes": "io.editing.shapes",
 }
 """Functions of higher packages that lower packages call by name, and their modules (`robodyn.internals.provided`)."""
 
@@ -175,10 +184,14 @@ __all__ = [
     "ArgumentError",
     "AssemblyError",
     "Baumgarte",
+    "Box",
+    "Capsule",
     "CoMTask",
     "Coupling",
+    "Cylinder",
     "DirectionTask",
     "Dynamics",
+    "HeightField",
     "IKReport",
     "InverseKinematics",
     "JointForcesWarning",
@@ -187,6 +200,7 @@ __all__ = [
     "Lock",
     "Model",
     "NumericalError",
+    "Plane",
     "Point",
     "PoseTask",
     "PositionTask",
@@ -198,6 +212,7 @@ __all__ = [
     "Rod",
     "Rollout",
     "SingularError",
+    "Sphere",
     "Tree",
     "UnavailableError",
     "Weld",

@@ -694,7 +694,8 @@ class ScalarTask(TaskBase):
 
     `given`: its inputs. `outputs`: its results. `text`: the function. `of`: makes the same task with other inputs.
     `on_arrays`: a faster implementation on arrays of states, or None. `least`: a rough lower bound of the operations of
-    its program, or None if only a trace can tell.
+    its program, or None if only a trace can tell. `one_program`: True if an engine that compiles must not run it on
+    arrays, where it would be far slower.
     """
 
     name: str
@@ -704,6 +705,7 @@ class ScalarTask(TaskBase):
     of: Callable[[tuple[str, ...]], ScalarTask] | None = None
     on_arrays: ArrayText | None = None
     least: Callable[[Model], int] | None = None
+    one_program: bool = False
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
     @property

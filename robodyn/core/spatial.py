@@ -130,6 +130,8 @@ def select(condition: Scalar, positive: Scalar, otherwise: Scalar) -> Scalar:
         return condition.select(positive, otherwise)
     if np.ndim(condition) == 0:
         return positive if condition > 0.0 else otherwise if condition <= 0.0 else np.nan
+    real = condition.dtype.type  # numbers take the precision of the condition
+    positive, otherwise = (real(value) if isinstance(value, float) else value for value in (positive, otherwise))
     return np.where(condition > 0.0, positive, np.where(condition <= 0.0, otherwise, np.nan))
 
 
