@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from robodyn.compile.lowering import lower, stored_nodes
-from robodyn.compile.tracing.expression import ADD, CONSTANT, INPUT, MUL, SUB, Graph
+from robodyn.compile.tracing.expression import ADD, CONSTANT, INPUT, MUL, SUB, Graph, operands
 from robodyn.compile.tracing.program import Program
 
 
@@ -26,7 +26,8 @@ def run_text(p, arrays):
     names = {port.name: arrays[port.name].reshape(-1).tolist() for port in p.inputs}
     outputs = {port.name: [math.nan] * port.size for port in p.outputs}
     assert not names.keys() & outputs.keys()
-    functions = {"sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "abs": np.abs}
+    functions = {"sin": np.sin, "cos": np.cos, "sqrt": np.sqrt, "abs": np.abs, "min": np.minimum, "max": np.maximum}
+    functions["select"] = lambda condition, x, y: x if condition > 0.0 else y
     # NumPy's own functions on Python's floats: the numbers of `evaluate`, to the last bit.
     exec(p.text(), {"__builtins__": {}, **functions}, names | outputs)
     return {port.name: np.array(outputs[port.name], dtype=float).reshape(port.shape) for port in p.outputs}
@@ -40,6 +41,9 @@ _FORMS = {
     "reciprocal": lambda x: 1.0 / x,
     "sqrt": np.sqrt,
     "abs": np.abs,
+    "min": np.minimum,
+    "max": np.maximum,
+    "select": lambda condition, x, y: x if condition > 0.0 else y,
     "fma": lambda x, y, z: x * y + z,
     "fnma": lambda x, y, z: z - x * y,
     "fms": lambda x, y, z: x * y - z,
@@ -78,8 +82,8 @@ def check_nesting(p):
 
     def values(each):
         value = dict(given)
-        for kind, results, operands in each:
-            x = [value[node] for node in operands]
+        for kind, results, read in each:
+            x = [value[node] for node in read]
             exact = kind in ("add", "sub", "mul", "neg", "fma", "fnma", "fms")
             for k, node in enumerate(results):
                 value[node] = (_FORMS[kind](*x) if exact else pow(x[0] + k, 3, prime)) % prime
@@ -112,7 +116,5 @@ def check_lowering(p):
     assert set(inside.values()) <= {1}
     used = Counter(s for port in p.outputs for s in port.scalars if isinstance(s, int))
     for index in p.live:
-        operation, a, b = p.nodes[index]
-        if operation > INPUT:
-            used.update((a,) if b < 0 else (a, b))
+        used.update(operands(p.nodes[index]))
     assert all(used[index] == 1 for index in inside)

@@ -11,7 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from robodyn.compile.tracing.expression import ABS, ADD, COS, INPUT, MUL, NEG, RECIPROCAL, SIN, SQRT, SUB, Node
+from robodyn.compile.tracing.expression import (
+    ABS,
+    ADD,
+    COS,
+    INPUT,
+    MAX,
+    MIN,
+    MUL,
+    NEG,
+    RECIPROCAL,
+    SELECT,
+    SIN,
+    SQRT,
+    SUB,
+    Node,
+)
 from robodyn.compile.tracing.program import Port, Program
 from robodyn.internals.tuning import MAX_INNER_PRODUCTS, MAX_SUM_PRODUCTS
 
@@ -23,13 +38,25 @@ start."""
 _Sum: TypeAlias = tuple[int, bool, _Products]
 """A sum: the node at which it starts (-1: none), whether that node is subtracted, and the products."""
 _NONE: _Sum = -1, False, ()
-_PLAIN = {ADD: "add", SUB: "sub", MUL: "mul", NEG: "neg", RECIPROCAL: "reciprocal", SQRT: "sqrt", ABS: "abs"}
+_PLAIN = {
+    ADD: "add",
+    SUB: "sub",
+    MUL: "mul",
+    NEG: "neg",
+    RECIPROCAL: "reciprocal",
+    SQRT: "sqrt",
+    ABS: "abs",
+    MIN: "min",
+    MAX: "max",
+    SELECT: "select",
+}
 
 
 class Operation(NamedTuple):
     """One operation of straight-line code. It computes the nodes `results` from the nodes `operands`.
 
-    `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt", "abs"; "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
+    `kind`: "add", "sub", "mul", "neg", "reciprocal", "sqrt", "abs", "min", "max", "select";
+    "fma" (x y + z), "fnma" (z - x y), "fms" (x y - z);
     "sincos", which has two results, the sine and the cosine, or -1 for one that is not needed.
     """
 
@@ -60,7 +87,10 @@ def lower(program: Program, *, nested: bool = False) -> list[Operation]:
         if operation > INPUT:
             computed.append(index)
             uses[a] += 1
-            if b >= 0:
+            if operation == SELECT:
+                for each in b:
+                    uses[each] += 1
+            elif b >= 0:
                 uses[b] += 1
     sums, inside = _sums(nodes, computed, uses, *((MAX_INNER_PRODUCTS, MAX_SUM_PRODUCTS) if nested else (1, 0)))
     lowered: list[Operation] = []
@@ -77,7 +107,8 @@ def lower(program: Program, *, nested: bool = False) -> list[Operation]:
             done.update(pair)
             lowered.append(Operation("sincos", pair, (a,)))
         else:
-            lowered.append(_new(Operation, (_PLAIN[operation], (index,), (a,) if b < 0 else (a, b))))
+            read = (a, *b) if operation == SELECT else (a,) if b < 0 else (a, b)
+            lowered.append(_new(Operation, (_PLAIN[operation], (index,), read)))
     return lowered
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from robodyn.compile.lowering import Operation, lower, stored_nodes
-from robodyn.compile.tracing.expression import CONSTANT, INPUT
+from robodyn.compile.tracing.expression import CONSTANT, INPUT, operands
 from robodyn.compile.tracing.program import Program
 from robodyn.internals.tuning import ORDERED_OPERATIONS
 
@@ -147,8 +147,8 @@ def _live(program: Program, operations: Sequence[Operation]) -> tuple[int, ...]:
     for operation in operations:
         results = [node for node in operation.results if node >= 0]
         # Operands that are not in the list yet are products inside a sum.
-        operands = (operand for node in results for operand in nodes[node][1:] if operand >= 0)
-        for node in (*operands, *results):
+        read = (operand for node in results for operand in operands(nodes[node]))
+        for node in (*read, *results):
             if node not in seen:
                 seen.add(node)
                 live.append(node)

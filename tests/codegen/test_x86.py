@@ -33,6 +33,7 @@ from robodyn.compile.x86.listing import Listing
 from robodyn.compile.x86.pointers import ARRAY_POINTERS, GENERAL, SAVED, Base, load_pointer, point, pop, push
 from robodyn.compile.x86.program import assembled
 from robodyn.compile.x86.staging import Staging
+from robodyn.core.spatial import select
 from robodyn.engines.cpu import backends
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
@@ -362,6 +363,11 @@ _MADE = (
     lambda x, y, z: np.cos(y),
     lambda x, y, z: np.sqrt(x * x + 1.5) - y,
     lambda x, y, z: y / (2.0 + x * x) - 0.125,
+    lambda x, y, z: np.minimum(x, y),
+    lambda x, y, z: np.maximum(x - z, 0.25 * y),
+    lambda x, y, z: np.minimum(np.maximum(x, -0.75), 0.5) + y,
+    lambda x, y, z: select(x - y, z, x * y),
+    lambda x, y, z: select(z, y, 1.5),
 )
 
 

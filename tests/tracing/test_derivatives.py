@@ -7,12 +7,13 @@ import pytest
 from conftest import random_states, relative
 
 import robodyn as rd
-from robodyn.algorithms.tasks import against, along
+from robodyn.algorithms.tasks import ScalarTask, Sized, against, along
 from robodyn.compile.tracing.derivatives import against as backwards
 from robodyn.compile.tracing.derivatives import along as forwards
 from robodyn.compile.tracing.expression import Expression, Graph
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
+from robodyn.core.spatial import select
 from robodyn.engines.gpu.unrolled_kernels import traced
 from robodyn.engines.query_table import QUERIES, QueryVariant
 
@@ -25,6 +26,8 @@ FUNCTIONS = [
     lambda x, y: np.sqrt(x * x + y) * np.sqrt(x),
     lambda x, y: np.sin(x * y) * np.cos(y) - np.cos(-x),
     lambda x, y: np.abs(x - y) * x,
+    lambda x, y: np.minimum(x * y, np.sin(y)) - np.maximum(x, 3.0 * y) * np.maximum(y * y, -x),
+    lambda x, y: select(x - y, x * x, x * y) + select(y, np.cos(x), 2.0) * select(x * y - 5.0, 1.0, y * y),
     lambda x, y: (x * y + 1.0) * (x * y + 1.0),
     lambda x, y: 0.0 * x + 2.5,
     lambda x, y: y,
@@ -76,6 +79,38 @@ def fits(model, task, link):
         return bool(traced(model, task, link=link).nodes)
     except rd.UnavailableError:
         return False
+
+
+def compared(model, given, _):
+    """Comparisons of the first coordinates, with constants, NaN among the operands, and at both ends of a batch."""
+    x, y, z = given["q"][:3]
+    clamped = np.minimum(np.maximum(x, -0.5), 0.75)
+    least = np.minimum(np.minimum(x, y), z)
+    return {"y": [clamped, least, np.maximum(y, x), select(x - y, z * y, x), select(z, 2.0, -y * y)]}
+
+
+@pytest.mark.parametrize("batch", [1, 3, 40])
+def test_comparisons_on_every_engine(batch, make_dynamics):
+    model = rd.random_tree(3, seed=1, joints=("prismatic",))
+    dyn = make_dynamics(model)
+    rng = np.random.default_rng(batch)
+    print(f"seed {batch}")
+    q = rng.choice([-2.0, -0.5, 0.0, 0.25, 0.75, 3.0, np.nan], size=(batch, 3)).astype(dyn.dtype)
+    task = ScalarTask("compared", {"q": Sized(("nq",))}, {"y": Sized((5,))}, compared)
+    outputs = {"y": np.full((batch, 5), 777.0, dyn.dtype)}
+    dyn.engine.run(task, {"q": q}, outputs)
+    with np.errstate(all="ignore"):
+        wanted = np.stack(np.broadcast_arrays(*compared(model, {"q": list(q.T)}, None)["y"]), -1)
+    np.testing.assert_allclose(outputs["y"], wanted, rtol=1e-6)
+    vjp = against(task, ("q",))
+    names = sorted(set(input_shapes(model, vjp)) - {"q"})
+    weights = {name: np.ones((batch, *input_shapes(model, vjp)[name]), dyn.dtype) for name in names}
+    slopes = {name: np.full((batch, 3), 777.0, dyn.dtype) for name in vjp.outputs}
+    dyn.engine.run(vjp, {"q": q, **weights}, slopes)
+    (got,) = slopes.values()
+    assert np.array_equal(np.isfinite(got).all(-1), np.isfinite(q).all(-1)), (
+        "NaN stays in its row, and leaves it nowhere"
+    )
 
 
 ASKED = [name for name in QUERIES if name not in ("inverse_dynamics_hessian", "forward_dynamics_hessian")]

@@ -16,15 +16,20 @@ from robodyn.compile.tracing.expression import (
     ADD,
     CONSTANT,
     INPUT,
+    MAX,
+    MIN,
     MUL,
     NEG,
     OPERATION_NAMES,
+    SELECT,
     SQRT,
     SUB,
     Expression,
     Graph,
     negated,
+    operands,
 )
+from robodyn.core.spatial import select
 
 _SIGNS = {ADD: "+", SUB: "-", MUL: "*"}
 
@@ -193,11 +198,11 @@ def test_a_value_cannot_be_looked_at(look):
         look(Graph().input())
 
 
-@pytest.mark.parametrize("use", [hash, round, lambda x: x**2, np.maximum, np.exp, np.sum, np.add.reduce, math.sin])
+@pytest.mark.parametrize("use", [hash, round, lambda x: x**2, np.fmax, np.exp, np.sum, np.add.reduce, math.sin])
 def test_what_programs_do_not_know_is_refused(use):
     x = Graph().input()
     with pytest.raises(TypeError):
-        use(x, 0.0) if use is np.maximum else use(x)
+        use(x, 0.0) if use is np.fmax else use(x)
 
 
 # Random expressions.
@@ -257,6 +262,17 @@ class Running:
     def cos(self):
         return Running(math.cos(self.value), self.error + 4e-16)
 
+    def extremum(self, of, other):
+        other = Running.of(other)
+        return Running(of(self.value, other.value), max(self.error, other.error))
+
+    def select(self, positive, otherwise):
+        """Both values are possible if the sign of the condition is within the error."""
+        positive, otherwise = Running.of(positive), Running.of(otherwise)
+        chosen = positive if self.value > 0.0 else otherwise
+        apart = abs(positive.value - otherwise.value) if abs(self.value) <= 8 * self.error else 0.0
+        return Running(chosen.value, max(positive.error, otherwise.error) + apart)
+
     def sqrt(self):
         root = math.sqrt(self.value)
         return self._rounded(root, self.error / root)
@@ -265,11 +281,15 @@ class Running:
 N_INPUTS = 3
 _numbers = st.sampled_from([0.0, 1.0, -1.0, 2.0, -0.5, 3.0]) | st.floats(-4.0, 4.0).map(lambda x: round(x, 3))
 _leaves = st.tuples(st.just("number"), _numbers) | st.tuples(st.just("input"), st.integers(0, N_INPUTS - 1))
-_BINARY = ("add", "sub", "mul", "div")
+_BINARY = ("add", "sub", "mul", "div", "minimum", "maximum")
 _UNARY = ("neg", "abs", "sin", "cos", "sqrt")
 _trees = st.recursive(
     _leaves,
-    lambda inner: st.tuples(st.sampled_from(_UNARY), inner) | st.tuples(st.sampled_from(_BINARY), inner, inner),
+    lambda inner: (
+        st.tuples(st.sampled_from(_UNARY), inner)
+        | st.tuples(st.sampled_from(_BINARY), inner, inner)
+        | st.tuples(st.just("select"), inner, inner, inner)
+    ),
     max_leaves=25,
 )
 _states = st.tuples(*(st.floats(0.25, 3.0) | st.floats(-3.0, -0.25) for _ in range(N_INPUTS)))
@@ -287,7 +307,14 @@ def compute(tree, x):
         return -values[0] if kind == "neg" else getattr(np, kind)(values[0])
     if kind == "sqrt":
         return np.sqrt(values[0] * values[0] + 0.5)
+    if kind == "select":
+        return select(*values)
     a, b = values
+    if kind in ("minimum", "maximum"):
+        known = next((each for each in (a, b) if isinstance(each, Running)), None)
+        if known is not None:
+            return known.extremum({"minimum": min, "maximum": max}[kind], b if known is a else a)
+        return getattr(np, kind)(a, b)
     return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "div": lambda: a / (b * b + 0.5)}[kind]()
 
 
@@ -296,7 +323,7 @@ def operations_written(tree):
     kind, *rest = tree
     if kind in ("number", "input"):
         return 0
-    own = {"neg": 0, "abs": 0, "sqrt": 3, "div": 4}.get(kind, 1)
+    own = {"neg": 0, "abs": 0, "sqrt": 3, "div": 4, "select": 3}.get(kind, 1)
     return own + sum(operations_written(each) for each in rest)
 
 
@@ -328,18 +355,18 @@ def test_random_expressions_fold_to_the_same_numbers(trees, state):
 def test_random_expressions_keep_the_graph_tidy(trees):
     p = traced(trees)
     for index in p.live:
-        operation, a, b = p.nodes[index]
+        operation, read = p.nodes[index][0], operands(p.nodes[index])
         if operation <= INPUT:
             continue
-        below = [p.nodes[operand][0] for operand in (a, b) if operand >= 0]
-        assert all(operand < index for operand in (a, b))
+        below = [p.nodes[operand][0] for operand in read]
+        assert all(operand < index for operand in read)
         assert below.count(CONSTANT) < len(below), "an operation on numbers alone"
-        if operation != SQRT:
+        if operation not in (SQRT, MIN, MAX, SELECT):
             assert NEG not in below, "a sign that did not travel outward"
-        for operand in (a, b):
-            if operand >= 0 and p.nodes[operand][0] == CONSTANT:
+        for operand in read:
+            if p.nodes[operand][0] == CONSTANT:
                 value = p.nodes[operand][1]
-                assert value != 0.0
+                assert value != 0.0 or operation in (MIN, MAX, SELECT)
                 assert operation != MUL or (value > 0.0 and value != 1.0)
     assert len(set(p.nodes)) == len(p.nodes)
 
@@ -356,3 +383,15 @@ def test_random_expressions_text_and_lowering_compute_the_same(trees, state):
         for tree, value in zip(trees, run_lowered(p, {"x": np.array(state)}, nested)["y"], strict=True):
             reference = bounded(tree, state)
             assert abs(value - reference.value) <= 8 * reference.error
+
+
+def test_nan_goes_through_comparisons():
+    """Also where the NaN is the condition of a selection, or in the value that is less, on every side."""
+    p = program(lambda x, y, z: (np.minimum(x, y), np.maximum(x, y), np.minimum(x, 0.5), select(x, y, z)), 3)
+    numbers = (np.nan, -1.0, 0.0, 2.0, np.inf)
+    x = np.array([(a, b, c) for a in numbers for b in numbers for c in (3.0, -4.0)])
+    wanted = np.stack([np.minimum(x[:, 0], x[:, 1]), np.maximum(x[:, 0], x[:, 1]), np.minimum(x[:, 0], 0.5)], -1)
+    chosen = np.where(x[:, 0] > 0.0, x[:, 1], np.where(np.isnan(x[:, 0]), np.nan, x[:, 2]))
+    np.testing.assert_array_equal(p.evaluate({"x": x})["y"], np.column_stack([wanted, chosen]))
+    np.testing.assert_array_equal(select(x[:, 0], x[:, 1], x[:, 2]), chosen)
+    assert [select(a, 1, 2) for a in (0.5, 0.0, -1.0)] == [1, 2, 2] and np.isnan(select(np.nan, 1, 2))

@@ -22,6 +22,7 @@ BEGINNING = -2
 
 _FORMS = {"add": "{} + {}", "sub": "{} - {}", "mul": "{} * {}", "neg": "-{}"}
 _CALLS = {"sqrt": "sqrt", "abs": "fabs"}
+_COMPARISONS = {"min": "<", "max": ">"}
 _FUSED = {"fma": "MULADD", "fms": "MULSUB", "fnma": "NMULADD"}
 
 
@@ -60,6 +61,11 @@ class Dialect:
     def _value(self, kind: str, operands: Sequence[str]) -> str:
         if kind in _FORMS:
             return _FORMS[kind].format(*operands)
+        if kind in _COMPARISONS:  # a NaN among the two is the result
+            a, b = operands
+            return f"{a} {_COMPARISONS[kind]} {b} || {a} != {a} ? {a} : {b}"
+        if kind == "select":
+            return f"{operands[0]} > {self.number(0.0)} ? {operands[1]} : {operands[2]}"
         if kind == "reciprocal":
             return f"{self.number(1.0)} / {operands[0]}"
         if kind in _CALLS:

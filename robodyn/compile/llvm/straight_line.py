@@ -11,6 +11,7 @@ from robodyn.compile.lowering import Operation
 from robodyn.compile.tracing.expression import CONSTANT, Node
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
+_COMPARISONS = {"min": "olt", "max": "ogt"}
 _CALLS = {"sqrt": "sqrt", "abs": "fabs"}
 
 
@@ -58,12 +59,24 @@ class StraightLine:
             return [out.new(f"fdiv {T} {self.kind.splat(1.0)}, {operands[0]}")]
         if kind in _CALLS:
             return [out.new(f"call {T} @llvm.{_CALLS[kind]}.{self.kind.suffix}({T} {operands[0]})")]
+        if kind in _COMPARISONS:  # a NaN among the two is the result
+            a, b = operands
+            better = self._choice(f"fcmp {_COMPARISONS[kind]} {T} {a}, {b}", a, b)
+            return [self._choice(f"fcmp uno {T} {a}, {a}", a, better)]
         x, y, z = operands
+        if kind == "select":
+            return [self._choice(f"fcmp ogt {T} {x}, {self.kind.splat(0.0)}", y, z)]
         if kind == "fnma":
             x = out.new(f"fneg {T} {x}")
         elif kind == "fms":
             z = out.new(f"fneg {T} {z}")
         return [out.new(f"call {T} @llvm.fmuladd.{self.kind.suffix}({T} {x}, {T} {y}, {T} {z})")]
+
+    def _choice(self, comparison: str, yes: str, no: str) -> str:
+        """`yes` where a comparison holds, else `no`."""
+        T, width = self.kind.name, self.kind.width
+        holds = self.out.new(comparison)
+        return self.out.new(f"select {'i1' if width == 1 else f'<{width} x i1>'} {holds}, {T} {yes}, {T} {no}")
 
 
 def attributes(target: Target, more: str = "") -> str:

@@ -16,9 +16,12 @@ from robodyn.compile.tracing.expression import (
     ADD,
     COS,
     INPUT,
+    MAX,
+    MIN,
     MUL,
     NEG,
     RECIPROCAL,
+    SELECT,
     SIN,
     SQRT,
     SUB,
@@ -29,6 +32,7 @@ from robodyn.compile.tracing.expression import (
     negated,
     reciprocal,
 )
+from robodyn.core.spatial import select
 
 _TINY = 1e-37
 """Added to a divisor that may be zero, so that abs(x) has slope 0 at x = 0. It is a normal number in both
@@ -72,6 +76,13 @@ def _slopes(graph: Graph, index: int) -> list[tuple[int, Value]]:
         return [(a, 1.0), (b, 1.0 if operation == ADD else -1.0)]
     if operation == MUL:
         return [(a, Expression(graph, b)), (b, Expression(graph, a))]
+    if operation in (MIN, MAX):
+        pair = Expression(graph, a), Expression(graph, b)
+        behind = select(pair[0] - pair[1] if operation == MIN else pair[1] - pair[0], 1.0, 0.0)
+        return [(a, 1.0 - behind), (b, behind)]
+    if operation == SELECT:
+        chosen = select(Expression(graph, a), 1.0, 0.0)
+        return [(b[0], chosen), (b[1], 1.0 - chosen)]
     x, y = Expression(graph, a), Expression(graph, index)
     slopes: dict[int, Callable[[], Value]] = {
         NEG: lambda: -1.0,

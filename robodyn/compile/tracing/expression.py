@@ -17,16 +17,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-CONSTANT, INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS, ABS = range(11)
+CONSTANT, INPUT, ADD, SUB, MUL, NEG, RECIPROCAL, SQRT, SIN, COS, ABS, MIN, MAX, SELECT = range(14)
 """Operations. A node is (operation, first operand, second operand). Operands are indices of earlier nodes. A constant
-has its value, and an input its number, as the first operand. Unused operands are -1."""
+has its value, and an input its number, as the first operand. Unused operands are -1. `SELECT` has a pair as its second
+operand: (SELECT, c, (x, y)) is x where c > 0, y where c <= 0, and one of the two where c is NaN."""
 
-OPERATION_NAMES = ("constant", "input", "add", "sub", "mul", "neg", "reciprocal", "sqrt", "sin", "cos", "abs")
-ARITHMETIC = (ADD, SUB, MUL, RECIPROCAL, SQRT, SIN, COS)
+OPERATION_NAMES = (
+    *("constant", "input", "add", "sub", "mul", "neg", "reciprocal", "sqrt", "sin", "cos", "abs"),
+    *("min", "max", "select"),
+)
+ARITHMETIC = (ADD, SUB, MUL, RECIPROCAL, SQRT, SIN, COS, MIN, MAX, SELECT)
 """Operations that count as one floating-point operation each. NEG and ABS are free: machine code merges them into the
 operation that reads their result."""
 
-Node: TypeAlias = tuple[int, Any, int]
+Node: TypeAlias = tuple[int, Any, Any]
 Value: TypeAlias = "Expression | float"
 """A traced scalar: an expression, or a number where folding left nothing to compute."""
 
@@ -41,7 +45,7 @@ class Graph:
         self._known: dict[Node, int] = {}
         self._n_inputs = 0
 
-    def node(self, operation: int, a: Any, b: int = -1) -> int:
+    def node(self, operation: int, a: Any, b: Any = -1) -> int:
         """Index of the node of this operation, which is added if it does not exist yet."""
         key = (operation, a, b)
         index = self._known.get(key)
@@ -110,6 +114,19 @@ class Graph:
         if factor < 0.0:
             return negated(self.scale(a, -factor))
         return Expression(self, a) if factor == 1.0 else self.mul(self.constant(factor), a)
+
+    def extremum(self, operation: int, a: int, b: int) -> Value:
+        """The lesser (MIN) or the greater (MAX) of two nodes, NaN where one of them is NaN."""
+        return Expression(self, a if a == b else self.node(operation, min(a, b), max(a, b)))
+
+    def choice(self, condition: int, positive: Any, otherwise: Any) -> Value:
+        """`positive` where a node is greater than 0, else `otherwise`. Where it is NaN it is one of the two."""
+        pair = tuple(
+            each.index if isinstance(each, Expression) else self.constant(float(each)) for each in (positive, otherwise)
+        )
+        if pair[0] == pair[1]:
+            return positive  # type: ignore[no-any-return]
+        return Expression(self, self.node(SELECT, condition, pair))
 
     def jumps(self, index: int) -> None:
         """Mark a node as piecewise constant, and also the nodes of which it is a constant multiple: folding may make
@@ -182,6 +199,11 @@ class Expression:
         self.graph.jumps(self.index)
         return self
 
+    def select(self, positive: Any, otherwise: Any) -> Value:
+        """See `robodyn.core.spatial.select`."""
+        nan = np.minimum(np.abs(self), 0.0).jumping()  # zero for every number
+        return self.graph.choice(self.index, positive, otherwise) + nan  # type: ignore[no-any-return]
+
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         function = _FUNCTIONS.get(ufunc)
         if function is None or method != "__call__" or kwargs:
@@ -224,17 +246,38 @@ def _unary(operation: int, sign: str) -> Callable[[Expression], Value]:
     return apply
 
 
+def _extremum(operation: int) -> Callable[[Any, Any], Value]:
+    def apply(a: Any, b: Any) -> Value:
+        graph: Graph = (a if isinstance(a, Expression) else b).graph
+        first, second = (each.index if isinstance(each, Expression) else graph.constant(float(each)) for each in (a, b))
+        return graph.extremum(operation, first, second)
+
+    return apply
+
+
 _FUNCTIONS: dict[Any, Callable[..., Value]] = {
     np.sin: _unary(SIN, "odd"),
     np.cos: _unary(COS, "even"),
     np.sqrt: _unary(SQRT, ""),
     np.abs: _unary(ABS, "even"),
+    np.minimum: _extremum(MIN),
+    np.maximum: _extremum(MAX),
     np.add: lambda a, b: b + a if isinstance(b, Expression) else a + b,
     np.multiply: lambda a, b: b * a if isinstance(b, Expression) else a * b,
     np.subtract: lambda a, b: a - b if isinstance(a, Expression) else b.__rsub__(a),
     np.true_divide: lambda a, b: b.__rtruediv__(a) if isinstance(b, Expression) else a / b,
 }
 """NumPy functions that accept expressions. NumPy calls the arithmetic ones if the left operand is a NumPy number."""
+
+
+def operands(node: Node) -> tuple[int, ...]:
+    """The nodes that a node reads."""
+    operation, a, b = node
+    if operation <= INPUT:
+        return ()
+    if operation == SELECT:
+        return (a, *b)
+    return (a,) if b < 0 else (a, b)
 
 
 def live_nodes(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:
@@ -247,6 +290,8 @@ def live_nodes(nodes: Sequence[Node], roots: Iterable[int]) -> list[int]:
             operation, a, b = nodes[index]
             if operation > INPUT:
                 needed[a] = 1
-                if b >= 0:
+                if operation == SELECT:
+                    needed[b[0]] = needed[b[1]] = 1
+                elif b >= 0:
                     needed[b] = 1
     return [index for index, live in enumerate(needed) if live]

@@ -18,10 +18,13 @@ from robodyn.compile.tracing.expression import (
     CONSTANT,
     COS,
     INPUT,
+    MAX,
+    MIN,
     MUL,
     NEG,
     OPERATION_NAMES,
     RECIPROCAL,
+    SELECT,
     SIN,
     SQRT,
     SUB,
@@ -30,6 +33,7 @@ from robodyn.compile.tracing.expression import (
     Node,
     Value,
     live_nodes,
+    operands,
 )
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
@@ -37,7 +41,12 @@ from robodyn.internals.records import dataclass
 
 _SYMBOLS = {ADD: "{} + {}", SUB: "{} - {}", MUL: "{} * {}", NEG: "-{}", RECIPROCAL: "1 / {}"}
 
-_UNARY: dict[int, Callable[[Any], Any]] = {
+_FUNCTIONS: dict[int, Callable[..., Any]] = {
+    ADD: np.add,
+    SUB: np.subtract,
+    MUL: np.multiply,
+    MIN: np.minimum,
+    MAX: np.maximum,
     NEG: np.negative,
     RECIPROCAL: lambda x: 1.0 / x,
     SQRT: np.sqrt,
@@ -134,12 +143,12 @@ class Program:
                     depends[int(node)] = 1
         read: list[int] = []
         for index in self.live:
-            operation, a, b = nodes[index]
-            if operation > INPUT and (depends[a] or (b >= 0 and depends[b])):
+            nodes_read = operands(nodes[index])
+            if any(depends[each] for each in nodes_read):
                 depends[index] = 1
-                read += (a, b)
+                read += nodes_read
         roots = _roots(self.outputs)
-        needed = (node for node in (*read, *sorted(roots)) if node >= 0)
+        needed = (*read, *sorted(roots))
         shared = tuple(dict.fromkeys(each for each in needed if not depends[each] and nodes[each][0] != CONSTANT))
         rest = list(nodes)
         for place, node in enumerate(shared):
@@ -202,11 +211,11 @@ class Program:
                 flat = inputs[port.name].reshape((*leading[port.name], port.size))
                 value.update({int(node): flat[..., k] for k, node in enumerate(port.scalars) if node >= 0})
         for index in self.live:
-            operation, a, b = self.nodes[index]
+            operation, a, _ = self.nodes[index]
             if operation == CONSTANT:
                 value[index] = a
             elif operation != INPUT:
-                value[index] = _evaluate(operation, value[a], value.get(b))
+                value[index] = _evaluate(operation, *[value[each] for each in operands(self.nodes[index])])
         batch = np.broadcast_shapes(*leading.values())
         dtype = np.result_type(*inputs.values()) if inputs else np.dtype(np.float64)
         results = {}
@@ -222,13 +231,15 @@ class Program:
         names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
         lines = [f"# {self.name}: {self.operations} operations"]
         for index in self.live:
-            operation, a, b = self.nodes[index]
+            operation, a, _ = self.nodes[index]
             if operation == CONSTANT:
                 names[index] = repr(a)
             elif operation != INPUT:
                 names[index] = f"t{index}"
-                form = _SYMBOLS.get(operation, OPERATION_NAMES[operation] + "({})")
-                lines.append(f"t{index} = {form.format(names[a], names.get(b, ''))}")
+                read = [names[each] for each in operands(self.nodes[index])]
+                form = _SYMBOLS.get(operation)
+                named = f"{OPERATION_NAMES[operation]}({', '.join(read)})"
+                lines.append(f"t{index} = {named if form is None else form.format(*read)}")
         for port in self.outputs:
             for k, scalar in enumerate(port.scalars):
                 value = names[scalar] if isinstance(scalar, int) else repr(scalar)
@@ -240,11 +251,10 @@ class Program:
         names = {s: f"{p.name}[{k}]" for p in self.inputs for k, s in enumerate(p.scalars) if s != -1}
         lines = [f'digraph "{self.name}" {{', "  node [shape=box];"]
         for index in self.live:
-            operation, a, b = self.nodes[index]
+            operation, a, _ = self.nodes[index]
             label = repr(a) if operation == CONSTANT else names.get(index, OPERATION_NAMES[operation])
             lines.append(f'  n{index} [label="{label}"];')
-            if operation > INPUT:
-                lines += [f"  n{operand} -> n{index};" for operand in (a, b) if operand >= 0]
+            lines += [f"  n{operand} -> n{index};" for operand in operands(self.nodes[index])]
         for port in self.outputs:
             for k, scalar in enumerate(port.scalars):
                 if isinstance(scalar, int):
@@ -266,7 +276,7 @@ def _node_or_number(value: Value) -> int | float:
     return value.index if isinstance(value, Expression) else float(value)
 
 
-def _evaluate(operation: int, a: Any, b: Any) -> Any:
-    if operation in (ADD, SUB, MUL):
-        return a + b if operation == ADD else a - b if operation == SUB else a * b
-    return _UNARY[operation](a)
+def _evaluate(operation: int, a: Any, *others: Any) -> Any:
+    if operation == SELECT:
+        return np.where(a > 0.0, *others)
+    return _FUNCTIONS[operation](a, *others)

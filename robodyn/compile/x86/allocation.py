@@ -27,6 +27,8 @@ from robodyn.compile.x86.instructions import (
     FMSUB132,
     FNMADD132,
     LOAD,
+    MAX,
+    MIN,
     MOVE,
     MUL,
     OR,
@@ -66,7 +68,18 @@ FUSED = {
 }
 """Instructions that read three operands and overwrite one: for each kind, the code by the operand numbers that d, a and
 x hold. A "blendv", which selects without AVX-512, overwrites none and is not among them."""
-BINARY = {"add": ADD, "sub": SUB, "mul": MUL, "div": DIV, "and": AND, "or": OR, "xor": XOR, "cmpgt": CMPGT}
+BINARY = {
+    "add": ADD,
+    "sub": SUB,
+    "mul": MUL,
+    "div": DIV,
+    "min": MIN,
+    "max": MAX,
+    "and": AND,
+    "or": OR,
+    "xor": XOR,
+    "cmpgt": CMPGT,
+}
 UNARY = {"sqrt": SQRT, "sll_bit0": SLL_BIT0, "sll_bit1": SLL_BIT1, "sra": SRA}
 _LAST_FIRST = (2, 0, 1)
 _OTHERS = ((1, 2), (0, 2), (0, 1))

@@ -33,6 +33,8 @@ from robodyn.compile.x86.instructions import (
     KMOV,
     LOAD,
     LOAD_ROW,
+    MAX,
+    MIN,
     MOV_OFFSET,
     MOV_POINTER,
     MOV_ROWS,
@@ -458,9 +460,9 @@ class Encoder:
 
 
 # CMPGT must not be in this table: `_vex_base` takes `BITWISE` instructions to commute, and CMPGT does not.
-_COMMON = (ADD, SUB, MUL, DIV, AND, OR, XOR, LOAD, STORE, *FUSED)
+_COMMON = (ADD, SUB, MUL, DIV, MIN, MAX, AND, OR, XOR, LOAD, STORE, *FUSED)
 """Instructions that tables encode with VEX."""
-_PLAIN = (ADD, SUB, MUL, DIV, AND, OR, XOR, SQRT, STORE, MOVE, *FUSED)
+_PLAIN = (ADD, SUB, MUL, DIV, MIN, MAX, AND, OR, XOR, SQRT, STORE, MOVE, *FUSED)
 """Instructions that tables encode with EVEX; loads have a table of their own."""
 _PARTS = {EXTRACTF128_STORE: 16, MOVU_MASKED: 16, MOVLPD: 8, MOVHPD: 8, EXTRACTPS: 4}
 """Bytes that each partial store writes."""

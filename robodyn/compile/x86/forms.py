@@ -31,6 +31,8 @@ from robodyn.compile.x86.instructions import (
     INSERTF128,
     LOAD,
     LOAD_ROW,
+    MAX,
+    MIN,
     MOVE,
     MOVHPD,
     MOVLPD,
@@ -73,6 +75,7 @@ class Opcode:
     SQRTPS = 0x51
     ANDPS, ORPS, XORPS = 0x54, 0x56, 0x57
     ADDPS, MULPS, SUBPS, DIVPS = 0x58, 0x59, 0x5C, 0x5E
+    MINPS, MAXPS = 0x5D, 0x5F
     PCMPGTD, PCMPGTQ = 0x66, 0x37
     PSHIFTD, PSHIFTQ = 0x72, 0x73
     """Shifts by a constant. The digit of the `Form` selects the shift: 4 is PSRA, 6 is PSLL."""
@@ -154,7 +157,14 @@ def forms(itemsize: int, size: int) -> dict[int, Form]:
     return encodings | {EXTRACTPS: Form(Opcode.VEXTRACTPS, 3, sources=1, wide=False)}
 
 
-_ARITHMETIC = {ADD: Opcode.ADDPS, MUL: Opcode.MULPS, SUB: Opcode.SUBPS, DIV: Opcode.DIVPS}
+_ARITHMETIC = {
+    ADD: Opcode.ADDPS,
+    MUL: Opcode.MULPS,
+    SUB: Opcode.SUBPS,
+    DIV: Opcode.DIVPS,
+    MIN: Opcode.MINPS,
+    MAX: Opcode.MAXPS,
+}
 _LOGIC = {AND: Opcode.ANDPS, OR: Opcode.ORPS, XOR: Opcode.XORPS}
 FUSED = {
     FMADD132: 0x98,

@@ -220,6 +220,10 @@ class ProgramMemory:
             self.homes[value] = POOL + len(self.constants) - 1
         return self.constants[key]
 
+    def is_constant(self, value: int) -> bool:
+        """Whether a value is one of the constants."""
+        return POOL <= self.homes.get(value, -1) < POOL + SPACE
+
     def _mask(self, count: int) -> int:
         return self.rare.setdefault(count, VECTORS + len(self.rare))
 

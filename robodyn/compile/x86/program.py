@@ -90,6 +90,9 @@ _DESCRIPTOR = 8
 _ENTRY_BYTES = RELATIVE_BYTES + JUMP_BYTES
 
 
+_SEVERAL_STEPS = ("min", "max", "select")
+
+
 def _aligned(size: int) -> int:
     """`size` rounded up to whole cache lines."""
     return -(-size // _LINE) * _LINE
@@ -121,7 +124,30 @@ class _Steps:
                 kind, read = "and", (*read, constant(_SIZE))
             elif kind == "reciprocal":
                 kind, read = "div", (constant(1.0), *read)
+            elif kind in _SEVERAL_STEPS:
+                if kind == "select":
+                    self._select(results[0], *read)
+                else:
+                    self._extremum(kind, results[0], *read)
+                continue
             steps.append((kind, results[0], read))
+
+    def _extremum(self, kind: str, result: int, a: int, x: int) -> None:
+        """The instruction gives its second operand where one is NaN. A constant is no NaN. Otherwise both orders are
+        computed; where the operands are numbers, these are equal, and else one of them is NaN."""
+        for constant, other in ((a, x), (x, a)):
+            if self.places.is_constant(constant):
+                self._do(kind, constant, other, to=result)
+                return
+        self._do("or", self._do(kind, a, x), self._do(kind, x, a), to=result)
+
+    def _select(self, result: int, condition: int, positive: int, otherwise: int) -> None:
+        """The sign of 0 - condition selects: it is set for positive conditions only. (It may be for NaN, too.)"""
+        sign = self._do("sub", 0.0, condition)
+        if self.wide:
+            self._do("ternlog_select", self._do("sra", sign), positive, otherwise, to=result)
+        else:
+            self._do("blendv", sign, positive, otherwise, to=result)
 
     def _do(self, kind: str, *read: int | float | str, to: int = -1) -> int:
         """Add a step and return its result. Numbers among the operands become constants."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from robodyn.compile.tracing.expression import INPUT
+from robodyn.compile.tracing.expression import operands
 from robodyn.compile.tracing.rolled import Step
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
@@ -63,9 +63,7 @@ def _part(step: Step, kept: Sequence[int]) -> Step:
         if node in wanted:
             continue
         wanted.add(node)
-        operation, a, b = program.nodes[node]
-        if operation > INPUT:
-            stack += [a] if b < 0 else [a, b]
+        stack += operands(program.nodes[node])
     live = tuple(node for node in program.live if node in wanted)
     inputs = tuple(
         replace(each, scalars=tuple(node if node in wanted else -1 for node in each.scalars)) for each in program.inputs
