@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from robodyn.api.motion.result import Rollout
     from robodyn.api.motion.simulation import simulate
     from robodyn.api.queries.external import external_force
+    from robodyn.api.queries.obstacles import Obstacles
     from robodyn.api.queries.poses import exp, exp_gradient, log, log_gradient, pose_error, pose_error_gradient
     from robodyn.core import inertial_parameters
     from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
@@ -106,6 +107,7 @@ _HOME = {
     "JointOrder": "io.conventions.order",
     "Lock": "core.constraints.kinds",
     "Model": "core.model",
+    "Obstacles": "api.queries.obstacles",
     "Plane": "core.shapes",
     "Point": "core.constraints.kinds",
     "PoseTask": "solve.inverse_kinematics.tasks",
@@ -200,6 +202,7 @@ __all__ = [
     "Lock",
     "Model",
     "NumericalError",
+    "Obstacles",
     "Plane",
     "Point",
     "PoseTask",
