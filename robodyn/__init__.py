@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from robodyn.io.builders.random_tree import random_tree
     from robodyn.io.builders.robot_descriptions import load_description
     from robodyn.io.builders.sdf import load_sdf
+    from robodyn.io.builders.sphere_fitting import fit_spheres
     from robodyn.io.builders.urdf import read_urdf
     from robodyn.io.builders.xacro import load_xacro
     from robodyn.io.conventions.converter import converter
@@ -126,6 +127,7 @@ _HOME = {
     "exp": "api.queries.poses",
     "exp_gradient": "api.queries.poses",
     "external_force": "api.queries.external",
+    "fit_spheres": "io.builders.sphere_fitting",
     "from_pinocchio": "io.builders.pinocchio",
     "load": "io.builders.load_any",
     "load_description": "io.builders.robot_descriptions",
@@ -166,6 +168,7 @@ _PROVIDED = {
     "passes": "compile.llvm.tree_passes",
     "plot_tree": "tools.plots.trees",
     "quicker": "api.queries.model_functions",
+    "read_mesh": "tools.viewer.meshes",
     "reroot": "io.editing.rerooting",
     "save": "io.editing.files",
     "show": "tools.viewer.show",
@@ -227,6 +230,7 @@ __all__ = [
     "exp",
     "exp_gradient",
     "external_force",
+    "fit_spheres",
     "from_pinocchio",
     "hardware",
     "inertial_parameters",

@@ -371,6 +371,7 @@ class Distances(Smooth):
         self.dyn, self.name, self.library, self.coordinates = dyn, name, library, coordinates
 
     def value(self, *x: Any) -> Any:
+        """The distances."""
         return self.library.call(self.dyn, self.name, *x)[0]
 
     def _rows(self, x: Arrays) -> Any:
