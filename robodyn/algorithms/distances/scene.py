@@ -216,25 +216,24 @@ def _first_nearest(pairs: Sequence[tuple[Any, Any]]) -> tuple[Scalar, Vec3, Vec3
         picked = [select(better, y, x) for x, y in zip(a[1:], b[1:], strict=True)]
         return np.minimum(a[0], b[0]), *picked
 
-    balls: dict[float, list[tuple[Scalar, ...]]] = {}
+    balls: dict[float, dict[int, list[tuple[Any, Any]]]] = {}
     found = []
     for one, other in pairs:
-        if (
-            isinstance(one, Ball)
-            and isinstance(other, Ball)
-            and isinstance(one.r, float)
-            and isinstance(other.r, float)
-        ):
-            v = sub(one.c, other.c)
-            balls.setdefault(one.r + other.r, []).append((dot(v, v), *v, *one.c))
+        if _are_balls(one, other):
+            balls.setdefault(one.r + other.r, {}).setdefault(id(one), []).append((one, other))
         else:
             near = nearest(one, other)
             found.append((near.d, *near.n, *near.p1))
-    for radii, same in balls.items():
-        vv, *v_and_x = reduced(same, closer)
-        length = np.sqrt(vv)
-        n = [select(vv - TINY, x / length, fixed) for x, fixed in zip(v_and_x[:3], (0.0, 0.0, 1.0), strict=True)]
-        found.append((length - radii, *n, *v_and_x[3:]))
+    for radii, by_first in balls.items():
+        rows = []
+        for same in by_first.values():  # the nearest to each first sphere, so that its centre is selected only once
+            offsets = [sub(one.c, other.c) for one, other in same]
+            seconds = [(dot(v, v), *other.c) for v, (_, other) in zip(offsets, same, strict=True)]
+            rows.append((*reduced(seconds, closer), *same[0][0].c))
+        vv, *centres = reduced(rows, closer)
+        length, v = np.sqrt(vv), sub(centres[3:], centres[:3])
+        n = [select(vv - TINY, x / length, fixed) for x, fixed in zip(v, (0.0, 0.0, 1.0), strict=True)]
+        found.append((length - radii, *n, *centres[3:]))
     d, *rest = reduced(found, closer)
     return d, tuple(rest[:3]), tuple(rest[3:])
 

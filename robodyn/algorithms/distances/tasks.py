@@ -14,6 +14,7 @@ from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.description import Geometry
 from robodyn.core.model import Model
 from robodyn.core.shapes import Pairs
+from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
 OBSTACLES = {"spheres": 4, "capsules": 7, "boxes": 15}
@@ -79,7 +80,13 @@ class Asked:
 
 
 def distance_task(name: str, model: Model) -> ScalarTask:
-    """A query about all pairs of a model."""
+    """A query about all pairs of a model.
+
+    Raises:
+        ArgumentError: it has none.
+    """
+    if not model.pairs:
+        raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes; wanted Model.with_shapes(shapes, pairs)")
     return task_of(name, Asked(model.collision_geometries, model.pairs))
 
 

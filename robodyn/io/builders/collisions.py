@@ -101,4 +101,4 @@ def _placed(part: Geometry, given: Geometry) -> Geometry:
     """A part of a mesh on the mesh's link."""
     offset = rotate(given.pose.rotation, part.pose.xyz)
     xyz = tuple(a + b for a, b in zip(given.pose.xyz, offset, strict=True))
-    return replace(part, link=given.link, pose=Pose(xyz, given.pose.rotation), name=given.name)  # type: ignore[arg-type]
+    return replace(part, link=given.link, pose=Pose(xyz, given.pose.rotation), name=given.name)

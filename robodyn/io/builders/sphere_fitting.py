@@ -145,7 +145,7 @@ def shape_mesh(shape: Shape) -> Any:
 
 
 def _covered(mesh: Any, tolerance: float, most: int | None, of_hull: bool) -> SphereFit:
-    from scipy.spatial import cKDTree
+    from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
     vertices, faces = _divided(mesh, _EDGE * tolerance)
     tree = cKDTree(vertices)
@@ -153,7 +153,7 @@ def _covered(mesh: Any, tolerance: float, most: int | None, of_hull: bool) -> Sp
     # The vertex nearest to the foot of the perpendicular is at most 1/sqrt(3) of an edge beside it.
     sampled = tree.query(centres)[0]
     radii = np.sqrt(np.maximum(sampled**2 - (_EDGE * tolerance) ** 2 / 3.0, 0.0)) + tolerance
-    bare, rows = np.ones(len(faces), bool), []
+    bare, rows = np.ones(len(faces), bool), list[tuple[float, ...]]()
     for _ in range(2):
         taken = _greedy(centres, radii, vertices, faces, bare, None if most is None else most - len(rows))
         rows += [(*centres[k], radii[k]) for k in taken]
