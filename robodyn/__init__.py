@@ -46,11 +46,13 @@ if TYPE_CHECKING:
     from robodyn.api.motion.result import Rollout
     from robodyn.api.motion.simulation import simulate
     from robodyn.api.queries.external import external_force
+    from robodyn.api.queries.obstacles import Obstacles
     from robodyn.api.queries.poses import exp, exp_gradient, log, log_gradient, pose_error, pose_error_gradient
     from robodyn.core import inertial_parameters
     from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
     from robodyn.core.description import RobotDescription
     from robodyn.core.model import Model
+    from robodyn.core.shapes import Box, Capsule, Cylinder, HeightField, Plane, Sphere
     from robodyn.core.tree import Tree
     from robodyn.engines.buffer_pool import release_memory
     from robodyn.internals.errors import (
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from robodyn.io.builders.random_tree import random_tree
     from robodyn.io.builders.robot_descriptions import load_description
     from robodyn.io.builders.sdf import load_sdf
+    from robodyn.io.builders.sphere_fitting import fit_spheres
     from robodyn.io.builders.urdf import read_urdf
     from robodyn.io.builders.xacro import load_xacro
     from robodyn.io.conventions.converter import converter
@@ -92,15 +95,21 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Baumgarte": "core.constraints.kinds",
+    "Box": "core.shapes",
+    "Capsule": "core.shapes",
     "CoMTask": "solve.inverse_kinematics.tasks",
     "Coupling": "core.constraints.kinds",
+    "Cylinder": "core.shapes",
     "DirectionTask": "solve.inverse_kinematics.tasks",
     "Dynamics": "api.dynamics",
+    "HeightField": "core.shapes",
     "IKReport": "solve.inverse_kinematics.solver",
     "InverseKinematics": "solve.inverse_kinematics.solver",
     "JointOrder": "io.conventions.order",
     "Lock": "core.constraints.kinds",
     "Model": "core.model",
+    "Obstacles": "api.queries.obstacles",
+    "Plane": "core.shapes",
     "Point": "core.constraints.kinds",
     "PoseTask": "solve.inverse_kinematics.tasks",
     "PositionTask": "solve.inverse_kinematics.tasks",
@@ -109,6 +118,7 @@ _HOME = {
     "RobotDescription": "core.description",
     "Rod": "core.constraints.kinds",
     "Rollout": "api.motion.result",
+    "Sphere": "core.shapes",
     "Tree": "core.tree",
     "Weld": "core.constraints.kinds",
     "auto_tree": "io.builders.auto_tree",
@@ -117,6 +127,7 @@ _HOME = {
     "exp": "api.queries.poses",
     "exp_gradient": "api.queries.poses",
     "external_force": "api.queries.external",
+    "fit_spheres": "io.builders.sphere_fitting",
     "from_pinocchio": "io.builders.pinocchio",
     "load": "io.builders.load_any",
     "load_description": "io.builders.robot_descriptions",
@@ -148,6 +159,7 @@ _PROVIDED = {
     "Dynamics": "api.dynamics",
     "assemble": "algorithms.constraints.assembly",
     "attach": "io.editing.attaching",
+    "auto_pairs": "io.editing.shapes",
     "graph": "io.editing.graphs",
     "load": "io.editing.files",
     "lock": "io.editing.locking",
@@ -156,6 +168,7 @@ _PROVIDED = {
     "passes": "compile.llvm.tree_passes",
     "plot_tree": "tools.plots.trees",
     "quicker": "api.queries.model_functions",
+    "read_mesh": "tools.viewer.meshes",
     "reroot": "io.editing.rerooting",
     "save": "io.editing.files",
     "show": "tools.viewer.show",
@@ -165,6 +178,7 @@ _PROVIDED = {
     "to_urdf": "io.editing.urdf_writer",
     "with_frames": "io.editing.frames",
     "with_inertia": "io.editing.inertias",
+    "with_shapes": "io.editing.shapes",
 }
 """Functions of higher packages that lower packages call by name, and their modules (`robodyn.internals.provided`)."""
 
@@ -176,10 +190,14 @@ __all__ = [
     "ArgumentError",
     "AssemblyError",
     "Baumgarte",
+    "Box",
+    "Capsule",
     "CoMTask",
     "Coupling",
+    "Cylinder",
     "DirectionTask",
     "Dynamics",
+    "HeightField",
     "IKReport",
     "InverseKinematics",
     "JointForcesWarning",
@@ -188,6 +206,8 @@ __all__ = [
     "Lock",
     "Model",
     "NumericalError",
+    "Obstacles",
+    "Plane",
     "Point",
     "PoseTask",
     "PositionTask",
@@ -199,6 +219,7 @@ __all__ = [
     "Rod",
     "Rollout",
     "SingularError",
+    "Sphere",
     "Tree",
     "UnavailableError",
     "Weld",
@@ -210,6 +231,7 @@ __all__ = [
     "exp",
     "exp_gradient",
     "external_force",
+    "fit_spheres",
     "from_pinocchio",
     "hardware",
     "inertial_parameters",

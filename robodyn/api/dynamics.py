@@ -26,6 +26,7 @@ from robodyn.api.motion.rollout import rollout, step, step_gradient
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.constrained import ConstraintQueries
 from robodyn.api.queries.core import require_model
+from robodyn.api.queries.distances import DistanceQueries
 from robodyn.api.queries.energies import EnergyQueries
 from robodyn.api.queries.explanation import explain
 from robodyn.api.queries.fast_path import FAST_GRADIENTS, FAST_ROLLOUTS, STEPS, changing
@@ -73,6 +74,7 @@ class Dynamics(
     ConstraintQueries,
     EnergyQueries,
     MomentumQueries,
+    DistanceQueries,
 ):
     """Answers rigid-body dynamics queries about a model, for one state or a batch of states.
 

@@ -23,7 +23,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.core.model import Model
 from robodyn.engines.gpu.device import selected
-from robodyn.engines.query_table import FLAGS, QUERIES, QuerySpec
+from robodyn.engines.query_table import FLAGS, QuerySpec, every_query
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
@@ -63,7 +63,7 @@ class _Torch:
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
         if key not in self._calls:
-            question = QUERIES[query]
+            question = every_query()[query]
             self._calls[key] = QueryCall(dyn, question, question.plain[: len(arrays)])
         return self.run(self._calls[key], *arrays)
 

@@ -225,7 +225,24 @@ _CODES: dict[str, tuple[Severity, str]] = {
     # Found while a description becomes a model.
     "floating-world": ("warning", 'the root link is called `world`, and floats, as `base="floating"` asks'),
     "merged-link": ("info", "a link that a fixed joint holds was merged into a body; it keeps its name and pose"),
+    # Found while shapes for distances, and pairs of them, are chosen.
+    "collision-not-used": (
+        "info",
+        "a geometry for collisions is a mesh or an ellipsoid, and has no part in distances; "
+        '`load_urdf(meshes="box")` or `"spheres"` puts shapes in the place of meshes',
+    ),
+    "collision-mesh-replaced": (
+        "info",
+        "a mesh for collisions is a box or spheres, as `meshes=` asks; a warning where its file is missing or not read",
+    ),
+    "cylinder-as-capsule": ("info", "distances of a cylinder are those of the capsule around it, except to planes"),
+    "pair-left-out": ("info", "distances are not about a pair of shapes, as on neighbouring bodies"),
+    "srdf-unknown-link": ("warning", "an SRDF names a link that the robot does not have"),
     # Found while a model is edited.
+    "pairs-not-between": (
+        "warning",
+        "the pairs of shapes of a robot, or of the other one that is attached, were listed; none are between the two",
+    ),
     "constraint-changed": ("info", "a constraint of a model that was edited is given otherwise; it means the same"),
     "configuration-changed": (
         "info",

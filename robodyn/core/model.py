@@ -25,6 +25,7 @@ from robodyn.core.followers import Limits
 from robodyn.core.joints import CODE, KINDS, JointKind, unit_quaternion
 from robodyn.core.model_edits import Edits
 from robodyn.core.model_fields import Configurations, Numbered, checked_fields, owned
+from robodyn.core.shapes import Pairs, Shape, is_shape, shape_of
 from robodyn.core.tangent import apart_by, moved_by
 from robodyn.core.tree import Indices, Tree, read_only
 from robodyn.internals import strict_types
@@ -107,14 +108,17 @@ class Model(Edits):
     `report`: findings of loading. `file_tree`: the joints of the file (`robodyn.description.FileTree`), None for a
     model without a file. `source`: the path of the URDF that was read, else None. `geometries`: visual and collision
     shapes (`robodyn.description.Geometry`). `extensions`: elements of the file that are kept as text, for files that
-    are written (`robodyn.description.Extension`). None of them affects results of queries. Folders and paths of files
-    are not saved.
+    are written (`robodyn.description.Extension`). None of them affects results of queries, except those about
+    distances, to which geometries for collisions belong. Folders and paths of files are not saved.
 
     `constraints`: closed loops, feet and other constraints besides the joints (`robodyn.core.constraints`). `proximal`:
     (size, iterations): the size of the term that makes their forces unique, relative to the diagonal of J H^-1 J', and
     the number of iterations that remove its effect.
 
     `configurations`: named configurations q (nq,), read-only, such as keyframes of MJCF. They affect no result.
+
+    `collision_pairs`: the pairs of `shapes` that distances are about, as pairs of indices; None: those that `pairs`
+    finds. The shapes themselves are the `geometries` for collisions that have a formula.
     """
 
     name: str
@@ -156,6 +160,7 @@ class Model(Edits):
     geometries: tuple[Geometry, ...] = ()
     extensions: tuple[Extension, ...] = ()
     configurations: Configurations = Configurations()
+    collision_pairs: Pairs | None = None
 
     def __post_init__(self) -> None:
         """Check the fields, and keep arrays that no other code can write to (`robodyn.core.model_fields`).
@@ -204,10 +209,15 @@ class Model(Edits):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
             without_part |= f.name == "configurations" and not value  # programs may read them; the digest is their key
+            without_part |= f.name == "collision_pairs" and value is None
             if f.name in _WITHOUT_PART or without_part:
                 continue
             state.update(f.name.encode())
             state.update(value.tobytes() if isinstance(value, np.ndarray) else repr(_plain(value)).encode())
+        for each in self.collision_geometries:
+            state.update(repr((each.link, each.kind, each.pose, each.size, each.attributes)).encode())
+        if self.collision_geometries:
+            state.update(repr([each.text for each in self.extensions if "<exclude" in each.text]).encode())
         return state.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -295,6 +305,38 @@ class Model(Edits):
     def euler_tour(self) -> tuple[Indices, Indices]:
         """(lp, rp), each (n,): the steps 0 .. 2n-1 at which an Euler tour enters and leaves each body."""
         return self.tree.euler_tour
+
+    # Shapes.
+
+    @cached_property
+    def collision_geometries(self) -> tuple[Geometry, ...]:
+        """The geometries that `shapes` are made of."""
+        return tuple(each for each in self.geometries if is_shape(each))
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Shapes for distances, such as `robodyn.Sphere`: those of the file, or of `with_shapes`, in its order.
+
+        Meshes and ellipsoids have no formula, and are not among them; see `load_urdf(meshes=)`.
+        """
+        return tuple(map(shape_of, self.collision_geometries))
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Pairs of indices of `shapes` that distances are about; see `with_shapes`.
+
+        Those of a file are chosen at the first access, as by `with_shapes(model.shapes)`, whose report names what is
+        left out.
+        """
+        if self.collision_pairs is not None:
+            return self.collision_pairs
+        found: Pairs = provided("auto_pairs")(self)
+        return found
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of `pairs`."""
+        return len(self.pairs)
 
     # Per coordinate of the robot.
 

@@ -12,6 +12,7 @@ from robodyn.internals.provided import provided
 
 if TYPE_CHECKING:
     from robodyn.core.model import Model
+    from robodyn.core.shapes import Shape
     from robodyn.io.editing.writer_common import RobotText
 
 
@@ -35,6 +36,33 @@ class Edits:
             NumericalError: NaN or infinity in a pose.
         """
         model: Model = provided("with_frames")(self, frames)
+        return model
+
+    def with_shapes(
+        self,
+        shapes: Sequence[Shape],
+        pairs: str | Sequence[tuple[Any, Any]] = "auto",
+        srdf: str | bytes | os.PathLike[str] | None = None,
+    ) -> Model:
+        """A model with these shapes for distances, instead of its geometries for collisions.
+
+        Args:
+            shapes: `robodyn.Sphere`, `Capsule`, `Box`, `Cylinder` and `Plane`.
+            pairs: those that distances are about: a list of pairs of shapes, or of links, which stand for all of their
+                shapes. A shape is named by itself, its name or its index in `shapes`. "auto": all pairs, except those
+                on one body or on neighbouring ones (links that fixed joints hold are one body), those that touch at
+                the reference (zeros, clipped into limits), those that touch in at least 95 % of 1,000 random
+                configurations, and those that an MJCF excludes. The report names each that is left out.
+            srdf: a path, or text, of an SRDF: with it "auto" are all pairs of different bodies but those that it
+                disables.
+
+        Raises:
+            ArgumentError: unknown links or names, or other objects, such as meshes.
+            UnavailableError: there is no formula: height fields, and pairs of planes; or more than 2,000 shapes with
+                "auto".
+            LoadError: no usable SRDF.
+        """
+        model: Model = provided("with_shapes")(self, shapes, pairs, srdf)
         return model
 
     def with_inertia(

@@ -25,6 +25,7 @@ from robodyn.core.description import (
 )
 from robodyn.core.findings import Report, is_finding
 from robodyn.core.joints import KINDS
+from robodyn.core.shapes import Pairs, is_shape
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, finite_number, integer, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, LoadError
@@ -248,6 +249,7 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         none = given[name] is None and name in OPTIONAL
         checked[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
     checked["configurations"] = _configurations(given["configurations"], sizes["nq"])
+    checked["collision_pairs"] = _collision_pairs(given["collision_pairs"], sum(map(is_shape, checked["geometries"])))
     _require_places(checked)
     _require_couplings(checked)
     _require_forest(checked["link_parent"])
@@ -426,6 +428,23 @@ def _geometries(value: Any) -> tuple[Geometry, ...]:
     return geometries
 
 
+def _collision_pairs(value: Any, shapes: int) -> Pairs | None:
+    """Pairs of indices of shapes, or None."""
+    if value is None:
+        return None
+    rows = strict_types.members(value) if strict_types.is_a(value, tuple, list) else (None,)
+    pairs = []
+    for k, row in enumerate(rows):
+        pair = strict_types.members(row) if strict_types.is_a(row, tuple, list) else ()
+        one, other = (integer(i) for i in pair) if len(pair) == 2 else (None, None)
+        if one is None or other is None or not (0 <= one < shapes and 0 <= other < shapes) or one == other:
+            raise ArgumentError(
+                f"collision_pairs[{k}]: got {brief(row)}; wanted two different indices of shapes, 0 to {shapes - 1}"
+            )
+        pairs.append((one, other))
+    return tuple(pairs)
+
+
 def _extensions(value: Any) -> tuple[Extension, ...]:
     extensions = _parts("extensions", value, (Extension,), "a tuple of robodyn.description.Extension")
     for k, each in enumerate(extensions):
@@ -464,7 +483,8 @@ def _require_geometry(name: str, each: Geometry) -> None:
     if not np.allclose(turn @ turn.T, np.eye(3), atol=_TURNED) or np.linalg.det(turn) < 0.0:
         raise ArgumentError(f"{name}.pose.rotation: got {each.pose.rotation}; wanted a rotation, row by row")
     least = {"mesh": -math.inf, "plane": 0.0}.get(each.kind, 5e-324)
-    if not all(x >= least for x in each.size) or (each.kind == "mesh" and not all(each.size)):
+    lengths = each.size[:1] if each.kind == "capsule" and each.size[1] == 0.0 else each.size  # a sphere
+    if not all(x >= least for x in lengths) or (each.kind == "mesh" and not all(each.size)):
         wanted = {"mesh": "factors other than 0", "plane": "edges of 0 or more"}.get(each.kind, "lengths above 0")
         raise ArgumentError(f"{name}.size: got {each.size}; wanted {wanted}")
     if each.color is not None and not all(0.0 <= x <= 1.0 for x in each.color):

@@ -146,9 +146,19 @@ class Engine(ABC):
             self.run(task, inputs, results, link=link)
 
     def compose(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Fill `outputs` (B, ...) by one compiled program if the engine has one, else algorithm by algorithm."""
-        if not self.run_program(task, inputs, outputs):
-            self._run_parts(task, inputs, outputs)
+        """Fill `outputs` (B, ...) by one compiled program if the engine has one, else algorithm by algorithm.
+
+        Raises:
+            UnavailableError: the engine compiles, and the task is too large for one program and nothing else.
+        """
+        if self.run_program(task, inputs, outputs):
+            return
+        if task.one_program and self.model.n_bodies and type(self).run_program is not Engine.run_program:
+            raise UnavailableError(
+                f"engine {self.name!r}: {task.name.rpartition('_')[0]} of {self.model.name!r} is too large for one "
+                "program; ask for fewer at a time, or use Dynamics(model, engine='reference'), which is far slower"
+            )
+        self._run_parts(task, inputs, outputs)
 
     def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` (B, ...) by one program. False if the engine has no program; `outputs` are untouched then."""

@@ -19,6 +19,7 @@ from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.constraints.tasks import constraint_task
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.distances.tasks import distance_task
 from robodyn.algorithms.forward_gradient import forward_by_mass_matrix, forward_gradient, inverse_by_mass_matrix
 from robodyn.algorithms.forward_hessian import forward_hessian
 from robodyn.algorithms.idsva import idsva
@@ -109,6 +110,7 @@ AXES: dict[str, Callable[[Model], int]] = {
     "n_rows": lambda model: model.n_rows,
     "n_links": lambda model: len(model.link_names),
     "n_bodies": lambda model: model.n_bodies,
+    "n_pairs": lambda model: model.n_pairs,
     "parameters": lambda model: 10 * model.n_bodies,
 }
 """Names of axes of results, and functions for their lengths."""
@@ -166,6 +168,7 @@ class QuerySpec:
         of_link: True if the query is about one link.
         in_frame: True if the result is a link's motion, expressed in a frame that the caller chooses.
         of_constraints: True if the query is about the model's constraints.
+        of_shapes: True if the query is about the model's shapes.
         of_loads: True if the result depends on all forces on bodies: if the model has constraints, `f_ext` is required.
         short: a shorter name, for the command line and for names in C.
         eager: True if `compile="eager"` compiles the query at once.
@@ -186,6 +189,7 @@ class QuerySpec:
     of_link: bool = False
     in_frame: bool = False
     of_constraints: bool = False
+    of_shapes: bool = False
     of_loads: bool = False
     short: str = ""
     eager: bool = False
@@ -258,7 +262,7 @@ class QuerySpec:
             self._wrong("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
         if asked.places is not None:
             return self._of_places(cast(Algorithm, task), asked.places, asked)
-        if self.of_constraints:
+        if self.of_constraints or self.of_shapes:
             return task
         if "point" in asked.inputs:
             return with_given(cast(Algorithm, task), "point")
@@ -925,42 +929,94 @@ _CONSTRAINED = (
     ),
 )
 
+_DISTANCES = (
+    QuerySpec(
+        "distances",
+        ("q",),
+        {"d": Result(("n_pairs",), "m")},
+        lambda asked: distance_task("distances", asked.model),
+        "Signed distances of the model's pairs of shapes, negative where they overlap.",
+        of_shapes=True,
+    ),
+    QuerySpec(
+        "min_distance",
+        ("q",),
+        {"d_min": Result((), "m")},
+        lambda asked: distance_task("min_distance", asked.model),
+        "The least of the distances.",
+        of_shapes=True,
+    ),
+    QuerySpec(
+        "min_distance_gradient",
+        ("q",),
+        {"dd_min_dq": Result(("nv",), "m / step")},
+        lambda asked: distance_task("min_distance_gradient", asked.model),
+        "The derivative of the least distance by q, on the tangent space.",
+        of_shapes=True,
+    ),
+    QuerySpec(
+        "distances_gradient",
+        ("q",),
+        {"dd_dq": Result(("n_pairs", "nv"), "m / step")},
+        lambda asked: distance_task("distances_gradient", asked.model),
+        "Derivatives of the distances by q, on the tangent space.",
+        of_shapes=True,
+    ),
+    QuerySpec(
+        "witness_points",
+        ("q",),
+        {"p": Result(("n_pairs", 2, 3), "m")},
+        lambda asked: distance_task("witness_points", asked.model),
+        "The points of both shapes of each pair that are nearest to each other, in world coordinates.",
+        of_shapes=True,
+    ),
+)
+
 QUERIES: dict[str, QuerySpec] = {
     question.name: question
     for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
 }
-"""Every query by its name, except those about constraints. Read the table at the time of use: rows may be added
-later."""
+"""Every query by its name, except those about constraints and shapes. Read the table at the time of use: rows may be
+added later."""
 
 
 CONSTRAINED: dict[str, QuerySpec] = {question.name: question for question in _CONSTRAINED}
 """Queries about constraints, for models that have constraints."""
 
 
+OF_SHAPES: dict[str, QuerySpec] = {question.name: question for question in _DISTANCES}
+"""Queries about distances, for models that have shapes."""
+
+
 def find(name: str) -> QuerySpec | None:
-    """The query of that name, from either table, or None."""
-    return QUERIES.get(name) or CONSTRAINED.get(name)
+    """The query of that name, from any table, or None."""
+    return QUERIES.get(name) or CONSTRAINED.get(name) or OF_SHAPES.get(name)
 
 
 def every_query() -> dict[str, QuerySpec]:
-    """The rows of both tables."""
-    return {**QUERIES, **CONSTRAINED}
+    """The rows of all tables."""
+    return {**QUERIES, **CONSTRAINED, **OF_SHAPES}
 
 
 def asked_of(model: Model) -> dict[str, QuerySpec]:
-    """Queries that apply to a model: those about constraints only if it has constraints."""
-    return every_query() if model.constraints else QUERIES
+    """Queries that apply to a model: those about constraints or shapes only if it has some."""
+    return {
+        **QUERIES,
+        **(CONSTRAINED if model.constraints else {}),
+        **(OF_SHAPES if model.collision_geometries else {}),
+    }
 
 
 def plain_questions(model: Model | None = None) -> tuple[str, ...]:
-    """Names of queries that need arrays only, and no link. Without a model: except those about constraints."""
+    """Names of queries that need arrays only, and no link. Without a model: except those about
+    constraints and shapes."""
     rows = QUERIES if model is None else asked_of(model)
     return tuple(name for name, question in rows.items() if not question.of_link)
 
 
 def named() -> dict[str, tuple[QuerySpec, Mapping[str, bool]]]:
-    """Queries of both tables by all of their names, and the options that a name stands for."""
+    """Queries of all tables by all of their names, and the options that a name stands for."""
     return {**{name: (question, {}) for name, question in every_query().items()}, **short_names()}
 
 

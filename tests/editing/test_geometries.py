@@ -121,14 +121,16 @@ def test_edits_carry_them():
     assert colours[0] == (1.0, 0.0, 0.0, 1.0) and colours[4] == (0.0, 1.0, 0.0, 1.0), "two materials of one name"
 
 
-def test_they_are_saved_without_folders_and_have_no_part_in_the_digest(tmp_path):
+def test_they_are_saved_without_folders_and_those_that_are_seen_have_no_part_in_the_digest(tmp_path):
     (tmp_path / "arm.urdf").write_text(ARM)
     model = rd.load_urdf(tmp_path / "arm.urdf")
     model.save(tmp_path / "arm.npz")
     again = rd.Model.load(tmp_path / "arm.npz")
     assert again.geometries == tuple(replace(each, folder="") for each in model.geometries)
     assert again.extensions == model.extensions and pickle.loads(pickle.dumps(model)).geometries == model.geometries
-    assert replace(model, geometries=(), extensions=()) == model == again
+    shapes = [each for each in model.geometries if each.role == "collision"]
+    assert replace(model, geometries=shapes, extensions=()) == model == again
+    assert replace(model, geometries=()) != model
 
 
 @pytest.mark.parametrize(

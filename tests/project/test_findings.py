@@ -119,8 +119,12 @@ OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by
 """Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
 OF_EDITS = {"constraint-changed", "constraint-dropped", "configuration-changed", "extension-dropped"}
 """Codes of edits; tests/constraints/test_carried.py and tests/editing/test_geometries.py reach them."""
-OF_SHAPES = {"shape-not-read"}
-"""Of SDF and MJCF; tests/editing/test_geometries.py reaches it."""
+OF_SHAPES = {
+    "shape-not-read",
+    *("collision-not-used", "collision-mesh-replaced", "cylinder-as-capsule"),
+    *("pair-left-out", "pairs-not-between", "srdf-unknown-link"),
+}
+"""The first is of SDF and MJCF: tests/editing/test_geometries.py reaches it, tests/distances the others."""
 
 
 @pytest.mark.parametrize("code", SOURCES)

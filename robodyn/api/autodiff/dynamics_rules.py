@@ -354,3 +354,37 @@ class PotentialEnergy(Smooth):
         """The gradient: w times the gravity force."""
         force = weights[..., None] * self._force(x[0])
         return (self.torques.coordinates.velocity_transposed(x[0], force),)
+
+
+class Distances(Smooth):
+    """`distances` or `min_distance` of one robot. Their derivative is that of the witness points, not of a formula, and
+    has itself no derivative.
+
+    Args:
+        dyn: the robot's `Dynamics`.
+        name: of the query.
+        library: the differentiating library.
+        coordinates: the robot's coordinates.
+    """
+
+    def __init__(self, dyn: Dynamics, name: str, library: Library, coordinates: Coordinates) -> None:
+        self.dyn, self.name, self.library, self.coordinates = dyn, name, library, coordinates
+
+    def value(self, *x: Any) -> Any:
+        """The distances."""
+        return self.library.call(self.dyn, self.name, *x)[0]
+
+    def _rows(self, x: Arrays) -> Any:
+        """The derivatives (..., n, nv); n is 1 for a single distance."""
+        rows = self.library.call(self.dyn, f"{self.name}_gradient", *x)[0]
+        return rows if self.name == "distances" else rows[..., None, :]
+
+    def tangent(self, x: Arrays, y: Any, rates: Rates) -> Any:
+        """J v."""
+        rate = times(self._rows(x), self.coordinates.velocity(x[0], rates[0]))
+        return rate if self.name == "distances" else rate[..., 0]
+
+    def pullback(self, x: Arrays, y: Any, weights: Any, wanted: Sequence[bool]) -> Rates:
+        """J' w."""
+        several = weights if self.name == "distances" else weights[..., None]
+        return (self.coordinates.velocity_transposed(x[0], times_transposed(self._rows(x), several)),)

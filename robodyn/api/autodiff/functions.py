@@ -16,6 +16,7 @@ from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import (
     QD,
     QDD,
+    Distances,
     ForwardDynamics,
     InverseDynamics,
     MassMatrix,
@@ -33,7 +34,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes
 from robodyn.core.model import Model
-from robodyn.engines.query_table import BASE, QUERIES, QuerySpec, QueryVariant, asked_of, find
+from robodyn.engines.query_table import BASE, CONSTRAINED, QUERIES, QuerySpec, QueryVariant, asked_of, find
 from robodyn.internals.arguments import broadcast_leading, require_few_axes, wanted_shape
 from robodyn.internals.errors import ArgumentError, SingularError
 from robodyn.internals.messages import quoted
@@ -41,6 +42,7 @@ from robodyn.internals.messages import quoted
 WITH_RULES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
     *("kinetic_energy", "potential_energy", "forward_kinematics", "center_of_mass"),
+    *("distances", "min_distance"),
     *("coordinate_rate", "unit_coordinates"),
 )
 """Functions with derivative rules written by hand; derivatives of other queries are those of their programs."""
@@ -48,7 +50,7 @@ STATIC = ("link", "links", "relative_to", "frame", "classical")
 """Arguments that are no arrays."""
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 """No special shapes of arguments."""
-_NOT_HERE = ("self", "out", "method")
+_NOT_HERE = ("self", "out", "method", "obstacles", "pairs")
 """Parameters of methods of `Dynamics` that these functions lack."""
 
 
@@ -90,6 +92,7 @@ class DifferentiableDynamics(Stepping):
         self._potential_energy = PotentialEnergy(self._gravity_force)
         self._poses = BodyPoses(plain.variant(with_links_for_bodies(model)), library, coordinates)
         self._of_poses = OfPoses(model, library)
+        self._of_shapes = {name: Distances(plain, name, library, coordinates) for name in ("distances", "min_distance")}
         self._damping, self._friction = (
             library.constant(getattr(model, name)) if name in self.dyn.joint_forces else None
             for name in ("damping", "friction")
@@ -144,7 +147,8 @@ class DifferentiableDynamics(Stepping):
         if name.startswith("_") or (question := find(name)) is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name not in asked_of(self.model):
-            raise AttributeError(f"{name}: {quoted(self.model.name)} has no constraints")
+            missing = "constraints" if name in CONSTRAINED else "shapes"
+            raise AttributeError(f"{name}: {quoted(self.model.name)} has no {missing}")
         function = self.__dict__[name] = self._generic(question)
         return function
 
@@ -316,6 +320,14 @@ class DifferentiableDynamics(Stepping):
             return self._answer(QUERIES["center_of_mass"], {"q": q, "inertia": inertia})
         self.dyn._require_mass()
         return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
+
+    def distances(self, q: Any) -> Any:
+        """Signed distances (..., n_pairs) of `model.pairs`, m. Derivatives are of first order only."""
+        return self._library.smooth(self._of_shapes["distances"], *self._state(q=q))
+
+    def min_distance(self, q: Any) -> Any:
+        """The least of `distances` (...), m; its derivative is that of the first that is least."""
+        return self._library.smooth(self._of_shapes["min_distance"], *self._state(q=q))
 
     def coordinate_rate(self, q: Any, qd: Any) -> Any:
         """Rate dq/dt (..., nq) of the coordinates at velocity qd, for integrators that treat q as plain numbers.

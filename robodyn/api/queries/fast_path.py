@@ -24,7 +24,7 @@ from robodyn.api.queries.engine_selector import EngineSelector, current_table
 from robodyn.api.queries.replay import TEXT, Launching
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Calls, Engine
-from robodyn.engines.query_table import CONSTRAINED, FORCE_AXES, FRAMES, QUERIES, LinkSelection, QuerySpec, find
+from robodyn.engines.query_table import FORCE_AXES, FRAMES, QUERIES, LinkSelection, QuerySpec, every_query, find
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -65,7 +65,7 @@ class Epoch:
 
 def changing(dyn: Dynamics) -> Epoch | None:
     """Remove the built-in functions of a `Dynamics` whose attribute changes. Returns its epoch, if there is one."""
-    for name in (*QUERIES, *CONSTRAINED, FAST_ROLLOUTS, FAST_GRADIENTS):
+    for name in (*every_query(), FAST_ROLLOUTS, FAST_GRADIENTS):
         dyn.__dict__.pop(name, None)
     for name in STEPS:
         fast = dyn.__dict__.get(_KNOWN, {}).get(name)

@@ -23,7 +23,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of
 from robodyn.core.model import Model
-from robodyn.engines.query_table import FLAGS, QUERIES, QuerySpec
+from robodyn.engines.query_table import FLAGS, QuerySpec, every_query
 from robodyn.internals.arguments import Array, as_array, wanted_shape
 from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.internals.messages import brief
@@ -62,7 +62,7 @@ class _Jax:
     def call(self, dyn: Dynamics, query: str, *arrays: Any) -> Arrays:
         key = dyn, query, len(arrays)
         if key not in self._calls:
-            question = QUERIES[query]
+            question = every_query()[query]
             self._calls[key] = QueryCall(self.asked(dyn), question, question.plain[: len(arrays)])
         return self.run(self._calls[key], *arrays)
 

@@ -30,6 +30,7 @@ from robodyn.io.builders.axes import pose_transform, turn_to_z
 from robodyn.io.builders.check_finite import check_finite
 from robodyn.io.builders.check_joints import Coupling, Mimics, report_limits_left
 from robodyn.io.builders.checks import MIMIC, check_and_resolve
+from robodyn.io.builders.collisions import note_geometries
 from robodyn.io.builders.link_inertias import of_bodies, of_links
 
 BASES = ("fixed", "floating")
@@ -250,6 +251,7 @@ def _arrays(
     joints = [mover.joint for mover in sorted_movers]
     columns = _coordinates(sorted_movers, kinds, couplings)
     report_limits_left(columns, joints, notes)
+    note_geometries(description.geometries, notes)
     return Model.of_checked(
         name=description.name,
         parent=np.array([number[mover.parent] for mover in sorted_movers], dtype=np.intp),

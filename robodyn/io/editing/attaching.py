@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.core.findings import Report, listed
+from robodyn.core.findings import Notes, Report, listed
 from robodyn.core.poses import row_of, transform_in, transform_of
 from robodyn.core.spatial import IDENTITY
 from robodyn.internals import strict_types
@@ -62,6 +62,13 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
     new_names |= {name: f"{prefix_text}{name}" for name in (*other.joint_names, *other.link_names)}
     shapes, kept = carried.renamed(other.geometries, other.extensions, prefix_text, new_names)
     both_fields["geometries"] = (*model.geometries, *shapes)
+    if model.collision_pairs is not None or other.collision_pairs is not None:
+        first = len(model.collision_geometries)
+        both_fields["collision_pairs"] = (*model.pairs, *((first + i, first + j) for i, j in other.pairs))
+        notes = Notes()
+        message = "pairs of shapes of this robot and of the one that it is attached to are in no list"
+        notes.gather("pairs-not-between", f"robot {quoted(other.name)}", message)
+        both_fields["report"] = Report((*both_fields["report"], *notes.findings()))
     both_fields["extensions"] = (*model.extensions, *kept)
     both_fields["constraints"] = constraint_edits.prefixed(other.constraints, prefix_text)
     constraint_edits.move_world(both_fields, base_fields["link_names"][link_number], X_pose)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from robodyn.core.description import Extension, Geometry
 from robodyn.core.findings import Notes, Report
+from robodyn.core.shapes import is_shape
 from robodyn.internals.messages import quoted
 from robodyn.internals.records import dataclass
 from robodyn.io.builders.elements import Element, parse_xml, written
@@ -90,6 +91,7 @@ def keep(model: Model, fields: Fields) -> None:
     `model`: the model before the edit. References to links or joints that it never had are kept.
     """
     links = set(fields["link_names"])
+    _keep_pairs(fields, links)
     fields["geometries"] = tuple(each for each in fields["geometries"] if each.link in links)
     if not fields["extensions"]:
         return
@@ -110,6 +112,21 @@ def keep(model: Model, fields: Fields) -> None:
         kept.append(rest)
     fields["extensions"] = tuple(kept)
     fields["report"] = Report((*fields["report"], *notes.findings()))
+
+
+def _keep_pairs(fields: Fields, links: set[str]) -> None:
+    """Keeps listed pairs of shapes whose links remain, on different bodies."""
+    if fields["collision_pairs"] is None:
+        return
+    body = dict(zip(fields["link_names"], fields["link_body"].tolist(), strict=True))
+    shapes = [each.link for each in fields["geometries"] if is_shape(each)]
+    remaining_shapes = [k for k, link in enumerate(shapes) if link in links]
+    new = {k: number for number, k in enumerate(remaining_shapes)}
+    fields["collision_pairs"] = tuple(
+        (new[i], new[j])
+        for i, j in fields["collision_pairs"]
+        if i in new and j in new and body[shapes[i]] != body[shapes[j]]
+    )
 
 
 def renamed(

@@ -53,6 +53,8 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             texts[each.name] = None if value is None else dataclasses.asdict(value)
         elif each.name == "constraints":
             texts[each.name] = [plain(constraint) for constraint in value]
+        elif each.name == "collision_pairs":
+            texts |= {} if value is None else {each.name: value}
         elif each.name in ("geometries", "extensions"):
             bare = [dataclasses.replace(part, folder="") if hasattr(part, "folder") else part for part in value]
             texts |= {each.name: list(map(dataclasses.asdict, bare))} if value else {}
@@ -99,6 +101,8 @@ def _read(kind: type[Model], archive: Archive) -> Model:
             fields[name] = tuple(map(constraint_of, value))
         elif name == "geometries":
             fields[name] = tuple(map(_geometry, value))
+        elif name == "collision_pairs":
+            fields[name] = tuple(map(tuple, value))
         elif name == "extensions":
             fields[name] = tuple(Extension(**each) for each in value)
         elif name == "configurations":

@@ -158,6 +158,8 @@ class UrdfGeometries:
             return []
         if given.kind != "capsule":
             return [given]
+        if not given.size[1]:
+            return [replace(given, kind="sphere", size=given.size[:1])]
         if given.format == "urdf":
             self._notes.gather("written-for-few", subject, "a capsule, which not all programs know of URDF")
             return [given]

@@ -1,0 +1,136 @@
+"""Queries about distances as tasks of engines."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from robodyn.algorithms.distances.formulas import nearest
+from robodyn.algorithms.distances.scene import Place, Scene, least, least_with_gradient, obstacles_of
+from robodyn.algorithms.relative_motion import OfLink, Scalars
+from robodyn.algorithms.tasks import ScalarTask, Sized
+from robodyn.core.description import Geometry
+from robodyn.core.model import Model
+from robodyn.core.shapes import Pairs
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.records import dataclass
+
+OBSTACLES = {"spheres": 4, "capsules": 7, "boxes": 15}
+"""Kinds of obstacles, and how many numbers each has; see `robodyn.algorithms.distances.scene.obstacles_of`."""
+DISTANCES = (
+    "distances",
+    "min_distance",
+    "min_distance_gradient",
+    "distances_gradient",
+    "witness_points",
+    "min_distance_with_gradient",
+)
+"""Names of the tasks. The last one has two results."""
+
+
+_ROUND = {"sphere": "ball", "spheres": "ball", "capsule": "rod", "cylinder": "rod", "capsules": "rod", "boxes": "box"}
+_COSTS = {
+    frozenset({"ball"}): 9,
+    frozenset({"ball", "rod"}): 25,
+    frozenset({"rod"}): 150,
+    frozenset({"ball", "box"}): 50,
+    frozenset({"rod", "box"}): 400,
+    frozenset({"box"}): 6000,
+}
+
+
+def cost(one: str, other: str) -> int:
+    """A rough lower bound of the operations for a distance between shapes of two kinds."""
+    return _COSTS.get(frozenset({_ROUND.get(one, one), _ROUND.get(other, other)}), 6)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a task is about: pairs of shapes, or shapes and obstacles.
+
+    `shapes`: all shapes of the model. `pairs`: pairs of them. `near`: shapes that are measured to every obstacle, which
+    are inputs: `count` of a `kind` of `OBSTACLES`; "" for none.
+    """
+
+    shapes: tuple[Geometry, ...]
+    pairs: Pairs = ()
+    near: tuple[int, ...] = ()
+    kind: str = ""
+    count: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of distances."""
+        return len(self.pairs) + len(self.near) * self.count
+
+    @property
+    def least_operations(self) -> int:
+        """A rough lower bound of the operations for all distances."""
+        kinds = [each.kind for each in self.shapes]
+        pairs = [(kinds[i], kinds[j]) for i, j in self.pairs]
+        return sum(cost(*pair) for pair in pairs) + self.count * sum(cost(kinds[k], self.kind) for k in self.near)
+
+    def places(self, scene: Scene, given: Mapping[str, Scalars]) -> list[tuple[Place, Place]]:
+        """Pairs of shapes and obstacles in world coordinates."""
+        every = [(scene.place(i), scene.place(j)) for i, j in self.pairs]
+        obstacles = obstacles_of(given)
+        return every + [(scene.place(k), (-1, obstacle)) for k in self.near for obstacle in obstacles]
+
+
+def distance_task(name: str, model: Model) -> ScalarTask:
+    """A query about all pairs of a model.
+
+    Raises:
+        ArgumentError: it has none.
+    """
+    if not model.pairs:
+        raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes; wanted Model.with_shapes(shapes, pairs)")
+    return task_of(name, Asked(model.collision_geometries, model.pairs))
+
+
+@lru_cache(maxsize=256)
+def task_of(name: str, asked: Asked) -> ScalarTask:
+    """A query about some pairs, and obstacles. Cached because engines compare tasks by identity."""
+    n = asked.size
+    shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
+        "distances": {"d": (n,)},
+        "min_distance": {"d_min": ()},
+        "min_distance_gradient": {"dd_min_dq": ("nv",)},
+        "distances_gradient": {"dd_dq": (n, "nv")},
+        "witness_points": {"p": (n, 2, 3)},
+        "min_distance_with_gradient": {"d_min": (), "dd_min_dq": ("nv",)},
+    }
+    outputs = shapes[name]
+
+    def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
+        moved = asked.count > 0 or name == "witness_points"
+        scene = Scene(model, asked.shapes, at, given["q"], moved)
+        return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
+
+    given = {"q": Sized(("nq",))}
+    if asked.count:
+        given[asked.kind] = Sized((asked.count, OBSTACLES[asked.kind]))
+    digest = hashlib.blake2b(repr(asked).encode(), digest_size=16).hexdigest()
+    sizes = {key: Sized(axes) for key, axes in outputs.items()}
+    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=lambda _: asked.least_operations, one_program=True)
+
+
+def _results(
+    name: str, scene: Scene, places: Sequence[tuple[Place, Place]], nv: int, outputs: tuple[str, ...]
+) -> dict[str, list[Any]]:
+    if name == "min_distance":
+        return {"d_min": [scene.poisoned(least(places))]}
+    if name.startswith("min_distance"):
+        d, row = least_with_gradient(scene, places, nv)
+        return {key: [scene.poisoned(d)] if key == "d_min" else row for key in outputs}
+    found = [nearest(one, other) for (_, one), (_, other) in places]
+    if name == "distances":
+        return {"d": [near.d for near in found]}
+    if name == "witness_points":
+        return {"p": [x for near in found for p in (near.p1, near.p2) for x in p]}
+    rows = [
+        scene.gradient(one, other, near.n, near.p1) for ((one, _), (other, _)), near in zip(places, found, strict=True)
+    ]
+    return {"dd_dq": [row.get(k, 0.0) for row in rows for k in range(nv)]}
