@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from robodyn.api.queries.external import external_force
     from robodyn.api.queries.poses import exp, exp_gradient, log, log_gradient, pose_error, pose_error_gradient
     from robodyn.core import inertial_parameters
-    from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
+    from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Rolling, Weld
     from robodyn.core.description import RobotDescription
     from robodyn.core.model import Model
     from robodyn.core.tree import Tree
@@ -108,6 +108,7 @@ _HOME = {
     "RelativePoseTask": "solve.inverse_kinematics.tasks",
     "RobotDescription": "core.description",
     "Rod": "core.constraints.kinds",
+    "Rolling": "core.constraints.kinds",
     "Rollout": "api.motion.result",
     "Tree": "core.tree",
     "Weld": "core.constraints.kinds",
@@ -197,6 +198,7 @@ __all__ = [
     "RobodynError",
     "RobotDescription",
     "Rod",
+    "Rolling",
     "Rollout",
     "SingularError",
     "Tree",

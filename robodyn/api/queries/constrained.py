@@ -14,7 +14,7 @@ from robodyn.algorithms.constraints.wrenches import add_wrenches
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
-from robodyn.core.constraints.kinds import Rod
+from robodyn.core.constraints.kinds import Rod, Rolling
 from robodyn.core.constraints.resolved import (
     ResolvedConstraint,
     resolved_constraints,
@@ -240,7 +240,8 @@ class ConstraintQueries(Core):
         """`targets` (..., n_constraints, 12) for which configuration q satisfies all constraints to the world.
 
         Feet, for example, then stay where they stand in q. Rows of other constraints are zero. A rod's target is at
-        the rod's length from the link, in the direction of its `to_at`.
+        the rod's length from the link, in the direction of its `to_at`. A wheel's plane is moved along its normal to
+        the wheel.
 
         Raises:
             ArgumentError: both ends of a rod coincide, so that its direction is unknown; names it.
@@ -252,6 +253,11 @@ class ConstraintQueries(Core):
                 T = poses[..., constraint.link, :, :]
                 R, E = T[..., :3, :3], np.array(constraint.X.E).reshape(3, 3)
                 place = T[..., :3, 3] + R @ np.array(constraint.X.r)
+                if constraint.kind is Rolling:
+                    targets[..., constraint.number, :] = _ground_below(
+                        constraint, place, (E @ np.swapaxes(R, -1, -2))[..., 2, :]
+                    )
+                    continue
                 targets[..., constraint.number, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*T.shape[:-2], 9)
                 targets[..., constraint.number, 9:] = (
                     _end_of_rod(constraint, place) if constraint.kind is Rod else place
@@ -354,6 +360,15 @@ class ConstraintQueries(Core):
             except ArgumentError as error:
                 raise ArgumentError(f"actuated: {error}; names of velocities are allowed, too") from None
         return actuated
+
+
+def _ground_below(wheel: ResolvedConstraint, centre: Array, axle: Array) -> Array:
+    """The target (..., 12) of a wheel: its plane, moved along the normal until the wheel touches it."""
+    E, r = np.array(wheel.X_to.E), np.array(wheel.X_to.r)
+    up = E[6:]
+    low = wheel.length * np.linalg.norm(np.cross(axle, up), axis=-1)
+    height = (centre - r) @ up - low
+    return np.concatenate((np.broadcast_to(E, (*centre.shape[:-1], 9)), r + height[..., None] * up), axis=-1)
 
 
 def _end_of_rod(rod: ResolvedConstraint, place: Array) -> Array:
