@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from robodyn.api.queries.obstacles import Obstacles
     from robodyn.api.queries.poses import exp, exp_gradient, log, log_gradient, pose_error, pose_error_gradient
     from robodyn.core import inertial_parameters
-    from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Weld
+    from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Rolling, Weld
     from robodyn.core.description import RobotDescription
     from robodyn.core.model import Model
     from robodyn.core.shapes import Box, Capsule, Cylinder, HeightField, Plane, Sphere
@@ -117,6 +117,7 @@ _HOME = {
     "RelativePoseTask": "solve.inverse_kinematics.tasks",
     "RobotDescription": "core.description",
     "Rod": "core.constraints.kinds",
+    "Rolling": "core.constraints.kinds",
     "Rollout": "api.motion.result",
     "Sphere": "core.shapes",
     "Tree": "core.tree",
@@ -217,6 +218,7 @@ __all__ = [
     "RobodynError",
     "RobotDescription",
     "Rod",
+    "Rolling",
     "Rollout",
     "SingularError",
     "Sphere",

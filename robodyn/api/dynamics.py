@@ -96,11 +96,11 @@ class Dynamics(
             robots whose unrolled code is too large. "auto": by the number of operations.
         scan: options of the scan engine (`robodyn.engines.scan.ScanOptions`), None for the defaults.
         gpu: kernel options of the GPU engine (`robodyn.engines.gpu.GpuOptions`), None for the defaults.
-        constraints: constraints besides the joints (`robodyn.Point`, `Weld`, `Rod`, `Coupling`, `Lock`), which replace
-            the model's; `dyn.model` has them. None: the model's; (): none. A `robodyn.RedundantWarning` names rows
-            that depend on others; accelerations are unique all the same. Constraint queries, `step` and `rollout`
-            obey the constraints. All other queries ignore them and treat the tree alone. Functions that can do neither
-            raise for constrained robots (docs/constraints.md).
+        constraints: constraints besides the joints (`robodyn.Point`, `Weld`, `Rod`, `Rolling`, `Coupling`, `Lock`),
+            instead of the model's; `dyn.model` has them. None: the model's; (): none. A `robodyn.RedundantWarning`
+            names rows that depend on others; accelerations are unique all the same. Constraint queries, `step` and
+            `rollout` obey the constraints. All other queries ignore them and treat the tree alone. Functions that can
+            do neither raise for constrained robots (docs/constraints.md).
         proximal: (size, iterations) of the proximal term that makes constraint forces unique, instead of the model's.
             The size is relative to the diagonal of J H^-1 J', at least 1e-14, in float32 1e-5. The iterations remove
             the term's effect again.

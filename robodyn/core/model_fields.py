@@ -418,7 +418,7 @@ def _is_sound(tree: Any) -> bool:
 
 
 def _constraints(value: Any) -> tuple[Constraint, ...]:
-    return _parts("constraints", value, CONSTRAINTS, "a list of Point, Weld, Rod, Coupling or Lock")
+    return _parts("constraints", value, CONSTRAINTS, "a list of Point, Weld, Rod, Rolling, Coupling or Lock")
 
 
 def _geometries(value: Any) -> tuple[Geometry, ...]:

@@ -431,6 +431,7 @@ def every():
         rd.Lock("ad"),
         rd.Lock("ad", 0.3, name="again"),
         rd.Lock("ad", baumgarte=rd.Baumgarte(0.0, 2.0)),
+        rd.Rolling("c", (0.3, -0.4, 1.1), 0.2, "d", at=pose(rng)),
     )
     return replace(model, constraints=held, proximal=(1e-7, 5))
 

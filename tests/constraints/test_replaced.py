@@ -24,6 +24,7 @@ def one_of_each():
         rd.Point("tool0", at=(0.1, 0.0, -0.0), to_at=pose(rng)),
         rd.Weld("tool0", "shoulder_link", at=pose(rng), rows=("rz", "x"), baumgarte=(3.0, 0.5), name="clamp"),
         rd.Rod("tool0", to_at=(-0.0, 1.0, 0.0), length=0.5, baumgarte=rd.Baumgarte(2.0)),
+        rd.Rolling("tool0", (0.3, -0.4, 1.1), 0.2, at=pose(rng), baumgarte=2.0),
         rd.Coupling({"elbow": 1.0, "wrist_1": -2.0}, 0.1, 7.0),
         rd.Lock("elbow", 0.3),
     )

@@ -54,7 +54,7 @@ STANCES = {
         TREE: "show",  # sliders move joints of the tree, one by one
         OTHER: "ArgumentError AssemblyError Baumgarte CoMTask Coupling DirectionTask Dynamics IKReport "
         "JointForcesWarning JointOrder LoadError Lock Model NumericalError Point PoseTask PositionTask PostureTask "
-        "RedundantWarning RelativePoseTask RobodynError RobotDescription Rod Rollout SingularError Tree "
+        "RedundantWarning RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Tree "
         "UnavailableError Weld __version__ auto_tree build_model conventions converter exp exp_gradient external_force "
         "from_pinocchio log log_gradient pose_error pose_error_gradient "
         "hardware inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro plots random_tree "

@@ -19,6 +19,7 @@ from robodyn.algorithms.constraints.array_derivatives import ArrayDerivatives
 from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix, least_pivot, weights
 from robodyn.algorithms.constraints.gradients import motion_of, transform_of
 from robodyn.algorithms.constraints.terms import (
+    Contact,
     Terms,
     frame_entries,
     frame_rows,
@@ -27,13 +28,15 @@ from robodyn.algorithms.constraints.terms import (
     place_of_base,
     rod_entry,
     rod_row,
+    rolling_entries,
+    rolling_rows,
     with_inputs,
 )
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.kinematics import POSES, POSES_OF_KNOWN, acceleration, base_motion
 from robodyn.algorithms.tasks import Placed, RunAlgorithm, floating_place
-from robodyn.core.constraints.kinds import Constraint, Rod
+from robodyn.core.constraints.kinds import Constraint, Rod, Rolling
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints, row_sizes
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
@@ -367,6 +370,10 @@ class ConstraintState(ArrayDerivatives):
             phi, phidot, gamma, u = rod_row(self.constant(group.lengths), a, b, V, A, weight)
             rows = [(phi, phidot, gamma)]
             entries = [rod_entry(of_pairs(u), b_of_pairs, column)]
+        elif group.kind is Rolling:
+            weight = None if self._active is None else self._active[:, first]
+            rows, contact = rolling_rows(self.constant(group.lengths), a, b, V, A, weight)
+            entries = rolling_entries(Contact(*map(of_pairs, contact)), b_of_pairs, column)
         else:
             rows = list(frame_rows(group.kind, group.rows, a, b, V, A).values())
             a_of_pairs = Transform(of_pairs(a.E), a.r)
@@ -504,7 +511,7 @@ class ConstraintState(ArrayDerivatives):
         """Forces of rows (B, m) in world axes: of every three rows that are along the axes of a frame."""
         turned = forces.copy()
         for group, a in self._frames:
-            for k in range(0, 0 if group.kind is Rod else len(group.rows), 3):
+            for k in range(0, 0 if group.kind in (Rod, Rolling) else len(group.rows), 3):
                 x, y, z = (self._placed(group.first + k + each) for each in range(3))
                 vector = rotate_back(a.E, (forces[:, x], forces[:, y], forces[:, z]))
                 turned[:, x], turned[:, y], turned[:, z] = vector

@@ -182,7 +182,7 @@ def assembled(
     Raises:
         AssemblyError: the steps end elsewhere.
     """
-    sizes = row_sizes(model, held)
+    sizes, fixed = row_sizes(model, held), np.array([each for one in held for each in one.integrable], bool)
     most = np.maximum(tol / np.maximum(sizes, 1.0), _ROUNDING)
 
     def residual(q: Array) -> Array:
@@ -194,7 +194,7 @@ def assembled(
         if (np.abs(phi) <= most).all():
             return q
         if J is None:
-            J = np.where(moving, asking.constraint_jacobian(q), 0.0) / sizes[:, None]
+            J = np.where(moving & fixed[:, None], asking.constraint_jacobian(q), 0.0) / sizes[:, None]
         if not (np.isfinite(J @ J.T).all() and np.isfinite(phi).all()):
             break
         step = _step(J, phi, damping)

@@ -38,7 +38,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from robodyn.algorithms.kinematics import ACCELERATIONS, POSES, POSES_OF_KNOWN, VELOCITIES
-from robodyn.core.constraints.kinds import ROWS, Lock, Rod
+from robodyn.core.constraints.kinds import ROWS, Lock, Rod, Rolling
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
@@ -46,6 +46,7 @@ from robodyn.core.spatial import Motion, Transform, Vec3, add, cross, dot, rotat
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput
 from robodyn.core.tangent import apart_by
 from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 POSES_OF_BODIES = Algorithm(
@@ -175,8 +176,13 @@ class RowGradients:
     """
 
     def __init__(self, model: Model, state: Moving) -> None:
-        self._model, self._state, self._paths = model, state, _paths(model)
         self._held = list(_numbered(model))
+        wheels = [held.name for held, _ in self._held if held.kind is Rolling]
+        if wheels:
+            raise UnavailableError(
+                f"constraint {wheels[0]!r}: analytical derivatives of rolling wheels are not available"
+            )
+        self._model, self._state, self._paths = model, state, _paths(model)
 
     def forces(self, lam: Any) -> Any:
         """Derivatives (nv, nv) of J' lambda by q."""

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration, link_velocity
 from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
 from robodyn.algorithms.tasks import floating_place
-from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Weld
+from robodyn.core.constraints.kinds import ROWS, Constraint, Lock, Rod, Rolling, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint
 from robodyn.core.joints import KINDS, is_positive, unit_quaternion
 from robodyn.core.model import Model
@@ -112,7 +112,7 @@ class Terms:
         rows: list[Row] = []
         for held in self._held:
             if held.framed:
-                rows += self._rod(held) if held.kind is Rod else self._frames(held)
+                rows += self._directed(held) if held.kind in (Rod, Rolling) else self._frames(held)
             else:
                 rows += self._lock(held) if held.kind is Lock else [self._sum(held)]
         return rows
@@ -190,15 +190,19 @@ class Terms:
                 rows[name].J[k], rows[name].size = entry, rows[name].size + size  # type: ignore[index]
         return list(rows.values())
 
-    def _rod(self, held: ResolvedConstraint) -> list[Row]:
+    def _directed(self, held: ResolvedConstraint) -> list[Row]:
         a, b, V, A = self._apart(held)
-        phi, phidot, gamma, u = rod_row(held.length, a, b, V, A, self._weight(held))
-        row = Row(phi, phidot, gamma, [0.0] * self._model.nv)
-        assert row.J is not None
+        if held.kind is Rod:
+            phi, phidot, gamma, u = rod_row(held.length, a, b, V, A, self._weight(held))
+            rows = [Row(phi, phidot, gamma, [0.0] * self._model.nv)]
+        else:
+            values, contact = rolling_rows(held.length, a, b, V, A, self._weight(held))
+            rows = [Row(*each, [0.0] * self._model.nv) for each in values]
         for k, column in self._columns(held).items():
-            row.J[k], size = rod_entry(u, b, column)
-            row.size = row.size + size
-        return [row]
+            entries = [rod_entry(u, b, column)] if held.kind is Rod else rolling_entries(contact, b, column)
+            for row, (entry, size) in zip(rows, entries, strict=True):
+                row.J[k], row.size = entry, row.size + size  # type: ignore[index]
+        return rows
 
     def _sum(self, held: ResolvedConstraint) -> Row:
         model, row = self._model, Row(-held.offset, J=[0.0] * self._model.nv)
@@ -307,6 +311,60 @@ def rod_entry(u: Vec3, b: Transform, column: Motion) -> tuple[Any, Any]:
     """The entry of J of a degree of freedom in the row of a rod, and the square of its terms."""
     lin = add(column.lin, cross(column.ang, b.r))
     return dot(u, lin), dot(lin, lin)
+
+
+class Contact(NamedTuple):
+    """The lowest point of a wheel, in world axes: `arm` from its centre; directions forward, to the side, and up."""
+
+    arm: Vec3
+    forward: Vec3
+    side: Vec3
+    up: Vec3
+
+
+def rolling_rows(
+    radius: Any, a: Transform, b: Transform, V: Motion, A: Motion, weight: Any
+) -> tuple[list[tuple[Any, Any, Any]], Contact]:
+    """phi, phidot and gamma of the rows of a wheel about the z axis of b on the x-y plane of a, and the contact.
+
+    In axes of a, with the axle n and s = sqrt(nx^2 + ny^2): the plane's steepest direction within the wheel is
+    u = (-nz l, s) with l = (nx, ny) / s, the side. The lowest point is at -radius u from the centre. Of the velocity of
+    the material point there, rows are the components along (ny, -nx) / s, l and z. gamma is the rate of these
+    components, whose directions turn with the axle. `weight`: as of `rod_row`; a wheel that lies flat has no lowest
+    point.
+    """
+    n, w = rotate(a.E, b.E[6:]), rotate(a.E, V.ang)
+    at_b = add(V.lin, cross(V.ang, b.r))
+    v, acceleration = rotate(a.E, at_b), rotate(a.E, add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, at_b)))
+    s = np.sqrt(n[0] * n[0] + n[1] * n[1])
+    apart = is_positive(s - APART)
+    if weight is not None:
+        near = (1.0 - weight) * (1.0 - apart)
+        s, apart = s + near, apart + near
+    s = s * (apart / apart)
+    x, y = n[0] / s, n[1] / s
+    forward, side, u = (y, -x, 0.0), (x, y, 0.0), (-n[2] * x, -n[2] * y, s)
+    turned = cross(w, n)
+    rate = x * turned[0] + y * turned[1]
+    dx, dy = (turned[0] - x * rate) / s, (turned[1] - y * rate) / s
+    du = (-turned[2] * x - n[2] * dx, -turned[2] * y - n[2] * dy, rate)
+    slip = sub(v, scale(radius, cross(w, u)))
+    gains = sub(acceleration, scale(radius, add(cross(rotate(a.E, A.ang), u), cross(w, du))))
+    height = rotate(a.E, sub(b.r, a.r))[2] - radius * s
+    rows = [
+        (0.0, dot(slip, forward), dot(gains, forward) + slip[0] * dy - slip[1] * dx),
+        (0.0, dot(slip, side), dot(gains, side) + slip[0] * dx + slip[1] * dy),
+        (height, slip[2], gains[2]),
+    ]
+    arm, *directions = (rotate_back(a.E, each) for each in (scale(-radius, u), forward, side, (0.0, 0.0, 1.0)))
+    return rows, Contact(arm, *directions)
+
+
+def rolling_entries(contact: Contact, b: Transform, column: Motion) -> list[tuple[Any, Any]]:
+    """Entries of J of a degree of freedom in the rows of a wheel, and the squares of their terms."""
+    lin, turn = add(column.lin, cross(column.ang, b.r)), cross(column.ang, contact.arm)
+    size, moved = dot(lin, lin) + dot(turn, turn), add(lin, turn)
+    return [(dot(moved, direction), size) for direction in contact[1:]]
 
 
 def moves(square: Any, made_of: Any, size: Any, proximal: tuple[float, int]) -> Any:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.constraints.terms import APART, Terms
-from robodyn.core.constraints.kinds import Rod
+from robodyn.algorithms.constraints.terms import APART, Terms, rolling_rows
+from robodyn.core.constraints.kinds import Rod, Rolling
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.model import Model
-from robodyn.core.spatial import Transform, Vec3, add, cross, dot, rotate_back, scale, sub
+from robodyn.core.spatial import ZERO_MOTION, Transform, Vec3, add, cross, dot, rotate_back, scale, sub
 from robodyn.core.sweeps import Algorithm
 from robodyn.internals.arguments import Array
 
@@ -64,6 +64,13 @@ def add_wrenches(model: Model, inputs: Mapping[str, Array], poses: Array, out: A
 def _on_b(held: ResolvedConstraint, a: Transform, b: Transform, strengths: Sequence[Any]) -> tuple[Vec3, Vec3]:
     """The moment about the world's origin, and the force, on the body of frame b."""
     moment: Any = (0.0, 0.0, 0.0)
+    if held.kind is Rolling:
+        pushes = np.where(sum(np.abs(each) for each in strengths) == 0.0, 0.0, 1.0)  # no force needs no contact
+        _, contact = rolling_rows(held.length, a, b, ZERO_MOTION, ZERO_MOTION, pushes)
+        force = (0.0, 0.0, 0.0)
+        for strength, direction in zip(strengths, contact[1:], strict=True):
+            force = add(force, scale(strength, direction))
+        return cross(add(b.r, contact.arm), force), force
     if held.kind is Rod:
         d = sub(b.r, a.r)
         distance, (pull,) = np.sqrt(dot(d, d)), strengths

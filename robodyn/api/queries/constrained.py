@@ -15,7 +15,7 @@ from robodyn.algorithms.constraints.wrenches import add_wrenches
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
-from robodyn.core.constraints.kinds import Rod
+from robodyn.core.constraints.kinds import Rod, Rolling
 from robodyn.core.constraints.resolved import (
     ResolvedConstraint,
     resolved_constraints,
@@ -299,7 +299,8 @@ class ConstraintQueries(Core):
         """`targets` (..., n_constraints, 12) for which configuration q satisfies all constraints to the world.
 
         Feet, for example, then stay where they stand in q. Rows of other constraints are zero. A rod's target is at
-        the rod's length from the link, in the direction of its `to_at`.
+        the rod's length from the link, in the direction of its `to_at`. A wheel's plane is moved along its normal to
+        the wheel.
 
         Raises:
             ArgumentError: both ends of a rod coincide, so that its direction is unknown; names it.
@@ -315,6 +316,10 @@ class ConstraintQueries(Core):
                 places[..., k, :] = _end_of_rod(constraint, places[..., k, :])
         targets[..., numbers, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*R.shape[:-2], 9)
         targets[..., numbers, 9:] = places
+        for k, wheel in enumerate(held):
+            if wheel.kind is Rolling:
+                axle = (E[k] @ np.swapaxes(R[..., k, :, :], -1, -2))[..., 2, :]
+                targets[..., wheel.number, :] = _ground_below(wheel, places[..., k, :], axle)
         return targets
 
     def constrained_inverse_dynamics(
@@ -423,6 +428,15 @@ def _to_the_world(model: Model) -> tuple[tuple[ResolvedConstraint, ...], tuple[A
     links, numbers = (np.array([getattr(each, name) for each in held], int) for name in ("link", "number"))
     E = np.array([each.X.E for each in held], float).reshape(len(held), 3, 3)
     return held, (links, numbers, E, np.array([each.X.r for each in held], float).reshape(len(held), 3, 1))
+
+
+def _ground_below(wheel: ResolvedConstraint, centre: Array, axle: Array) -> Array:
+    """The target (..., 12) of a wheel: its plane, moved along the normal until the wheel touches it."""
+    E, r = np.array(wheel.X_to.E), np.array(wheel.X_to.r)
+    up = E[6:]
+    low = wheel.length * np.linalg.norm(np.cross(axle, up), axis=-1)
+    height = (centre - r) @ up - low
+    return np.concatenate((np.broadcast_to(E, (*centre.shape[:-1], 9)), r + height[..., None] * up), axis=-1)
 
 
 def _end_of_rod(rod: ResolvedConstraint, place: Array) -> Array:

@@ -5,6 +5,6 @@ exerts on `link`, in the axes of a. Constraints depend on the relative pose only
 docs/constraints.md is the guide.
 """
 
-from robodyn.core.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld
+from robodyn.core.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Rolling, Weld
 
-__all__ = ["Constraint", "Coupling", "Lock", "Point", "Rod", "Weld"]
+__all__ = ["Constraint", "Coupling", "Lock", "Point", "Rod", "Rolling", "Weld"]

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, cast
 
+import numpy as np
+
 from robodyn.core.poses import row_of, transform_of
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import finite_number, finite_real
+from robodyn.internals.arguments import as_array, finite_number, finite_real
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
@@ -16,6 +18,10 @@ from robodyn.internals.records import dataclass
 Numbers: TypeAlias = tuple[float, ...]
 ROWS = ("rx", "ry", "rz", "x", "y", "z")
 """Rows of a weld: rotations about the axes of a, then translations along them."""
+IDENTITY_ROW: Numbers = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
+"""The identity, as a row of `Model.link_X`."""
+_UNIT = 1e-15
+"""Rounding error of the length of a unit vector."""
 
 
 @dataclass(frozen=True, init=False)
@@ -157,6 +163,56 @@ class Rod(_Framed):
 
 
 @dataclass(frozen=True, init=False)
+class Rolling(_Framed):
+    """A wheel rolls on a plane without slipping or lifting: a thin disc that touches it with its lowest point.
+
+    The rows "forward" and "side" say that the material point of contact does not move along the track and across it.
+    They restrict velocities only, so their residual is zero. The row "height" says that the lowest point is in the
+    plane. A positive rate of the wheel about `axis` rolls it forward, along the axis times the plane's normal.
+
+    Args:
+        link, to, baumgarte, name: as of `Point`.
+        axis: the wheel's axle: a direction in the axes of `at`, through its origin. It is made a unit vector.
+        radius: of the wheel, m, greater than zero.
+        at: the wheel's centre on `link`, three numbers or a pose.
+        to_at: the plane: the x-y plane of a frame on `to`, with z on the wheel's side. None for the world: the ground
+            z = 0, which `targets` move.
+    """
+
+    axis: Numbers
+    radius: float
+
+    rows: ClassVar[tuple[str, ...]] = ("forward", "side", "height")
+
+    def __init__(
+        self,
+        link: str,
+        axis: Any = (0.0, 0.0, 1.0),
+        radius: float = 0.0,
+        to: str | None = None,
+        at: Any = None,
+        to_at: Any = None,
+        baumgarte: Baumgarte | Sequence[float] | float | None = None,
+        name: str | None = None,
+    ) -> None:
+        size = finite_number("Rolling.radius", radius)
+        if size <= 0.0:
+            raise ArgumentError(f"Rolling.radius: got {brief(radius)}; wanted a length greater than 0 m")
+        members = strict_types.members(axis) if strict_types.is_a(axis, list, tuple) else ()
+        if strict_types.is_a(axis, np.ndarray):
+            members = tuple(as_array("Rolling.axis", axis, "wanted three numbers").ravel().tolist())
+        numbers = [number for number in map(finite_real, members) if number is not None]
+        length = math.hypot(*numbers)
+        if len(numbers) != 3 or len(members) != 3 or not 0.0 < length < math.inf:
+            raise ArgumentError(f"Rolling.axis: got {brief(axis)}; wanted three numbers, not all zero")
+        object.__setattr__(self, "radius", size)
+        if abs(length - 1.0) > _UNIT:  # an axis that is one already keeps its bits
+            numbers = [number / length for number in numbers]
+        object.__setattr__(self, "axis", tuple(numbers))
+        _set_frames(self, link, to, at, IDENTITY_ROW if to is None and to_at is None else to_at, baumgarte, name)
+
+
+@dataclass(frozen=True, init=False)
 class Coupling:
     """A sum of multiples of joint coordinates is constant: sum of c_j q_j = offset.
 
@@ -227,9 +283,9 @@ class Lock:
         object.__setattr__(self, "name", self.joint if name is None else _name("Lock.name", name))
 
 
-Constraint: TypeAlias = Point | Weld | Rod | Coupling | Lock
-"""Any of the five kinds."""
-KINDS = (Point, Weld, Rod, Coupling, Lock)
+Constraint: TypeAlias = Point | Weld | Rod | Rolling | Coupling | Lock
+"""Any of the six kinds."""
+KINDS = (Point, Weld, Rod, Rolling, Coupling, Lock)
 
 
 def _set_frames(made: Any, link: Any, to: Any, at: Any, to_at: Any, baumgarte: Any, name: Any) -> None:

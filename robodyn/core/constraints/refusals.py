@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robodyn.core.constraints.kinds import ROWS
+from robodyn.core.constraints.kinds import ROWS, Rolling
 from robodyn.core.constraints.resolved import anchored_by_calls, resolved_constraints
 from robodyn.core.findings import listed
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -45,7 +45,7 @@ def require_whole_vectors(model: Model) -> None:
         ArgumentError: names the constraint.
     """
     for each in resolved_constraints(model):
-        names = [name for name in each.rows if name in ROWS]
+        names = [name for name in each.rows if name in (*ROWS, *Rolling.rows)]
         if len(names) % 3 or (len(names) == 3 and names not in (list(ROWS[:3]), list(ROWS[3:]))):
             raise ArgumentError(
                 f"axes: got 'world' for {quoted(each.name)}, which holds {', '.join(names)} along its own axes only; "

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.core.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Weld, gains
+from robodyn.core.constraints.kinds import Constraint, Coupling, Lock, Point, Rod, Rolling, Weld, gains
 from robodyn.core.joints import KINDS, unit_quaternion
 from robodyn.core.reach import reach
-from robodyn.core.spatial import IDENTITY, Transform
+from robodyn.core.spatial import IDENTITY, Transform, cross, scale
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
@@ -21,7 +21,7 @@ from robodyn.internals.records import dataclass
 if TYPE_CHECKING:
     from robodyn.core.model import Model
 
-_LENGTHS = ("x", "y", "z", "length")
+_LENGTHS = ("x", "y", "z", "length", *Rolling.rows)
 """Names of the rows of frames that are distances."""
 
 
@@ -31,9 +31,9 @@ class ResolvedConstraint:
 
     `number`: its index among the model's; `name`: unique in the model; `rows`: their names; `gains`: on phidot and on
     phi, by which errors decay; `link`, `to`: indices, -1 for the world; `X`, `X_to`: transforms from either to its
-    frame; `anchored`: True if the target pose in the world is an input of each call; `length`: of a rod; `joints`: of a
-    coupling, its (tree velocity, tree coordinate, number); `offset`; `norm`: of the coupling's coefficients on the
-    robot's velocities; `joint`: of a lock, `value`.
+    frame; `anchored`: True if the target pose in the world is an input of each call; `length`: of a rod, or the radius
+    of a wheel, whose axle is the z axis of its frame; `joints`: of a coupling, its (tree velocity, tree coordinate,
+    number); `offset`; `norm`: of the coupling's coefficients on the robot's velocities; `joint`: of a lock, `value`.
     """
 
     kind: type[Constraint]
@@ -56,7 +56,12 @@ class ResolvedConstraint:
     @property
     def framed(self) -> bool:
         """True if it holds two frames, False if it holds coordinates."""
-        return self.kind in (Point, Weld, Rod)
+        return self.kind in (Point, Weld, Rod, Rolling)
+
+    @property
+    def integrable(self) -> tuple[bool, ...]:
+        """For every row True if it restricts positions, not velocities alone."""
+        return tuple(self.kind is not Rolling or name == "height" for name in self.rows)
 
     @property
     def vectors(self) -> range:
@@ -155,16 +160,27 @@ def _resolved(model: Model, number: int, name: str, constraint: Constraint) -> R
     if bodies[0] == bodies[1]:
         on = "the world" if bodies[0] < 0 else f"body {model.body_names[bodies[0]]!r}"
         raise ArgumentError(f"{where}: both frames are on {on}; wanted links that move relative to each other")
+    X, length = frame_of(constraint.at), constraint.length if isinstance(constraint, Rod) else 0.0
+    if isinstance(constraint, Rolling):
+        X, length = _turned_to(constraint.axis).after(X), constraint.radius
     return ResolvedConstraint(
         **common,
         rows=constraint.rows,
         link=link,
         to=to,
-        X=frame_of(constraint.at),
+        X=X,
         X_to=IDENTITY if constraint.to_at is None else frame_of(constraint.to_at),
         anchored=anchored_by_calls([constraint]),
-        length=constraint.length if isinstance(constraint, Rod) else 0.0,
+        length=length,
     )
+
+
+def _turned_to(axis: tuple[float, ...]) -> Transform:
+    """A rotation to a frame whose z axis is a unit vector."""
+    least = min(range(3), key=lambda k: abs(axis[k]))
+    x: Any = cross((float(least == 0), float(least == 1), float(least == 2)), (axis[0], axis[1], axis[2]))
+    x = scale(1.0 / math.hypot(*x), x)
+    return Transform((*x, *cross((axis[0], axis[1], axis[2]), x), *axis), (0.0, 0.0, 0.0))
 
 
 def _link(model: Model, where: str, field: str, name: str) -> int:

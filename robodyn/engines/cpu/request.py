@@ -18,6 +18,7 @@ from robodyn.compile.llvm.target import Target
 from robodyn.compile.llvm.unrolled_code import unrolled_module
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape, trace
+from robodyn.core.constraints.kinds import Rolling
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Ancestors
 from robodyn.engines.cpu.fingerprint import fingerprint
@@ -57,11 +58,13 @@ class Request:
 
     @property
     def constraint_query(self) -> ConstraintQuery | None:
-        """The query about constraints that loops answer; None for other tasks, for robots with mimicking joints, and
-        for those whose mass matrix is singular."""
+        """The query about constraints that loops answer; None for other tasks, for robots with mimicking joints or
+        rolling wheels, and for those whose mass matrix is singular."""
         task, model = self.algorithm, self.model
         query = task.constraint_query if isinstance(task, ScalarTask) else None
-        return None if query is None or model.has_mimic or has_singular_mass_matrix(model) else query
+        if query is None or model.has_mimic or any(isinstance(each, Rolling) for each in model.constraints):
+            return None
+        return None if has_singular_mass_matrix(model) else query
 
     @property
     def label(self) -> str:

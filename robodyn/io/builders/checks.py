@@ -132,7 +132,9 @@ def _with_checked_fields(description: RobotDescription) -> RobotDescription:
     valid = all(map(is_finding, fields["report"]))
     _require(valid, "robot", "report", description.report, "a tuple of findings, whose fields have their types,")
     valid = all(strict_types.is_whole(each, *CONSTRAINTS) for each in fields["constraints"])
-    _require(valid, "robot", "constraints", constraints, "a tuple of Point, Weld, Rod, Coupling or Lock objects")
+    _require(
+        valid, "robot", "constraints", constraints, "a tuple of Point, Weld, Rod, Rolling, Coupling or Lock objects"
+    )
     changes = {name: value for name, value in fields.items() if not _same(value, getattr(description, name))}
     return replace(description, **changes) if changes else description
 

@@ -224,8 +224,9 @@ class Scene:
         terms = Terms(self._model, constraints, {"q": self._q}, self._at, False)
         norms = (each.norm for each in constraints for _ in each.rows)
         distances = are_distances(self._model, constraints)
-        for row, norm, distance in zip(terms.rows(), norms, distances, strict=True):
-            J = row.J if slopes and row.J is not None else [0.0] * self._model.nv
+        integrable = (fixed for each in constraints for fixed in each.integrable)
+        for row, norm, distance, fixed in zip(terms.rows(), norms, distances, integrable, strict=True):
+            J = row.J if slopes and fixed and row.J is not None else [0.0] * self._model.nv
             rows.add(1.0 / norm, -row.phi, J, reach(self._model) if distance else norm)
             rows.held.append((row.phi / norm, not distance))
         for each in constraints:
