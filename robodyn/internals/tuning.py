@@ -115,6 +115,8 @@ CACHED_BYTES, NARROW_BYTES = 1 << 20, {32: 1 << 16, 64: 1 << 17}
 """Bytes of a batch's results up to which vectors are copied to rows after the program, not while it computes. And, by
 bytes of a register, bytes of the results of a vector of states above which that holds for every batch that is not
 streamed, because two copies of them leave the L1 cache."""
+WIDE_BYTES = 1 << 18
+"""Bytes of the results of a vector of states above which it no longer holds: one copy leaves the L1 cache, too."""
 MAX_FETCHED_ROW, MAX_FETCHED_ROWS = 1 << 11, 1 << 14
 """Most bytes of an input's row, and of its next rows together, that are prefetched."""
 DOUBLE_ROWS, DOUBLE_BYTES = 64, 1 << 18

@@ -20,7 +20,7 @@ from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.wrapper import MAX_ARRAYS, Wrapper
 from robodyn.internals.records import dataclass
-from robodyn.internals.tuning import CACHE_SHARE, CACHED_BYTES, LIGHT_OPERATIONS, NARROW_BYTES
+from robodyn.internals.tuning import CACHE_SHARE, CACHED_BYTES, LIGHT_OPERATIONS, NARROW_BYTES, WIDE_BYTES
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,9 @@ def _flush_wins_when_large(request: Request, kind: VectorType, operations: float
 def _small_bytes(request: Request, kind: VectorType, operations: float, large: int) -> int:
     """Bytes of a batch's results up to which flushing vectors afterwards is faster. `large`: bytes from which streaming
     stores are used."""
-    narrow = sum(request.scalars) * kind.bytes <= NARROW_BYTES[request.target.vector_bytes]
-    return min(CACHED_BYTES, large) if narrow and not _computes_little(request, operations) else large
+    vector = sum(request.scalars) * kind.bytes
+    between = NARROW_BYTES[request.target.vector_bytes] < vector <= WIDE_BYTES
+    return large if between or _computes_little(request, operations) else min(CACHED_BYTES, large)
 
 
 def lined_kernel(
