@@ -191,7 +191,7 @@ def test_what_is_too_large_for_one_program_runs_as_several_or_is_refused(monkeyp
         assert np.abs(getattr(again, name)(q) - wanted).max() < 1e-13, name
     monkeypatch.setattr("robodyn.api.queries.distances._MOST", 3000)
     with pytest.raises(rd.UnavailableError, match="too many to compile"):
-        again.distances(q)
+        rd.Dynamics(limbs(), engine="cpu").distances(q)
 
 
 # Shapes and pairs.
@@ -277,6 +277,21 @@ def test_contacts_that_mjcf_excludes_are_left_out():
     exclude = '<contact><exclude body1="a" body2="b"/></contact>'
     model = rd.load_mjcf(f"<mujoco><worldbody>{bodies}</worldbody>{exclude}</mujoco>")
     assert model.pairs == ((0, 2), (1, 2))
+
+
+def test_what_floats_is_measured_to_the_floor():
+    """And links on both sides of several joints of one body are neighbours."""
+    pytest.importorskip("mujoco")
+    model = rd.load_mjcf(
+        '<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/><body name="a" pos="0 0 1"><freejoint/>'
+        '<geom type="sphere" size="0.1"/><body name="b" pos="0.3 0 0"><joint axis="0 0 1"/><joint axis="0 1 0"/>'
+        '<geom type="box" size="0.1 0.1 0.1"/></body></body></worldbody></mujoco>'
+    )
+    assert model.pairs == ((0, 1), (0, 2))
+    q = random_states(model, (9,))[0]
+    d, T = rd.Dynamics(model).distances(q), rd.Dynamics(model).link_pose(q, "b")
+    assert np.abs(d[:, 0] - (q[:, 2] - 0.1)).max() < 1e-12
+    assert np.abs(d[:, 1] - (T[:, 2, 3] - 0.1 * np.abs(T[:, 2, :3]).sum(-1))).max() < 1e-12
 
 
 def test_collisions_of_files_are_shapes():

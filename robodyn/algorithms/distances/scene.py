@@ -159,29 +159,28 @@ def reduced(values: Sequence[_T], join: Callable[[_T, _T], _T]) -> _T:
     return values[0]
 
 
-def _are_balls(one: Any, other: Any) -> bool:
-    """True for two spheres of known radii."""
-    return all(type(each) is Ball and isinstance(each.r, float) for each in (one, other))
+def _radii(one: Any, other: Any) -> Any:
+    """A key that is equal for pairs of spheres with equal sums of radii; None for other shapes."""
+    if type(one) is not Ball or type(other) is not Ball:
+        return None
+    known = isinstance(one.r, float) and isinstance(other.r, float)
+    return one.r + other.r if known else tuple(r if isinstance(r, float) else id(r) for r in (one.r, other.r))
 
 
 def least(pairs: Sequence[tuple[Place, Place]]) -> Scalar:
     """The least distance of pairs of shapes. NaN if one of them is."""
-    squares: dict[float, list[Scalar]] = {}
+    squares: dict[Any, tuple[Scalar, list[Scalar]]] = {}
     others = []
     one: Any
     other: Any
     for (_, one), (_, other) in pairs:
-        if (
-            isinstance(one, Ball)
-            and isinstance(other, Ball)
-            and isinstance(one.r, float)
-            and isinstance(other.r, float)
-        ):
-            v = sub(one.c, other.c)
-            squares.setdefault(one.r + other.r, []).append(dot(v, v))  # a root for each sum of radii is enough
-        else:
+        radii = _radii(one, other)
+        if radii is None:
             others.append(nearest(one, other).d)
-    others += [np.sqrt(reduced(same, np.minimum)) - radii for radii, same in squares.items()]
+        else:  # a root for each sum of radii is enough
+            v = sub(one.c, other.c)
+            squares.setdefault(radii, (one.r + other.r, []))[1].append(dot(v, v))
+    others += [np.sqrt(reduced(same, np.minimum)) - total for total, same in squares.values()]
     return reduced(others, np.minimum)
 
 
@@ -216,24 +215,26 @@ def _first_nearest(pairs: Sequence[tuple[Any, Any]]) -> tuple[Scalar, Vec3, Vec3
         picked = [select(better, y, x) for x, y in zip(a[1:], b[1:], strict=True)]
         return np.minimum(a[0], b[0]), *picked
 
-    balls: dict[float, dict[int, list[tuple[Any, Any]]]] = {}
+    balls: dict[Any, dict[int, list[tuple[Any, Any]]]] = {}
     found = []
     for one, other in pairs:
-        if _are_balls(one, other):
-            balls.setdefault(one.r + other.r, {}).setdefault(id(one), []).append((one, other))
+        radii = _radii(one, other)
+        if radii is not None:
+            balls.setdefault(radii, {}).setdefault(id(one), []).append((one, other))
         else:
             near = nearest(one, other)
             found.append((near.d, *near.n, *near.p1))
-    for radii, by_first in balls.items():
+    for by_first in balls.values():
         rows = []
         for same in by_first.values():  # the nearest to each first sphere, so that its centre is selected only once
+            one, other = same[0]
             offsets = [sub(one.c, other.c) for one, other in same]
             seconds = [(dot(v, v), *other.c) for v, (_, other) in zip(offsets, same, strict=True)]
-            rows.append((*reduced(seconds, closer), *same[0][0].c))
+            rows.append((*reduced(seconds, closer), *one.c))
         vv, *centres = reduced(rows, closer)
         length, v = np.sqrt(vv), sub(centres[3:], centres[:3])
         n = [select(vv - TINY, x / length, fixed) for x, fixed in zip(v, (0.0, 0.0, 1.0), strict=True)]
-        found.append((length - radii, *n, *centres[3:]))
+        found.append((length - (one.r + other.r), *n, *centres[3:]))
     d, *rest = reduced(found, closer)
     return d, tuple(rest[:3]), tuple(rest[3:])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from robodyn.algorithms.distances.formulas import nearest
@@ -19,17 +19,6 @@ from robodyn.internals.records import dataclass
 
 OBSTACLES = {"spheres": 4, "capsules": 7, "boxes": 15}
 """Kinds of obstacles, and how many numbers each has; see `robodyn.algorithms.distances.scene.obstacles_of`."""
-DISTANCES = (
-    "distances",
-    "min_distance",
-    "min_distance_gradient",
-    "distances_gradient",
-    "witness_points",
-    "min_distance_with_gradient",
-)
-"""Names of the tasks. The last one has two results."""
-
-
 _ROUND = {"sphere": "ball", "spheres": "ball", "capsule": "rod", "cylinder": "rod", "capsules": "rod", "boxes": "box"}
 _COSTS = {
     frozenset({"ball"}): 9,
@@ -41,6 +30,7 @@ _COSTS = {
 }
 
 
+@cache
 def cost(one: str, other: str) -> int:
     """A rough lower bound of the operations for a distance between shapes of two kinds."""
     return _COSTS.get(frozenset({_ROUND.get(one, one), _ROUND.get(other, other)}), 6)
@@ -48,13 +38,12 @@ def cost(one: str, other: str) -> int:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a task is about: pairs of shapes, or shapes and obstacles.
+    """What a task is about: pairs of a model's shapes, or shapes and obstacles.
 
-    `shapes`: all shapes of the model. `pairs`: pairs of them. `near`: shapes that are measured to every obstacle, which
-    are inputs: `count` of a `kind` of `OBSTACLES`; "" for none.
+    `near`: shapes that are measured to every obstacle, which are inputs: `count` of a `kind` of `OBSTACLES`; "" for
+    none.
     """
 
-    shapes: tuple[Geometry, ...]
     pairs: Pairs = ()
     near: tuple[int, ...] = ()
     kind: str = ""
@@ -65,10 +54,9 @@ class Asked:
         """Number of distances."""
         return len(self.pairs) + len(self.near) * self.count
 
-    @property
-    def least_operations(self) -> int:
+    def least_operations(self, model: Model) -> int:
         """A rough lower bound of the operations for all distances."""
-        kinds = [each.kind for each in self.shapes]
+        kinds = [each.kind for each in model.collision_geometries]
         pairs = [(kinds[i], kinds[j]) for i, j in self.pairs]
         return sum(cost(*pair) for pair in pairs) + self.count * sum(cost(kinds[k], self.kind) for k in self.near)
 
@@ -87,12 +75,28 @@ def distance_task(name: str, model: Model) -> ScalarTask:
     """
     if not model.pairs:
         raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes; wanted Model.with_shapes(shapes, pairs)")
-    return task_of(name, Asked(model.collision_geometries, model.pairs))
+    kept = vars(model).setdefault(_KEPT, {})
+    task: ScalarTask | None = kept.get(name)  # without the hash of all pairs
+    if task is None:
+        task = kept[name] = task_of(name, model, Asked(model.pairs))
+    return task
 
 
-@lru_cache(maxsize=256)
-def task_of(name: str, asked: Asked) -> ScalarTask:
-    """A query about some pairs, and obstacles. Cached because engines compare tasks by identity."""
+_KEPT = "_distance_tasks"
+"""Where a model keeps its tasks: engines compare them by identity."""
+
+
+def task_of(name: str, model: Model, asked: Asked) -> ScalarTask:
+    """A query about some pairs of a model's shapes, and obstacles."""
+    kept = vars(model).setdefault(_KEPT, {})
+    key = name, asked
+    if key not in kept:
+        kept[key] = _made(name, model.collision_geometries, asked)
+    task: ScalarTask = kept[key]
+    return task
+
+
+def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTask:
     n = asked.size
     shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
         "distances": {"d": (n,)},
@@ -106,15 +110,15 @@ def task_of(name: str, asked: Asked) -> ScalarTask:
 
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
         moved = asked.count > 0 or name == "witness_points"
-        scene = Scene(model, asked.shapes, at, given["q"], moved)
+        scene = Scene(model, geometries, at, given["q"], moved)
         return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
 
     given = {"q": Sized(("nq",))}
     if asked.count:
         given[asked.kind] = Sized((asked.count, OBSTACLES[asked.kind]))
-    digest = hashlib.blake2b(repr(asked).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(repr((geometries, asked)).encode(), digest_size=16).hexdigest()
     sizes = {key: Sized(axes) for key, axes in outputs.items()}
-    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=lambda _: asked.least_operations, one_program=True)
+    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=asked.least_operations, one_program=True)
 
 
 def _results(

@@ -22,6 +22,8 @@ _PART, _MOST = 15_000, 1_000_000
 """Rough operations of a program where all pairs are too many for one, and of all programs together."""
 _BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
 """Obstacles of a program. The last block of a call repeats its last obstacle."""
+_KEPT = "_distance_parts"
+"""Where a model keeps the parts of its pairs."""
 _MOST_SAMPLES = 1 << 20
 """Most configurations of an edge."""
 
@@ -92,7 +94,7 @@ class DistanceQueries(Core):
     def is_free(self, q: ArrayLike, obstacles: Obstacles | None = None, clearance: float = 0.0) -> Any:
         """True (...,) where `min_distance` is above the clearance (m); False where it is NaN."""
         least = finite_number("clearance", clearance)
-        distance = self.min_distance(q, obstacles)
+        distance = self.min_distance(q) if obstacles is None else self.min_distance(q, obstacles)
         return distance > least
 
     def edge_is_free(
@@ -171,7 +173,7 @@ class DistanceQueries(Core):
         if name.startswith("min") and not columns:
             raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")
         axes = {"distances": (), "distances_gradient": (nv,), "witness_points": (2, 3)}.get(name)
-        own = list(_own_parts(model.collision_geometries, pairs))
+        own = self._own_parts(pairs)
         if axes is None:
             return self._least(name, call, own, near, rows)
         result = call.result(0, columns, *axes)
@@ -184,6 +186,16 @@ class DistanceQueries(Core):
             blocks = part.reshape(call.batch, len(asked.near), asked.count, *axes)
             to_obstacles[:, first : first + len(asked.near), start : start + count] = blocks[:, :, :count]
         return {"d": result}
+
+    def _own_parts(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[Asked, int]]:
+        """Parts of pairs, those of all pairs of the model found once."""
+        model = self.model
+        if pairs is not model.pairs:
+            return list(_own_parts(model.collision_geometries, pairs))
+        kept = vars(model)
+        if _KEPT not in kept:
+            kept[_KEPT] = list(_own_parts(model.collision_geometries, pairs))
+        return cast(list[tuple[Asked, int]], kept[_KEPT])
 
     def _least(
         self, name: str, call: Call, own: list[tuple[Asked, int]], near: tuple[int, ...], rows: dict[str, Array]
@@ -207,7 +219,7 @@ class DistanceQueries(Core):
         return {"dd_min_dq": gradient} if with_gradient else {"d_min": least}
 
     def _fill(self, name: str, call: Call, asked: Asked, given: dict[str, Array], *results: Array) -> None:
-        task = task_of(name, asked)
+        task = task_of(name, self.model, asked)
         outputs = dict(zip(task.outputs, results, strict=True))
         if call.batch and asked.size:
             call.engine.compose(task, {"q": call.inputs["q"], **given}, outputs)
@@ -239,11 +251,11 @@ def _own_parts(geometries: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) ->
     start, total = 0, 0
     for k, each in enumerate(costs):
         if total and total + each > _PART:
-            yield Asked(geometries, tuple(pairs[start:k])), start
+            yield Asked(tuple(pairs[start:k])), start
             start, total = k, 0
         total += each
     if pairs:
-        yield Asked(geometries, tuple(pairs[start:])), start
+        yield Asked(tuple(pairs[start:])), start
 
 
 def _obstacle_parts(
@@ -264,7 +276,7 @@ def _obstacle_parts(
             while last < len(near) and (last == first or total < _PART):
                 total += block * cost(geometries[near[last]].kind, kind)
                 last += 1
-            asked = Asked(geometries, (), near[first:last], kind, block)
+            asked = Asked((), near[first:last], kind, block)
             for at in range(0, k, block):
                 some = np.ascontiguousarray(padded[..., at : at + block, :])
                 given = np.broadcast_to(some, (call.batch, block, OBSTACLES[kind]))

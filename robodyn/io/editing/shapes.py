@@ -15,6 +15,7 @@ from robodyn.algorithms.distances.scene import solid
 from robodyn.algorithms.kinematics import forward_kinematics
 from robodyn.core.description import Geometry
 from robodyn.core.findings import Notes, Report
+from robodyn.core.joints import CODE
 from robodyn.core.shapes import KINDS, HeightField, Pairs, Shape
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals import strict_types
@@ -173,15 +174,14 @@ class _Left:
 
 
 def _auto(model: Model, notes: Notes) -> Pairs:
-    left = _bodies_apart(model, notes)
-    body = _bodies(model)
-    parent = model.parent.tolist()
-    above = [parent[b] if b >= 0 else None for b in body]
+    left, body = _bodies_apart(model, notes), _bodies(model)
+    above, tree = _carriers(model, body)
     left.without(lambda i, j: above[i] == body[j] or above[j] == body[i], "they are on neighbouring bodies")
-    excluded = _of_mjcf(model)
-    left.without(excluded, "the file excludes their contact")
-    q = _reference(model)[None]
-    touching = _touching(model, left.pairs, q)[0]
+    left.without(_of_mjcf(model), "the file excludes their contact")
+    # What floats freely touches the floor or not, wherever its base happens to be put.
+    free = [(i, j) for i, j in left.pairs if tree[i] != tree[j]]
+    left.pairs = [(i, j) for i, j in left.pairs if tree[i] == tree[j]]
+    touching = _touching(model, left.pairs, _reference(model)[None])[0]
     _drop(left, touching, "they touch where all joints are at zero, or at the limit next to it")
     rng = np.random.default_rng(0)
     hits = _touching(model, left.pairs, model.random_configuration(rng, (_FIRST,)))
@@ -191,7 +191,28 @@ def _auto(model: Model, notes: Notes) -> Pairs:
     share = np.zeros(len(left.pairs))
     share[often] = (hits[:, often].sum(axis=0) + more.sum(axis=0)) / _SAMPLES
     _drop(left, share >= _ALWAYS, f"they touch in {_ALWAYS:.0%} or more of {_SAMPLES} random configurations")
-    return tuple(left.pairs)
+    return tuple(sorted([*left.pairs, *free]))
+
+
+def _carriers(model: Model, bodies: Sequence[int]) -> tuple[list[int | None], list[int]]:
+    """For each of some bodies: the body that carries it, None for the world and what floats freely; and the root of its
+    tree if that floats, else -1.
+
+    Bodies without mass and shapes carry nothing: they are between the joints of one link, as of a universal joint.
+    """
+    parent = model.parent.tolist()
+    solid_bodies = {*np.flatnonzero(model.inertia.any(axis=1)).tolist(), *bodies}
+    above: list[int | None] = []
+    tree = []
+    for body in bodies:
+        carrier, floats = body, False
+        while carrier >= 0 and (carrier == body or carrier not in solid_bodies):
+            floats = model.joint_kind[carrier] == CODE["floating"]
+            carrier = parent[carrier]
+        above.append(None if body < 0 or floats else carrier)
+        root = int(model.tree.path(body)[0]) if body >= 0 else -1
+        tree.append(root if root >= 0 and model.joint_kind[root] == CODE["floating"] else -1)
+    return above, tree
 
 
 def _bodies_apart(model: Model, notes: Notes) -> _Left:
