@@ -149,7 +149,8 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
     rng = np.random.default_rng(0)
     q, q1, qd = model.random_configuration(rng), model.random_configuration(rng), rng.uniform(-1, 1, model.nv)
     wrench, link = rng.uniform(-1, 1, 6), model.link_names[-1]
-    listed = q.tolist()
+    listed, way, H = q.tolist(), rd.converter(model, "mujoco"), np.eye(model.nv)
+    pose, other = rd.exp(wrench), rd.exp(wrench[::-1])
     functions: Calls = {
         ("integrate", ""): lambda: model.integrate(q, qd),
         ("integrate", "dt"): lambda: model.integrate(q, qd, 0.01),
@@ -160,6 +161,17 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
         ("neutral", ""): model.neutral,
         ("random_configuration", ""): model.random_configuration,
         ("random_configuration", "rng"): lambda: model.random_configuration(rng),
+        ("normalize", ""): lambda: model.normalize(q),
+        ("integrate_gradient", ""): lambda: model.integrate_gradient(q, qd),
+        ("difference_gradient", ""): lambda: model.difference_gradient(q, q1),
+        ("exp", ""): lambda: rd.exp(wrench),
+        ("log", ""): lambda: rd.log(pose),
+        ("log_gradient", ""): lambda: rd.log_gradient(pose),
+        ("pose_error", ""): lambda: rd.pose_error(pose, other),
+        ("pose_error_gradient", ""): lambda: rd.pose_error_gradient(pose, other),
+        ("converter.q_to", "MuJoCo"): lambda: way.q_to(q),
+        ("converter.v_from", "MuJoCo"): lambda: way.v_from(q, qd),
+        ("converter.mass_matrix_to", "MuJoCo"): lambda: way.mass_matrix_to(q, H),
         ("external_force", ""): lambda: rd.external_force(model, q, link, wrench),
         ("external_force", "frame"): lambda: rd.external_force(model, q, link, wrench, frame="body"),
     }
@@ -257,6 +269,9 @@ _OF_CONFIGURATIONS = {
     "difference": "difference q q1",
     "interpolate": "interpolate q q1 part",
     "distance": "distance q q1",
+    "normalize": "normalize q",
+    "integrate_gradient": "dIntegrate q v",
+    "difference_gradient": "dDifference q q1",
     "neutral": "neutral",
     "random_configuration": "randomConfiguration low high",
 }
@@ -298,6 +313,9 @@ def _pinocchio(model: rd.Model) -> Calls:
             query, _, what = asked.partition(" ")
             function, arguments = read(words)
             found[query, what] = lambda f=function, given=(*first, *arguments): f(*given)
+    twist = pin.Motion.Random()
+    placement = pin.exp6(twist)
+    found["exp", ""], found["log", ""] = lambda: pin.exp6(twist), lambda: pin.log6(placement)
     frame, seen = made.nframes - 1, pin.LOCAL_WORLD_ALIGNED
     axes = dict.fromkeys(("", "link by number", "frame=world_aligned"), seen)
     axes |= {"frame=world": pin.WORLD, "frame=body": pin.LOCAL}

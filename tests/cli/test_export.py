@@ -20,7 +20,7 @@ import robodyn as rd
 from robodyn.algorithms.rnea import rnea
 from robodyn.compile.c.code import Function, c_source, comment, identifier
 from robodyn.compile.tracing.unrolled import trace
-from robodyn.engines.query_table import CONSTRAINED, QueryVariant, short_names
+from robodyn.engines.query_table import CONSTRAINED, QueryVariant, asked_of, short_names
 from robodyn.tools.cli import export as cli_export
 
 # float32: some hundred roundings of 6e-8, and what quotients by small pivots make of them. Accelerations and inverses
@@ -139,7 +139,7 @@ LARGE = ("quadruped", "hand")
 
 def possible(model, name):
     """Whether a query of a robot is one program."""
-    if short_names()[name][0].of_constraints and not model.constraints:
+    if short_names()[name][0].name not in asked_of(model):
         return False
     return "inverse" not in short_names()[name][0].needs or rd.Dynamics(model).singularity() is None
 

@@ -19,7 +19,7 @@ from robots_with_loops import COUPLER, CRANK, GROUND, ROCKER, four_bar
 import robodyn as rd
 from robodyn.api.autodiff.steps import STEPS
 from robodyn.api.motion.robot import dynamics_of
-from robodyn.engines.query_table import QUERIES, every_query
+from robodyn.engines.query_table import CONSTRAINED, QUERIES, every_query
 from robodyn.internals.public_names import HOMES
 from robodyn.tools.cli.app import app
 
@@ -33,32 +33,35 @@ STANCES = {
     "Dynamics": {
         OBEYS: "step step_gradient rollout rollout_gradient rollout_vjp constrained_inverse_dynamics "
         "constraint_wrenches joint_reaction",
-        TREE: "armature_regressor base_parameters friction_regressor mass_matrix_operator singularity",
+        TREE: "armature_regressor base_parameters edge_is_free friction_regressor is_free "
+        "mass_matrix_operator singularity",
         OTHER: "capture constraint_names constraint_targets explain plain_task program variant",
     },
     "Model": {
         OBEYS: "assemble",
         TREE: "difference difference_gradient distance integrate integrate_gradient interpolate neutral "
         "random_configuration",
-        OTHER: "armature attach configurations constraints coordinate_names coupling damping digest drawn_from "
-        "effort_limit euler_tour extensions file_tree free_joints friction geometries graph has_mimic "
-        "joint_index link_index link_inertia link_joints link_parent load lock lower n_bodies n_constraints "
-        "n_rows normalize normalized nq nq_tree nv nv_tree of_checked plot_tree proximal quaternion_starts report "
-        "reroot save source subtree to_mjcf to_urdf total_mass tree tree_coordinates unit_coordinates upper "
-        "velocity_limit velocity_names with_frames with_inertia",
+        OTHER: "armature attach collision_geometries collision_pairs configurations constraints "
+        "coordinate_names coupling damping digest drawn_from effort_limit euler_tour extensions "
+        "file_tree free_joints friction geometries graph has_mimic joint_index link_index link_inertia "
+        "link_joints link_parent load lock lower n_bodies n_constraints n_pairs n_rows normalize "
+        "normalized nq nq_tree nv nv_tree of_checked pairs plot_tree proximal quaternion_starts report "
+        "reroot save shapes source subtree to_mjcf to_urdf total_mass tree tree_coordinates "
+        "unit_coordinates upper velocity_limit velocity_names with_frames with_inertia with_shapes",
     },
     "InverseKinematics": {OBEYS: "solve", OTHER: "n_targets"},
     "Rollout": {OTHER: "load model plot save save_html"},
     "robodyn": {
         OBEYS: "InverseKinematics simulate",
         TREE: "show",  # sliders move joints of the tree, one by one
-        OTHER: "ArgumentError AssemblyError Baumgarte CoMTask Coupling DirectionTask Dynamics IKReport "
-        "JointForcesWarning JointOrder LoadError Lock Model NumericalError Point PoseTask PositionTask PostureTask "
-        "RedundantWarning RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Tree "
-        "UnavailableError Weld __version__ auto_tree build_model conventions converter exp exp_gradient external_force "
-        "from_pinocchio log log_gradient pose_error pose_error_gradient "
-        "hardware inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro plots random_tree "
-        "read_urdf release_memory",
+        OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Coupling Cylinder DirectionTask "
+        "Dynamics HeightField IKReport JointForcesWarning JointOrder LoadError Lock Model "
+        "NumericalError Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
+        "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere Tree "
+        "UnavailableError Weld __version__ auto_tree build_model conventions converter exp "
+        "exp_gradient external_force fit_spheres from_pinocchio log log_gradient pose_error "
+        "pose_error_gradient hardware inertial_parameters load load_description load_mjcf load_sdf "
+        "load_urdf load_xacro plots random_tree read_urdf release_memory",
     },
     "robodyn.simulators.drake": {OBEYS: "system"},
     "robodyn.simulators.environments": {OTHER: "arm_reach arms_reach cartpole cartpoles"},  # robots of their own
@@ -97,7 +100,7 @@ def stance_of(place, name):
     """Of a public name; None where nobody has said it."""
     question = every_query().get(name) if place == "Dynamics" else None
     if question is not None and not question.of_loads:
-        return TREE if name in QUERIES else OBEYS
+        return OBEYS if name in CONSTRAINED else TREE
     return next((stance for stance, words in STANCES[place].items() if name in words.split()), None)
 
 

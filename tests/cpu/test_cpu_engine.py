@@ -152,7 +152,7 @@ def test_every_vector_level(level: str, dtype: str, code: str) -> None:
     engine = CpuEngine(model, np.dtype(dtype), threads=1, mode=code, target=host_target(level))
     reference = ReferenceEngine(model, np.dtype(np.float64))
     s = states_of(model, (2 * engine.target.width(np.dtype(dtype)) + 1,), seed=4, dtype=dtype)
-    inputs = {"q": model.normalize(s.q), "qd": s.qd, "qdd": s.qdd, "tau": s.tau, "f_ext": s.f_ext}
+    inputs = {"q": model.normalize(s.q).astype(dtype), "qd": s.qd, "qdd": s.qdd, "tau": s.tau, "f_ext": s.f_ext}
     for name in ON_EVERY_LEVEL:
         algorithm = ALGORITHMS[name]
         given = {each: inputs[each] for each in algorithm.inputs}

@@ -175,7 +175,7 @@ def test_an_added_query_is_in_jax_with_derivatives(added):
         ({"inputs": ("qd", "q")}, "inputs: got .* in this order"),
         ({"inputs": ("q", "speed")}, "inputs: got .*'speed'"),
         ({"optional": ("q",)}, "optional: got"),
-        ({"needs": ("inverted",)}, "needs: got .*wanted of 'inverse', 'mass'"),
+        ({"needs": ("inverted",)}, "needs: got .*wanted of 'inverse', 'held', 'mass'"),
         ({"results": {"h": Result(("n",), "")}}, "results: got .*nv, n_rows, n_links"),
         ({"results": {}}, "results: got"),
         ({"joint_forces": {"h": "forse"}}, "joint_forces: got .*'forse'"),

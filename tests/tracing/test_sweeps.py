@@ -19,7 +19,7 @@ from robodyn.algorithms import kinematics
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.joints import KINDS
-from robodyn.spatial import IDENTITY, Force, Inertia, Motion, Transform
+from robodyn.spatial import IDENTITY, Force, Inertia, Motion, Transform, select
 from robodyn.sweeps import (
     PER_VELOCITY,
     Algorithm,
@@ -57,6 +57,9 @@ class Opaque:
     def __array_ufunc__(self, ufunc, method, *args, **kwargs):
         assert method == "__call__" and not kwargs
         return Opaque(ufunc(*(bare(x) for x in args)))
+
+    def select(self, positive, otherwise):
+        return Opaque(select(self.value, bare(positive), bare(otherwise)))
 
     def __add__(self, other):
         return Opaque(self.value + bare(other))
