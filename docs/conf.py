@@ -54,6 +54,9 @@ nitpick_ignore_regex = [
     (r"py:class", r"Entry|Answers|Group"),
 ]
 
+# Two classes are called Box: a shape, and a range of states of hardware. Their own pages name them in full.
+suppress_warnings = ["ref.python"]
+
 # Site.
 html_theme = "furo"
 html_title = f"robodyn {release}"
