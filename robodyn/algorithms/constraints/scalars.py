@@ -85,6 +85,9 @@ def operations(model: Model) -> tuple[int, int]:
 
 def least_operations(model: Model) -> int:
     """Approximate operations of a program with responses; for huge robots more than any program may have."""
+    if has_singular_mass_matrix(model):  # H + J' R J is full on the paths of constraints
+        paths = _reached(model).any(axis=1).sum()
+        return int(paths**3) // 6 + _OF_AN_INERTIA * model.n_bodies // 4
     most = _MOST_COUNTED if model.has_mimic else _MOST_WITH_LOOPS
     return min(operations(model)) if model.n_bodies <= most else _OF_AN_INERTIA * model.n_bodies
 
