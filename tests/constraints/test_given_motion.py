@@ -32,7 +32,8 @@ def rates(dyn, q, qd, **options):
 def test_rows_rebound_from_what_moves(make_dynamics, tolerance):
     """phidot+ = v - e (phidot - v) for rows that are active, with mimics and a moving base; others have no impulse."""
     model = of_every_kind()
-    dyn = make_dynamics(model, constraints=some(model, 2))
+    point, _, rod, *_ = some(model, 2)  # others depend on these, so that not every motion of rows is possible
+    dyn = make_dynamics(model, constraints=[point, rod])
     q, qd, _ = random_states(model, (3,), seed=2)
     rng = np.random.default_rng(3)
     m = dyn.model.n_rows
