@@ -79,7 +79,7 @@ def _unit(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     return {"unit": list(unit(model, given["q"]))}
 
 
-def _blocks(model: Model, step: Any, derivatives: Callable[[JointKind, Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+def joint_blocks(model: Model, step: Any, derivatives: Callable[[JointKind, Any], tuple[Any, Any]]) -> tuple[Any, Any]:
     """Two matrices of scalars (nv, nv) with a block for every joint that mimics none."""
     pair = np.zeros((2, model.nv, model.nv), dtype=object)
     for kind, _, v_index in model.free_joints:
@@ -91,12 +91,12 @@ def _blocks(model: Model, step: Any, derivatives: Callable[[JointKind, Any], tup
 
 def _moved_gradient(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
     dt = scalars(given["dt"]) if "dt" in given else 1.0
-    by_q, by_step = _blocks(model, scalars(given["qd"]) * dt, moved_by)
+    by_q, by_step = joint_blocks(model, scalars(given["qd"]) * dt, moved_by)
     return {"by_q": list(by_q.ravel()), "by_qd": list((by_step * dt).ravel())}
 
 
 def _apart_gradient(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:
-    by_q0, by_q1 = _blocks(model, scalars(_apart(model, given, _)["step"]), apart_by)
+    by_q0, by_q1 = joint_blocks(model, scalars(_apart(model, given, _)["step"]), apart_by)
     return {"by_q0": list(by_q0.ravel()), "by_q1": list(by_q1.ravel())}
 
 

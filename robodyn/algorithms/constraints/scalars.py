@@ -25,7 +25,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import Definite, TreeFactors, is_zero, mirrored, product
 from robodyn.algorithms.forward_gradient import bias_and_mass_matrix
 from robodyn.algorithms.idsva import idsva
-from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
+from robodyn.algorithms.manifold import joint_blocks, joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink, between
 from robodyn.algorithms.rest_gradient import MASS_MATRIX_PRODUCT_GRADIENT
 from robodyn.algorithms.tasks import SymbolicFactor, coupled
@@ -390,12 +390,7 @@ class ConstraintState:
 
     def moved_by(self, step: Any) -> tuple[Any, Any]:
         """Derivatives (nv, nv) of q (+) step by q and by step."""
-        by_q, by_step = (self.constant(np.eye(self._model.nv)) for _ in range(2))
-        for kind, _, v_index in self._model.free_joints:
-            for at in v_index if kind.nv > 1 else ():
-                block = np.ix_(at, at)
-                by_q[block], by_step[block] = moved_by(kind, step[at])
-        return by_q, by_step
+        return joint_blocks(self._model, step, moved_by)
 
     @property
     def active_jacobian(self) -> Any:

@@ -15,13 +15,11 @@ from robodyn.compile.keys import Linked, begin, begun, compiled, compiling, kept
 from robodyn.compile.llvm.jit import OPT, Code, assembly
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.llvm.vectors import VectorType
-from robodyn.compile.loop_plan import traits_of
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.core.sweeps import Algorithm
 from robodyn.engines.cpu.backends import Loaded
 from robodyn.engines.cpu.constraints.program import ConstraintProgram
-from robodyn.engines.cpu.constraints.tables import constraint_traits
 from robodyn.engines.cpu.loops.program import RolledProgram
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan
@@ -293,10 +291,8 @@ class KernelCompiler:
 
     def _rolled_code(self, request: Request, kind: VectorType, mode: str = "rolled") -> Linked:
         """The cached code of rolled code for robots with the traits of this one and vectors of this type."""
-        model = request.model
-        facts: tuple[object, ...] = traits_of(model), kind.width
-        if request.constraint_query is not None:
-            facts = *facts, constraint_traits(model, request.base)
+        of = RolledProgram if request.constraint_query is None else ConstraintProgram
+        facts = *of.traits(request.model, request.base), kind.width
         label = f"{request.algorithm.name} {mode} {request.dtype} {request.target.level}"
         return Linked(request.digest(mode, *facts), label, request.target, OPT, self._cache(request))
 

@@ -44,6 +44,11 @@ class ConstraintProgram(RolledProgram):
         self.tables, self._query = tables(model), query
         super().__init__(model, sweeps_of(query.name, query.inputs), dtype, target, base, None, width)
 
+    @classmethod
+    def traits(cls, model: Model, base: tuple[str, ...]) -> tuple[Any, ...]:
+        """`Traits`, and those of the robot's constraints."""
+        return *super().traits(model, base), constraint_traits(model, base)
+
     def _make_module(
         self,
         algorithm: Algorithm,
@@ -54,8 +59,7 @@ class ConstraintProgram(RolledProgram):
         width: int | None,
         vectors: frozenset[str],
     ) -> ConstraintModule:
-        constraints = constraint_traits(self.model, base)
-        query = self._query
+        query, (_, constraints) = self._query, self.traits(self.model, base)
         return ConstraintModule(algorithm, traits, dtype, target, base, width, query.name, query.proximal, constraints)
 
     def _vectors(self, array: str) -> int:

@@ -43,11 +43,16 @@ class RolledProgram:
         vectors: frozenset[str] = frozenset(),
     ) -> None:
         self.model, self.dtype = model, dtype
-        traits = traits_of(model)
+        traits = self.traits(model, base)[0]
         self.plan = self._plan(algorithm, base, link, traits.mimic)
         self.module = self._make_module(algorithm, traits, dtype, target, base, width, vectors)
         self.layout, self.workspace_bytes = self._layout()
         self.arrays = [self._array(name) for name in self.module.model_arrays]
+
+    @classmethod
+    def traits(cls, model: Model, base: tuple[str, ...]) -> tuple[Any, ...]:
+        """The traits of a robot that determine the module's text; `Traits` are the first of them."""
+        return (traits_of(model),)
 
     def _make_module(
         self,
