@@ -35,6 +35,8 @@ from robodyn.compile.gc_pause import no_collection
 from robodyn.compile.keys import Linked, compiled, link_key, object_key, source_digests
 from robodyn.compile.llvm.jit import Code
 from robodyn.compile.llvm.target import host_target
+from robodyn.compile.loop_plan import Traits
+from robodyn.core.joints import KINDS
 from robodyn.engines.cpu.backends import BACKEND_VARIABLE, LLVM, X86, backend_of
 from robodyn.engines.cpu.fingerprint import fingerprint
 from robodyn.engines.query_table import QUERIES
@@ -351,7 +353,7 @@ def test_answers_do_not_depend_on_what_links_say(arm, monkeypatch):
 def test_answers_do_not_depend_on_what_stands_in_the_place_of_code(arm):
     cache, s = ObjectCache.from_environment(), states_of(arm, (9,), seed=1)
     wanted = rd.Dynamics(arm, engine="cpu").inverse_dynamics(s.q, s.qd, s.qdd)
-    (entry,) = [entry for entry in cache.entries() if not entry.label.startswith("robodyn ")]
+    (entry,) = [entry for entry in cache.entries() if not entry.label.startswith(("robodyn ", "sources "))]
     good = cache.get(entry.key)
     for content in (*BAD_LINKS, good[:-1], good + b"x", b"?" + good[1:], good[:8] + b"\xff" * 40 + good[48:]):
         cache.put(entry.key, content)
@@ -376,7 +378,7 @@ def test_code_is_there_where_link_and_object_are(code, query, single, arm):
     made = engine.compiler.kernel(request, single=single)
     assert there()
     stages = [kernel for kernel in getattr(made.keep, "kernels", ()) if kernel.request.algorithm is not task]
-    needed = [entry for entry in cache.entries() if not entry.label.startswith("robodyn ")]
+    needed = [entry for entry in cache.entries() if not entry.label.startswith(("robodyn ", "sources "))]
     direct = code == "unrolled" and backend_of(request) is X86  # without a link
     assert len(needed) == (1 if direct else 2) * max(len(stages), 1)
     for entry in needed:
@@ -385,6 +387,16 @@ def test_code_is_there_where_link_and_object_are(code, query, single, arm):
         assert not there()
         cache.put(entry.key, kept, entry.label)
     assert there()
+
+
+def test_loops_printed_for_other_traits_have_keys_of_their_own(arm, monkeypatch):
+    engine = rd.Dynamics(arm, engine="cpu", code="rolled").engine
+    request = engine.request(QUERIES["mass_matrix"].plain_task(arm))
+    engine.compiler.kernel(request, single=False)
+    assert engine.compiler.in_cache(request)
+    everything = Traits(tuple(range(len(KINDS))), armature=True, mimic=True)
+    monkeypatch.setattr("robodyn.engines.cpu.loops.program.traits_of", lambda model: everything)
+    assert not engine.compiler.in_cache(request)
 
 
 # In other processes.
