@@ -163,7 +163,7 @@ def kernels(dyn: rd.Dynamics) -> list:
 @here
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("query", UNITS)
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
     """Of a robot with more degrees of freedom than a vector has lanes; a row of a batch has the bits of one state."""
     model = rd.random_tree(12, seed=6, joints=("revolute",), shape="star", base="floating")
@@ -227,6 +227,7 @@ def test_halves_come_from_the_cache(folder, monkeypatch):
 
 
 @here
+@pytest.mark.matrix
 def test_what_is_too_large_is_not_halved(folder, monkeypatch):
     model = tree("floating")
     q, qd, x = random_states(model)

@@ -320,7 +320,11 @@ def test_ladders_are_programs():
 
 @pytest.mark.parametrize(
     ("bodies", "branching"),
-    [(30, 1.0), (104, 2.0), (1200, 2.0), *(pytest.param(150, each, marks=pytest.mark.matrix) for each in (1.0, 1.5))],
+    [
+        (30, 1.0),
+        (1200, 2.0),
+        *(pytest.param(*each, marks=pytest.mark.matrix) for each in ((104, 2.0), (150, 1.0), (150, 1.5))),
+    ],
 )
 def test_trees_of_any_size(bodies, branching):
     """By mass matrices, by recursions and by loops: what constraints want is so, and nothing else has changed."""
