@@ -63,7 +63,7 @@ def several(answer):
         ("mimicking", "float64", "auto"),
     ],
 )
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch):
     """To the bit, into new arrays and into given ones; `auto` with chains of kernels, as in larger robots."""
     if code == "auto":

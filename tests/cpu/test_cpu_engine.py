@@ -53,7 +53,7 @@ REST = [
 @pytest.mark.parametrize(
     ("robot", "dtype", "code"), [*CASES, *(pytest.param(*case, marks=pytest.mark.matrix) for case in REST)]
 )
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_every_query(robot: str, dtype: str, code: str) -> None:
     """Nine states: a whole vector and one more in double precision, part of one in single."""
     model = ROBOTS[robot]()
@@ -144,7 +144,7 @@ ON_EVERY_LEVEL = ("rnea_q_qd_qdd_f_ext", "aba_q_qd_tau", "crba", "inverse_mass_m
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("level", [*targets.LEVELS])
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_every_vector_level(level: str, dtype: str, code: str) -> None:
     if level not in levels():
         pytest.skip(f"this processor does not have {level}")

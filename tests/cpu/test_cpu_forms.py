@@ -115,7 +115,7 @@ class Caller:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])
 @pytest.mark.parametrize("forces", FORCES, ids=lambda forces: "+".join(forces) or "none")
-@pytest.mark.some(of=20, rest="matrix")
+@pytest.mark.some(of=40, rest="matrix")
 def test_every_way_to_call(robot, dtype, code, forces, passed_on):
     """To the bit, into new arrays and given ones; and after the second call at the latest no method is asked."""
     seed = 5

@@ -28,7 +28,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="mprotect is POSIX")
 @pytest.mark.parametrize(("level", "dtype", "code"), tuple(cases()))
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_kernels_stay_inside_their_arrays(level: str, dtype: str, code: str) -> None:
     try:
         host_target(level)

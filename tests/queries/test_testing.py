@@ -43,7 +43,7 @@ def tree(seed: int, *, joints: tuple[str, ...] = tuple(JOINT_TYPES)) -> rd.Model
 
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
-@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_our_robots_are_sound(path: Path, base: str) -> None:
     for library in ("pinocchio", "mujoco"):
         require(library)
@@ -54,7 +54,7 @@ def test_our_robots_are_sound(path: Path, base: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_random_trees_are_sound(seed: int) -> None:
     print(f"tree: seed {seed}")
     assert "identities" in assert_sound(tree(seed), engine="reference", seed=seed)

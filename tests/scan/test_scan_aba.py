@@ -289,7 +289,7 @@ def test_single_precision_on_robots(name):
 
 
 def test_single_precision_on_trees():
-    for model in (rd.auto_tree(500, skew=0.3), tree(60, 2), tree(61, 3, "chain")):
+    for model in (rd.auto_tree(200, skew=0.3), tree(60, 2), tree(61, 3, "chain")):
         judge, scan = pair(model, dtype="float32")
         assert residual(model, judge, scan) < RESIDUAL_SINGLE
 

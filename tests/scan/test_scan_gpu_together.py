@@ -89,7 +89,7 @@ def answers(model: rd.Model, batch: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", models())
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_nothing_depends_on_what_shares_a_launch(name: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models()[name]
     host = host_device(monkeypatch)
