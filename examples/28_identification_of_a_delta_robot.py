@@ -14,7 +14,7 @@ import robodyn as rd
 
 PATH = Path(__file__).resolve().parent.parent / "models" / "loops" / "delta.urdf"
 MOTORS = ("motor_1", "motor_2", "motor_3")
-DT, STEPS, EVERY = 2e-3, 1500, 10
+DT, STEPS, EVERY = 2e-3, 1500, 20
 KP, KD = 4.0, 0.05  # N m/rad, N m s/rad
 NOISE = 0.02  # N m, standard deviation of a torque
 
@@ -49,11 +49,6 @@ def through_loops(dyn: rd.Dynamics, q: np.ndarray, qd: np.ndarray, qdd: np.ndarr
     return np.linalg.solve(N[:, :, drives], N @ dyn.regressor(q, qd, qdd))
 
 
-def fitted(Y: np.ndarray, tau: np.ndarray) -> np.ndarray:
-    """The least parameters that explain torques best. What motors cannot feel stays zero."""
-    return np.linalg.lstsq(Y.reshape(-1, Y.shape[-1]), tau.ravel(), rcond=1e-8)[0]
-
-
 def rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(values**2)))
 
@@ -67,39 +62,34 @@ def main() -> None:
     print(f"{len(tau)} samples of {len(MOTORS)} motors, {rms(tau):.2f} N m in the mean; {len(tau_other)} to judge by")
     print(f"N' Y pi and the motors' torques differ by at most {np.abs(Y @ pi - tau).max():.0e} N m")
 
-    # The base parameters: combinations along which torques change.
-    _, sizes, V = np.linalg.svd(Y.reshape(-1, pi.size), full_matrices=False)
+    # Torques change along some combinations of parameters alone: these are the base parameters.
+    U, sizes, V = np.linalg.svd(Y.reshape(-1, pi.size), full_matrices=False)
     rank = int((sizes > 1e-8 * sizes[0]).sum())
-    base, least, rest = V[:rank], sizes[rank - 1] / sizes[0], sizes[rank] / sizes[0]
+    U, base, least, rest = U[:, :rank], V[:rank], sizes[rank - 1] / sizes[0], sizes[rank] / sizes[0]
+    true = base @ pi
     print(f"of {pi.size} parameters {rank} combinations can be felt: singular values to {least:.0e}, then {rest:.0e}")
     print(f"(were the loops open and all joints measured: {dyn.base_parameters().rank})")
 
-    found = fitted(Y, tau)
-    off, error = np.abs(base @ (found - pi)).max() / np.abs(base @ pi).max(), np.abs(Y_other @ found - tau_other).max()
+    found = U.T @ tau.ravel() / sizes[:rank]
+    off, error = np.abs(found - true).max() / np.abs(true).max(), np.abs(Y_other @ base.T @ found - tau_other).max()
     print(f"without noise: base parameters are found to {off:.0e}, other torques predicted to {error:.0e} N m")
 
     noisy, noisy_other = (torque + NOISE * rng.standard_normal(torque.shape) for torque in (tau, tau_other))
-    estimate = fitted(Y, noisy)
-    left, error_of_noisy = rms(Y_other @ estimate - noisy_other), rms(Y_other @ estimate - tau_other)
+    estimate = U.T @ noisy.ravel() / sizes[:rank]
+    predicted = Y_other @ base.T @ estimate
+    left, error_of_noisy = rms(predicted - noisy_other), rms(predicted - tau_other)
     # Deviations in units of what noise explains: each base parameter adds one, in the mean.
-    chi_square = float(np.sum((sizes[:rank] * (base @ (estimate - pi)) / NOISE) ** 2))
+    chi_square = float(np.sum((sizes[:rank] * (estimate - true) / NOISE) ** 2))
     print(f"noise of {NOISE} N m: {left:.4f} N m off other measured torques, {error_of_noisy:.4f} off the true ones")
     print(
         f"deviations of the base parameters: chi square {chi_square:.1f}, {rank} +- {np.sqrt(2.0 * rank):.1f} expected"
     )
 
-    # Motors alone, as if no loop pulled at them.
-    drives = [model.velocity_names.index(name) for name in MOTORS]
-    open_tree, open_other = (dyn.regressor(*states)[:, drives] for states in (motion, other))
-    ignoring = rms(open_other @ fitted(open_tree, tau) - tau_other)
-    print(f"as if there were no loops, without noise: {ignoring:.3f} N m off")
-
     assert np.abs(Y @ pi - tau).max() < 1e-12
     assert rest < 1e-4 * least, "no gap between what is felt and what is not"
     assert off < 1e-8 and error < 1e-9, f"base parameters are off by {off:.1e}, torques by {error:.1e} N m"
-    assert abs(left / NOISE - 1.0) < 0.05 and error_of_noisy < 0.2 * NOISE, f"{left} N m left of {NOISE} N m"
+    assert abs(left / NOISE - 1.0) < 0.1 and error_of_noisy < 0.25 * NOISE, f"{left} N m left of {NOISE} N m"
     assert abs(chi_square - rank) < 4.0 * np.sqrt(2.0 * rank), f"chi square {chi_square}"
-    assert ignoring > 1e6 * error, "loops should matter"
 
 
 if __name__ == "__main__":
