@@ -22,7 +22,7 @@ except ImportError:
 
 PATH = Path(__file__).resolve().parent.parent / "models" / "humanoid.urdf"
 SOLES = ("left_sole", "right_sole")
-HALF_SOLE = np.array([0.114, 0.04125])  # m: length and width of a foot's box in the file
+HALF_SOLE = np.array([0.114, 0.04125])  # m: half the length and width of a foot in the file
 FRICTION = 0.5
 DT, STEPS, STARTS = 5e-3, 600, 64
 
