@@ -216,6 +216,7 @@ def question_entries() -> Entries:
     Z6 = np.zeros(6)
     for name, valid in {"actuated": np.ones(6, bool), "names": list(ARM.velocity_names)}.items():
         yield name, Entry(lambda x: held.constrained_inverse_dynamics(Q, Z6, Z6, actuated=x), valid)
+    yield "force_weight", Entry(lambda x: held.constrained_inverse_dynamics(Q, Z6, Z6, force_weight=x), np.ones(3))
 
 
 ENTRIES = (part_entries, shape_entries, edit_entries, question_entries)

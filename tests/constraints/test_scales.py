@@ -198,6 +198,38 @@ def test_standing_on_one_foot(make_dynamics, engine_dtype):
         assert relative(tau[0], wanted) < allowed and not lam[0, 6:].any()
 
 
+def test_forces_of_least_weighted_norm(make_dynamics, engine_dtype):
+    """By NumPy: of all forces that the base needs, those with the least weighted sum of squares. Drives do the rest."""
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    feet = [name for name in model.link_names if name.endswith("_foot")]
+    q, qd, tau = random_states(model, (3,), seed=5)
+    q[:, 7:] = np.tile([0.1, 0.8, -1.6], 4) + 0.1 * np.sin(q[:, 7:])
+    dyn = make_dynamics(model, constraints=[rd.Point(foot) for foot in feet])
+    here, drives = dyn.constraint_targets(q), np.arange(model.nv) >= 6
+    qdd = dyn.constrained_forward_dynamics(q, 0.0 * qd, tau * drives, here)[0]
+    weight = np.random.default_rng(5).uniform(0.1, 10.0, 12)
+    active = np.array([1, 1, 0, 1])
+    free = dyn.constrained_forward_dynamics(q, 0.0 * qd, tau * drives, here, active=active)[0]
+    allowed = 1e-9 if engine_dtype[1] == "float64" else 2e-3
+    for acceleration, on in ((qdd, np.ones(4)), (free, active)):
+        found, lam = dyn.constrained_inverse_dynamics(
+            q, 0.0 * qd, acceleration, targets=here, active=on, force_weight=weight
+        )
+        need = dyn.inverse_dynamics(q, 0.0 * qd, acceleration)
+        J = dyn.constraint_jacobian(q, here) * np.repeat(on, 3)[:, None]
+        assert relative(found + np.einsum("kmi,km->ki", J, lam), need) < allowed and not found[:, :6].any()
+        for k in range(3):
+            wanted = np.linalg.lstsq(J[k, :, :6].T / weight, need[k, :6], rcond=1e-6)[0] / weight
+            assert relative(lam[k], wanted) < allowed
+
+
+@pytest.mark.parametrize("given", [np.ones(2), np.ones((2, 3)), [1, 0, 1], [1, np.nan, 1], [1, 1, 11], "ones", 1.0])
+def test_weights_that_are_none(given):
+    dyn = rd.Dynamics(rd.load_urdf(own("loops/four_bar")), engine="reference")
+    with pytest.raises(rd.ArgumentError, match="force_weight: "):
+        dyn.constrained_inverse_dynamics(four_bar(0.9), np.zeros(3), np.zeros(3), force_weight=given)
+
+
 @pytest.mark.parametrize("seed", [1, 3, 5, 18, 34, 142])
 def test_drives_at_random(seed):
     """The least torques that do it, by NumPy: of all solutions of [S J'] x = need the one with the shortest first part.

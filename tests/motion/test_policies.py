@@ -103,6 +103,20 @@ def test_answers_of_every_kind(shape):
                 dyn.rollout(q, qd, policy=lambda t, q, qd, answer=answer: answer, dt=DT, steps=STEPS)
 
 
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_steps_with_constraints_that_are_no_program(shape, integrator):
+    """Of rolled code, and of robots whose step is too large for straight-line code, each part of a step is a call."""
+    (dyn, q, qd), (one_program, _, _) = case("loop", shape, code="rolled"), case("loop", shape)
+    first, *later = asked(dyn, q, qd, lambda t, q, qd: -2.0 * qd, integrator=integrator)
+    for run in later:
+        identical(run, first)
+    identical(fields(dyn.rollout(q, qd, -2.0 * first["qd"][:-1], DT, STEPS, integrator=integrator)), first)
+    wanted = asked(one_program, q, qd, lambda t, q, qd: -2.0 * qd, integrator=integrator)[0]
+    for name in ("q", "qd"):
+        np.testing.assert_allclose(first[name], wanted[name], rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_a_tau_that_is_not_finite_ends_a_row(shape):
     dyn, q, qd = case("floating", shape)

@@ -93,9 +93,10 @@ def test_example_without_its_package_says_so(package, tmp_path):
 
 
 @pytest.mark.extras
-def test_ilqr_draws_its_motions(tmp_path):
+@pytest.mark.parametrize("name", ["14_ilqr", "24_inverse_kinematics", "26_lqr_on_two_feet"])
+def test_an_example_draws_its_figure(name, tmp_path):
     pytest.importorskip("matplotlib")
-    printed = run(EXAMPLES / "14_ilqr.py", tmp_path, "figure.svg")
+    printed = run(EXAMPLES / f"{name}.py", tmp_path, "figure.svg")
     assert "figure.svg" in printed
     assert "<svg" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
 

@@ -20,12 +20,12 @@ that counts."""
 
 @np.errstate(over="ignore", invalid="ignore")  # states that are not finite, or too far away, get NaN
 def shared_forces(
-    need: Array, J: Array, sizes: Array, actuated: Array, dtype: np.dtype[np.float64]
+    need: Array, J: Array, sizes: Array, actuated: Array, dtype: np.dtype[np.float64], *, least_lam: bool
 ) -> tuple[Array, Array, Array]:
     """tau (..., nv), lambda (..., m), and the missing forces (..., nv) at joints without drives.
 
     lambda supplies the forces at those joints, J_u' lambda = need_u, or comes nearest to them. Among all such lambda it
-    leaves the least to the drives.
+    leaves the least to the drives, or is itself the least in units of 1/sizes.
 
     Args:
         need: (..., nv) generalised forces of drives and constraints together.
@@ -33,6 +33,7 @@ def shared_forces(
         sizes: (m,) sizes of rows, by which rows are divided so that the rank does not depend on units.
         actuated: (nv,) True where there are drives.
         dtype: the precision of the numbers.
+        least_lam: whether lambda is to be the least, and not tau.
     """
     J = J / sizes[:, None]
     norm = np.linalg.norm(J, axis=(-2, -1))
@@ -43,10 +44,11 @@ def shared_forces(
     passive, driven = Jt[..., ~actuated, :], Jt[..., actuated, :]
     inverse = _pseudo_inverse(passive, least)
     lam = np.einsum("...mi,...i->...m", inverse, need[..., ~actuated])
-    null = np.eye(J.shape[-2]) - inverse @ passive
-    short = need[..., actuated] - np.einsum("...im,...m->...i", driven, lam)
-    more = np.einsum("...mi,...i->...m", _pseudo_inverse(driven @ null, least), short)
-    lam = lam + np.einsum("...mn,...n->...m", null, more)
+    if not least_lam:
+        null = np.eye(J.shape[-2]) - inverse @ passive
+        short = need[..., actuated] - np.einsum("...im,...m->...i", driven, lam)
+        more = np.einsum("...mi,...i->...m", _pseudo_inverse(driven @ null, least), short)
+        lam = lam + np.einsum("...mn,...n->...m", null, more)
     left = np.where(finite[..., None], need - np.einsum("...im,...m->...i", Jt, lam), np.nan)
     tau = np.where(actuated, left, 0.0 * left)
     return tau, np.where(finite[..., None], lam / sizes, np.nan), left - tau

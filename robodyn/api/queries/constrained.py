@@ -26,9 +26,12 @@ from robodyn.core.constraints.resolved import (
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, as_array, flag
+from robodyn.internals.arguments import Array, as_array, flag, real_array
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
+
+_WEIGHTS = 0.1, 10.0
+"""Of constraint forces. In single precision larger ones could not be told from rows that depend on others."""
 
 
 class ConstraintQueries(Core):
@@ -337,6 +340,7 @@ class ConstraintQueries(Core):
         inertia: ArrayLike | None = None,
         V0: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        force_weight: ArrayLike | None = None,
         residual: bool = False,
     ) -> tuple[Array, ...]:
         """(tau, lambda): the least generalised forces (..., nv) of the actuated joints that give accelerations qdd, and
@@ -344,6 +348,10 @@ class ConstraintQueries(Core):
 
         tau has the smallest sum of squares. If lambda is not unique, it has the least weighted norm: forces of distance
         rows are weighted by the robot's reach, those of a coupling by the norm of its coefficients.
+
+        `force_weight` (m,), numbers from 0.1 to 10: lambda has the least norm instead, each row weighted by its number
+        besides, and tau follows. Feet whose horizontal forces have larger weights stay within friction, where the
+        least tau may press them apart.
 
         `actuated`: names of joints or of single degrees of freedom (`model.velocity_names`), or bools (nv,). None: all
         joints but floating bases. `row_velocity`, `row_acceleration`: as of `constrained_forward_dynamics`.
@@ -372,8 +380,10 @@ class ConstraintQueries(Core):
         J = np.asarray(self._ask("constraint_jacobian", {"q": q, "targets": targets}), np.float64)
         if active is not None:
             J = J * self._active_rows(q, active)[..., None]
-        sizes = row_sizes(self.model, resolved_constraints(self.model))
-        tau, lam, missing = shared_forces(required, J, sizes, drives, self.dtype)
+        sizes, least_lam = row_sizes(self.model, resolved_constraints(self.model)), force_weight is not None
+        if least_lam:
+            sizes = sizes * self._force_weight(force_weight)
+        tau, lam, missing = shared_forces(required, J, sizes, drives, self.dtype, least_lam=least_lam)
         if not told:
             forbids = is_forbidden(wanted, forbidden, self.dtype)
             lacks = is_missing(required, tau, missing, self.dtype)
@@ -383,6 +393,15 @@ class ConstraintQueries(Core):
             tau, lam = (np.where(impossible[..., None], np.nan, each) for each in (tau, lam))
         results = (tau, lam, missing, forbidden) if told else (tau, lam)
         return tuple(each.astype(self.dtype) for each in results)
+
+    def _force_weight(self, given: Any) -> Array:
+        """(m,): a positive weight for each row."""
+        weight = real_array("force_weight", given, (self.model.n_rows,), np.float64, what="a number for each row")
+        least, most = _WEIGHTS
+        if weight.ndim > 1 or not ((weight >= least) & (weight <= most)).all():
+            wanted = f"wanted {self.model.n_rows} numbers from {least:g} to {most:g}, for all states"
+            raise ArgumentError(f"force_weight: got {brief(given)}; {wanted}")
+        return weight
 
     def _active_rows(self, q: ArrayLike, active: ArrayLike) -> Array:
         """(..., m): 1 for rows of active constraints, 0 for others."""

@@ -261,10 +261,7 @@ class CpuEngine(Engine):
         base = tuple(name for name in BASE if name in given)
         key = step, base, states[0].shape[1] == 1
         if key not in self._marches:
-            try:
-                calls = self._calls(*key)
-            except UnavailableError:  # the step does not compile; its dynamics may
-                self._steps[step, base] = calls = ()
+            calls = self._calls(*key)
             if not calls:
                 return None
             self._marches[key] = TimeLoop(self.compiler, calls, step.between)
@@ -291,8 +288,11 @@ class CpuEngine(Engine):
     def _calls(self, step: Step, base: tuple[str, ...], single: bool) -> Sequence[Call]:
         """The kernels of a step; empty if there are none."""
         if (step, base) not in self._steps:
-            request = self.request(step, base)
-            self._steps[step, base] = self.compiler.step(request) if self.model.n_bodies else ()
+            try:
+                found = self.compiler.step(self.request(step, base)) if self.model.n_bodies else ()
+            except UnavailableError:  # the step does not compile; its dynamics may
+                found = ()
+            self._steps[step, base] = found
         kernels = self._steps[step, base]
         if len(kernels) <= 1:
             return whole_step(step, *kernels) if kernels else ()
