@@ -26,7 +26,13 @@ omega, u, alpha, beta the same of b. Then with R = u - u_o
     dbeta/dqd_j = (omega_o + omega_j) x l_j + w_j x (2 u - u_o - u_j)
 
 and the angular rows have the same without the terms of l_j, dalpha/dqd_j = (omega_o + omega_j - omega) x w_j. Motions
-of common ancestors change nothing.
+of common ancestors change nothing. Rows of wheels are in `robodyn.algorithms.constraints.wheel_gradients`.
+
+Where rows depend on each other, A^-1 is the map of the proximal iterations, a pseudo-inverse, and d lambda lacks
+
+    (1 - A^-1 A) D^-1 (dA y - dD lambda)      A y = D lambda, D = diag(A)
+
+the change of those directions of lambda that exert no force. dD would take a gradient of H for each row.
 """
 
 from __future__ import annotations
