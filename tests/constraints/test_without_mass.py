@@ -63,6 +63,7 @@ def test_accelerations_and_forces(base, mimic, make_dynamics, tolerance):
 
 
 @pytest.mark.parametrize(("base", "mimic"), [("fixed", False), ("floating", False), ("fixed", True)])
+@pytest.mark.some(of=6, rest="matrix")
 def test_gradients(base, mimic, make_dynamics, tolerance):
     """Against differences in double precision, of accelerations, impacts and steps."""
     model = light(base, mimic)
