@@ -850,7 +850,7 @@ _CONSTRAINED = (
         ),
         "Derivatives of constrained accelerations and of constraint forces by q (on the tangent space), qd and tau.",
         optional=("f_ext", "inertia", "targets", "active", *BASE),
-        needs=("inverse",),
+        needs=("held",),
         joint_forces={"tau": "force"},
         of_constraints=True,
     ),
@@ -914,7 +914,7 @@ _CONSTRAINED = (
         lambda asked: constraint_task("impact_gradient", asked.inputs, asked.model.proximal),
         "Derivatives of velocities and impulses of an impact by q (on the tangent space) and qd.",
         optional=("inertia", "targets", "active", "restitution", "V0"),
-        needs=("inverse",),
+        needs=("held",),
         of_constraints=True,
     ),
     QuerySpec(

@@ -32,6 +32,8 @@ _TURNS = 200
 _WANTED_TIMES = {"quadruped, 4 points": 20.0, "humanoid, 2 welds": 18.0}
 _WANTED_SHARE = 0.3
 """What was set as a goal: how many times as fast as Pinocchio's C++, and the share of its call from Python."""
+_WANTED_OF_GRADIENTS = {"quadruped, 4 points": (5.0, 1.0), "humanoid, 2 welds": (5.0, 1.0)}
+"""The same of derivatives."""
 LADDER_RUNGS = 55
 _SHAPES = {"chain": 1.0, "binary tree": 2.0}
 _SIZES = (
@@ -73,18 +75,26 @@ class Case:
 
 @dataclass
 class Gradient:
-    """Derivatives of accelerations and forces. `ns`: of a state of a batch, one thread; `peer_ns`: what Pinocchio's C++
-    takes with the accelerations that it needs first."""
+    """Derivatives of accelerations and forces. `ns`: of a state of a batch, one thread; `us`: of one call for one
+    state; `peer_ns`: what Pinocchio's C++ takes with the accelerations that it needs first; `peer_us`: its two calls.
+    """
 
     name: str
     operations: int
     ns: dict[str, float]
+    us: dict[str, float]
+    peer_us: float | None
     peer_ns: float | None
 
     @property
     def times(self) -> float | None:
         """As fast as Pinocchio's C++."""
         return self.peer_ns / self.ns["float64"] if self.peer_ns else None
+
+    @property
+    def share(self) -> float | None:
+        """Of Pinocchio's calls."""
+        return self.us["float64"] / self.peer_us if self.peer_us else None
 
 
 @dataclass
@@ -192,10 +202,13 @@ def _differentiated(name: str, model: rd.Model, constraints: Constraints, q: Arr
     calls, theirs = _peer(dyn, states, gradient=True)
     for dtype in ("float64", "float32"):
         ours = rd.Dynamics(model, constraints=constraints, threads=1, dtype=dtype)
-        calls[dtype] = _call(ours, [np.tile(each, (BATCH // _STATES, 1)) for each in states], _GRADIENT)
-    took = {key: 1e9 * each for key, each in least(calls, seconds, _TURNS).items()}
-    ns = {dtype: took[dtype] / BATCH for dtype in ("float64", "float32")}
-    return Gradient(name, _operations(dyn, _GRADIENT), ns, None if theirs is None else took["peer"] - took["smallest"])
+        calls[dtype] = _call(ours, [each[0] for each in states], _GRADIENT)
+        calls[f"batch {dtype}"] = _call(ours, [np.tile(each, (BATCH // _STATES, 1)) for each in states], _GRADIENT)
+    us = {key: 1e6 * each for key, each in least(calls, seconds, _TURNS).items()}
+    one = {dtype: us[dtype] for dtype in ("float64", "float32")}
+    ns = {dtype: 1e3 * us[f"batch {dtype}"] / BATCH for dtype in one}
+    peer_ns = None if theirs is None else 1e3 * (us["peer"] - us["smallest"])
+    return Gradient(name, _operations(dyn, _GRADIENT), ns, one, us.get("peer"), peer_ns)
 
 
 def _call(dyn: rd.Dynamics, states: list[Array], query: str = _ACCELERATIONS) -> Call:
@@ -327,6 +340,7 @@ def tables(found: Results) -> list[Cells]:
             sizes[-1],
             *ns,
             *peer,
+            *us,
         ),
         table("Errors of accelerations", found.cases, "robot | {0.name}", *errors),
         table("Large trees", found.large, "robot | {0.name}", "#bodies | {0.bodies:,}", "#rows | {0.rows}", *runs),
@@ -336,15 +350,25 @@ def tables(found: Results) -> list[Cells]:
 
 def notes(found: Results) -> list[str]:
     lines = []
-    for each in (each for each in found.cases if each.times is not None and each.share is not None):
-        wanted = _WANTED_TIMES.get(each.name)
-        goal = "" if wanted is None else f" (wanted: {wanted:.0f}, {'reached' if each.times >= wanted else 'missed'})"
-        within = "reached" if each.share <= _WANTED_SHARE else "missed"
-        lines.append(
-            f"{each.name}: a state of a batch takes {each.ns['float64']:.0f} ns, Pinocchio's C++ {each.times:.1f} "
-            f"times as long{goal}; one call takes {each.share:.2f} of its (wanted: {_WANTED_SHARE}, {within})."
-        )
+    for each in found.cases:
+        lines += _judged(each.name, each, _WANTED_TIMES.get(each.name), _WANTED_SHARE)
+    for slopes in found.gradients:
+        lines += _judged(f"Derivatives, {slopes.name}", slopes, *_WANTED_OF_GRADIENTS.get(slopes.name, (None, None)))
     return lines
+
+
+def _judged(name: str, case: Case | Gradient, times: float | None, share: float | None) -> list[str]:
+    if case.times is None or case.share is None:
+        return []
+
+    def goal(wanted: float | None, reached: bool) -> str:
+        return "" if wanted is None else f" (wanted: {wanted:g}, {'reached' if reached else 'missed'})"
+
+    return [
+        f"{name}: a state of a batch takes {case.ns['float64']:.0f} ns, Pinocchio's C++ {case.times:.1f} times as long"
+        f"{goal(times, case.times >= (times or 0.0))}; one call takes {case.share:.2f} of its"
+        f"{goal(share, case.share <= (share or 0.0))}."
+    ]
 
 
 PAGE = Page("constraints", Results, measure, tables, notes, seconds=0.2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import robots
@@ -325,7 +327,7 @@ def test_rows_that_follow_from_others_are_named():
 
 @pytest.mark.parametrize("name", CONSTRAINED)
 def test_programs_are_shown_of_models_that_have_constraints(name):
-    model = rd.load_urdf(robots.own("loops/four_bar"))
+    model = rd.load_urdf(robots.robots.own("loops/four_bar"))
     dyn = rd.Dynamics(model, engine="cpu")
     assert dyn.program(name).operations > 30 and dyn.plain_task(name) is CONSTRAINED[name].plain_task(model)
     with pytest.raises(rd.ArgumentError, match=f"query: got '{name}'; allowed: 'inverse_dynamics'"):
@@ -648,3 +650,22 @@ def test_hinges_are_assembled_from_afar():
 def test_messages(make, message):
     with pytest.raises(rd.ArgumentError, match=message):
         make()
+
+
+def test_calls_for_one_state_run_no_python():
+    """Of every query about constraints, also those with six results."""
+    dyn = rd.Dynamics(rd.load_urdf(robots.own("loops/four_bar")), engine="cpu")
+    state = dict(zip(("q", "qd", "tau"), np.random.default_rng(0).uniform(-1.0, 1.0, (3, 3)), strict=True))
+    for name, question in CONSTRAINED.items():
+        ask, arrays, seen = getattr(dyn, name), [state[each] for each in question.plain], []
+        for _ in range(3):
+            wanted = ask(*arrays)
+        sys.setprofile(
+            lambda frame, event, _, seen=seen: seen.append(frame.f_code.co_name) if event == "call" else None
+        )
+        try:
+            found = ask(*arrays)
+        finally:
+            sys.setprofile(None)
+        assert not seen, name
+        np.testing.assert_array_equal(np.concatenate(found, axis=None), np.concatenate(wanted, axis=None))

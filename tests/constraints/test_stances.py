@@ -1,12 +1,13 @@
-"""What of the library obeys constraints, what refuses robots that have some, and what is about the tree alone.
+"""What of the library obeys constraints, and what is about the tree alone.
 
-Every public name has a stance, or a test fails. Those that obey and those that refuse are tried with a four-bar, whose
-equations stand here in closed form.
+Every public name has a stance, or a test fails. Those that obey are tried with a four-bar, whose equations stand here
+in closed form.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from robodyn.tools.cli.app import app
 
 PACKAGE = Path(rd.__file__).parent
 
-OBEYS, REFUSES, TREE, OTHER = "obeys", "refuses", "is about the tree alone", "is not about motion"
+OBEYS, TREE, OTHER = "obeys", "is about the tree alone", "is not about motion"
 """The last: it reads, writes, converts or describes; what it keeps of a robot keeps the constraints."""
 
 # Queries that are plain are about the tree alone; those about constraints obey them. All others are listed here.
@@ -76,7 +77,7 @@ STANCES = {
     "robodyn.simulators.tasks": {OBEYS: "Task"},
     "robodyn.jax": {TREE: "wrap JaxDynamics"},
     "robodyn.torch": {TREE: "wrap TorchDynamics"},
-    "functions of JAX and PyTorch": {REFUSES: "step rollout"},  # besides plain queries
+    "functions of JAX and PyTorch": {OBEYS: "step rollout"},  # besides plain queries
     "robodyn.conventions": {OTHER: "pinocchio_parameters"},
     "robodyn.distributed": {OBEYS: "map", OTHER: "Histogram Reduction Statistics random_inputs"},
     "robodyn.hardware": {TREE: "datapath Datapath", OTHER: "Box Resources SimulationReport"},
@@ -343,6 +344,36 @@ def mapped(dyn, q, qd, tau):
     require_allowed(q, qd, qdd[0])
 
 
+def libraries(dyn, *arrays):
+    """The functions and arrays of JAX, in single precision, and of PyTorch: of those that are installed."""
+    found = []
+    if importlib.util.find_spec("jax"):
+        import robodyn.jax
+
+        found.append((robodyn.jax.wrap(dyn.variant(dtype="float32")), *arrays))
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        import robodyn.torch
+
+        found.append((robodyn.torch.wrap(dyn.variant(engine="cpu")), *map(torch.tensor, arrays)))
+    if not found:
+        pytest.skip("the extras 'jax' and 'torch' are not installed")
+    return found
+
+
+def stepped_in_libraries(dyn, q, qd, tau):
+    for functions, *state in libraries(dyn, q, qd, tau):
+        require_closed(*(np.asarray(each, float) for each in functions.step(*state, 1e-2)), most=1e-5)
+
+
+def rolled_in_libraries(dyn, q, qd, tau):
+    for functions, *state in libraries(dyn, q, qd, tau):
+        positions, rates = (np.asarray(each, float) for each in functions.rollout(*state, 2e-3, 25, save_every=None))
+        require_closed(positions[-1], rates[-1], most=1e-5)
+        assert np.abs(positions[-1] - q).max() > 0.1
+
+
 def typed(array):
     return ",".join(map(repr, array.tolist()))
 
@@ -397,6 +428,8 @@ OBEYING = {
     "robodyn.simulators.gymnasium.RobodynVectorEnv": in_environments,
     "robodyn.simulators.tasks.Task": in_environments,
     "robodyn.distributed.map": mapped,
+    "functions of JAX and PyTorch.step": stepped_in_libraries,
+    "functions of JAX and PyTorch.rollout": rolled_in_libraries,
     "commands.ask": asked,
     "commands.ik": found_by_command,
 }
@@ -411,44 +444,8 @@ def test_what_obeys_does(case, tried):
     tried(*case)
 
 
-def refused_in_jax(dyn, q, qd, name):
-    pytest.importorskip("jax")
-    import robodyn.jax
-
-    getattr(robodyn.jax.wrap(dyn.variant(dtype="float32")), name)(q, qd)
-
-
-def refused_in_torch(dyn, q, qd, name):
-    torch = pytest.importorskip("torch")
-    import robodyn.torch
-
-    getattr(robodyn.torch.wrap(dyn), name)(torch.tensor(q), torch.tensor(qd))
-
-
-REFUSING = {
-    **{
-        f"functions of JAX and PyTorch.{name}": [
-            lambda dyn, q, qd, name=name, each=each: each(dyn, q, qd, name)
-            for each in (refused_in_jax, refused_in_torch)
-        ]
-        for name in ("step", "rollout")
-    },
-}
-
-
-@pytest.mark.parametrize(("name", "way"), [(name, way) for name, each in REFUSING.items() for way in range(len(each))])
-def test_what_refuses_names_the_constraint(case, name, way):
-    dyn, q, qd, _ = case
-    with pytest.raises(
-        rd.UnavailableError, match=r'robots with constraints; "four_bar" has "pin", which step, rollout'
-    ):
-        REFUSING[name][way](dyn, q, qd)
-    if name.startswith("Dynamics"):
-        REFUSING[name][way](dyn.variant(constraints=()), q, qd)  # as the message says
-
-
-def test_all_that_obeys_or_refuses_is_tried():
-    assert those_that(OBEYS) == set(OBEYING) and those_that(REFUSES) == set(REFUSING)
+def test_all_that_obeys_is_tried():
+    assert those_that(OBEYS) == set(OBEYING)
 
 
 @pytest.mark.parametrize("name", [name for name, each in QUERIES.items() if not (each.of_link or each.of_loads)])

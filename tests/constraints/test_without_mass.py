@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
-from conftest import random_states
+from conftest import random_states, relative
+from test_constraint_gradients import differences, step_differences
 
 import robodyn as rd
 
@@ -60,6 +62,26 @@ def test_accelerations_and_forces(base, mimic, make_dynamics, tolerance):
     assert np.abs(moved - model.integrate(q, step)).max() < 1e4 * tolerance * max(1.0, np.abs(step).max())
 
 
+@pytest.mark.parametrize(("base", "mimic"), [("fixed", False), ("floating", False), ("fixed", True)])
+@pytest.mark.some(of=6, rest="matrix")
+def test_gradients(base, mimic, make_dynamics, tolerance):
+    """Against differences in double precision, of accelerations, impacts and steps."""
+    model = light(base, mimic)
+    judge = rd.Dynamics(model, engine="reference")
+    q, qd, tau = random_states(model, seed=1)
+    targets = judge.constraint_targets(q)
+    targets[:, 9:] += 0.01
+    given = {"targets": targets, **({"V0": np.array([0.1, 0.2, -0.1, 0.3, 0.0, 0.2])} if mimic else {})}
+    wanted = differences(model, partial(judge.constrained_forward_dynamics, **given), q, (qd, tau))
+    wanted += differences(model, partial(judge.impact, restitution=0.3, **given), q, (qd,))
+    wanted += step_differences(judge, q, qd, tau, 2e-3, **given)
+    dyn = make_dynamics(model)
+    found = dyn.constrained_forward_dynamics_gradient(q, qd, tau, **given)
+    found += dyn.impact_gradient(q, qd, 0.3, **given) + dyn.step_gradient(q, qd, tau, 2e-3, **given)
+    for one, other in zip(found, wanted, strict=True):
+        assert relative(one, other) < max(1e-8, 2e2 * tolerance)
+
+
 def test_what_is_not_held_is_named(make_dynamics):
     """Without the constraint, with one that holds something else, and in the rows of a batch where it is off."""
     model = light()
@@ -73,6 +95,8 @@ def test_what_is_not_held_is_named(make_dynamics):
     other = make_dynamics(model, constraints=[rd.Lock(model.joint_names[0])])
     with pytest.raises(rd.SingularError, match=r"The constraints do not hold .* either"):
         other.constrained_forward_dynamics(q, qd, tau)
+    with pytest.raises(rd.SingularError, match=r"The constraints do not hold .* either"):
+        other.constrained_forward_dynamics_gradient(q, qd, tau)
     for refused in (dyn.forward_dynamics, dyn.delassus):
         with pytest.raises(rd.SingularError, match="has no inertia that its joint"):
             refused(q, qd, tau)

@@ -196,9 +196,11 @@ class BatchResponse:
         J: (B, m, nv).
         responses: (B, m, nv), H^-1 J' row by row.
         H: (B, nv, nv), where `less` is needed.
+        weights: (B, m), R of rows if H is H + J' R J.
     """
 
-    def __init__(self, J: Array, responses: Array, H: Array | None = None) -> None:
+    def __init__(self, J: Array, responses: Array, H: Array | None = None, weights: Array | None = None) -> None:
+        self.weights = weights
         self._J, self._responses, self._H = J, responses, H
         self.A: Array = J @ np.swapaxes(responses, 1, 2)
 
@@ -469,7 +471,7 @@ class ConstraintState(ArrayDerivatives):
         H = np.where(regular[:, None, None], H, np.nan)
         force = force - ((R * r)[:, None, :] @ J)[:, 0]
         solved = np.swapaxes(dense.solve(H, np.swapaxes(np.concatenate((J, force[:, None]), axis=1), 1, 2)), 1, 2)
-        return BatchResponse(J, solved[:, :-1]), solved[:, -1]
+        return BatchResponse(J, solved[:, :-1], H, R), solved[:, -1]
 
     def response_of_forces(self, r: Array | None = None, by_matrix: bool = False) -> tuple[BatchResponse, Array]:
         """H^-1 J' and A, and the accelerations without constraints (B, nv).

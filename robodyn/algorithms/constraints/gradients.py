@@ -26,7 +26,13 @@ omega, u, alpha, beta the same of b. Then with R = u - u_o
     dbeta/dqd_j = (omega_o + omega_j) x l_j + w_j x (2 u - u_o - u_j)
 
 and the angular rows have the same without the terms of l_j, dalpha/dqd_j = (omega_o + omega_j - omega) x w_j. Motions
-of common ancestors change nothing.
+of common ancestors change nothing. Rows of wheels are in `robodyn.algorithms.constraints.wheel_gradients`.
+
+Where rows depend on each other, A^-1 is the map of the proximal iterations, a pseudo-inverse, and d lambda lacks
+
+    (1 - A^-1 A) D^-1 (dA y - dD lambda)      A y = D lambda, D = diag(A)
+
+the change of those directions of lambda that exert no force. dD would take a gradient of H for each row.
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from robodyn.algorithms.constraints.wheel_gradients import Wheel, duals, values
 from robodyn.algorithms.kinematics import ACCELERATIONS, POSES, POSES_OF_KNOWN, VELOCITIES
 from robodyn.core.constraints.kinds import ROWS, Lock, Rod, Rolling
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
@@ -46,7 +53,6 @@ from robodyn.core.spatial import Motion, Transform, Vec3, add, cross, dot, rotat
 from robodyn.core.sweeps import MOTION, TRANSFORM, Algorithm, FieldOutput
 from robodyn.core.tangent import apart_by
 from robodyn.internals.arguments import Array
-from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 POSES_OF_BODIES = Algorithm(
@@ -85,6 +91,9 @@ class Moving(Protocol):
     after that of the states; the scalars of vectors and transforms are arrays of one or more entries."""
 
     phi: Any
+
+    def masked(self, values: Any) -> Any:
+        """Values of rows, with zeros for inactive constraints."""
 
     def frames(self, held: ResolvedConstraint) -> tuple[Transform, Transform]:
         """Transforms from the world to frames a and b, of arrays of one entry."""
@@ -177,11 +186,6 @@ class RowGradients:
 
     def __init__(self, model: Model, state: Moving) -> None:
         self._held = list(_numbered(model))
-        wheels = [held.name for held, _ in self._held if held.kind is Rolling]
-        if wheels:
-            raise UnavailableError(
-                f"constraint {wheels[0]!r}: analytical derivatives of rolling wheels are not available"
-            )
         self._model, self._state, self._paths = model, state, _paths(model)
 
     def forces(self, lam: Any) -> Any:
@@ -191,7 +195,7 @@ class RowGradients:
         for held, rows in self._held:
             if held.framed:
                 at = self._frames(held, motions)
-                forces = (_forces_of_rod if held.kind is Rod else _forces_of_frames)(at, lam[..., rows])
+                forces = _FORCES.get(held.kind, _forces_of_frames)(at, lam[..., rows])
                 dofs = self._state.index(at.path.dofs)
                 block = (..., dofs[:, None], dofs)
                 total[block] = total[block] + forces
@@ -227,7 +231,11 @@ class RowGradients:
 
     def _frames(self, held: ResolvedConstraint, motions: Mapping[str, Any]) -> _Frames:
         row = next(rows for each, rows in self._held if each is held).start
-        return _Frames(self._state, held, self._paths[held.number], motions, self._state.phi[..., row : row + 1])
+        at = _Frames(self._state, held, self._paths[held.number], motions, self._state.phi[..., row : row + 1])
+        if held.kind is Rolling:
+            weights = self._state.masked(self._state.constant(np.ones(self._model.n_rows)))
+            at.wheel = Wheel(held.length, at.axes[2], at.w, at.l, weights[..., row : row + 1])
+        return at
 
     def _wide(
         self,
@@ -289,12 +297,14 @@ def _numbered(model: Model) -> Iterator[tuple[ResolvedConstraint, slice]]:
 
 
 class _Frames:
-    """A constraint's frames. All vectors are in axes of a, those of b at its origin p.
+    """A constraint's frames. All vectors are in axes of a, those of b at its origin p. `wheel`: for rolling wheels.
 
     `w`, `l` (P,): columns. `d`: from a to p. `axes`: of b. `phi`: of its first row. Motions of b seen from a, if
     `motions` has them: `omega`, `u`, `domega`, `du` (derivatives by q), and `alpha`, `beta`, `dalpha`, `dbeta`,
     `dalpha_qd`, `dbeta_qd` (by qd).
     """
+
+    wheel: Wheel
 
     def __init__(
         self, state: Moving, held: ResolvedConstraint, path: _Path, motions: Mapping[str, Any], phi: Any
@@ -395,8 +405,19 @@ def _forces_of_rod(at: _Frames, lam: Any) -> Any:
     return at.forces(cast(Vec3, tuple(0.0 * each for each in pull)), pull) + turned
 
 
+def _forces_of_wheel(at: _Frames, lam: Any) -> Any:
+    moment, force = at.wheel.wrench(lam)
+    turned = at.wheel.turned(moment, force, _along_rows, _along_columns)
+    return at.forces(values(moment), values(force)) + turned
+
+
+_FORCES = {Rod: _forces_of_rod, Rolling: _forces_of_wheel}
+
+
 def _errors(at: _Frames) -> list[Any]:
     """Of phi by q."""
+    if at.held.kind is Rolling:
+        return at.wheel.errors()
     return [at.along] if at.held.kind is Rod else at.chosen(_turned_by(at), at.l)
 
 
@@ -416,6 +437,8 @@ def _rates(at: _Frames) -> list[Any]:
     """Of phidot by q. A rod's is e . u."""
     if at.held.kind is Rod:
         return [dot(at.e, at.du) + dot(at.de, at.u)]
+    if at.held.kind is Rolling:
+        return at.wheel.rates(duals(at.omega, at.domega), duals(at.u, at.du))
     return at.chosen(at.domega, at.du)
 
 
@@ -426,6 +449,9 @@ def _accelerations_by_q(at: _Frames) -> list[Any]:
         across, change = dot(at.u, at.u) - speed * speed, dot(at.u, at.du) - speed * _rates(at)[0]
         turned = at.shrunk * (2.0 * change - across * at.shrunk * at.along)
         rows = [dot(at.e, at.dbeta) + dot(at.de, at.beta) + turned]
+    elif at.held.kind is Rolling:
+        motion = ("omega", "u", "alpha", "beta")
+        rows = at.wheel.accelerations(*(duals(getattr(at, each), getattr(at, f"d{each}")) for each in motion))
     else:
         rows = at.chosen(at.dalpha, at.dbeta)
     for gain, change_of in zip(at.held.gains, (_rates, _errors), strict=True):
@@ -441,8 +467,12 @@ def _accelerations_by_qd(at: _Frames) -> list[Any]:
         speed = dot(at.e, at.u)
         across = dot(at.u, at.l) - speed * at.along
         return [dot(at.e, at.dbeta_qd) + 2.0 * at.shrunk * across + k_v * at.along]
-    rows = at.chosen(at.dalpha_qd, at.dbeta_qd)
-    return [row + k_v * column for row, column in zip(rows, at.chosen(at.w, at.l), strict=True)]
+    if at.held.kind is Rolling:
+        motions = (at.omega, at.w), (at.u, at.l), (at.alpha, at.dalpha_qd), (at.beta, at.dbeta_qd)
+        rows, columns = at.wheel.accelerations_by_qd(*(duals(*each) for each in motions)), at.wheel.columns()
+    else:
+        rows, columns = at.chosen(at.dalpha_qd, at.dbeta_qd), at.chosen(at.w, at.l)
+    return [row + k_v * column for row, column in zip(rows, columns, strict=True)]
 
 
 def _only(body: int) -> slice:

@@ -172,10 +172,12 @@ class ProximalSolver:
 class MatrixResponse:
     """H^-1 J' and A = J H^-1 J' by the factors of the mass matrix.
 
-    `A`: its lower triangle. `least`: pivots below this share of their diagonal entries give NaN.
+    `A`: its lower triangle. `least`: pivots below this share of their diagonal entries give NaN. `weights`: R of rows
+    if H is H + J' R J.
     """
 
-    def __init__(self, model: Model, H: Rows, J: Rows, least: float = 0.0) -> None:
+    def __init__(self, model: Model, H: Rows, J: Rows, least: float = 0.0, weights: Any = None) -> None:
+        self.weights = weights
         self._factors = factors = Factors(H)
         if least:
             for k, inverse in enumerate(factors.inverse):
@@ -314,16 +316,17 @@ class ConstraintState:
         """The response by H + J' R J, and the free accelerations under the force less J' R r."""
         n, J, proximal = self._model.nv, self._masked_jacobian(), self._model.proximal
         H, force = [list(entries[n * k : n * k + n]) for k in range(n)], list(force)
-        size = sum(H[k][k] for k in range(n)) * (1.0 / n)
+        size, given_weights = sum(H[k][k] for k in range(n)) * (1.0 / n), []
         for row, moving, error in zip(J, self._moving_rows(proximal), r, strict=True):
             weight = weights(size, moving, product(row, row))
+            given_weights.append(weight)
             places = [k for k, x in enumerate(row) if not is_zero(x)]
             for count, i in enumerate(places):
                 share = weight * row[i]
                 force[i] = force[i] - share * error
                 for j in places[: count + 1]:
                     H[i][j] = H[i][j] + share * row[j]
-        responds = MatrixResponse(self._model, H, J, least_pivot(proximal))
+        responds = MatrixResponse(self._model, H, J, least_pivot(proximal), scalars(given_weights))
         return responds, responds.free(force)
 
     @property

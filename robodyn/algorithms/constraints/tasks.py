@@ -125,18 +125,27 @@ class _Sensitivity:
 
     With errors r1 of H qdd + bias = tau + J' lambda and r2 of J qdd + r = 0, d qdd = -P r1 - G' r2 and
     d lambda = G r1 - A^-1 r2 (`robodyn.algorithms.constraints.gradients`).
+
+    If the mass matrix is singular, `responds` has H + J' R J in its place (`robodyn.algorithms.constraints.augmented`).
+    Then r1 + J' R r2 takes the place of r1. P J' is zero, and G J' R r2 is added to d lambda.
+
+    `G`, `P`: of the above. `inverse`: of A. `pushes`: d lambda = G r1 - pushes r2.
     """
 
     def __init__(self, state: _State, responds: Any, solver: Any) -> None:
         W, self.inverse, self._times = responds.columns, solver.inverse, state.times
         self.G = state.times(self.inverse, np.swapaxes(W, -1, -2))
         self.P = responds.less(W, self.G)
+        self.pushes = self.inverse
+        if responds.weights is not None:
+            J = state.active_jacobian
+            self.pushes = self.inverse - state.times(self.G, np.swapaxes(J, -1, -2)) * responds.weights[..., None, :]
 
     def to(self, r1: Any, r2: Any) -> tuple[Any, Any]:
         """d qdd (nv, n) and d lambda (m, n)."""
         n = r1.shape[-2]
         of_qdd = np.concatenate([self.P, np.swapaxes(self.G, -1, -2)], axis=-1)
-        of_forces = np.concatenate([-self.G, self.inverse], axis=-1)
+        of_forces = np.concatenate([-self.G, self.pushes], axis=-1)
         change = self._times(np.concatenate([of_qdd, of_forces], axis=-2), np.concatenate([-r1, -r2], axis=-2))
         return change[..., :n, :], change[..., n:, :]
 
@@ -149,9 +158,10 @@ def _accelerations_gradient(state: _State, model: Model, proximal: Proximal, dam
 
 def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: bool) -> dict[str, Any]:
     """Derivatives of `_forward`, and its accelerations: see `robodyn.algorithms.constraints.gradients`."""
-    responds, free = state.response_of_forces(by_matrix=True)
+    r = _drift(state, model)
+    responds, free = state.response_of_forces(r, by_matrix=True)
     solver = state.solver(responds, proximal)
-    forces = solver.forces(-(_drift(state, model) + responds.rates(free)))
+    forces = solver.forces(-(r + responds.rates(free)))
     qdd = responds.accelerations(free, forces)
     answers = _Sensitivity(state, responds, solver)
     rows = RowGradients(model, state)
@@ -172,29 +182,34 @@ def _forward_gradient(state: _State, model: Model, proximal: Proximal, damping: 
 
 def _impact_gradient(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """Derivatives of `_impact`: of H (qd+ - qd) = J' lambda and of J (qd+ - qd) + (1 + e) phidot = 0."""
-    responds, zeros = state.response(by_matrix=True)
-    solver = state.solver(responds, proximal)
     share, restitution = state.constant([1.0]), state.given("restitution")
     if restitution is not None:
         share = share + restitution
-    impulse = share * solver.forces(-state.masked(state.phidot))
-    change = responds.accelerations(zeros, impulse)
+    closing = state.masked(share * state.phidot)
+    responds, free = state.response(closing, by_matrix=True)
+    solver = state.solver(responds, proximal)
+    impulse = solver.forces(-(closing + responds.rates(free)))
+    change = responds.accelerations(free, impulse)
     answers, rows = _Sensitivity(state, responds, solver), RowGradients(model, state)
     # Both terms of the rows are rates: J (qd+ - qd) without the velocity of the base, (1 + e) phidot with it.
     rates = rows.rates(change + share * state.given("qd"), share)
     qd_q, impulse_q = answers.to(state.product_gradient(change) - rows.forces(impulse), rates)
-    impulse_qd = -share[..., None] * state.times(answers.inverse, state.active_jacobian)
-    qd_qd = state.constant(np.eye(model.nv)) + state.times(responds.columns, impulse_qd)
+    closing_qd = -share[..., None] * state.active_jacobian
+    impulse_qd = solved = state.times(answers.inverse, closing_qd)
+    if answers.pushes is not answers.inverse:
+        impulse_qd = state.times(answers.pushes, closing_qd)
+    qd_qd = state.constant(np.eye(model.nv)) + state.times(responds.columns, solved)
     return {"qd_after_q": qd_q, "qd_after_qd": qd_qd, "impulse_q": impulse_q, "impulse_qd": impulse_qd}
 
 
 def _projected_gradient(state: _State, model: Model, proximal: Proximal) -> dict[str, Any]:
     """Derivatives of `_projected`, of q on the tangent space: of H delta = J' kappa and of phi + J delta = 0, and those
     of the impact."""
-    responds, zeros = state.response(by_matrix=True)
+    phi = state.masked(state.phi)
+    responds, free = state.response(phi, by_matrix=True)
     solver = state.solver(responds, proximal)
-    pushes = solver.forces(-state.masked(state.phi))
-    step = responds.accelerations(zeros, pushes)
+    pushes = solver.forces(-(phi + responds.rates(free)))
+    step = responds.accelerations(free, pushes)
     answers, rows = _Sensitivity(state, responds, solver), RowGradients(model, state)
     moved = state.constant([0.0])  # J delta is a rate without the velocity of the base
     step_q, _ = answers.to(state.product_gradient(step) - rows.forces(pushes), rows.errors() + rows.rates(step, moved))

@@ -336,28 +336,50 @@ def rolling_rows(
     n, w = rotate(a.E, b.E[6:]), rotate(a.E, V.ang)
     at_b = add(V.lin, cross(V.ang, b.r))
     v, acceleration = rotate(a.E, at_b), rotate(a.E, add(add(A.lin, cross(A.ang, b.r)), cross(V.ang, at_b)))
+    s = steepness(n, weight)
+    rates, gains = rolling_motion(radius, n, s, w, v, rotate(a.E, A.ang), acceleration)
+    errors = (0.0, 0.0, rotate(a.E, sub(b.r, a.r))[2] - radius * s)
+    forward, side, u = rolling_directions(n, s)
+    arm, *directions = (rotate_back(a.E, each) for each in (scale(-radius, u), forward, side, (0.0, 0.0, 1.0)))
+    return list(zip(errors, rates, gains, strict=True)), Contact(arm, *directions)
+
+
+def steepness(n: Vec3, weight: Any) -> Any:
+    """s of `rolling_rows`; NaN for a wheel that lies flat, unless it is inactive."""
     s = np.sqrt(n[0] * n[0] + n[1] * n[1])
     apart = is_positive(s - APART)
     if weight is not None:
         near = (1.0 - weight) * (1.0 - apart)
         s, apart = s + near, apart + near
-    s = s * (apart / apart)
+    return s * (apart / apart)
+
+
+def rolling_directions(n: Vec3, s: Any) -> tuple[Vec3, Vec3, Vec3]:
+    """Of a wheel with the axle n in axes of the plane: forward, to the side, and up within the wheel."""
     x, y = n[0] / s, n[1] / s
-    forward, side, u = (y, -x, 0.0), (x, y, 0.0), (-n[2] * x, -n[2] * y, s)
+    return (y, -x, 0.0), (x, y, 0.0), (-n[2] * x, -n[2] * y, s)
+
+
+def rolling_motion(
+    radius: Any, n: Vec3, s: Any, w: Vec3, v: Vec3, alpha: Vec3 | None = None, acceleration: Vec3 | None = None
+) -> tuple[list[Any], list[Any]]:
+    """Rates of the rows of a wheel, and their accelerations if those of b are given, all in axes of a.
+
+    `n`, `s`: as in `rolling_rows`. `w`, `v`, `alpha`, `acceleration`: motion of b and of its origin, seen from a.
+    """
+    forward, side, u = rolling_directions(n, s)
+    slip = sub(v, scale(radius, cross(w, u)))
+    rates = [dot(slip, forward), dot(slip, side), slip[2]]
+    if alpha is None or acceleration is None:
+        return rates, []
+    x, y, _ = side
     turned = cross(w, n)
     rate = x * turned[0] + y * turned[1]
     dx, dy = (turned[0] - x * rate) / s, (turned[1] - y * rate) / s
     du = (-turned[2] * x - n[2] * dx, -turned[2] * y - n[2] * dy, rate)
-    slip = sub(v, scale(radius, cross(w, u)))
-    gains = sub(acceleration, scale(radius, add(cross(rotate(a.E, A.ang), u), cross(w, du))))
-    height = rotate(a.E, sub(b.r, a.r))[2] - radius * s
-    rows = [
-        (0.0, dot(slip, forward), dot(gains, forward) + slip[0] * dy - slip[1] * dx),
-        (0.0, dot(slip, side), dot(gains, side) + slip[0] * dx + slip[1] * dy),
-        (height, slip[2], gains[2]),
-    ]
-    arm, *directions = (rotate_back(a.E, each) for each in (scale(-radius, u), forward, side, (0.0, 0.0, 1.0)))
-    return rows, Contact(arm, *directions)
+    gains = sub(acceleration, scale(radius, add(cross(alpha, u), cross(w, du))))
+    along = dot(gains, forward) + slip[0] * dy - slip[1] * dx
+    return rates, [along, dot(gains, side) + slip[0] * dx + slip[1] * dy, gains[2]]
 
 
 def rolling_entries(contact: Contact, b: Transform, column: Motion) -> list[tuple[Any, Any]]:

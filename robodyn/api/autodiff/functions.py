@@ -46,7 +46,7 @@ WITH_RULES = (
     *("coordinate_rate", "unit_coordinates"),
 )
 """Functions with derivative rules written by hand; derivatives of other queries are those of their programs."""
-STATIC = ("link", "links", "relative_to", "frame", "classical")
+STATIC = ("link", "links", "relative_to", "frame", "classical", "axes")
 """Arguments that are no arrays."""
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 """No special shapes of arguments."""
@@ -62,10 +62,10 @@ class DifferentiableDynamics(Stepping):
     inside, so that the gradient with respect to a quaternion is orthogonal to it.
 
     All queries of `robodyn.engines.query_table` are available with all of their arrays, those about constraints for
-    models that have some; the others ignore constraints. Those of `WITH_RULES` have first and second derivatives for
-    robots of any size, with the model's inertias and a base at rest. All others, and these with `inertia`, `V0` or
-    `dV0`, have derivatives of every order with respect to all of their arrays. These derivatives are straight-line
-    programs, so the robot must be small enough for the program to be compiled.
+    models that have some, which `step` and `rollout` obey; the others ignore constraints. Those of `WITH_RULES` have
+    first and second derivatives for robots of any size, with the model's inertias and a base at rest. All others, and
+    these with `inertia`, `V0` or `dV0`, have derivatives of every order with respect to all of their arrays. These
+    derivatives are straight-line programs, so the robot must be small enough for the program to be compiled.
 
     Args:
         dyn: the robot's `Dynamics`, or its `Model`. Results have its dtype.
@@ -223,8 +223,8 @@ class DifferentiableDynamics(Stepping):
         """Generalised forces of external forces, or None."""
         return None if f_ext is None else self._poses.generalised(self._body_poses(q), f_ext)
 
-    def _require_regular(self) -> None:
-        reason = self.dyn.singularity()
+    def _require_regular(self, held: bool = False) -> None:
+        reason = self.dyn._loose if held else self.dyn.singularity()
         if reason is not None:
             raise SingularError(reason)
 

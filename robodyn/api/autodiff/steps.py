@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn.algorithms.constraints.targets import targets_of
 from robodyn.algorithms.tasks import COEFFICIENTS, Step
 from robodyn.api.autodiff.calls import Call, TaskCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.traced_rules import Answers
 from robodyn.api.motion.step_spec import chosen_step, forces_given, limits_kept, require_targets
 from robodyn.api.motion.unused import warn_of_unused_forces
-from robodyn.core.constraints.refusals import require_no_constraints
+from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import IMPLICIT, INTEGRATORS
 from robodyn.engines.query_table import BASE
 from robodyn.internals.arguments import count, finite_real, one_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 STATIC_OF_STEPS = ("steps", "integrator", "limits", "save_every")
 """Arguments that are no arrays."""
-_FOR_EACH_STEP = ("tau", "f_ext", "V0", "dV0", "q_des")
+_FOR_EACH_STEP = ("tau", "f_ext", "V0", "dV0", "q_des", "targets", "active")
 """Arrays that may change with every step."""
 _MOST_STEPS = 1 << 30
 _FEW = 8
@@ -88,8 +89,13 @@ class Stepping(ABC):
         """Convert an argument to an array of the library in the working precision; may raise an ArgumentError."""
 
     @abstractmethod
-    def _require_regular(self) -> None:
-        """Raise if the mass matrix is singular at every state."""
+    def _require_regular(self, held: bool = False) -> None:
+        """Raise if the mass matrix is singular at every state; with `held` only if the constraints do not hold what has
+        no mass."""
+
+    @abstractmethod
+    def forward_kinematics(self, q: Any) -> Any:
+        """Transforms from all links to the world (..., n_links, 4, 4)."""
 
     def step(
         self,
@@ -110,18 +116,22 @@ class Stepping(ABC):
         kp: Any = None,
         kd: Any = None,
         q_des: Any = None,
+        targets: Any = None,
+        active: Any = None,
         limits: str | Iterable[str] = (),
     ) -> State:
         """The state dt seconds later, q (..., nq) and qd (..., nv), as in `robodyn.Dynamics.step`.
 
         Differentiable to any order with respect to all arrays, including dt (...). The derivatives are those of the
-        discrete step.
+        discrete step. A robot with constraints obeys them, and the step ends with `project`. The places of constraints
+        that hold their links where q has them do not depend on q for differentiation.
 
         Raises:
-            SingularError: the mass matrix is singular at every state; names the body.
+            SingularError: the mass matrix is singular at every state, and constraints do not hold what has no mass;
+                names the body.
             UnavailableError: (derivatives) the robot is too large for straight-line code.
         """
-        forces = {"tau": tau, **forces_given(locals())}
+        forces = {"tau": tau, **forces_given(locals()), **self._standing(q, targets)}
         stepper = _Stepper(self, forces, integrator, limits)
         arrays = self._arrays({"q": q, "qd": qd, "dt": self._time(dt), **forces}, tuple(forces))
         return stepper.step(stepper.allowed(arrays))
@@ -146,24 +156,35 @@ class Stepping(ABC):
         kp: Any = None,
         kd: Any = None,
         q_des: Any = None,
+        targets: Any = None,
+        active: Any = None,
         limits: str | Iterable[str] = (),
         save_every: int | None = 1,
     ) -> State:
         """The kept states q (K, ..., nq) and qd (K, ..., nv) of a rollout, as in `robodyn.Dynamics.rollout`.
 
         Unlike there, rows that diverge become NaN or infinite. Reverse mode stores the kept states and recomputes the
-        others: in between it needs the memory of 2 sqrt(save_every) states.
+        others: in between it needs the memory of 2 sqrt(save_every) states. Constraints are obeyed as by `step`.
 
         Raises:
-            SingularError: the mass matrix is singular at every state; names the body.
+            SingularError: as of `step`.
             UnavailableError: (derivatives) the robot is too large for straight-line code.
         """
-        n, forces = count("steps", steps, 1, _MOST_STEPS), {"tau": tau, **forces_given(locals())}
+        n = count("steps", steps, 1, _MOST_STEPS)
+        forces = {"tau": tau, **forces_given(locals()), **self._standing(q0, targets)}
         every = n if save_every is None else count("save_every", save_every, 1, _MOST_STEPS)
         stepper = _Stepper(self, forces, integrator, limits)
         warn_of_unused_forces(self.dyn, "rollout", forces)
         fixed, timed = self._in_time({"q": q0, "qd": qd0, "dt": self._time(dt), **forces}, n)
         return _Followed(stepper, self._library, stepper.allowed(fixed), timed).states(n, min(every, n))
+
+    def _standing(self, q: Any, targets: Any) -> dict[str, Any]:
+        """The targets, if none are given, of constraints to the world that hold their links where they are. They do not
+        depend on q for differentiation."""
+        if targets is not None or not anchored_by_calls(self.model.constraints):
+            return {}
+        poses = self.forward_kinematics(self._library.fixed(self._read("q", q)))
+        return {"targets": targets_of(self.model, poses, self._library.xp, self._library.constant)}
 
     def _time(self, dt: Any) -> Any:
         """Convert a number of seconds to an array; return anything else unchanged.
@@ -214,8 +235,7 @@ class _Stepper:
     def __init__(
         self, functions: Stepping, given: Mapping[str, Any], integrator: str, limits: str | Iterable[str]
     ) -> None:
-        functions._require_regular()
-        require_no_constraints(functions.model, "step and rollout of an automatic differentiation")
+        functions._require_regular(held=bool(functions.model.constraints))
         require_targets(given)
         chosen = one_of("integrator", integrator, tuple(INTEGRATORS))
         names = {name for name, value in given.items() if value is not None} | {"tau"}

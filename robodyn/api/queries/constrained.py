@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.constraints.inverse import is_forbidden, is_missing, refuse, shared_forces
-from robodyn.algorithms.constraints.terms import APART
+from robodyn.algorithms.constraints.targets import targets_of, to_the_world
 from robodyn.algorithms.constraints.wrenches import add_wrenches
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
-from robodyn.core.constraints.kinds import Rod, Rolling
-from robodyn.core.constraints.resolved import (
-    ResolvedConstraint,
-    resolved_constraints,
-    row_names,
-    row_sizes,
-    velocities_of,
-)
+from robodyn.core.constraints.kinds import Rod
+from robodyn.core.constraints.resolved import resolved_constraints, row_names, row_sizes, velocities_of
 from robodyn.core.joints import KINDS
-from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, flag, real_array
 from robodyn.internals.errors import ArgumentError
@@ -111,10 +103,12 @@ class ConstraintQueries(Core):
         where they are in the world.
 
         Where rows depend on each other, dlambda/dq lacks the change of the directions in which lambda is the shortest
-        one: J' dlambda is right, its part that exerts no force is not.
+        one: J' dlambda is right, its part that exerts no force is not. For feet on several points dlambda/dq is off by
+        up to half of its largest entry. Where such rows contradict each other, derivatives by q are not to be used.
 
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: H is singular at every state, and constraints do not hold what has no mass; names the body,
+                or the rows of `inertia`.
         """
         return cast(
             tuple[Array, Array, Array, Array, Array, Array],
@@ -249,7 +243,7 @@ class ConstraintQueries(Core):
         `constrained_forward_dynamics_gradient`. Impulses are proportional to 1 + restitution.
 
         Raises:
-            SingularError: H is singular at every state; names the body, or the rows of `inertia`.
+            SingularError: as of `constrained_forward_dynamics`.
         """
         return cast(tuple[Array, Array, Array, Array], self._ask("impact_gradient", locals()))
 
@@ -309,20 +303,13 @@ class ConstraintQueries(Core):
             ArgumentError: both ends of a rod coincide, so that its direction is unknown; names it.
         """
         poses: Array = np.asarray(cast(Any, self).forward_kinematics(q))
-        targets = np.zeros((*poses.shape[:-3], self.model.n_constraints, 12), self.dtype)
-        held, (links, numbers, E, r) = _to_the_world(self.model)
-        T = poses[..., links, :, :]
-        R = T[..., :3, :3]
-        places = T[..., :3, 3] + (R @ r)[..., 0]
-        for k, constraint in enumerate(held):
-            if constraint.kind is Rod:
-                places[..., k, :] = _end_of_rod(constraint, places[..., k, :])
-        targets[..., numbers, :9] = (E @ np.swapaxes(R, -1, -2)).reshape(*R.shape[:-2], 9)
-        targets[..., numbers, 9:] = places
-        for k, wheel in enumerate(held):
-            if wheel.kind is Rolling:
-                axle = (E[k] @ np.swapaxes(R[..., k, :, :], -1, -2))[..., 2, :]
-                targets[..., wheel.number, :] = _ground_below(wheel, places[..., k, :], axle)
+        targets = np.ascontiguousarray(targets_of(self.model, poses, np, lambda array: array.astype(self.dtype)))
+        held, (links, *_) = to_the_world(self.model)
+        for link, rod in zip(links.tolist(), held, strict=True):
+            if rod.kind is Rod and np.any(np.isnan(targets[..., rod.number, 9]) & np.isfinite(poses[..., link, 0, 3])):
+                raise ArgumentError(
+                    f"constraint {rod.name!r}: both ends of the rod are in one place; wanted another `to_at` or q"
+                )
         return targets
 
     def constrained_inverse_dynamics(
@@ -437,34 +424,3 @@ class ConstraintQueries(Core):
             except ArgumentError as error:
                 raise ArgumentError(f"actuated: {error}; names of velocities are allowed, too") from None
         return actuated
-
-
-@lru_cache(maxsize=64)
-def _to_the_world(model: Model) -> tuple[tuple[ResolvedConstraint, ...], tuple[Array, Array, Array, Array]]:
-    """Constraints to the world that have a frame: their links, their numbers, and the frames, E (n, 3, 3) and r
-    (n, 3, 1)."""
-    held = tuple(each for each in resolved_constraints(model) if each.framed and each.to < 0)
-    links, numbers = (np.array([getattr(each, name) for each in held], int) for name in ("link", "number"))
-    E = np.array([each.X.E for each in held], float).reshape(len(held), 3, 3)
-    return held, (links, numbers, E, np.array([each.X.r for each in held], float).reshape(len(held), 3, 1))
-
-
-def _ground_below(wheel: ResolvedConstraint, centre: Array, axle: Array) -> Array:
-    """The target (..., 12) of a wheel: its plane, moved along the normal until the wheel touches it."""
-    E, r = np.array(wheel.X_to.E), np.array(wheel.X_to.r)
-    up = E[6:]
-    low = wheel.length * np.linalg.norm(np.cross(axle, up), axis=-1)
-    height = (centre - r) @ up - low
-    return np.concatenate((np.broadcast_to(E, (*centre.shape[:-1], 9)), r + height[..., None] * up), axis=-1)
-
-
-def _end_of_rod(rod: ResolvedConstraint, place: Array) -> Array:
-    """World end (..., 3) of a rod whose other end is at `place` (..., 3), in the rod's present direction."""
-    direction = np.array(rod.X_to.r) - place
-    distance = np.linalg.norm(direction, axis=-1, keepdims=True)
-    if np.any(distance <= APART * rod.length):
-        raise ArgumentError(
-            f"constraint {rod.name!r}: both ends of the rod are in one place; wanted another `to_at` or q"
-        )
-    end: Array = place + direction * (rod.length / distance)
-    return end

@@ -11,7 +11,7 @@ import ctypes
 from robodyn.compile.loops.table import Argument
 
 MAX_INPUTS = 15
-MAX_OUTPUTS = 4
+MAX_OUTPUTS = 6
 MAX_FORCES = 2
 MAX_SLOTS = 16
 """Maximal number of arguments of a call."""
