@@ -130,7 +130,7 @@ class DistanceQueries(Core):
         t = (np.arange(len(edge)) - np.repeat(np.cumsum(counts) - counts, counts)) / pieces[edge]
         along = obstacles
         if obstacles is not None and _obstacles(obstacles).leading:
-            along = _repeated(obstacles, leading, edge)
+            along = obstacles.repeated(leading, edge)
         free = self.is_free(model.interpolate(first[edge], last[edge], t), along, clearance)
         hits = np.bincount(edge, weights=~free, minlength=len(counts))
         return (hits == 0.0).reshape(leading)[()]
@@ -283,17 +283,3 @@ def _obstacle_parts(
                 yield asked, {kind: given}, first, start + at, min(block, k - at)
             first = last
         start += k
-
-
-def _repeated(obstacles: Obstacles, leading: tuple[int, ...], edge: Array) -> Obstacles:
-    """Obstacles of edges, for the samples of each."""
-
-    def of_samples(array: Array | None, trailing: int) -> Any:
-        if array is None:
-            return None
-        own = array.shape[array.ndim - trailing :]
-        return np.broadcast_to(array, (*leading, *own)).reshape(-1, *own)[edge]
-
-    boxes = obstacles.boxes
-    pair = None if boxes is None else (of_samples(boxes[0], 3), of_samples(boxes[1], 2))
-    return Obstacles(of_samples(obstacles.spheres, 2), of_samples(obstacles.capsules, 2), pair, obstacles.ignore)

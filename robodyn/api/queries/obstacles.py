@@ -78,6 +78,23 @@ class Obstacles:
         every = {"spheres": self.spheres, "capsules": self.capsules, "boxes": of_boxes}
         return {name: array for name, array in every.items() if array is not None and array.shape[-2]}
 
+    def repeated(self, leading: tuple[int, ...], rows: Array) -> Obstacles:
+        """The obstacles of some of many configurations, one set for each.
+
+        Args:
+            leading: leading axes of all configurations, with which those of the obstacles broadcast.
+            rows: (k,) numbers of the chosen ones, as if they had one axis.
+        """
+
+        def chosen(array: Array | None, trailing: int) -> Any:
+            if array is None:
+                return None
+            own = array.shape[array.ndim - trailing :]
+            return np.broadcast_to(array, (*leading, *own)).reshape(-1, *own)[rows]
+
+        boxes = None if self.boxes is None else (chosen(self.boxes[0], 3), chosen(self.boxes[1], 2))
+        return Obstacles(chosen(self.spheres, 2), chosen(self.capsules, 2), boxes, self.ignore)
+
     def near(self, model: Model) -> tuple[int, ...]:
         """Indices of the shapes of a model that are measured to obstacles.
 
