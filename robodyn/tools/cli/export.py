@@ -34,7 +34,7 @@ from robodyn.internals.files import file_named, require_writable, whole_file
 from robodyn.internals.messages import printable, quoted
 from robodyn.internals.version import __version__
 from robodyn.tools.cli import export_verilog
-from robodyn.tools.cli.results import linked, require_constraints, say_of_constraints
+from robodyn.tools.cli.results import linked, pair_names, require_constraints, say_of_constraints
 
 _MOST_VISITS = 10_000
 _EXTRAS = ("f_ext", "inertia", "point", *OF_CONSTRAINTS, *BASE)
@@ -286,6 +286,8 @@ def _about(
         lines += _numbered(model.body_names)
     if any("n_links" in result.axes for question in asked.values() for result in question.results.values()):
         lines += ["", "links", *_numbered(model.link_names)]
+    if any("n_pairs" in result.axes for question in asked.values() for result in question.results.values()):
+        lines += ["", "pairs", *_numbered(pair_names(model, None))]
     if any(question.of_constraints for question in asked.values()):
         lines += ["", "rows of constraints", *_numbered(row_names(model))]
     if set(extras) & {"targets", "active"}:
