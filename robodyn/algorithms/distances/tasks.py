@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,10 @@ from robodyn.internals.records import dataclass
 
 OBSTACLES = {"spheres": 4, "capsules": 7, "boxes": 15}
 """Kinds of obstacles, and how many numbers each has; see `robodyn.algorithms.distances.scene.obstacles_of`."""
+BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
+"""Obstacles of a program. The last block of a call repeats its last obstacle."""
+PART = 15_000
+"""Rough operations of a program where all pairs are too many for one."""
 _ROUND = {"sphere": "ball", "spheres": "ball", "capsule": "rod", "cylinder": "rod", "capsules": "rod", "boxes": "box"}
 _COSTS = {
     frozenset({"ball"}): 9,
@@ -67,6 +71,21 @@ class Asked:
         return every + [(scene.place(k), (-1, obstacle)) for k in self.near for obstacle in obstacles]
 
 
+def obstacle_groups(geometries: Sequence[Geometry], near: Sequence[int], kind: str) -> Iterator[tuple[int, Asked]]:
+    """Shapes and a block of obstacles in groups that are programs: the first shape of each, and what is asked.
+
+    `near`: indices of the shapes; `kind`: of the obstacles, in `OBSTACLES`.
+    """
+    block, first = BLOCKS[kind], 0
+    while first < len(near):
+        last, total = first, 0
+        while last < len(near) and (last == first or total < PART):
+            total += block * cost(geometries[near[last]].kind, kind)
+            last += 1
+        yield first, Asked((), tuple(near[first:last]), kind, block)
+        first = last
+
+
 def distance_task(name: str, model: Model) -> ScalarTask:
     """A query about all pairs of a model.
 
@@ -105,11 +124,12 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
         "distances_gradient": {"dd_dq": (n, "nv")},
         "witness_points": {"p": (n, 2, 3)},
         "min_distance_with_gradient": {"d_min": (), "dd_min_dq": ("nv",)},
+        "contacts": {"d": (n,), "n": (n, 3), "p": (n, 3)},
     }
     outputs = shapes[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
-        moved = asked.count > 0 or name == "witness_points"
+        moved = asked.count > 0 or name in ("witness_points", "contacts")
         scene = Scene(model, geometries, at, given["q"], moved)
         return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
 
@@ -132,6 +152,12 @@ def _results(
     found = [nearest(one, other) for (_, one), (_, other) in places]
     if name == "distances":
         return {"d": [near.d for near in found]}
+    if name == "contacts":
+        return {
+            "d": [near.d for near in found],
+            "n": [x for near in found for x in near.n],
+            "p": [x for near in found for x in near.p2],
+        }
     if name == "witness_points":
         return {"p": [x for near in found for p in (near.p1, near.p2) for x in p]}
     rows = [

@@ -8,7 +8,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, cost, distance_task, task_of
+from robodyn.algorithms.distances.tasks import (
+    BLOCKS,
+    OBSTACLES,
+    PART,
+    Asked,
+    cost,
+    distance_task,
+    obstacle_groups,
+    task_of,
+)
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
@@ -18,10 +27,8 @@ from robodyn.internals.arguments import Array, broadcast_leading, finite_number,
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 
-_PART, _MOST = 15_000, 1_000_000
+_PART, _MOST = PART, 1_000_000
 """Rough operations of a program where all pairs are too many for one, and of all programs together."""
-_BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
-"""Obstacles of a program. The last block of a call repeats its last obstacle."""
 _KEPT = "_distance_parts"
 """Where a model keeps the parts of its pairs."""
 _MOST_SAMPLES = 1 << 20
@@ -265,23 +272,16 @@ def _obstacle_parts(
     and the number of obstacles; a program may repeat the last one."""
     start = 0
     for kind, array in rows.items():
-        k, block = array.shape[-2], _BLOCKS[kind]
+        k, block = array.shape[-2], BLOCKS[kind]
         flat = array.astype(call.dyn.dtype)
         if flat.ndim > 2:
             flat = np.broadcast_to(flat, (*call.leading, k, OBSTACLES[kind])).reshape(call.batch, k, OBSTACLES[kind])
         padded = flat.take(np.minimum(np.arange(-(-k // block) * block), k - 1), axis=-2)
-        first = 0
-        while first < len(near):
-            last, total = first, 0
-            while last < len(near) and (last == first or total < _PART):
-                total += block * cost(geometries[near[last]].kind, kind)
-                last += 1
-            asked = Asked((), near[first:last], kind, block)
+        for first, asked in obstacle_groups(geometries, near, kind):
             for at in range(0, k, block):
                 some = np.ascontiguousarray(padded[..., at : at + block, :])
                 given = np.broadcast_to(some, (call.batch, block, OBSTACLES[kind]))
                 yield asked, {kind: given}, first, start + at, min(block, k - at)
-            first = last
         start += k
 
 
