@@ -21,6 +21,7 @@ from robodyn.algorithms.distances.tasks import (
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
+from robodyn.api.queries.obstacle_calls import prepared
 from robodyn.api.queries.obstacles import Obstacles
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, broadcast_leading, finite_number, integer, real_array
@@ -153,6 +154,10 @@ class DistanceQueries(Core):
                 "load_urdf(meshes='box' or 'spheres') where its collisions are meshes"
             )
         obstacles = None if given.get("obstacles") is None else _obstacles(given["obstacles"])
+        if obstacles is not None and pairs is None and given.get("out") is None:
+            answer = self._of_one_state(name, given["q"], obstacles)
+            if answer is not None:
+                return answer
         if obstacles is None and pairs is None and model.n_pairs and self._is_one_program(distance_task(name, model)):
             return self._ask(name, given)
         chosen = model.pairs if pairs is None else _chosen(pairs, model.n_pairs, model.pairs)
@@ -163,6 +168,16 @@ class DistanceQueries(Core):
         if call.library.on_device:
             raise UnavailableError("obstacles, pairs: got q on a GPU; wanted NumPy arrays, for which they are answered")
         return call.finish(self._in_parts(name, call, chosen, obstacles))
+
+    def _of_one_state(self, name: str, q: Any, obstacles: Obstacles) -> Any:
+        """The answer for one state by a prepared call; None if there is none."""
+        if type(q) is not np.ndarray or q.dtype is not self.dtype:
+            if not strict_types.is_a(q, np.ndarray, list, tuple):
+                return None
+            q = real_array("q", q, (self.model.nq,), self.dtype)
+        if q.shape != (self.model.nq,):
+            return None
+        return prepared(self, name, q, obstacles, lambda: self._own_parts(self.model.pairs))
 
     def _is_one_program(self, task: Any) -> bool:
         """True if the engine answers the task as it is, True too if it shall raise the error."""
