@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 from cli_runner import answer, refused, run, values
+from robots import own
+from test_export import call, check_syntax, compile_library
 
 import robodyn as rd
 
@@ -101,3 +103,46 @@ def test_obstacles_where_they_have_no_part(robot, around, tmp_path):
     refused(["ask", robot, "distances", "--obstacles", tmp_path / "no.json"], "no.json", "No such file")
     refused(["ask", robot, "distances", "--obstacles", robot], "it ends in", ".json, .npz")
     refused(["ask", robot, "distances", "--collision-meshes", "hull"], "meshes: got 'hull'")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_exported_code_takes_obstacles(robot, tmp_path, dtype):
+    options = ["--obstacles", "boxes=1, spheres=2,capsules=1", "--ignore", "a", "--dtype", dtype]
+    names = ("distances", "min_distance", "min_distance_gradient", "distances_gradient")
+    status, _, err = run("export", robot, "--query", ",".join(names), *options, "--out", tmp_path / "three.c")
+    assert (status, err) == (0, "")
+    assert "[8] shape 2 of c - capsule 0" in (tmp_path / "three.c").read_text()
+    check_syntax(tmp_path / "three.c", "c99")
+    library = compile_library(tmp_path / "three.c", tmp_path)
+    pose = np.eye(4)
+    pose[:3, :3], pose[:3, 3] = [[0.36, 0.48, -0.8], [-0.8, 0.6, 0.0], [0.48, 0.64, 0.6]], (0.5, 0.5, 0.5)
+    given = rd.Obstacles(AROUND["spheres"], AROUND["capsules"], (pose[None], AROUND["box_edges"]), ["a"])
+    rows = [given.rows()[kind] for kind in ("spheres", "capsules", "boxes")]
+    dyn = rd.Dynamics(rd.load_urdf(robot), engine="reference")
+    for q in dyn.model.random_configuration(4, (5,)):
+        for name in names:
+            wanted = getattr(dyn, name)(q, given)
+            (found,) = call(getattr(library, f"three_{name}"), [q, *rows], [np.shape(wanted)], dtype)
+            assert np.abs(found - wanted).max() < (1e-12 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--obstacles", "balls=3"], ["--obstacles: got 'balls'", "'spheres'"]),
+        (["--obstacles", "spheres"], ['--obstacles: got "spheres"', "spheres=8"]),
+        (["--obstacles", "spheres=0"], ["1 to 10000"]),
+        (["--obstacles", "spheres=1,spheres=2"], ["each kind once"]),
+        (["--obstacles", "spheres=10000"], ["operations, too many"]),
+        (["--obstacles", "spheres=1", "--ignore", "x"], ["ignore[0]: got 'x'"]),
+        (["--ignore", "a"], ["--ignore goes with --obstacles"]),
+        (["--obstacles", "spheres=1", "--lang", "verilog"], ["--obstacles", "only --language c"]),
+    ],
+)
+def test_exports_that_are_none(robot, options, parts):
+    refused(["export", robot, "--query", "min_distance", *options], *parts)
+
+
+def test_exports_of_what_has_no_obstacles_or_shapes(robot):
+    refused(["export", robot, "--query", "id,distances", "--obstacles", "spheres=1"], "--obstacles: id takes none")
+    refused(["export", own("arm7"), "--query", "distances"], "--query: distances is about shapes", "has no shapes")

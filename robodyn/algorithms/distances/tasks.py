@@ -45,24 +45,31 @@ class Asked:
     """What a task is about: pairs of a model's shapes, or shapes and obstacles.
 
     `near`: shapes that are measured to every obstacle, which are inputs: `count` of a `kind` of `OBSTACLES`; "" for
-    none.
+    none. `others`: obstacles of further kinds, in their order.
     """
 
     pairs: Pairs = ()
     near: tuple[int, ...] = ()
     kind: str = ""
     count: int = 0
+    others: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def around(self) -> tuple[tuple[str, int], ...]:
+        """Kinds of obstacles and their numbers."""
+        return (((self.kind, self.count),) if self.count else ()) + self.others
 
     @property
     def size(self) -> int:
         """Number of distances."""
-        return len(self.pairs) + len(self.near) * self.count
+        return len(self.pairs) + len(self.near) * sum(count for _, count in self.around)
 
     def least_operations(self, model: Model) -> int:
         """A rough lower bound of the operations for all distances."""
         kinds = [each.kind for each in model.collision_geometries]
         pairs = [(kinds[i], kinds[j]) for i, j in self.pairs]
-        return sum(cost(*pair) for pair in pairs) + self.count * sum(cost(kinds[k], self.kind) for k in self.near)
+        to_obstacles = sum(count * sum(cost(kinds[k], kind) for k in self.near) for kind, count in self.around)
+        return sum(cost(*pair) for pair in pairs) + to_obstacles
 
     def places(self, scene: Scene, given: Mapping[str, Scalars]) -> list[tuple[Place, Place]]:
         """Pairs of shapes and obstacles in world coordinates."""
@@ -129,13 +136,12 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
     outputs = shapes[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
-        moved = asked.count > 0 or name in ("witness_points", "contacts")
+        moved = bool(asked.around) or name in ("witness_points", "contacts")
         scene = Scene(model, geometries, at, given["q"], moved)
         return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
 
     given = {"q": Sized(("nq",))}
-    if asked.count:
-        given[asked.kind] = Sized((asked.count, OBSTACLES[asked.kind]))
+    given |= {kind: Sized((count, OBSTACLES[kind])) for kind, count in asked.around}
     digest = hashlib.blake2b(repr((geometries, asked)).encode(), digest_size=16).hexdigest()
     sizes = {key: Sized(axes) for key, axes in outputs.items()}
     return ScalarTask(f"{name}_{digest}", given, sizes, text, least=asked.least_operations, one_program=True)

@@ -570,6 +570,13 @@ def export(
             help="Also take external forces, inertias, a point on the link, or the base's motion.",
         ),
     ] = "",
+    obstacles: Annotated[
+        str | None,
+        typer.Option(metavar="spheres=N,capsules=N,boxes=N", help="Distances also take obstacles: how many."),
+    ] = None,
+    ignore: Annotated[
+        str | None, typer.Option(metavar="LINKS", help="Links that are not measured to obstacles, comma separated.")
+    ] = None,
     reading: Options = NONE,
     gravity: Gravity = None,
     dtype: Dtype = "float64",

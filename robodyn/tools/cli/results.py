@@ -66,7 +66,7 @@ class Asking:
         """Shapes of the results for one state."""
         shapes = self.question.shapes(model, self.question.plain)
         if self.obstacles is not None:
-            n = len(pair_names(model, self.obstacles))
+            n = model.n_pairs + len(self.obstacles.near(model)) * self.obstacles.count
             for name, result in self.question.results.items():
                 if result.axes[:1] == ("n_pairs",):
                     shapes[name] = (n, *shapes[name][1:])
@@ -108,9 +108,14 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
     path = options.get("obstacles")
     if path is None:
         return Asking(question, choices)
-    if "obstacles" not in signature(getattr(Dynamics, question.name)).parameters:
+    if not takes_obstacles(question):
         raise ArgumentError(f"--obstacles: {name} takes none")
     return Asking(question, choices, read_obstacles(path))
+
+
+def takes_obstacles(question: QuerySpec) -> bool:
+    """Whether the query's method takes obstacles."""
+    return "obstacles" in signature(getattr(Dynamics, question.name)).parameters
 
 
 def require_constraints(option: str, model: Model, asked: Iterable[QuerySpec]) -> None:
@@ -268,25 +273,31 @@ _PARAMETERS = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz
 _OBSTACLE = {"spheres": "sphere", "capsules": "capsule", "boxes": "box"}
 
 
-def pair_names(model: Model, obstacles: Obstacles | None) -> list[str]:
-    """Names of the pairs of `Dynamics.distances`: shapes by their names, or by index and link."""
+def pair_names(model: Model, counts: Sequence[tuple[str, int]] = (), near: Sequence[int] = ()) -> list[str]:
+    """Names of the pairs of `Dynamics.distances`: shapes by their names, or by index and link.
+
+    `counts`: numbers of obstacles by kind; `near`: the shapes that are measured to them.
+    """
     shapes = model.collision_geometries
     times = Counter(each.name for each in shapes)
     names = [
         each.name if each.name and times[each.name] == 1 else f"shape {k} of {each.link}"
         for k, each in enumerate(shapes)
     ]
-    pairs = [f"{names[i]} - {names[j]}" for i, j in model.pairs]
-    if obstacles is not None:
-        around = [f"{_OBSTACLE[kind]} {k}" for kind, rows in obstacles.rows().items() for k in range(rows.shape[-2])]
-        pairs += [f"{names[i]} - {each}" for i in obstacles.near(model) for each in around]
-    return pairs
+    around = [f"{_OBSTACLE[kind]} {k}" for kind, count in counts for k in range(count)]
+    return [f"{names[i]} - {names[j]}" for i, j in model.pairs] + [f"{names[i]} - {x}" for i in near for x in around]
+
+
+def _pairs_of(model: Model, obstacles: Obstacles | None) -> list[str]:
+    if obstacles is None:
+        return pair_names(model)
+    return pair_names(model, [(kind, each.shape[-2]) for kind, each in obstacles.rows().items()], obstacles.near(model))
 
 
 def _names(model: Model, axis: int | str, obstacles: Obstacles | None = None) -> list[str]:
     """Names of the entries along an axis."""
     if axis == "n_pairs":
-        return list(map(printable, pair_names(model, obstacles)))
+        return list(map(printable, _pairs_of(model, obstacles)))
     if axis == "nv":
         return list(map(printable, model.velocity_names))
     if axis == "n_links":
@@ -349,7 +360,7 @@ def as_json(dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: 
             "gravity": model.gravity.tolist(),
             "coordinate_names": list(model.coordinate_names),
             "velocity_names": list(model.velocity_names),
-            **({"pair_names": pair_names(model, asked.obstacles)} if question.of_shapes else {}),
+            **({"pair_names": _pairs_of(model, asked.obstacles)} if question.of_shapes else {}),
             "inputs": inputs,
             "results": outputs,
         },
