@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array
+from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
@@ -51,6 +52,13 @@ class Obstacles:
         except ValueError:
             shapes = ", ".join(f"{name} {array.shape[:-2]}" for name, array in self.rows().items())
             raise ArgumentError(f"obstacles: got leading axes {shapes}, which do not broadcast") from None
+        self.numbers = self._numbers()
+
+    def _numbers(self) -> tuple[Any, ...] | None:
+        """What prepared calls depend on: numbers of obstacles, and what is ignored; None for several sets."""
+        if self._leading or not all(type(each) in (str, int) for each in self.ignore):
+            return None
+        return *((kind, array.shape[-2]) for kind, array in self.rows().items()), *self.ignore
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{array.shape[-2]} {name}" for name, array in self.rows().items())
@@ -68,6 +76,10 @@ class Obstacles:
 
     def rows(self) -> dict[str, Array]:
         """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> dict[str, Array]:
         boxes = self.boxes
         of_boxes = None
         if boxes is not None:
