@@ -76,6 +76,10 @@ Meshes = Annotated[
     str, typer.Option(metavar="auto|named|paths", help="In URDF, name meshes as FILE does, or by where they are found.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CollisionMeshes = Annotated[
+    str | None,
+    typer.Option(metavar="ignore|box|spheres", help="What meshes for collisions of URDF are in distances."),
+]
 _TYPED = "States: one on the command line"
 Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
 Qd = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Velocities.", rich_help_panel=_TYPED)]
@@ -343,10 +347,7 @@ def ask(
             "(k, 3), and names of links to ignore.",
         ),
     ] = None,
-    collision_meshes: Annotated[
-        str | None,
-        typer.Option(metavar="ignore|box|spheres", help="What meshes for collisions of URDF are in distances."),
-    ] = None,
+    collision_meshes: CollisionMeshes = None,
     q: Q = None,
     qd: Qd = None,
     qdd: Qdd = None,
@@ -377,6 +378,13 @@ def ik(
     ] = None,
     q: Q = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many starts to try, --q the first.")] = 64,
+    clearance: Annotated[
+        float | None, typer.Option(metavar="M", help="Shapes are farther apart than this, m; 0 with --obstacles.")
+    ] = None,
+    obstacles: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Things to keep away from: a file as for ask, .json or .npz.")
+    ] = None,
+    collision_meshes: CollisionMeshes = None,
     without_limits: Annotated[bool, typer.Option("--without-limits", help="Leave joint limits out.")] = False,
     reading: Options = NONE,
     json: Json = False,
@@ -384,7 +392,7 @@ def ik(
     """Find a configuration that puts a link somewhere."""
     from robodyn.tools.cli import inverse_kinematics as cli_ik
 
-    if not cli_ik.solve(_load(file, **reading), context.params):
+    if not cli_ik.solve(_load(file, **reading, meshes=collision_meshes), context.params):
         raise typer.Exit(1)
 
 
