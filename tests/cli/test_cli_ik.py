@@ -74,9 +74,7 @@ def test_a_clearance_is_kept(tmp_path):
     status, out, err = run(*given)
     assert (status, err) == (0, "") and "m apart" in out
     refused(["ik", ARM, "--link", "tool0", "--position", "0,0,1", "--clearance", "0.1"], "no shapes")
-    refused(
-        ["ik", path, "--link", "tool0", "--position", "0,0,1", "--obstacles", tmp_path / "none.json"], "--obstacles"
-    )
+    refused([*given[:-1], tmp_path / "none.json"], "none.json")
 
 
 def test_what_is_refused(tmp_path):
