@@ -12,17 +12,17 @@ DISTINCT = 0.1
 """Two solutions are different if some joint moves by more than this between them, rad or m."""
 
 
-def distinct(model: Model, found: Found, first: Array, count: int) -> Found:
+def distinct(model: Model, found: Found, first: Array, starts: int, count: int) -> Found:
     """The `count` solutions of each target that are nearest to its first configuration and differ from each other.
 
     Args:
         model: the robot.
-        found: results of every start of every target, (B S, ...), start by start.
+        found: results of every start of every target, (B starts, ...), target by target.
         first: (B, nq) the configurations from which distances are measured.
+        starts: number of starts of each target.
         count: number of solutions of each target. If there are fewer, the others are lost.
     """
     targets = len(first)
-    starts = len(found.q) // max(targets, 1)
     q = found.q.reshape(targets, starts, model.nq)
     with np.errstate(invalid="ignore"):
         far = np.linalg.norm(model.difference(first[:, None], q), axis=-1)

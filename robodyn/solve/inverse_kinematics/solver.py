@@ -264,7 +264,7 @@ class InverseKinematics:
             begin = np.concatenate((first[rows][:, None], others[rows]), 1).reshape(-1, nq)
             repeated = np.repeat(goals[rows], every, 0)
             found = alone.run(repeated, begin, _of(near, np.repeat(some, every)), nearest=False)
-            results.append(distinct(self.model, found, first[rows], wanted))
+            results.append(distinct(self.model, found, first[rows], every, wanted))
         targets = np.repeat(np.arange(len(goals)), wanted)
         return self._answer(library, results, (*leading, wanted), _of(near, targets))
 
