@@ -338,6 +338,11 @@ class TorchDynamics(DifferentiableDynamics):
         first = next((each for each in arguments if isinstance(each, torch.Tensor)), None)
         return self if first is None else self._on(first.device)
 
+    def _distances(self, name: str, near: tuple[int, ...], q: Any, arrays: Mapping[str, Any]) -> Any:
+        if arrays and _is_gpu(q.device):
+            raise UnavailableError("obstacles: got q on a GPU; wanted tensors on 'cpu', for which they are answered")
+        return super()._distances(name, near, q, arrays)
+
     def _unit(self, q: Any) -> Any:
         # Queries normalise quaternions themselves; only derivatives need normalised ones in advance.
         return super()._unit(q) if _watched((q,)) else q

@@ -58,6 +58,25 @@ def test_limits_can_be_left_out(tmp_path):
     assert loose["converged"] and max(loose["q"]) > 0.2
 
 
+def test_a_clearance_is_kept(tmp_path):
+    path, around = tmp_path / "limbs.npz", tmp_path / "around.json"
+    model = rd.load_urdf(ARM)
+    rods = [rd.Capsule(f"link_{k}", (0, 0, 0), (0, 0, 0.2), radius=0.04) for k in (3, 4, 5)]
+    model = model.with_shapes([*rods, rd.Sphere("tool0", (0, 0, 0), 0.05)])
+    model.save(path)
+    plain = json.loads(run("ik", path, "--link", "tool0", "--position", "0.45,0.1,0.5", "--json")[1])
+    elbow = rd.Dynamics(model).link_pose(plain["q"], "link_4")[:3, 3]
+    around.write_text(json.dumps({"spheres": [[*elbow.tolist(), 0.1]]}))
+    given = ("ik", path, "--link", "tool0", "--position", "0.45,0.1,0.5", "--obstacles", around)
+    told = json.loads(run(*given, "--clearance", 0.02, "--json")[1])
+    obstacles = rd.Obstacles(spheres=[[*elbow, 0.1]])
+    assert told["converged"] and rd.Dynamics(model).is_free(told["q"], obstacles, 0.02) and told["clearance"] > 0.02
+    status, out, err = run(*given)
+    assert (status, err) == (0, "") and "m apart" in out
+    refused(["ik", ARM, "--link", "tool0", "--position", "0,0,1", "--clearance", "0.1"], "no shapes")
+    refused([*given[:-1], tmp_path / "none.json"], "none.json")
+
+
 def test_what_is_refused(tmp_path):
     refused(["ik", ARM, "--link", "tool9", "--position", "0,0,1"], "error: link: got 'tool9'")
     refused(["ik", ARM, "--link", "tool0", "--position", "0,1"], "--position: 2 given; wanted 3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,50 @@ def test_obstacles_are_inputs_of_any_number():
     knob = T[:, :3, :3] @ [0.1, 0.0, 0.1] + T[:, :3, 3]
     wanted = np.linalg.norm(knob[:, None] - rows[..., :3], axis=-1) - 0.17
     assert np.abs(d[:, model.n_pairs :].reshape(4, 8, 30)[:, 3] - wanted).max() < 1e-14
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-14), ("float32", 1e-6)])
+def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
+    """They are kept: other obstacles, coordinates, numbers and threads must not see what was before."""
+    model = rd.load_urdf(LIMBS).with_shapes(SHAPES[1:4] + SHAPES[7:])
+    dyn, q = rd.Dynamics(model, engine="cpu", dtype=dtype), random_states(model, (6,))[0]
+    sets = [obstacles(np.random.default_rng(seed)) for seed in range(3)]
+    sets += [rd.Obstacles(sets[0].spheres[:3], ignore=["d"]), rd.Obstacles(), rd.Obstacles(boxes=sets[1].boxes)]
+    assert dyn.engine.native
+    names = ("distances", "min_distance", "distances_gradient", "min_distance_gradient", "is_free")
+    wanted = {(name, k): getattr(dyn, name)(q, each) for name in names for k, each in enumerate(sets)}
+
+    def ask(_: int = 0) -> None:
+        for row in (0, 3, 5):
+            for k in (0, 1, 0, 2, 3, 4, 5):
+                for name in names:
+                    found, right = getattr(dyn, name)(q[row].astype(dyn.dtype), sets[k]), wanted[name, k][row]
+                    assert np.shape(found) == np.shape(right) and np.asarray(found).dtype == right.dtype
+                    assert np.abs(found * 1.0 - right * 1.0).max() <= 30.0 * tolerance, (name, k)
+
+    ask()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(ask, range(4)))
+    first = dyn.distances(q[0], sets[0])
+    kept = first.copy()
+    dyn.distances(q[1], sets[0])
+    assert (first == kept).all(), "results are new arrays"
+    assert np.abs(dyn.distances(q[0].tolist(), sets[0]) - kept).max() <= 30.0 * tolerance
+    spoilt = q[0].copy()
+    spoilt[1] = np.nan
+    with pytest.raises(rd.NumericalError, match="q: NaN"):
+        dyn.distances(spoilt, sets[0])
+    broken = rd.Obstacles([[np.nan, 0.0, 0.0, 1.0]] * 11, sets[0].capsules, sets[0].boxes, ["base"])
+    with pytest.raises(rd.NumericalError, match="result"):
+        dyn.min_distance(q[0], broken)
+    assert np.abs(dyn.min_distance(q[0], sets[0]) - kept.min()) <= 30.0 * tolerance
+    with pytest.raises(rd.ArgumentError, match="no pairs of shapes"):
+        alone = rd.Dynamics(rd.load_urdf(LIMBS).with_shapes(SHAPES[:1]))
+        alone.min_distance(q[0], rd.Obstacles([[0.0, 0.0, 0.0, 1.0]], ignore=["base"]))
+    dyn.check = False
+    assert np.isnan(dyn.min_distance(spoilt, sets[0])) and not dyn.is_free(q[0], broken)
+    with pytest.raises(rd.ArgumentError, match="q: got shape"):
+        dyn.distances(q[0, :2], sets[0])
 
 
 def test_edges_are_sampled():

@@ -385,7 +385,8 @@ def test_states_forces_and_links_are_given_in_order_and_all_else_by_name():
         assert found == [each for each in in_order if each in found], name
     for name in WITH_RULES:
         parameters = inspect.signature(getattr(DifferentiableDynamics, name)).parameters.values()
-        assert all(each.kind is each.KEYWORD_ONLY for each in parameters if each.name not in (*in_order, "self")), name
+        allowed = (*in_order, "obstacles", "self")
+        assert all(each.kind is each.KEYWORD_ONLY for each in parameters if each.name not in allowed), name
 
 
 def test_every_frame_is_the_same_by_default():

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from cli_runner import refused, run
 from robots import OWN, own
+from viewed import by_user
 
 import robodyn as rd
 
@@ -34,13 +35,6 @@ def model():
 def view(model):
     with rd.show(model) as shown:
         yield shown
-
-
-def by_user(handle, value):
-    """What viser does where somebody moves something in a browser."""
-    handle._impl.value = value
-    for call in handle._impl.update_cb:
-        call(SimpleNamespace(client_id=1, client=None, target=handle))
 
 
 def reached(url):

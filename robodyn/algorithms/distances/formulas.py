@@ -108,6 +108,8 @@ def _along(p: Vec3, s: Scalar, v: Vec3) -> Vec3:
 def _unit(v: Vec3, vv: Scalar, otherwise: Vec3, least: float = TINY) -> tuple[Scalar, Vec3]:
     """The length of v, and its direction; `otherwise` where v . v is at most `least`. `vv`: v . v."""
     length = np.sqrt(vv)
+    if isinstance(vv, float) and not vv > least:  # a constant
+        return length, otherwise
     return length, _pick(vv - least, scale(1.0 / length, v), otherwise)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +19,10 @@ from robodyn.internals.records import dataclass
 
 OBSTACLES = {"spheres": 4, "capsules": 7, "boxes": 15}
 """Kinds of obstacles, and how many numbers each has; see `robodyn.algorithms.distances.scene.obstacles_of`."""
+BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
+"""Obstacles of a program. The last block of a call repeats its last obstacle."""
+PART = 15_000
+"""Rough operations of a program where all pairs are too many for one."""
 _ROUND = {"sphere": "ball", "spheres": "ball", "capsule": "rod", "cylinder": "rod", "capsules": "rod", "boxes": "box"}
 _COSTS = {
     frozenset({"ball"}): 9,
@@ -41,30 +45,52 @@ class Asked:
     """What a task is about: pairs of a model's shapes, or shapes and obstacles.
 
     `near`: shapes that are measured to every obstacle, which are inputs: `count` of a `kind` of `OBSTACLES`; "" for
-    none.
+    none. `others`: obstacles of further kinds, in their order.
     """
 
     pairs: Pairs = ()
     near: tuple[int, ...] = ()
     kind: str = ""
     count: int = 0
+    others: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def around(self) -> tuple[tuple[str, int], ...]:
+        """Kinds of obstacles and their numbers."""
+        return (((self.kind, self.count),) if self.count else ()) + self.others
 
     @property
     def size(self) -> int:
         """Number of distances."""
-        return len(self.pairs) + len(self.near) * self.count
+        return len(self.pairs) + len(self.near) * sum(count for _, count in self.around)
 
     def least_operations(self, model: Model) -> int:
         """A rough lower bound of the operations for all distances."""
         kinds = [each.kind for each in model.collision_geometries]
         pairs = [(kinds[i], kinds[j]) for i, j in self.pairs]
-        return sum(cost(*pair) for pair in pairs) + self.count * sum(cost(kinds[k], self.kind) for k in self.near)
+        to_obstacles = sum(count * sum(cost(kinds[k], kind) for k in self.near) for kind, count in self.around)
+        return sum(cost(*pair) for pair in pairs) + to_obstacles
 
     def places(self, scene: Scene, given: Mapping[str, Scalars]) -> list[tuple[Place, Place]]:
         """Pairs of shapes and obstacles in world coordinates."""
         every = [(scene.place(i), scene.place(j)) for i, j in self.pairs]
         obstacles = obstacles_of(given)
         return every + [(scene.place(k), (-1, obstacle)) for k in self.near for obstacle in obstacles]
+
+
+def obstacle_groups(geometries: Sequence[Geometry], near: Sequence[int], kind: str) -> Iterator[tuple[int, Asked]]:
+    """Shapes and a block of obstacles in groups that are programs: the first shape of each, and what is asked.
+
+    `near`: indices of the shapes; `kind`: of the obstacles, in `OBSTACLES`.
+    """
+    block, first = BLOCKS[kind], 0
+    while first < len(near):
+        last, total = first, 0
+        while last < len(near) and (last == first or total < PART):
+            total += block * cost(geometries[near[last]].kind, kind)
+            last += 1
+        yield first, Asked((), tuple(near[first:last]), kind, block)
+        first = last
 
 
 def distance_task(name: str, model: Model) -> ScalarTask:
@@ -105,17 +131,17 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
         "distances_gradient": {"dd_dq": (n, "nv")},
         "witness_points": {"p": (n, 2, 3)},
         "min_distance_with_gradient": {"d_min": (), "dd_min_dq": ("nv",)},
+        "contacts": {"d": (n,), "n": (n, 3), "p": (n, 3)},
     }
     outputs = shapes[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
-        moved = asked.count > 0 or name == "witness_points"
+        moved = bool(asked.around) or name in ("witness_points", "contacts")
         scene = Scene(model, geometries, at, given["q"], moved)
         return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
 
     given = {"q": Sized(("nq",))}
-    if asked.count:
-        given[asked.kind] = Sized((asked.count, OBSTACLES[asked.kind]))
+    given |= {kind: Sized((count, OBSTACLES[kind])) for kind, count in asked.around}
     digest = hashlib.blake2b(repr((geometries, asked)).encode(), digest_size=16).hexdigest()
     sizes = {key: Sized(axes) for key, axes in outputs.items()}
     return ScalarTask(f"{name}_{digest}", given, sizes, text, least=asked.least_operations, one_program=True)
@@ -132,6 +158,12 @@ def _results(
     found = [nearest(one, other) for (_, one), (_, other) in places]
     if name == "distances":
         return {"d": [near.d for near in found]}
+    if name == "contacts":
+        return {
+            "d": [near.d for near in found],
+            "n": [x for near in found for x in near.n],
+            "p": [x for near in found for x in near.p2],
+        }
     if name == "witness_points":
         return {"p": [x for near in found for p in (near.p1, near.p2) for x in p]}
     rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.algorithms.distances.tasks import Asked
 from robodyn.api.autodiff.calls import Call, QueryCall, TaskCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import (
@@ -26,6 +28,7 @@ from robodyn.api.autodiff.dynamics_rules import (
     Solve,
     Torques,
 )
+from robodyn.api.autodiff.obstacles import SHAPES, ObstacleDistances, arrays_of, parts, require_shapes, rows_of
 from robodyn.api.autodiff.poses import BodyPoses, OfPoses, with_links_for_bodies
 from robodyn.api.autodiff.rules import Library
 from robodyn.api.autodiff.steps import Stepping
@@ -33,16 +36,19 @@ from robodyn.api.autodiff.traced_rules import Answers
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes
+from robodyn.api.queries.obstacles import Obstacles
 from robodyn.core.model import Model
 from robodyn.engines.query_table import BASE, CONSTRAINED, QUERIES, QuerySpec, QueryVariant, asked_of, find
-from robodyn.internals.arguments import broadcast_leading, require_few_axes, wanted_shape
+from robodyn.internals.arguments import broadcast_leading, finite_number, require_few_axes, wanted_shape
 from robodyn.internals.errors import ArgumentError, SingularError
 from robodyn.internals.messages import quoted
 
+OF_SHAPES = ("distances", "min_distance", "is_free")
+"""Functions about shapes, which take obstacles."""
 WITH_RULES = (
     *("inverse_dynamics", "forward_dynamics", "bias_force", "gravity_force", "mass_matrix", "mass_matrix_inverse"),
     *("kinetic_energy", "potential_energy", "forward_kinematics", "center_of_mass"),
-    *("distances", "min_distance"),
+    *OF_SHAPES,
     *("coordinate_rate", "unit_coordinates"),
 )
 """Functions with derivative rules written by hand; derivatives of other queries are those of their programs."""
@@ -93,6 +99,7 @@ class DifferentiableDynamics(Stepping):
         self._poses = BodyPoses(plain.variant(with_links_for_bodies(model)), library, coordinates)
         self._of_poses = OfPoses(model, library)
         self._of_shapes = {name: Distances(plain, name, library, coordinates) for name in ("distances", "min_distance")}
+        self._parts: dict[tuple[str, Asked], ObstacleDistances] = {}
         self._damping, self._friction = (
             library.constant(getattr(model, name)) if name in self.dyn.joint_forces else None
             for name in ("damping", "friction")
@@ -108,6 +115,10 @@ class DifferentiableDynamics(Stepping):
     @abstractmethod
     def _read(self, name: str, value: Any) -> Any:
         """Convert an argument to an array of the library in the working precision; may raise an ArgumentError."""
+
+    def _wanted(self, name: str) -> str:
+        """What an argument shall be, for messages."""
+        return f"wanted an array {SHAPES[name]}" if name in SHAPES else wanted_shape(self.dyn.argument_shapes[name])
 
     def _state(self, **given: Any) -> tuple[Any, ...]:
         """Read arguments, q first: quaternions become unit, and all arrays get equally many leading axes. f_ext may be
@@ -321,13 +332,83 @@ class DifferentiableDynamics(Stepping):
         self.dyn._require_mass()
         return self._of_poses.center_of_mass(self._body_poses(*self._state(q=q)))
 
-    def distances(self, q: Any) -> Any:
-        """Signed distances (..., n_pairs) of `model.pairs`, m. Derivatives are of first order only."""
-        return self._library.smooth(self._of_shapes["distances"], *self._state(q=q))
+    def distances(self, q: Any, obstacles: Any = None) -> Any:
+        """Signed distances (..., n_pairs + n_shapes * n_obstacles), m, as `robodyn.Dynamics.distances`.
 
-    def min_distance(self, q: Any) -> Any:
-        """The least of `distances` (...), m; its derivative is that of the first that is least."""
-        return self._library.smooth(self._of_shapes["min_distance"], *self._state(q=q))
+        Derivatives are of first order only, by q and by the arrays of obstacles. Those by poses of boxes hold along
+        rigid motions.
+
+        Args:
+            obstacles: `robodyn.Obstacles`, which are constants, or a dict of arrays of the library by the names of its
+                arguments: spheres, capsules, boxes=(poses, edges), and ignore=[links]. Values are not checked.
+        """
+        return self._measured("distances", q, obstacles)
+
+    def min_distance(self, q: Any, obstacles: Any = None) -> Any:
+        """The least of `distances` (...), m; its derivative is that of one that is least."""
+        return self._measured("min_distance", q, obstacles)
+
+    def is_free(self, q: Any, obstacles: Any = None, *, clearance: float = 0.0) -> Any:
+        """True (...) where `min_distance` is above the clearance (m); False where it is NaN. It has no derivative."""
+        least = finite_number("clearance", clearance)
+        return self._measured("min_distance", q, obstacles) > least
+
+    def _measured(self, name: str, q: Any, obstacles: Any) -> Any:
+        """Distances to obstacles of a user, or the least of them."""
+        self._require_shapes(name)
+        given, ignore = arrays_of(obstacles)
+        constants = isinstance(obstacles, Obstacles)
+        read = {
+            key: self._library.constant(np.asarray(array)) if constants else self._read(key, array)
+            for key, array in given.items()
+        }
+        require_shapes(read)
+        near = Obstacles(ignore=ignore).near(self.model) if read else ()
+        return self._distances(name, near, self._read("q", q), read)
+
+    def _require_shapes(self, name: str) -> None:
+        if not self.model.collision_geometries:
+            raise ArgumentError(f"{name}: {quoted(self.model.name)} has no shapes; wanted Model.with_shapes")
+
+    def _distances(self, name: str, near: tuple[int, ...], q: Any, arrays: Mapping[str, Any]) -> Any:
+        """`distances` or `min_distance` of arrays of the library. `near`: shapes that are measured to obstacles."""
+        library, xp = self._library, self._library.xp
+        rows = rows_of(arrays, xp)
+        if not rows:
+            return library.smooth(self._of_shapes[name], *self._state(q=q))
+        leading = broadcast_leading({"q": (q, 1), **{kind: (array, 2) for kind, array in rows.items()}})
+        rows = {
+            kind: array.reshape((1,) * (len(leading) + 2 - array.ndim) + tuple(array.shape))
+            for kind, array in rows.items()
+        }
+        (q,) = self._state(q=q)
+        q = q.reshape((1,) * (len(leading) + 1 - q.ndim) + tuple(q.shape))
+        found = [library.smooth(self._of_shapes[name], q)] if self.model.pairs else []
+        columns: dict[str, list[Any]] = {kind: [] for kind in rows}
+        for asked, blocks, k in parts(self.model, near, rows, library):
+            d = library.smooth(self._to_obstacles(name, asked), q[..., None, :], blocks)
+            if name == "min_distance":
+                found.append(xp.amin(d, -1))
+            else:
+                d = d.reshape((*d.shape[:-1], len(asked.near), asked.count)).swapaxes(-3, -2)
+                columns[asked.kind].append(d.reshape((*d.shape[:-2], d.shape[-2] * d.shape[-1]))[..., :k])
+        if name == "min_distance":
+            if not found:
+                raise ArgumentError(f"{name}: {quoted(self.model.name)} has no pairs of shapes, nor any near obstacles")
+            return functools.reduce(xp.minimum, found)
+        of_kinds = [xp.concatenate(each, -2) for each in columns.values() if each]
+        if of_kinds:
+            joined = xp.concatenate([xp.broadcast_to(each, (*leading, *each.shape[-2:])) for each in of_kinds], -1)
+            found.append(joined.reshape((*leading, joined.shape[-2] * joined.shape[-1])))
+        return xp.concatenate([xp.broadcast_to(each, (*leading, each.shape[-1])) for each in found], -1)
+
+    def _to_obstacles(self, name: str, asked: Asked) -> ObstacleDistances:
+        """The cached function of some shapes and obstacles."""
+        key = name, asked
+        if key not in self._parts:
+            dyn = self._library.asked(self._plain)
+            self._parts[key] = ObstacleDistances(dyn, name, asked, self._library, self._coordinates)
+        return self._parts[key]
 
     def coordinate_rate(self, q: Any, qd: Any) -> Any:
         """Rate dq/dt (..., nq) of the coordinates at velocity qd, for integrators that treat q as plain numbers.

@@ -8,20 +8,28 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, cost, distance_task, task_of
+from robodyn.algorithms.distances.tasks import (
+    BLOCKS,
+    OBSTACLES,
+    PART,
+    Asked,
+    cost,
+    distance_task,
+    obstacle_groups,
+    task_of,
+)
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
+from robodyn.api.queries.obstacle_calls import prepared
 from robodyn.api.queries.obstacles import Obstacles
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, broadcast_leading, finite_number, integer, real_array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 
-_PART, _MOST = 15_000, 1_000_000
+_PART, _MOST = PART, 1_000_000
 """Rough operations of a program where all pairs are too many for one, and of all programs together."""
-_BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
-"""Obstacles of a program. The last block of a call repeats its last obstacle."""
 _KEPT = "_distance_parts"
 """Where a model keeps the parts of its pairs."""
 _MOST_SAMPLES = 1 << 20
@@ -130,7 +138,7 @@ class DistanceQueries(Core):
         t = (np.arange(len(edge)) - np.repeat(np.cumsum(counts) - counts, counts)) / pieces[edge]
         along = obstacles
         if obstacles is not None and _obstacles(obstacles).leading:
-            along = _repeated(obstacles, leading, edge)
+            along = obstacles.repeated(leading, edge)
         free = self.is_free(model.interpolate(first[edge], last[edge], t), along, clearance)
         hits = np.bincount(edge, weights=~free, minlength=len(counts))
         return (hits == 0.0).reshape(leading)[()]
@@ -146,6 +154,10 @@ class DistanceQueries(Core):
                 "load_urdf(meshes='box' or 'spheres') where its collisions are meshes"
             )
         obstacles = None if given.get("obstacles") is None else _obstacles(given["obstacles"])
+        if obstacles is not None and pairs is None and given.get("out") is None:
+            answer = self._of_one_state(name, given["q"], obstacles)
+            if answer is not None:
+                return answer
         if obstacles is None and pairs is None and model.n_pairs and self._is_one_program(distance_task(name, model)):
             return self._ask(name, given)
         chosen = model.pairs if pairs is None else _chosen(pairs, model.n_pairs, model.pairs)
@@ -156,6 +168,16 @@ class DistanceQueries(Core):
         if call.library.on_device:
             raise UnavailableError("obstacles, pairs: got q on a GPU; wanted NumPy arrays, for which they are answered")
         return call.finish(self._in_parts(name, call, chosen, obstacles))
+
+    def _of_one_state(self, name: str, q: Any, obstacles: Obstacles) -> Any:
+        """The answer for one state by a prepared call; None if there is none."""
+        if type(q) is not np.ndarray or q.dtype is not self.dtype:
+            if not strict_types.is_a(q, np.ndarray, list, tuple):
+                return None
+            q = real_array("q", q, (self.model.nq,), self.dtype)
+        if q.shape != (self.model.nq,):
+            return None
+        return prepared(self, name, q, obstacles, lambda: self._own_parts(self.model.pairs))
 
     def _is_one_program(self, task: Any) -> bool:
         """True if the engine answers the task as it is, True too if it shall raise the error."""
@@ -265,35 +287,14 @@ def _obstacle_parts(
     and the number of obstacles; a program may repeat the last one."""
     start = 0
     for kind, array in rows.items():
-        k, block = array.shape[-2], _BLOCKS[kind]
+        k, block = array.shape[-2], BLOCKS[kind]
         flat = array.astype(call.dyn.dtype)
         if flat.ndim > 2:
             flat = np.broadcast_to(flat, (*call.leading, k, OBSTACLES[kind])).reshape(call.batch, k, OBSTACLES[kind])
         padded = flat.take(np.minimum(np.arange(-(-k // block) * block), k - 1), axis=-2)
-        first = 0
-        while first < len(near):
-            last, total = first, 0
-            while last < len(near) and (last == first or total < _PART):
-                total += block * cost(geometries[near[last]].kind, kind)
-                last += 1
-            asked = Asked((), near[first:last], kind, block)
+        for first, asked in obstacle_groups(geometries, near, kind):
             for at in range(0, k, block):
                 some = np.ascontiguousarray(padded[..., at : at + block, :])
                 given = np.broadcast_to(some, (call.batch, block, OBSTACLES[kind]))
                 yield asked, {kind: given}, first, start + at, min(block, k - at)
-            first = last
         start += k
-
-
-def _repeated(obstacles: Obstacles, leading: tuple[int, ...], edge: Array) -> Obstacles:
-    """Obstacles of edges, for the samples of each."""
-
-    def of_samples(array: Array | None, trailing: int) -> Any:
-        if array is None:
-            return None
-        own = array.shape[array.ndim - trailing :]
-        return np.broadcast_to(array, (*leading, *own)).reshape(-1, *own)[edge]
-
-    boxes = obstacles.boxes
-    pair = None if boxes is None else (of_samples(boxes[0], 3), of_samples(boxes[1], 2))
-    return Obstacles(of_samples(obstacles.spheres, 2), of_samples(obstacles.capsules, 2), pair, obstacles.ignore)

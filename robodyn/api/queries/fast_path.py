@@ -82,7 +82,8 @@ def _quicker(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[.
         return None
     function: Callable[..., Any] | None
     if dyn.engine.native:
-        function = built_in(dyn, name, method, lambda: _FastQuery(dyn, question, method))
+        kind = _FastShapes if question.of_shapes else _FastQuery
+        function = built_in(dyn, name, method, lambda: kind(dyn, question, method))
     else:
         function = _launching(dyn, name, method, dyn.engine)
     if dyn._options.chooses and current_table().unusual(name, dyn.dtype.name, dyn.model):
@@ -361,6 +362,16 @@ class _FastQuery(FastPath):
             impossible = self.__self__._judge.singular(rows)
         if not impossible.any():
             answers.know(array)
+
+
+class _FastShapes(_FastQuery):
+    """The fast path of a query about distances. The method has prepared calls about obstacles."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call that the built-in function passed on."""
+        if (len(args) > 1 and args[1] is not None) or kwargs.get("obstacles") is not None:
+            return self.__wrapped__(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
 
 _REALS = (np.float64, np.float32)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array
+from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
@@ -51,6 +52,13 @@ class Obstacles:
         except ValueError:
             shapes = ", ".join(f"{name} {array.shape[:-2]}" for name, array in self.rows().items())
             raise ArgumentError(f"obstacles: got leading axes {shapes}, which do not broadcast") from None
+        self.numbers = self._numbers()
+
+    def _numbers(self) -> tuple[Any, ...] | None:
+        """What prepared calls depend on: numbers of obstacles, and what is ignored; None for several sets."""
+        if self._leading or not all(type(each) in (str, int) for each in self.ignore):
+            return None
+        return *((kind, array.shape[-2]) for kind, array in self.rows().items()), *self.ignore
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{array.shape[-2]} {name}" for name, array in self.rows().items())
@@ -68,6 +76,10 @@ class Obstacles:
 
     def rows(self) -> dict[str, Array]:
         """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> dict[str, Array]:
         boxes = self.boxes
         of_boxes = None
         if boxes is not None:
@@ -77,6 +89,23 @@ class Obstacles:
             of_boxes = np.concatenate([flat, np.broadcast_to(edges, (*leading, 3))], axis=-1)
         every = {"spheres": self.spheres, "capsules": self.capsules, "boxes": of_boxes}
         return {name: array for name, array in every.items() if array is not None and array.shape[-2]}
+
+    def repeated(self, leading: tuple[int, ...], rows: Array) -> Obstacles:
+        """The obstacles of some of many configurations, one set for each.
+
+        Args:
+            leading: leading axes of all configurations, with which those of the obstacles broadcast.
+            rows: (k,) numbers of the chosen ones, as if they had one axis.
+        """
+
+        def chosen(array: Array | None, trailing: int) -> Any:
+            if array is None:
+                return None
+            own = array.shape[array.ndim - trailing :]
+            return np.broadcast_to(array, (*leading, *own)).reshape(-1, *own)[rows]
+
+        boxes = None if self.boxes is None else (chosen(self.boxes[0], 3), chosen(self.boxes[1], 2))
+        return Obstacles(chosen(self.spheres, 2), chosen(self.capsules, 2), boxes, self.ignore)
 
     def near(self, model: Model) -> tuple[int, ...]:
         """Indices of the shapes of a model that are measured to obstacles.

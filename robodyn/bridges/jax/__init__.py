@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from robodyn.api.autodiff.calls import Call, QueryCall
-from robodyn.api.autodiff.functions import STATIC, WITH_RULES, DifferentiableDynamics
+from robodyn.api.autodiff.functions import OF_SHAPES, STATIC, WITH_RULES, DifferentiableDynamics
 from robodyn.api.autodiff.rules import Arrays, Body, LinearMap, Smooth
 from robodyn.api.autodiff.steps import STATIC_OF_STEPS, STEPS, as_static
 from robodyn.api.dynamics import Dynamics
@@ -24,7 +24,7 @@ from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of
 from robodyn.core.model import Model
 from robodyn.engines.query_table import FLAGS, QuerySpec, every_query
-from robodyn.internals.arguments import Array, as_array, wanted_shape
+from robodyn.internals.arguments import Array, as_array
 from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
 from robodyn.internals.messages import brief
 
@@ -154,7 +154,10 @@ class JaxDynamics(DifferentiableDynamics):
         dyn = dynamics_of(dyn, "robodyn.jax", "of the tree alone")
         super().__init__(dyn, _Jax(dyn.dtype))
         for name in (*WITH_RULES, *STEPS):
-            setattr(self, name, _Compiled(getattr(self, name), self._read))
+            if name not in OF_SHAPES:
+                setattr(self, name, _Compiled(getattr(self, name), self._read))
+        # These take dicts with names of links; what is left of them is arrays.
+        self._distances = jax.jit(super()._distances, static_argnums=(0, 1))  # type: ignore[method-assign]
 
     def _generic(self, question: QuerySpec) -> Callable[..., Any]:
         """The query, compiled by JAX with link and frame as static arguments."""
@@ -166,7 +169,7 @@ class JaxDynamics(DifferentiableDynamics):
                 "dyn: got a Dynamics of dtype float64, while JAX is set to 32 bits; wanted "
                 "jax.config.update('jax_enable_x64', True) before, or Dynamics(..., dtype='float32')"
             )
-        wanted = wanted_shape(self.dyn.argument_shapes[name])
+        wanted = self._wanted(name)
         if isinstance(value, np.ndarray):
             as_array(name, value, wanted)  # raises for masked arrays
         try:

@@ -235,10 +235,7 @@ class CpuEngine(Engine):
         arrays = [_rows(inputs[name]) for name in kernel.inputs]
         targets = {name: _row_target(array) for name, array in outputs.items()}
         arrays += [targets[name] for name in task.outputs]
-        words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
-        table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
-        if kernel.batch:
-            table[len(table) - 1] = batch
+        table = _table(kernel, arrays, batch)
         if kernel.tasks:
             self._launch_tasks(kernel, table, batch)
         else:
@@ -313,6 +310,37 @@ class CpuEngine(Engine):
         if kernel is not None and batch:
             self._fill(kernel, task, inputs, outputs)
         return kernel is not None
+
+    def bound(
+        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> Callable[[], None] | None:
+        """A call of a task's program on these very arrays; see `protocol.Engine`."""
+        batch = next(iter(outputs.values())).shape[0]
+        if not self.model.n_bodies or not batch or (task, ()) in self._without:
+            return None
+        try:
+            kernel = self._compiled(task, (), None, batch == 1)
+        except UnavailableError:
+            self._without.add((task, ()))
+            return None
+        if kernel is None or kernel.tasks:
+            return None
+        arrays = [inputs[name] for name in kernel.inputs] + [outputs[name] for name in task.outputs]
+        flat = [array.reshape(batch, -1) for array in arrays]
+        table = _table(kernel, flat, batch)
+        address, kept = ctypes.addressof(table), (table, flat)
+        if self.threads > 1 and batch * kernel.row_ns > SHARE_NS:
+
+            def shared(_: Any = kept) -> None:
+                self.launch(kernel, address, batch)
+
+            return shared
+        scratch, owner = workspace(kernel.workspace_bytes) if kernel.workspace_bytes else (0, None)
+
+        def alone(run: Any = kernel.function, _: Any = (kept, owner)) -> None:
+            run(address, 0, batch, scratch)
+
+        return alone
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill A and B of a step; see `protocol.TimeLoops`."""
@@ -716,6 +744,15 @@ def _stride(kernel: Kernel) -> int:
 def _key(algorithm: Task, base: tuple[str, ...], link: int | None, plan: Plan | None = None) -> tuple[Any, ...]:
     """The key of a kernel. It holds the algorithm itself, because names are not unique."""
     return (algorithm, base, link) if plan is None else (algorithm, base, link, "parts")
+
+
+def _table(kernel: Kernel, arrays: Sequence[Array], batch: int) -> ctypes.Array[ctypes.c_int64]:
+    """The argument table of a kernel, from its inputs and outputs (B, n)."""
+    words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
+    table = (ctypes.c_int64 * (len(words) + len(kernel.constants)))(*words, *kernel.constants)
+    if kernel.batch:
+        table[len(table) - 1] = batch
+    return table
 
 
 def _rows(array: Array) -> Array:

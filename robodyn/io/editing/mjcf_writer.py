@@ -26,7 +26,7 @@ from robodyn.io.editing.mjcf_geometries import MjcfGeometries, kept_lines, place
 from robodyn.io.editing.mjcf_keys import keyframes
 from robodyn.io.editing.parts import unused
 from robodyn.io.editing.to_description import Described, describe, pose_of
-from robodyn.io.editing.writer_common import RobotText, name, note_unread, values
+from robodyn.io.editing.writer_common import RobotText, name, note_pairs, note_unread, values
 
 if TYPE_CHECKING:
     from robodyn.core.model import Model
@@ -54,6 +54,7 @@ def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
     notes = Notes()
     geoms = MjcfGeometries(model, MeshFiles(package_dirs), notes)
     robot = describe(model, notes)
+    note_pairs(model, notes)
     equalities = _Equalities(model, robot, notes)
     bodies = _Bodies(model, robot, equalities.sites, geoms, notes)
     body_lines = [*bodies.lines()]

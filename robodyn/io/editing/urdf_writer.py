@@ -19,7 +19,7 @@ from robodyn.io.editing.constraint_edits import element
 from robodyn.io.editing.parts import unused
 from robodyn.io.editing.to_description import Described, describe
 from robodyn.io.editing.urdf_geometries import MESHES, MeshNames, UrdfGeometries
-from robodyn.io.editing.writer_common import RobotText, folder_of, name, note_unread, rpy_of, values
+from robodyn.io.editing.writer_common import RobotText, folder_of, name, note_pairs, note_unread, rpy_of, values
 
 if TYPE_CHECKING:
     from robodyn.core.model import Model
@@ -41,6 +41,7 @@ def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotT
     files, target_folder = MeshFiles(package_dirs), folder_of("folder", folder)
     names = MeshNames(one_of("meshes", meshes, MESHES), target_folder, files, notes)
     robot = describe(model, notes)
+    note_pairs(model, notes)
     shapes = UrdfGeometries(model, robot, names, notes)
     if robot.floating is not None:
         element = f"joint {quoted(model.joint_names[robot.floating])}"

@@ -72,6 +72,15 @@ def note_unread(model: Model, notes: Notes) -> None:
                 notes.gather("not-written", element, f"loading left it out: {each.message}")
 
 
+def note_pairs(model: Model, notes: Notes) -> None:
+    """Report that pairs of shapes are not written: a reader chooses them anew."""
+    if model.collision_pairs is not None:
+        message = (
+            f"the {len(model.collision_pairs)} pairs of shapes that distances are about; reading chooses them anew"
+        )
+        notes.add("not-written", f"robot {quoted(model.name)}", message)
+
+
 def folder_of(what: str, given: object) -> Path | None:
     """The absolute path of a user's folder, with symbolic links resolved; None for None.
 

@@ -14,6 +14,9 @@ curvature of the kinematics. Far from the target, where b |e|^2 is large, lambda
 of freedom that only translate have no curvature: their entry of M is 1 + far |e|^2, so a floating base covers any
 distance in a few steps. z is the difference to a posture. To first order it moves only the null space of J. States that
 have converged do not move any more.
+
+Where links are too near to something, one more row moves them apart: by how much the least distance is too small, and
+the gradient of this distance. Both are inputs of the program, found before each step.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
+from robodyn.core.reach import reach
 from robodyn.internals.arguments import Array
 from robodyn.solve.inverse_kinematics.residuals import MEASURES, Goals, Rows, Scene, beyond, flat_measures, relu
 from robodyn.solve.inverse_kinematics.tasks import AllTasks
@@ -89,15 +93,18 @@ def approaching(size: float) -> tuple[float, float, float]:
 
 
 @lru_cache(maxsize=256)
-def steps_task(asked: AllTasks, limits: bool, steps: int) -> ScalarTask:
+def steps_task(asked: AllTasks, limits: bool, steps: int, apart: bool = False) -> ScalarTask:
     """A task of `steps` Levenberg-Marquardt steps.
 
-    Inputs are `q`, `goals` (16 numbers of each aim), `settings`, and `q_des` if there is a posture. Outputs are the
-    configuration `moved`, the `measures` of the remaining errors, the `cost` and the number of steps `used`.
+    Inputs are `q`, `goals` (16 numbers of each aim), `settings`, `q_des` if there is a posture, and if `apart` the
+    numbers `lack` (how much the least distance is too small, in m, then its gradient). Outputs are the configuration
+    `moved`, the `measures` of the remaining errors, the `cost` and the number of steps `used`.
     """
     inputs = {"q": Sized(("nq",)), "goals": Sized((16 * len(asked.aims),)), "settings": Sized((SETTINGS,))}
     if asked.weights is not None:
         inputs["q_des"] = Sized(("nq",))
+    if apart:
+        inputs |= {"lack": Sized(()), "away": Sized(("nv",))}
 
     def text(model: Model, known: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         return _Steps(model, asked, limits, known, at).taken(steps)
@@ -109,7 +116,8 @@ def steps_task(asked: AllTasks, limits: bool, steps: int) -> ScalarTask:
         "used": Sized(()),
     }
     digest = blake2b(repr(asked).encode(), digest_size=16).hexdigest()
-    return ScalarTask(f"inverse_kinematics_{steps}_{'limited' if limits else 'free'}_{digest}", inputs, outputs, text)
+    words = [str(steps), "limited" if limits else "free", *(["apart"] if apart else []), digest]
+    return ScalarTask("_".join(("inverse_kinematics", *words)), inputs, outputs, text)
 
 
 class _Steps:
@@ -126,6 +134,7 @@ class _Steps:
         self._q = self._limited(unit(model, given["q"]), limits)
         self._limits, self._sliding = limits, _sliding(model)
         self._posture: Any = unit(model, given["q_des"]) if asked.weights is not None else None
+        self._apart = (relu(given["lack"][0]), list(given["away"])) if "lack" in given else None
 
     def taken(self, steps: int) -> dict[str, Sequence[Any]]:
         """Takes all steps; returns the outputs of `steps_task`."""
@@ -144,10 +153,14 @@ class _Steps:
     def _step(self) -> Any:
         """One step; returns 1, or 0 if the state has converged already."""
         rows = self._rows(True)
+        left = beyond(rows, (self._least[0], self._least[1]))
+        if self._apart is not None:
+            lack, away = self._apart
+            rows.add(1.0, lack, away, reach(self._model))
+            left = left + lack
         free = self._free(rows)
         onward = None if self._posture is None else self._onward(free)
         dq = self._newton(rows, free, onward)
-        left = beyond(rows, (self._least[0], self._least[1]))
         if onward is not None:
             dq = [a + b for a, b in zip(dq, onward, strict=True)]
             left = left + self._pull * relu(product(dq, dq) - _SETTLED * _SETTLED)

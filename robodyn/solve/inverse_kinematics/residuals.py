@@ -157,8 +157,10 @@ class Scene:
             if weight:
                 distance = distance + part * part
         s, c = self._turn(aim, own, target) if aim.turn else ((0.0, 0.0, 0.0), 1.0)
-        rows.measures.append((distance, dot(s, s), c))
-        turns = self._turns(aim, target, s, c) if aim.turn else []
+        turns = self._turns(aim, target, s, c, reference) if aim.turn else []
+        # About some axes alone the errors of the rows are measured: the whole angle may be large.
+        partly = aim.turns is not None and len(turns) < 3
+        rows.measures.append((distance, *((sum(e * e for *_, e in turns), 1.0) if partly else (dot(s, s), c))))
         moves = [(weight, part) for weight, part in zip(aim.move, offset, strict=True) if weight]
         n = self._model.nv
         J: list[list[Any]] = [[0.0] * n for _ in (*turns, *moves)]
@@ -169,7 +171,7 @@ class Scene:
                     continue
                 column = [of[n * r + k] - to[n * r + k] for r in range(6)]
                 ang: Vec3 = (column[0], column[1], column[2])
-                for row, (axis, _) in zip(J, turns, strict=False):
+                for row, (_, axis, _) in zip(J, turns, strict=False):
                     row[k] = dot(axis, ang)
                 if moves:
                     lin = add(column[3:], cross(ang, own.r))
@@ -177,8 +179,8 @@ class Scene:
                     wanted = [part for weight, part in zip(aim.move, lin, strict=True) if weight]
                     for row, part in zip(J[len(turns) :], wanted, strict=True):
                         row[k] = part
-        for (_, error), row in zip(turns, J, strict=False):
-            rows.add(aim.turn, error, row)
+        for (weight, _, error), row in zip(turns, J, strict=False):
+            rows.add(weight, error, row)
         for (weight, error), row in zip(moves, J[len(turns) :], strict=True):
             rows.add(weight, error, row, reach(self._model, aim.point))
 
@@ -196,18 +198,23 @@ class Scene:
         return scale(0.5, s), 0.5 * c
 
     @staticmethod
-    def _turns(aim: Aim, target: Transform, s: Vec3, c: Any) -> list[tuple[Vec3, Any]]:
-        """Rotation axes of the rows, each with its error."""
+    def _turns(aim: Aim, target: Transform, s: Vec3, c: Any, reference: Transform) -> list[tuple[float, Vec3, Any]]:
+        """Weights and rotation axes of the rows, each with its error."""
         basis = None if aim.axis is None else _perpendicular_basis(aim.axis)
         axis: Any = target.E[:3] if basis is None else rotate_back(target.E, basis[0])
         lack = relu(_LEAST - (1.0 + c))
         pushed = add(s, scale(100.0 * lack, axis))
         e: Any = scale(np.sqrt(2.0 / (1.0 + c + lack)), pushed)
-        if basis is None:
-            unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
-            return list(zip(unit, e, strict=True))
-        axes = [rotate_back(target.E, each) for each in basis]
-        return [(each, dot(each, e)) for each in axes]
+        unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
+        if basis is None and aim.turns is None:
+            return [(aim.turn, *each) for each in zip(unit, e, strict=True)]
+        if aim.turns is not None:
+            axes = unit if aim.to < 0 else [reference.E[3 * k : 3 * k + 3] for k in range(3)]
+            weighted = [(weight, each) for weight, each in zip(aim.turns, axes, strict=True) if weight]
+        else:
+            assert basis is not None
+            weighted = [(aim.turn, rotate_back(target.E, each)) for each in basis]
+        return [(weight, each, dot(each, e)) for weight, each in weighted]
 
     def _center(self, rows: Rows, aim: Aim, goal: Transform, slopes: bool) -> None:
         offset = sub(goal.r, self._at(CENTER_OF_MASS)["com"])

@@ -12,6 +12,7 @@ from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
 from robodyn.internals.array_library import Library
 from robodyn.internals.records import dataclass
+from robodyn.solve.inverse_kinematics.clearance import Clearance
 from robodyn.solve.inverse_kinematics.levenberg import approaching, searching
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
 
@@ -20,6 +21,8 @@ _INSIDE = 0.81
 _CARE, _OTHERS, _GLANCE = 16, 12, 4
 """Search for the nearest configuration of an unreachable target. `_CARE`: factor of the steps that refine the best
 configuration. `_OTHERS`: number of other seeds tried. `_GLANCE`: factor of the steps from each of them."""
+_PUSHED, _PUSHES = 16, 24
+"""Where solutions are too near to something: number of starts from which they are moved apart, and steps for that."""
 _VECTOR, _WIDE = 8, 512
 """Largest batches that run several seeds of a target at once. `_VECTOR`, for the first seed, costs no more than a
 single entry. `_WIDE` is for all later seeds."""
@@ -72,8 +75,9 @@ class Search:
         settings: two tolerances, the distance from a bound that counts as at it, and two smallest lambdas.
         size: size of the robot, as in `robodyn.solve.inverse_kinematics.levenberg.searching`.
         posture: (nq,) or None.
-        again: (seeds - 1, nq) initial configurations after the first.
+        again: (seeds - 1, nq) initial configurations after the first, or (B, seeds - 1, nq) for each target.
         blocks: number of blocks from each seed, twice as many from the first.
+        apart: a step that moves links apart, too; None if solutions need no clearance.
 
     `settings`: those of blocks, (1, k).
     """
@@ -90,9 +94,11 @@ class Search:
         posture: Array | None,
         again: Array,
         blocks: int,
+        apart: ScalarTask | None = None,
     ) -> None:
         self._engine, self._xp, self._model, self._task, self._steps = engine, library.xp, model, task, steps
-        self._dtype, self._blocks = again.dtype, blocks
+        self._dtype, self._blocks, self._apart = again.dtype, blocks, apart
+        self._clearance: Clearance | None = None
         self._again = library.like_numpy(again)
         self._n = task.outputs["measures"].shape(model)[0] // MEASURES - 1
         distance, angle, *rest = settings.tolist()
@@ -104,9 +110,10 @@ class Search:
         self.settings = Settings(released, pulled, (distance**2, np.sin(angle) ** 2))
         self._q_des = None if posture is None else library.like_numpy(posture[None].astype(self._dtype))
 
-    def run(self, goals: Array, first: Array) -> Found:
-        """Solves for a batch of targets (B, ...)."""
-        xp, rows = self._xp, len(goals)
+    def run(self, goals: Array, first: Array, clearance: Clearance | None = None, *, nearest: bool = True) -> Found:
+        """Solves for a batch of targets (B, ...), whose solutions keep a clearance. `nearest`: True to search for the
+        nearest configuration where no seed converges."""
+        xp, rows, self._clearance = self._xp, len(goals), clearance
         results = Found(
             first.copy(),
             xp.full((rows, MEASURES * (self._n + 1)), np.nan, self._dtype),
@@ -117,22 +124,39 @@ class Search:
             xp.full(rows, -1, np.int64),
         )
         all_rows = xp.asarray(np.arange(rows))
-        unsolved = self._from_starts(results, all_rows, goals, first, range(1 + len(self._again)), care=False)
+        unsolved = self._from_starts(results, all_rows, goals, first, range(1 + self._others), care=False)
+        if clearance is not None:
+            reached = self._within(results.measures[unsolved])
+            self._push(results, unsolved[reached], goals, first)
+            unsolved = unsolved[~reached]
         # No seed has converged: search for the nearest configuration. The best so far is often a poor start for that.
-        others = range(1, 1 + min(_OTHERS, len(self._again)))
+        if not nearest:
+            return results
+        others = range(1, 1 + min(_OTHERS, self._others))
         unsolved = self._from_starts(results, unsolved, goals, first, others, care=True)
         if len(unsolved):
             self._one(results, unsolved, goals, results.q[unsolved], _CARE * self._blocks, None, care=True)
         return results
 
+    @property
+    def _others(self) -> int:
+        """Number of seeds after the first."""
+        return int(self._again.shape[-2])
+
+    def _other_starts(self, rows: Array, first: int, last: int) -> Array:
+        """Seeds (k, last - first, nq) of some targets; 0 is the first one after q0."""
+        if self._again.ndim == 2:
+            return cast(Array, self._xp.repeat(self._again[None, first:last], len(rows), 0))
+        return self._again[rows, first:last]
+
     def _from_starts(self, found: Found, left: Array, goals: Array, first: Array, numbers: range, care: bool) -> Array:
         """Tries a range of seeds on unsolved targets; returns the targets that are still unsolved."""
-        xp, started = self._xp, numbers.start
+        started = numbers.start
         while len(left) and started < numbers.stop:
             most_entries = _VECTOR if started == 0 else _WIDE
             together = min(max(1, most_entries // len(left)), numbers.stop - started)
             if together == 1:
-                begin = first[left] if started == 0 else xp.repeat(self._again[started - 1][None], len(left), 0)
+                begin = first[left] if started == 0 else self._other_starts(left, started - 1, started)[:, 0]
                 blocks = (_GLANCE if care else 2 if started == 0 else 1) * self._blocks
                 self._one(found, left, goals, begin, blocks, started, care)
             else:
@@ -141,19 +165,24 @@ class Search:
             left = left[~(found.done[left] | found.lost[left])]
         return left
 
-    def _block(self, q: Array, goals: Array, settings: Array, pulls: Any) -> tuple[dict[str, Array], Array]:
+    def _block(
+        self, q: Array, goals: Array, settings: Array, pulls: Any, apart: dict[str, Array] | None = None
+    ) -> tuple[dict[str, Array], Array]:
         """Runs one block of steps; returns its outputs and which entries have converged.
 
-        Entries with `pulls` approach the posture. They have converged once they no longer move.
+        Entries with `pulls` approach the posture. They have converged once they no longer move. `apart`: inputs of the
+        step that moves links apart.
         """
+        task = self._task
+        if apart is not None:
+            assert self._apart is not None
+            task = self._apart
         xp, rows = self._xp, len(q)
         inputs = {"q": q, "goals": goals, "settings": xp.broadcast_to(settings, (rows, settings.shape[1]))}
         if self._q_des is not None:
             inputs["q_des"] = xp.broadcast_to(self._q_des, q.shape)
-        out = {
-            name: xp.empty((rows, *each.shape(self._model)), self._dtype) for name, each in self._task.outputs.items()
-        }
-        self._engine.compose(self._task, inputs, out)
+        out = {name: xp.empty((rows, *each.shape(self._model)), self._dtype) for name, each in task.outputs.items()}
+        self._engine.compose(task, inputs | (apart or {}), out)
         # A program adds steps up as floats, with roundings.
         out["used"] = xp.rint(xp.where(xp.isfinite(out["used"]), out["used"], 0.0))
         good = self._within(out["measures"])
@@ -188,8 +217,9 @@ class Search:
                 found.lost[rows[~finite]] = True
             found.iterations[rows] += out["used"].astype(np.int64)
             leaves = good if k < blocks - 1 else finite
-            better = leaves & (good | (out["cost"] < found.cost[rows]))
-            self._keep(found, rows[better], {name: array[better] for name, array in out.items()}, good[better], start)
+            done = self._free(out["moved"], rows, good)
+            better = leaves & (done | (out["cost"] < found.cost[rows]))
+            self._keep(found, rows[better], {name: array[better] for name, array in out.items()}, done[better], start)
             stays = ~good & finite
             if not stays.any():
                 return
@@ -203,7 +233,7 @@ class Search:
     ) -> None:
         """Runs several seeds of each target in one batch. The first successful seed of a target is kept."""
         xp, n, blocks = self._xp, len(rows), self._blocks * (_GLANCE if care else 1)
-        begin = xp.repeat(self._again[max(0, started - 1) : started - 1 + together][None], n, 0)
+        begin = self._other_starts(rows, max(0, started - 1), started - 1 + together)
         if started == 0:
             begin = xp.concatenate((first[rows][:, None], begin), 1)
         q, at = begin.reshape(n * together, -1), xp.repeat(goals[rows], together, 0)
@@ -225,7 +255,8 @@ class Search:
                 out = {name: _select_rows(xp, good, out[name], array) for name, array in more.items()}
                 good = good | reached
             used += more["used"].astype(np.int64).reshape(n, together)
-            if good[::together].all():
+            first_ones = good[::together]
+            if first_ones.all() and self._free(out["moved"][::together], rows, first_ones).all():
                 break
             q = out["moved"]
         good = good.reshape(n, together)
@@ -243,7 +274,8 @@ class Search:
                 used[late, 0] += more["used"].astype(np.int64)
                 good[late[reached], 0] = True
                 late = late[~reached]
-        finite = xp.isfinite(entries["cost"])
+        good = self._free(entries["moved"].reshape(n * together, -1), xp.repeat(rows, together), good.ravel())
+        good, finite = good.reshape(n, together), xp.isfinite(entries["cost"])
         successful = cast(Array, good.any(axis=1))
         cost = xp.where(finite, entries["cost"], np.inf)
         chosen = xp.where(successful, good.argmax(axis=1), cost.argmin(axis=1))
@@ -255,6 +287,57 @@ class Search:
         better = ~found.lost[rows] & (successful | (entries["cost"][entry] < found.cost[rows]))
         kept = {name: array[entry][better] for name, array in entries.items()}
         self._keep(found, rows[better], kept, successful[better], started + chosen[better])
+
+    def _free(self, q: Array, rows: Array, good: Array) -> Array:
+        """Those entries that have converged and keep the clearance. `rows`: their targets."""
+        if self._clearance is None or not good.any():
+            return good
+        free = good.copy()
+        free[good] = self._clearance.holds(q[good], rows[good])
+        return free
+
+    def _push(self, found: Found, left: Array, goals: Array, first: Array) -> None:
+        """Moves links apart, from the solutions that each start leads to. The first start with which it succeeds
+        counts, whatever the other targets are."""
+        starts, done = 1 + min(_PUSHED, self._others), 0
+        while len(left) and done < starts:
+            together = min(max(1, _WIDE // len(left)), starts - done)
+            numbers = np.tile(np.arange(done, done + together), len(left))
+            rows = np.repeat(left, together)
+            q = self._other_starts(left, max(0, done - 1), done - 1 + together)
+            if done == 0:
+                q = np.concatenate((first[left][:, None], q), 1)
+            q = q.reshape(len(rows), -1)
+            out, good = self._block(q, goals[rows], self.settings.released, False)
+            for _ in range(self._blocks - 1):
+                out, good = self._block(out["moved"], goals[rows], self.settings.released, False)
+            self._push_apart(found, rows[good], numbers[good], out["moved"][good], goals)
+            left, done = left[~found.done[left]], done + together
+
+    def _push_apart(self, found: Found, rows: Array, numbers: Array, q: Array, goals: Array) -> None:
+        """Steps that move links apart, of solutions `q` for the targets `rows` from starts with these `numbers`, which
+        ascend for each target."""
+        assert self._clearance is not None
+        best = np.full(len(found.done), np.iinfo(np.int64).max)
+        begun, going, taken = (rows, numbers), np.arange(len(rows)), np.zeros(len(rows), np.int64)
+        for _ in range(_PUSHES):
+            if not len(going):
+                break
+            lack, away = self._clearance.lacks(q, rows)
+            out, good = self._block(q, goals[rows], self.settings.released, False, {"lack": lack, "away": away})
+            taken[going] += 1
+            free = self._free(out["moved"], rows, good)
+            targets, at = np.unique(rows[free], return_index=True)
+            chosen = np.flatnonzero(free)[at]
+            better = numbers[chosen] < best[targets]
+            targets, chosen = targets[better], chosen[better]
+            best[targets] = numbers[chosen]
+            kept = {name: array[chosen] for name, array in out.items()}
+            self._keep(found, targets, kept, np.ones(len(targets), bool), numbers[chosen])
+            stays = ~free & np.isfinite(out["cost"]) & (numbers < best[rows])
+            rows, numbers, going, q = rows[stays], numbers[stays], going[stays], out["moved"][stays]
+        counted = begun[1] <= best[begun[0]]
+        np.add.at(found.iterations, begun[0][counted], taken[counted])
 
     def _keep(self, found: Found, rows: Array, out: dict[str, Array], good: Array, start: Any) -> None:
         """Stores results that are better than those so far."""

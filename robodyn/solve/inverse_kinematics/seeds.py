@@ -18,7 +18,7 @@ _FIRST = 20
 """Number of points skipped at the beginning of Halton's sequence, where coordinates of all bases are correlated."""
 
 
-def starts(model: Model, count: int, rng: Any) -> Array:
+def further_starts(model: Model, count: int, rng: Any) -> Array:
     """(count, nq) initial configurations within limits.
 
     Without `rng`, robots of up to twelve coordinates and without quaternions get points of Halton's sequence, which are

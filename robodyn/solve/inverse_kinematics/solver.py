@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.api.queries.obstacles import Obstacles
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
@@ -20,11 +22,13 @@ from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
+from robodyn.solve.inverse_kinematics.all_solutions import distinct
+from robodyn.solve.inverse_kinematics.clearance import Clearance, read_clearance
 from robodyn.solve.inverse_kinematics.levenberg import bounds, steps_task
 from robodyn.solve.inverse_kinematics.one_target import OneTarget, residuals
 from robodyn.solve.inverse_kinematics.residuals import MEASURES
 from robodyn.solve.inverse_kinematics.search import Found, Search, Settings
-from robodyn.solve.inverse_kinematics.seeds import middle, starts
+from robodyn.solve.inverse_kinematics.seeds import further_starts, middle
 from robodyn.solve.inverse_kinematics.tasks import AllTasks, PostureTask, Task, asked_for, task_list
 
 ENGINES = ("auto", "reference", "cpu", "gpu")
@@ -53,10 +57,12 @@ _MOST_TOLERANCES = 16
 class IKReport:
     """Result of each target, in arrays with the leading axes of the targets.
 
-    `converged`: True if all tasks and constraints are within the tolerance; `residual` (..., n, 2): error of each task
-    with a target, m and rad; `constraint_residual` (..., 2): error of all constraints of the model together, m and rad;
-    `iterations`: steps taken, summed over all seeds up to the successful one; `start`: index of the successful seed, 0
-    for q0. If none succeeds, `start` is the seed with the smallest cost. It is -1 if the target or q0 is not finite.
+    `converged`: True if all tasks and constraints are within the tolerance, and links keep the clearance; `residual`
+    (..., n, 2): error of each task with a target, m and rad; `constraint_residual` (..., 2): error of all constraints
+    of the model together, m and rad; `iterations`: steps taken, summed over all seeds up to the successful one;
+    `start`: index of the successful seed, 0 for q0. If none succeeds, `start` is the seed with the smallest cost. It is
+    -1 if the target or q0 is not finite.
+    `clearance` (...,): the least distance between shapes, m; None if no clearance is asked for.
     """
 
     converged: Array
@@ -64,6 +70,7 @@ class IKReport:
     constraint_residual: Array
     iterations: Array
     start: Array
+    clearance: Array | None = None
 
     def __repr__(self) -> str:
         total, done = int(np.size(self.converged)), int(self.converged.sum())
@@ -93,10 +100,15 @@ class InverseKinematics:
             lower limit above the upper one is ignored. A limit of a mimicking joint is ignored if it leaves nothing of
             the range of the joint that it mimics.
         engine, dtype, threads: as in `Dynamics`. "scan" is not available.
+        clearance: solutions keep all pairs of shapes farther apart than this, m; None: shapes are ignored, unless there
+            are obstacles, then 0. See `Dynamics.min_distance`.
+        obstacles: things in the world from which all shapes keep this distance as well, the same for all calls.
 
     Raises:
         ArgumentError: an entry that is no task, a link that the model lacks, no task with a target in a model without
-            constraints, or a constraint whose target pose in the world is an input of each call.
+            constraints, a constraint whose target pose in the world is an input of each call, or a clearance of a
+            model without shapes.
+        UnavailableError: a clearance on a GPU.
     """
 
     def __init__(
@@ -109,6 +121,8 @@ class InverseKinematics:
         engine: Literal["auto", "reference", "cpu", "gpu"] = "auto",
         dtype: str = "float64",
         threads: int | None = None,
+        clearance: float | None = None,
+        obstacles: Obstacles | None = None,
     ) -> None:
         all_tasks = task_list(tasks)
         self._listed = len(all_tasks)
@@ -124,6 +138,7 @@ class InverseKinematics:
             raise ArgumentError(
                 "constraints: one to the world has no place; wanted to_at=, or a PoseTask or PositionTask instead"
             )
+        self._clearance, self._obstacles = read_clearance(self._dyn, clearance, obstacles)
         self._postures = [np.array(each.q) for each in all_tasks if isinstance(each, PostureTask)]
         self.dtype = self._dyn.dtype
         self._size, self._lightest = _sizes(model, self._asked)
@@ -155,19 +170,32 @@ class InverseKinematics:
         rng: np.random.Generator | int | None = None,
         tolerance: tuple[float, float] | None = None,
         iterations: int = 16,
+        obstacles: Obstacles | None = None,
+        starts: ArrayLike | None = None,
+        solutions: int | None = None,
     ) -> tuple[Array, IKReport]:
         """Solves for configurations (..., nq); returns them and a report.
 
         Args:
             targets: (..., n_tasks, 4, 4) poses in the order of tasks, in world coordinates. The target of a
                 `RelativePoseTask` is in the frame of its other link. A `PostureTask` has no target, or one that is
-                ignored. A single task may have the shape (4, 4).
+                ignored. A single task may have the shape (4, 4). If no task looks at rotations, positions
+                (..., n_tasks, 3) will do, m; (3,) for a single task.
             q0: (..., nq) initial configuration; None: the posture, or the middle of the limits.
             seeds: number of initial configurations, q0 included. The first one that converges is returned.
             rng: a generator or a seed for the other initial configurations; None: Halton's sequence. They are the same
                 for all targets.
             tolerance: the largest errors of a task, m and rad; None: (1e-6, 1e-6), in float32 (1e-4, 1e-4).
             iterations: steps from each initial configuration; twice as many from the first.
+            obstacles: those of this call, instead of the solver's own: one set, or one for each target.
+            starts: (k, nq) or (..., k, nq) initial configurations after q0, the same for all targets or some for each.
+                If there are more seeds, the others follow.
+            solutions: number of different solutions of each target, from all seeds, those near q0 first: results have
+                the shape (..., solutions, nq), and the report has this axis. Two are different if some joint differs
+                by more than 0.1 rad or m. Where there are fewer, rows are NaN.
+
+        With a clearance, a seed counts only if its solution keeps it. If none does, solutions of the first seeds are
+        moved until they do.
 
         If no seed converges, the result is the configuration with the smallest weighted sum of squares. All results
         respect the limits. A row is NaN and has not converged if its target or q0 (or a square of either) is not
@@ -177,22 +205,90 @@ class InverseKinematics:
         Raises:
             ArgumentError: wrong shapes, or invalid numbers of seeds or iterations, or an invalid tolerance.
         """
-        answer = None if rng is not None else self._from_first(targets, q0, seeds, tolerance, iterations)
-        if answer is not None:
-            return answer
+        chosen = self._clearance, self._obstacles
+        if obstacles is not None:
+            chosen = read_clearance(self._dyn, self._clearance, obstacles)
+        targets = self._poses(targets)
+        if rng is None and starts is None and solutions is None and not (chosen[1] is not None and chosen[1].leading):
+            answer = self._from_first(targets, q0, seeds, tolerance, iterations)
+            if answer is not None:
+                answer = self._if_apart(*answer, *chosen)
+            if answer is not None:
+                return answer
         engine, library = self._dyn._engine_for({"targets": targets, "q0": q0})
         goals, first, leading = self._read(library, targets, q0)
         settings = self._settings(tolerance)
         seeds = count("seeds", seeds, 1, _MOST_SEEDS)
         iterations = count("iterations", iterations, 1, _MOST_ITERATIONS)
-        other_starts = starts(self.model, seeds - 1, rng).astype(self.dtype)
-        task = steps_task(self._asked, self.limits, self._steps)
+        again = self._again(library, starts, leading, seeds, rng)
+        least, things = chosen
+        task, near, apart = steps_task(self._asked, self.limits, self._steps), None, None
+        if least is not None:
+            near = Clearance(self._dyn, least, things, self._leading_with(things, leading))
+            apart = steps_task(self._asked, self.limits, 1, apart=True)
         posture, blocks = self._postures[0] if self._postures else None, -(-iterations // self._steps)
-        search = Search(
-            engine, library, self.model, task, self._steps, settings, self._size, posture, other_starts, blocks
-        )
-        results = [search.run(goals[rows], first[rows]) for rows in _chunks(len(goals))]
-        return self._answer(library, results, leading, settings)
+
+        def search(other_starts: Array) -> Search:
+            fixed = engine, library, self.model, task, self._steps, settings, self._size, posture
+            return Search(*fixed, other_starts, blocks, apart)
+
+        if solutions is not None:
+            return self._all_solutions(library, solutions, search, goals, first, again, near, leading)
+        of_all = search(again) if again.ndim == 2 else None
+        results = [
+            (of_all or search(again[rows])).run(goals[rows], first[rows], _of(near, np.arange(len(goals))[rows]))
+            for rows in _chunks(len(goals), _CHUNK)
+        ]
+        return self._answer(library, results, leading, near)
+
+    def _all_solutions(
+        self,
+        library: Library,
+        solutions: Any,
+        search: Callable[[Array], Search],
+        goals: Array,
+        first: Array,
+        again: Array,
+        near: Clearance | None,
+        leading: tuple[int, ...],
+    ) -> tuple[Array, IKReport]:
+        """Several solutions of each target, from all starts."""
+        wanted = count("solutions", solutions, 1, 1 + again.shape[-2])
+        if library.on_device:
+            raise UnavailableError("solutions: got arrays on a GPU; wanted NumPy arrays")
+        every, nq = 1 + again.shape[-2], self.model.nq
+        alone, results = search(np.empty((0, nq), self.dtype)), []
+        for rows in _chunks(len(goals), max(1, _CHUNK // every)):
+            some = np.arange(len(goals))[rows]
+            others = again if again.ndim == 3 else np.broadcast_to(again, (len(goals), *again.shape))
+            begin = np.concatenate((first[rows][:, None], others[rows]), 1).reshape(-1, nq)
+            repeated = np.repeat(goals[rows], every, 0)
+            found = alone.run(repeated, begin, _of(near, np.repeat(some, every)), nearest=False)
+            results.append(distinct(self.model, found, first[rows], every, wanted))
+        targets = np.repeat(np.arange(len(goals)), wanted)
+        return self._answer(library, results, (*leading, wanted), _of(near, targets))
+
+    def _again(self, library: Library, given: Any, leading: tuple[int, ...], seeds: int, rng: Any) -> Array:
+        """Initial configurations after the first, (seeds - 1, nq), or (B, seeds - 1, nq) if each target has its own."""
+        nq = self.model.nq
+        if given is None:
+            return further_starts(self.model, seeds - 1, rng).astype(self.dtype)
+        own = real_array("starts", given, (nq,), self.dtype, what="model.nq numbers", read=library.array)
+        if library.on_device:
+            raise UnavailableError("starts: got arrays on a GPU; wanted NumPy arrays")
+        if own.ndim < 2:
+            raise ArgumentError(f"starts: got shape {own.shape}; wanted (..., k, {nq})")
+        some = own[..., : seeds - 1, :]
+        more = further_starts(self.model, seeds - 1 - some.shape[-2], rng).astype(self.dtype)
+        if some.ndim == 2:
+            return np.concatenate((some, more))
+        try:
+            some = np.broadcast_to(some, (*leading, *some.shape[-2:])).reshape(prod(leading), -1, nq)
+        except ValueError:
+            raise ArgumentError(
+                f"starts: got shape {own.shape}; wanted leading axes that broadcast to those of the targets, {leading}"
+            ) from None
+        return np.concatenate((some, np.broadcast_to(more, (len(some), *more.shape))), 1)
 
     def _from_first(
         self, targets: Any, q0: Any, seeds: Any, tolerance: Any, iterations: Any
@@ -242,6 +338,42 @@ class InverseKinematics:
             np.array(taken, np.int64),
             np.array(0, np.int64),
         )
+
+    def _if_apart(
+        self, q: Array, report: IKReport, least: float | None, obstacles: Obstacles | None
+    ) -> tuple[Array, IKReport] | None:
+        """The solution for one target, or None if it does not keep the clearance."""
+        if least is None:
+            return q, report
+        distance = self._dyn.min_distance(q, obstacles)
+        return (q, replace(report, clearance=np.array(distance))) if distance > least else None
+
+    def _poses(self, targets: Any) -> Any:
+        """Targets with positions alone as poses; others as they are."""
+        shape = np.shape(targets)
+        if not shape or shape[-1] != 3 or any(aim.turn for aim in self._asked.aims):
+            return targets
+        library = self._dyn._engine_for({"targets": targets})[1]
+        places = real_array("targets", targets, (3,), self.dtype, what="positions", read=library.array)
+        poses = library.xp.zeros((*places.shape[:-1], 4, 4), self.dtype)
+        poses[..., :3, 3] = places
+        for k in range(4):
+            poses[..., k, k] = 1.0
+        return poses
+
+    @staticmethod
+    def _leading_with(obstacles: Obstacles | None, leading: tuple[int, ...]) -> tuple[int, ...]:
+        """The leading axes of the targets, with which those of the obstacles must broadcast."""
+        own = () if obstacles is None else obstacles.leading
+        try:
+            fits = np.broadcast_shapes(own, leading) == leading
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ArgumentError(
+                f"obstacles: got leading axes {own}; wanted some that broadcast to those of the targets, {leading}"
+            )
+        return leading
 
     @cached_property
     def _middle(self) -> Array:
@@ -313,7 +445,7 @@ class InverseKinematics:
         return np.array([distance, angle, _SLACK[name], _LEAST[name], _LEAST[name] * common])
 
     def _answer(
-        self, library: Library, found: Sequence[Found], leading: tuple[int, ...], settings: Array
+        self, library: Library, found: Sequence[Found], leading: tuple[int, ...], near: Clearance | None
     ) -> tuple[Array, IKReport]:
         """Joins the results of all chunks and restores the leading axes."""
         xp, n, nq = library.xp, self.n_targets, self.model.nq
@@ -329,12 +461,18 @@ class InverseKinematics:
         if results.lost.any():
             residual[results.lost] = np.nan
             q = xp.where(results.lost[:, None], np.nan, q)
+        done, distance = results.done, None
+        if near is not None:
+            distance = near.distances(q, np.arange(len(q)))
+            done = done & (distance > near.least)
+            distance = distance.reshape(leading)
         report = IKReport(
-            results.done.reshape(leading),
+            done.reshape(leading),
             residual.reshape(*leading, n, 2),
             constraint_residual.reshape(*leading, 2),
             results.iterations.reshape(leading),
             results.start.reshape(leading),
+            distance,
         )
         return q.reshape(*leading, nq), report
 
@@ -343,13 +481,18 @@ def _sizes(model: Model, asked: AllTasks) -> tuple[float, float]:
     """Largest and smallest change of a weighted error per rad or m of joint motion, over all rows of the Jacobian."""
     sizes = [1.0, reach(model)] if model.constraints else []
     for aim in asked.aims:
-        sizes += [aim.turn, *(weight * reach(model, aim.point) for weight in aim.move)]
+        sizes += [aim.turn, *(aim.turns or ()), *(weight * reach(model, aim.point) for weight in aim.move)]
     return max(sizes), min(each for each in sizes if each)
 
 
-def _chunks(rows: int) -> Iterator[slice]:
-    for first in range(0, max(rows, 1), _CHUNK):
-        yield slice(first, min(rows, first + _CHUNK))
+def _chunks(rows: int, most: int) -> Iterator[slice]:
+    for first in range(0, max(rows, 1), most):
+        yield slice(first, min(rows, first + most))
+
+
+def _of(near: Clearance | None, rows: Array) -> Clearance | None:
+    """The clearance of some targets."""
+    return None if near is None else near.of(rows)
 
 
 def _rounded_inwards(limits: tuple[Array, Array], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

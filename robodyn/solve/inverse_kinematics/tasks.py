@@ -33,18 +33,18 @@ class PoseTask(Task):
 
     Args:
         link: name or index of the link, or frame.
-        weight: weight of the errors, which are in rad and m: one number, or two for (rotation, position). 0 leaves the
-            rotation or the position free.
+        weight: weight of the errors, which are in rad and m: one number, two for (rotation, position), or six for
+            (rotation about x, y, z, position along x, y, z) of the world's axes. 0 leaves them free.
         point: (3,) m in the link's axes: the point of the link that moves to the target's origin, instead of the link's
             own origin.
     """
 
     link: str | int
-    weight: tuple[float, float]
+    weight: Numbers
     point: Numbers
 
     def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
-        _set(self, link=_named("PoseTask", "link", link), weight=_weights("PoseTask", weight, 2))
+        _set(self, link=_named("PoseTask", "link", link), weight=_weights("PoseTask", weight, 2, 6))
         _set(self, point=_vector("PoseTask", "point", point))
 
 
@@ -95,18 +95,18 @@ class RelativePoseTask(Task):
     """A link's pose relative to another link is the target pose, which is in the other link's frame.
 
     Args:
-        link, weight, point: as in `PoseTask`.
+        link, weight, point: as in `PoseTask`; axes are those of the other link.
         to: name or index of the other link.
     """
 
     link: str | int
     to: str | int
-    weight: tuple[float, float]
+    weight: Numbers
     point: Numbers
 
     def __init__(self, link: str | int, to: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
         _set(self, link=_named("RelativePoseTask", "link", link), to=_named("RelativePoseTask", "to", to))
-        _set(self, weight=_weights("RelativePoseTask", weight, 2), point=_vector("RelativePoseTask", "point", point))
+        _set(self, weight=_weights("RelativePoseTask", weight, 2, 6), point=_vector("RelativePoseTask", "point", point))
 
 
 @dataclass(frozen=True, init=False)
@@ -158,8 +158,9 @@ class Aim:
     """A task with a target, in the form that the generated code needs.
 
     `link`: index of the link, -1 for the centre of mass; `to`: index of the link whose frame the target is in, -1 for
-    the world; `turn`: weight of the rotation; `move`: weights along the axes of the world, or of `to`; `axis`: axis of
-    a `DirectionTask`, in the link's axes.
+    the world; `turn`: weight of the rotation, the largest if there are several; `move`: weights along the axes of the
+    world, or of `to`; `axis`: axis of a `DirectionTask`, in the link's axes; `turns`: weights of the rotation about
+    these axes, None if they are the same.
     """
 
     link: int
@@ -168,6 +169,7 @@ class Aim:
     turn: float = 0.0
     move: tuple[float, float, float] = (0.0, 0.0, 0.0)
     axis: Numbers | None = None
+    turns: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -239,13 +241,16 @@ def _aim(model: Model, task: Task) -> Aim:
         return Aim(link, turn=task.weight, axis=task.axis)
     if isinstance(task, PositionTask):
         return Aim(link, point=task.point, move=task.weight)
-    turn, move = task.weight
+    *turns, x, y, z = task.weight if len(task.weight) == 6 else np.repeat(task.weight, 3).tolist()
+    parts: dict[str, Any] = {"turn": max(turns), "move": (x, y, z)}
+    if min(turns) < max(turns):
+        parts["turns"] = tuple(turns)
     if isinstance(task, PoseTask):
-        return Aim(link, point=task.point, turn=turn, move=(move,) * 3)
+        return Aim(link, point=task.point, **parts)
     to = model.link_index(task.to)
     if model.link_body[link] == model.link_body[to]:
         raise ArgumentError("RelativePoseTask: both links are on one body; wanted links that move apart")
-    return Aim(link, to, task.point, turn, (move,) * 3)
+    return Aim(link, to, task.point, **parts)
 
 
 def _set(task: Task, **fields: Any) -> None:
@@ -272,15 +277,16 @@ def _vector(kind: str, field: str, value: Any) -> Numbers:
     return tuple(array.tolist())
 
 
-def _weights(kind: str, value: Any, count: int) -> Any:
-    """`count` finite numbers, none negative and not all 0. One number is repeated `count` times."""
+def _weights(kind: str, value: Any, count: int, *counts: int) -> Any:
+    """`count` finite numbers, or as many as another of the `counts`, none negative and not all 0. One number is
+    repeated `count` times."""
     name = f"{kind}.weight"
     numbers = strict_types.members(value) if strict_types.is_a(value, list, tuple) else None
-    several = "" if count == 1 else f", or {count} of them"
+    several = "" if count == 1 else "".join(f", or {each} of them" for each in (count, *counts))
     if numbers is None and strict_types.is_a(value, np.ndarray):
         array = as_array(name, value, f"wanted a number from 0{several}")
         numbers = tuple(array.tolist()) if array.ndim == 1 else None
-    if numbers is not None and len(numbers) != count:
+    if numbers is not None and len(numbers) not in (count, *counts):
         raise ArgumentError(f"{name}: got {brief(value)}; wanted a number from 0{several}")
     weights = tuple(finite_number(name, each) for each in (numbers if numbers is not None else (value,) * count))
     if min(weights) < 0.0 or max(weights) == 0.0:

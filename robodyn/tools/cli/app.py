@@ -76,6 +76,10 @@ Meshes = Annotated[
     str, typer.Option(metavar="auto|named|paths", help="In URDF, name meshes as FILE does, or by where they are found.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CollisionMeshes = Annotated[
+    str | None,
+    typer.Option(metavar="ignore|box|spheres", help="What meshes for collisions of URDF are in distances."),
+]
 _TYPED = "States: one on the command line"
 Q = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Coordinates, comma separated.", rich_help_panel=_TYPED)]
 Qd = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Velocities.", rich_help_panel=_TYPED)]
@@ -183,6 +187,7 @@ def _version(wanted: bool) -> None:
     "robodyn id arm.urdf --states fd.npz --out id.csv\n\n"
     "robodyn gradient arm.urdf --of fd\n\n"
     "robodyn ask arm.urdf jacobian --link tool0\n\n"
+    "robodyn ask arm.urdf min_distance --random 1000 --obstacles table.json\n\n"
     "robodyn view arm.urdf\n\n"
     "robodyn ik arm.urdf --link tool0 --position 0.4,0,0.3\n\n"
     "robodyn bench arm.urdf --batch 1,4096\n\n"
@@ -334,6 +339,15 @@ def ask(
     point: Annotated[
         str | None, typer.Option(metavar="X,Y,Z", help="A point on the link, in its axes, m, instead of its origin.")
     ] = None,
+    obstacles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of distances: .json or .npz with spheres (k, 4), capsules (k, 7), box_poses (k, 4, 4) and box_edges "
+            "(k, 3), and names of links to ignore.",
+        ),
+    ] = None,
+    collision_meshes: CollisionMeshes = None,
     q: Q = None,
     qd: Qd = None,
     qdd: Qdd = None,
@@ -364,6 +378,13 @@ def ik(
     ] = None,
     q: Q = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many starts to try, --q the first.")] = 64,
+    clearance: Annotated[
+        float | None, typer.Option(metavar="M", help="Shapes are farther apart than this, m; 0 with --obstacles.")
+    ] = None,
+    obstacles: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Things to keep away from: a file as for ask, .json or .npz.")
+    ] = None,
+    collision_meshes: CollisionMeshes = None,
     without_limits: Annotated[bool, typer.Option("--without-limits", help="Leave joint limits out.")] = False,
     reading: Options = NONE,
     json: Json = False,
@@ -371,7 +392,7 @@ def ik(
     """Find a configuration that puts a link somewhere."""
     from robodyn.tools.cli import inverse_kinematics as cli_ik
 
-    if not cli_ik.solve(_load(file, **reading), context.params):
+    if not cli_ik.solve(_load(file, **reading, meshes=collision_meshes), context.params):
         raise typer.Exit(1)
 
 
@@ -557,6 +578,13 @@ def export(
             help="Also take external forces, inertias, a point on the link, or the base's motion.",
         ),
     ] = "",
+    obstacles: Annotated[
+        str | None,
+        typer.Option(metavar="spheres=N,capsules=N,boxes=N", help="Distances also take obstacles: how many."),
+    ] = None,
+    ignore: Annotated[
+        str | None, typer.Option(metavar="LINKS", help="Links that are not measured to obstacles, comma separated.")
+    ] = None,
     reading: Options = NONE,
     gravity: Gravity = None,
     dtype: Dtype = "float64",
@@ -600,6 +628,7 @@ def _load(
     xacro: bool,
     model_dir: list[str] | None,
     gravity: str | None = None,
+    meshes: str | None = None,
 ) -> Model:
     """Load the robot of a file. Options that are not given have the format's defaults."""
     from robodyn.io.builders.load_any import load
@@ -609,6 +638,7 @@ def _load(
     options: dict[str, Any] = {"base": base, "mimic": mimic, "strict": False if lenient else None}
     options["gravity"] = None if gravity is None else numbers("--gravity", gravity, ("x", "y", "z"))
     options["model_dirs"] = model_dir or None
+    options["meshes"] = meshes
     options = {name: value for name, value in options.items() if value is not None}
     if file == "-" and sys.stdin is None:
         raise ArgumentError("FILE is - but there is no standard input")
@@ -632,7 +662,8 @@ def _answer(name: str, options: dict[str, Any]) -> None:
     if options["json"] and options["out"] is not None:
         raise ArgumentError("--json prints results and --out writes them; give one")
     path = None if options["out"] is None else cli_results.output_path(options["out"], asked)
-    model = _load(*(options[key] for key in ("file", "base", "mimic", "lenient", "xacro", "model_dir", "gravity")))
+    reading = {key: options[key] for key in ("file", "base", "mimic", "lenient", "xacro", "model_dir", "gravity")}
+    model = _load(**reading, meshes=options.get("collision_meshes"))
     # check=False: states and results are checked as a whole instead, so that messages number rows over all chunks.
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, engine=options["engine"], dtype=options["dtype"], check=False, joint_forces=forces)

@@ -6,10 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, cast
 
+from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, task_of
 from robodyn.algorithms.tasks import RESISTANCES, Solve, Task
 from robodyn.api.dynamics import Dynamics
+from robodyn.api.queries.obstacles import Obstacles
 from robodyn.compile.c.code import Function, c_header, c_source, identifier
 from robodyn.compile.tracing.joint_forces import JointForces
 from robodyn.compile.tracing.unrolled import output_shape, trace
@@ -33,12 +35,23 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.files import file_named, require_writable, whole_file
 from robodyn.internals.messages import printable, quoted
 from robodyn.internals.version import __version__
+from robodyn.io.builders.values import whole_number
 from robodyn.tools.cli import export_verilog
-from robodyn.tools.cli.results import linked, require_constraints, say_of_constraints
+from robodyn.tools.cli.results import linked, pair_names, require_constraints, say_of_constraints, takes_obstacles
 
 _MOST_VISITS = 10_000
 _EXTRAS = ("f_ext", "inertia", "point", *OF_CONSTRAINTS, *BASE)
 """Optional inputs of exported functions."""
+
+
+Around: TypeAlias = tuple[tuple[tuple[str, int], ...], tuple[str, ...]]
+"""Kinds and numbers of obstacles, and the names of links that ignore them."""
+_NUMBERS = {
+    "spheres": "centre x y z and radius, m, in the world",
+    "capsules": "both ends of the axis, x y z each, and radius, m, in the world",
+    "boxes": "the first three rows of its pose in the world, row by row (12), and its edges (3), m",
+}
+_MOST_OBSTACLES, _MOST_OPERATIONS = 10_000, 200_000
 
 
 def _chosen(option: str, text: str, allowed: Container[str], listed: Sequence[str]) -> tuple[str, ...]:
@@ -78,6 +91,7 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
         raise ArgumentError("--out and --header name the same file")
     # The Dynamics adjusts the proximal term of constraints to the precision.
     model = Dynamics(load(), engine="reference", dtype=dtype).model
+    around = _around(asked, options)
     require_constraints("--query", model, asked.values())
     say_of_constraints(model, asked.values())
     prefix = _prefix(model, options["name"])
@@ -94,13 +108,14 @@ def export(load: Callable[[], Model], options: Mapping[str, Any]) -> None:
             link,
             extras,
             relative_to=relative_to,
+            around=around,
             frame=options["frame"],
             counted=counted,
             **({"classical": True} if options["classical"] and _can_be_classical(question) else known[name][1]),
         )
         for name, question in asked.items()
     ]
-    top = _about(model, dtype, asked, extras, counted)
+    top = _about(model, dtype, asked, extras, counted, around)
     written: dict[str, Any] = {"prefix": prefix, "sizes": _sizes(model), "about": top, "dtype": dtype}
     texts = {"out": c_source(functions, **written), "header": c_header(functions, **written)}
     for key, path in paths.items():
@@ -150,6 +165,46 @@ def _can_be_classical(question: QuerySpec) -> bool:
     return any("classical" in chosen for chosen in question.variants.values())
 
 
+def _around(asked: Mapping[str, QuerySpec], options: Mapping[str, Any]) -> Around | None:
+    """Numbers of obstacles, and the links that ignore them, from the command's options."""
+    text, ignore = options["obstacles"], options["ignore"]
+    if text is None:
+        if ignore is not None:
+            raise ArgumentError("--ignore goes with --obstacles, which is not given")
+        return None
+    without = [name for name, question in asked.items() if not takes_obstacles(question)]
+    if without:
+        raise ArgumentError(f"--obstacles: {', '.join(without)} takes none")
+    counts: dict[str, int] = {}
+    for word in text.split(","):
+        kind, _, number = (part.strip() for part in word.partition("="))
+        n = whole_number(number)
+        if one_of("--obstacles", kind, tuple(OBSTACLES)) in counts or n is None or not 0 < n <= _MOST_OBSTACLES:
+            wanted = f"each kind once, and 1 to {_MOST_OBSTACLES} of it"
+            raise ArgumentError(f"--obstacles: got {quoted(word.strip())}; wanted {wanted}, as spheres=8")
+        counts[kind] = n
+    links = tuple(word.strip() for word in (ignore or "").split(",") if word.strip())
+    return tuple((kind, counts[kind]) for kind in OBSTACLES if kind in counts), links
+
+
+def _of_shapes(model: Model, name: str, question: QuerySpec, around: Around | None) -> Task:
+    """The program of a query about distances, with obstacles or without them."""
+    asked = Asked(model.pairs)
+    if around is not None:
+        (kind, count), *others = around[0]
+        asked = Asked(model.pairs, Obstacles(ignore=around[1]).near(model), kind, count, tuple(others))
+    if not asked.size:
+        missing = "pairs of shapes" if model.collision_geometries else "shapes"
+        raise ArgumentError(f"--query: {name} is about shapes, and {quoted(model.name)} has no {missing}")
+    least = asked.least_operations(model)
+    if least > _MOST_OPERATIONS:
+        raise ArgumentError(
+            f"--query: {name!r} of {quoted(model.name)} takes about {least:,} operations, too many for code without "
+            f"loops; wanted at most {_MOST_OPERATIONS:,}: fewer pairs or obstacles, or spheres instead of boxes"
+        )
+    return cast(Task, task_of(question.name, model, asked))
+
+
 def _prefix(model: Model, given: str | None) -> str:
     if given is None:
         return identifier(model.name)
@@ -167,6 +222,7 @@ def _function(
     extras: Sequence[str],
     *,
     relative_to: int | None = None,
+    around: Around | None = None,
     counted: Sequence[str] = (),
     **choices: Any,
 ) -> Function:
@@ -178,9 +234,12 @@ def _function(
     if relative_to is not None:
         choices["places"] = LinkSelection((link or 0,), False, relative_to)
     damped = "damping" in counted
-    algorithm = question.made(
-        QueryVariant(model, tuple(each for each in inputs if each not in BASE), damping=damped, **choices)
-    )
+    if question.of_shapes:
+        algorithm = _of_shapes(model, name, question, around)
+    else:
+        algorithm = question.made(
+            QueryVariant(model, tuple(each for each in inputs if each not in BASE), damping=damped, **choices)
+        )
     _require_moderate(model, name, question, algorithm)
     base = [extra for extra in taken if extra in BASE]
     alone = question.of_link and relative_to is None
@@ -254,7 +313,12 @@ def _sizes(model: Model) -> dict[str, int]:
 
 
 def _about(
-    model: Model, dtype: str, asked: Mapping[str, QuerySpec], extras: Sequence[str], counted: Sequence[str]
+    model: Model,
+    dtype: str,
+    asked: Mapping[str, QuerySpec],
+    extras: Sequence[str],
+    counted: Sequence[str],
+    around: Around | None,
 ) -> list[str]:
     """The comment at the top of a file: the robot, its coordinates with units, and how to call the functions."""
     gravity = " ".join(f"{x:g}" for x in model.gravity)
@@ -286,6 +350,12 @@ def _about(
         lines += _numbered(model.body_names)
     if any("n_links" in result.axes for question in asked.values() for result in question.results.values()):
         lines += ["", "links", *_numbered(model.link_names)]
+    if any("n_pairs" in result.axes for question in asked.values() for result in question.results.values()):
+        counts, ignore = around or ((), ())
+        near = Obstacles(ignore=ignore).near(model) if counts else ()
+        lines += ["", "pairs", *_numbered(pair_names(model, counts, near))]
+    for kind, count in () if around is None else around[0]:
+        lines += ["", f"{kind}: {count}, of each {_NUMBERS[kind]}"]
     if any(question.of_constraints for question in asked.values()):
         lines += ["", "rows of constraints", *_numbered(row_names(model))]
     if set(extras) & {"targets", "active"}:

@@ -33,6 +33,8 @@ _OF_C: Mapping[str, Any] = {
     "classical": False,
     "joint_forces": "",
     "inputs": "",
+    "obstacles": None,
+    "ignore": None,
     "dtype": "float64",
     "name": None,
     "header": None,

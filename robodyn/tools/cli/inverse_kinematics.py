@@ -14,6 +14,7 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import printable
 from robodyn.solve.inverse_kinematics.solver import InverseKinematics
 from robodyn.solve.inverse_kinematics.tasks import PoseTask, PositionTask, Task
+from robodyn.tools.cli.obstacle_files import read_obstacles
 from robodyn.tools.cli.results import linked
 from robodyn.tools.cli.states import numbers
 
@@ -42,7 +43,9 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
         task = PoseTask(link, weight=(1.0, float(options["position"] is not None)), point=point)
     names = model.coordinate_names
     start = None if options["q"] is None else numbers("--q", options["q"], names)
-    solver = InverseKinematics(model, task, limits=not options["without_limits"])
+    things = None if options["obstacles"] is None else read_obstacles(options["obstacles"])
+    apart = {"clearance": options["clearance"], "obstacles": things}
+    solver = InverseKinematics(model, task, limits=not options["without_limits"], **apart)
     q, report = solver.solve(target, start, seeds=options["seeds"])
     if not np.isfinite(q).all():
         raise ArgumentError(f"--position: got {options['position']!r}; wanted a place whose distance can be squared")
@@ -50,6 +53,8 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
     done = bool(report.converged)
     if options["json"]:
         contents = {"converged": done, "q": q.tolist(), "residual": {"m": off, "rad": turned}}
+        if report.clearance is not None:
+            contents["clearance"] = float(report.clearance)
         print(json.dumps({**contents, "iterations": int(report.iterations), "start": int(report.start)}, indent=2))
         return done
     screen, each = console(), zip(names, units(model, "q"), strict=True)
@@ -57,5 +62,6 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
     for table in number_tables("q", [""], columns, q[None], screen.width):
         screen.print(table)
     what = "reached" if done else "not reached: this is the nearest that was found"
-    print(f"{printable(options['link'])} {what}, {off:.3g} m and {turned:.3g} rad off")
+    kept = "" if report.clearance is None else f"; shapes at least {float(report.clearance):.3g} m apart"
+    print(f"{printable(options['link'])} {what}, {off:.3g} m and {turned:.3g} rad off{kept}")
     return done

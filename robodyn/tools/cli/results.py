@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from inspect import signature
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -18,6 +20,7 @@ from rich.progress import track
 from rich.table import Table
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.api.queries.obstacles import Obstacles
 from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.constraints.resolved import row_names
 from robodyn.core.model import Model
@@ -30,6 +33,7 @@ from robodyn.internals.messages import near_misses, printable, quoted
 from robodyn.internals.records import dataclass
 from robodyn.internals.version import __version__
 from robodyn.io.builders.values import whole_number
+from robodyn.tools.cli.obstacle_files import read_obstacles
 from robodyn.tools.cli.state_files import NAME_ARRAYS
 from robodyn.tools.cli.states import numbers
 
@@ -42,10 +46,11 @@ _STATES_DOWN, _STATES_ACROSS, _SHOWN = 20, 5, 100
 
 @dataclass(frozen=True)
 class Asking:
-    """The query of a command, and its choices such as link and frame."""
+    """The query of a command, its choices such as link and frame, and obstacles."""
 
     question: QuerySpec
     choices: Mapping[str, Any] = field(default_factory=dict)
+    obstacles: Obstacles | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -56,6 +61,16 @@ class Asking:
     def vectors(self) -> bool:
         """Whether every result is a scalar or a vector."""
         return all(len(result.axes) <= 1 for result in self.question.results.values())
+
+    def shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """Shapes of the results for one state."""
+        shapes = self.question.shapes(model, self.question.plain)
+        if self.obstacles is not None:
+            n = model.n_pairs + len(self.obstacles.near(model)) * self.obstacles.count
+            for name, result in self.question.results.items():
+                if result.axes[:1] == ("n_pairs",):
+                    shapes[name] = (n, *shapes[name][1:])
+        return shapes
 
 
 def asking(name: str, options: Mapping[str, Any]) -> Asking:
@@ -90,7 +105,17 @@ def asking(name: str, options: Mapping[str, Any]) -> Asking:
         raise ArgumentError(f"--frame: {name} is not seen from a frame")
     if not hasattr(Dynamics, question.name):
         raise ArgumentError(f"QUERY: {name} is in the table of queries, and Dynamics has no method of that name")
-    return Asking(question, choices)
+    path = options.get("obstacles")
+    if path is None:
+        return Asking(question, choices)
+    if not takes_obstacles(question):
+        raise ArgumentError(f"--obstacles: {name} takes none")
+    return Asking(question, choices, read_obstacles(path))
+
+
+def takes_obstacles(question: QuerySpec) -> bool:
+    """Whether the query's method takes obstacles."""
+    return "obstacles" in signature(getattr(Dynamics, question.name)).parameters
 
 
 def require_constraints(option: str, model: Model, asked: Iterable[QuerySpec]) -> None:
@@ -159,7 +184,7 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
     """
     question, n = asked.question, len(states["q"])
     require_constraints("QUERY", dyn.model, (question,))
-    shapes = question.shapes(dyn.model, question.plain)
+    shapes = asked.shapes(dyn.model)
     results = {name: np.empty((n, *shape), dyn.dtype) for name, shape in shapes.items()}
     largest = max(1, *map(prod, shapes.values()), dyn.model.nv)
     step = max(1, min(_CHUNK_STATES, _CHUNK_NUMBERS // largest))
@@ -170,6 +195,8 @@ def compute(dyn: Dynamics, asked: Asking, states: Mapping[str, Array]) -> dict[s
     others = {name: value for name, value in asked.choices.items() if name != "link"}
     if "relative_to" in others:
         others["relative_to"] = linked(dyn.model, others["relative_to"])
+    if asked.obstacles is not None:
+        others["obstacles"] = asked.obstacles
     link = linked(dyn.model, asked.choices["link"]) if question.of_link else None
     for start in starts:
         rows = slice(start, start + step)
@@ -197,7 +224,7 @@ def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
         return
     shown = 1
     for name, result in asked.question.results.items():
-        labels = [each[:_SHOWN] for each in axis_labels(dyn.model, result)]
+        labels = [each[:_SHOWN] for each in axis_labels(dyn.model, result, asked.obstacles)]
         values = results[name]
         for axis in range(1, values.ndim):
             values = values.take(range(min(_SHOWN, values.shape[axis])), axis)
@@ -210,18 +237,18 @@ def show(dyn: Dynamics, asked: Asking, results: Mapping[str, Array]) -> None:
         for table in tables:
             screen.print(table)
     hidden = [
-        f"{count} more {what}"
-        for count, what in ((n - shown, "states"), *_hidden(dyn.model, asked.question))
-        if count > 0
+        f"{count} more {what}" for count, what in ((n - shown, "states"), *_hidden(dyn.model, asked)) if count > 0
     ]
     if hidden:
         screen.print(f"... and {' and '.join(hidden)}; --out FILE or --json gives all of them")
 
 
-def _hidden(model: Model, question: QuerySpec) -> list[tuple[int, str]]:
+def _hidden(model: Model, asked: Asking) -> list[tuple[int, str]]:
     """Numbers of entries along axes that are not shown, with their names."""
-    axes = {axis for result in question.results.values() for axis in result.axes if isinstance(axis, str)}
-    return [(len(_names(model, axis)) - _SHOWN, words) for axis, words in _MANY.items() if axis in axes]
+    axes = {axis for result in asked.question.results.values() for axis in result.axes if isinstance(axis, str)}
+    return [
+        (len(_names(model, axis, asked.obstacles)) - _SHOWN, words) for axis, words in _MANY.items() if axis in axes
+    ]
 
 
 def _matrix(title: str, rows: list[str], columns: list[str], values: Array, width: int) -> list[Table]:
@@ -243,8 +270,34 @@ _SIX = ("angular x", "angular y", "angular z", "linear x", "linear y", "linear z
 _PARAMETERS = ("m", "mcx", "mcy", "mcz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
 
 
-def _names(model: Model, axis: int | str) -> list[str]:
+_OBSTACLE = {"spheres": "sphere", "capsules": "capsule", "boxes": "box"}
+
+
+def pair_names(model: Model, counts: Sequence[tuple[str, int]] = (), near: Sequence[int] = ()) -> list[str]:
+    """Names of the pairs of `Dynamics.distances`: shapes by their names, or by index and link.
+
+    `counts`: numbers of obstacles by kind; `near`: the shapes that are measured to them.
+    """
+    shapes = model.collision_geometries
+    times = Counter(each.name for each in shapes)
+    names = [
+        each.name if each.name and times[each.name] == 1 else f"shape {k} of {each.link}"
+        for k, each in enumerate(shapes)
+    ]
+    around = [f"{_OBSTACLE[kind]} {k}" for kind, count in counts for k in range(count)]
+    return [f"{names[i]} - {names[j]}" for i, j in model.pairs] + [f"{names[i]} - {x}" for i in near for x in around]
+
+
+def _pairs_of(model: Model, obstacles: Obstacles | None) -> list[str]:
+    if obstacles is None:
+        return pair_names(model)
+    return pair_names(model, [(kind, each.shape[-2]) for kind, each in obstacles.rows().items()], obstacles.near(model))
+
+
+def _names(model: Model, axis: int | str, obstacles: Obstacles | None = None) -> list[str]:
     """Names of the entries along an axis."""
+    if axis == "n_pairs":
+        return list(map(printable, _pairs_of(model, obstacles)))
     if axis == "nv":
         return list(map(printable, model.velocity_names))
     if axis == "n_links":
@@ -274,11 +327,11 @@ def axis_units(model: Model, result: Result) -> list[tuple[str, ...] | None]:
     return all_units
 
 
-def axis_labels(model: Model, result: Result) -> list[list[str]]:
+def axis_labels(model: Model, result: Result, obstacles: Obstacles | None = None) -> list[list[str]]:
     """Names of the entries along each axis of a result, with units of entries."""
     labels = []
     for axis, each in zip(result.axes, axis_units(model, result), strict=True):
-        names = _names(model, axis)
+        names = _names(model, axis, obstacles)
         labels.append(names if each is None else [f"{name} [{unit}]" for name, unit in zip(names, each, strict=True)])
     return labels
 
@@ -307,6 +360,7 @@ def as_json(dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: 
             "gravity": model.gravity.tolist(),
             "coordinate_names": list(model.coordinate_names),
             "velocity_names": list(model.velocity_names),
+            **({"pair_names": _pairs_of(model, asked.obstacles)} if question.of_shapes else {}),
             "inputs": inputs,
             "results": outputs,
         },
@@ -321,6 +375,7 @@ _MANY = {
     "parameters": "inertial parameters",
     "n_rows": "rows of constraints",
     "nq": "coordinates",
+    "n_pairs": "pairs",
 }
 """Names of axes, in the plural for tables; `_AXES` has those for JSON."""
 _AXES = {
@@ -330,6 +385,7 @@ _AXES = {
     "parameters": "inertial parameter",
     "n_rows": "row",
     "nq": "coordinate",
+    "n_pairs": "pair",
 }
 
 
@@ -394,7 +450,7 @@ def _write_csv(
     components_of = {name: model.coordinate_names if name == "q" else model.velocity_names for name in states}
     headers = [f"{name}:{component}" for name, components in components_of.items() for component in components]
     for name, result in asked.question.results.items():
-        headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis)]
+        headers += [f"{name}:{each}" for axis in result.axes for each in _csv_names(model, axis, asked.obstacles)]
         headers += [] if result.axes else [name]
     columns = [array.reshape(len(array), prod(array.shape[1:])) for array in (*states.values(), *results.values())]
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -404,7 +460,7 @@ def _write_csv(
     text.detach()  # keeps the file open
 
 
-def _csv_names(model: Model, axis: int | str) -> Sequence[str]:
+def _csv_names(model: Model, axis: int | str, obstacles: Obstacles | None) -> Sequence[str]:
     """Names of the entries along an axis, unescaped, as `state_files` reads them."""
     names = {"nv": model.velocity_names, "nq": model.coordinate_names}
-    return names[axis] if axis in names else _names(model, axis)
+    return names[axis] if axis in names else _names(model, axis, obstacles)

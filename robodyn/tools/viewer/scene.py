@@ -17,6 +17,7 @@ from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import NumericalError
 from robodyn.internals.messages import printable, quoted, shortened
+from robodyn.tools.viewer.collisions import Collisions
 from robodyn.tools.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
 from robodyn.tools.viewer.motion import Motion
 from robodyn.tools.viewer.shapes import (
@@ -34,6 +35,7 @@ from robodyn.tools.viewer.visuals import GROUND, Looks
 
 SHAPES, FRAMES, INERTIA, LINES = "shapes", "frames", "inertia", "lines"
 CENTRE, FORCES, CONSTRAINTS, NAMES = "centre of mass", "forces", "constraints", "names"
+COLLISIONS, DISTANCES = "collisions", "distances"
 
 _FRAME, _SMALLEST, _LARGEST = 0.5, 1e-3, 0.1
 """Length of a frame's axes relative to the median distance of neighbouring links, and its bounds relative to the
@@ -65,7 +67,7 @@ class Scene:
         self._ends, self._bodies = line_ends(self._model), first_links(self._model)
         self._layers: dict[str, list[Any]] = {}
         self._shown: dict[str, bool] = {}
-        self._pushed = False
+        self._pushed, self._q = False, motion.q[0, row]
         poses = self._poses = self.poses(motion.q[0, row])
         self._solids, oversized = sensible(ellipsoids(self._model), poses)
         names = (quoted(self._model.link_names[link]) for link in oversized[:_MOST_SAID])
@@ -74,9 +76,14 @@ class Scene:
         self.size = middle_and_size(drawn.points(poses))[1]
         self._length, self.longest_force = self._frame_length(poses), motion.longest_force
         self._nodes = self._make(looks)
-        # Nodes of forces are made at the first force, those of names when the layer is shown.
+        # Nodes of forces are made at the first force, those of names, collisions and distances when they are shown.
         self._layers |= {FORCES: [], NAMES: []}
         self._shown |= {FORCES: True, NAMES: False}
+        self._collisions: Collisions | None = None
+        if self._model.collision_geometries:
+            self._collisions = Collisions(self._scene, dyn, self.size)
+            self._layers |= {COLLISIONS: [], DISTANCES: []}
+            self._shown |= {COLLISIONS: False, DISTANCES: False}
         self._add_ground(float(poses[:, 2, 3].min(initial=0.0)))
         pushed = self._arrows(poses, motion.forces(0, row)).reshape(-1, 3)
         clouds = [drawn.points(each) for each in self._all_poses(motion.some(row))]
@@ -107,14 +114,31 @@ class Scene:
         return dict(self._shown)
 
     def show(self, layer: str, shown: bool) -> None:
-        """Show or hide a layer, if there is one of that name."""
+        """Show or hide a layer, if there is one of that name.
+
+        Raises:
+            UnavailableError: distances of so many shapes cannot be computed.
+        """
         if layer in self._shown:
+            if layer in (COLLISIONS, DISTANCES):
+                self._make_collisions(layer, shown)
             self._shown[layer] = shown
             if layer == NAMES:
                 self._make_names(shown)
             for node in self._layers[layer]:
                 node.visible = shown
             self._show_forces()
+
+    def _make_collisions(self, layer: str, shown: bool) -> None:
+        """Make the nodes of one of the layers of collisions, if they are shown for the first time, and place them."""
+        assert self._collisions is not None
+        if not shown:
+            return
+        if layer == COLLISIONS:
+            self._layers[layer] = self._collisions.solids()
+        elif (lines := self._collisions.lines()) is not None:
+            self._layers[layer] = [lines]
+        self._collisions.place(self._q, self._poses, layer == COLLISIONS, layer == DISTANCES)
 
     def _keep(self, layer: str, node: Any) -> Any:
         self._layers.setdefault(layer, []).append(node)
@@ -211,6 +235,7 @@ class Scene:
             NumericalError: as `poses` does.
         """
         poses = self._poses = self.poses(q)
+        self._q = q
         nodes, joints = self._nodes, self._joints
         turns = attitudes(poses[:, :3, :3])
         with self._atomic():
@@ -230,6 +255,8 @@ class Scene:
                 nodes["held"].batched_positions, nodes["apart"].points = places.reshape(-1, 3), places
             for link, label in nodes.get("names", ()):
                 label.position = poses[link, :3, 3]
+            if self._collisions is not None:
+                self._collisions.place(q, poses, self._shown[COLLISIONS], self._shown[DISTANCES])
             self._place_forces(poses, f_ext)
         return poses
 

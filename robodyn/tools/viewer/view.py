@@ -106,6 +106,7 @@ class View:
 
         Raises:
             ArgumentError: unknown layer, or the view is closed.
+            UnavailableError: distances of so many shapes cannot be computed.
         """
         name, shown = one_of("name", name, tuple(self._boxes)), flag("shown", shown)
         with self._lock:
@@ -319,7 +320,7 @@ class View:
         with gui.add_folder("show", expand_by_default=False):
             for name, shown in self.layers.items():
                 self._boxes[name] = box = gui.add_checkbox(name, shown)
-                box.on_update(self._by_user(lambda name=name: self._scene.show(name, self._boxes[name].value)))
+                box.on_update(self._by_user(lambda name=name: self._toggle(name)))
             if self.left_out:
                 gui.add_text("left out", "\n".join(self.left_out), multiline=True, disabled=True)
         all_sliders = sliders(self.model)
@@ -371,6 +372,14 @@ class View:
                             event.client.add_notification("not shown", str(error), color="red")
 
         return called
+
+    def _toggle(self, name: str) -> None:
+        """Handle a click on the box of a layer."""
+        try:
+            self._scene.show(name, self._boxes[name].value)
+        except RobodynError:
+            self._boxes[name].value = self._scene.layers[name]
+            raise
 
     def _turn(self, which: int) -> None:
         """Handle the motion of a slider."""

@@ -126,24 +126,26 @@ def _box(size: tuple[float, ...]) -> Any:
     return box
 
 
-def _cylinder(size: tuple[float, ...]) -> Any:
+def cylinder(size: tuple[float, ...]) -> Any:
+    """The mesh of a cylinder of this radius and length."""
     import trimesh
 
     # Made in unit size and scaled, because trimesh omits faces of small cylinders.
-    cylinder = trimesh.creation.cylinder(radius=1.0, height=1.0, sections=48)
-    cylinder.apply_transform(np.diag([size[0], size[0], size[1], 1.0]))
-    return cylinder
+    mesh = trimesh.creation.cylinder(radius=1.0, height=1.0, sections=48)
+    mesh.apply_transform(np.diag([size[0], size[0], size[1], 1.0]))
+    return mesh
 
 
-def _capsule(size: tuple[float, ...]) -> Any:
+def capsule(size: tuple[float, ...]) -> Any:
+    """The mesh of a capsule of this radius and length."""
     import trimesh
 
     # Made with unit radius and scaled, because trimesh omits faces of small capsules.
-    capsule = trimesh.creation.capsule(radius=1.0, height=size[1] / size[0], count=[32, 24])
-    low, high = capsule.bounds
-    capsule.apply_translation((0.0, 0.0, -(low[2] + high[2]) / 2.0))  # some versions of trimesh do not centre it
-    capsule.apply_scale(size[0])
-    return capsule
+    mesh = trimesh.creation.capsule(radius=1.0, height=size[1] / size[0], count=[32, 24])
+    low, high = mesh.bounds
+    mesh.apply_translation((0.0, 0.0, -(low[2] + high[2]) / 2.0))  # some versions of trimesh do not centre it
+    mesh.apply_scale(size[0])
+    return mesh
 
 
 def _sphere(size: tuple[float, ...]) -> Any:
@@ -170,8 +172,8 @@ def _plane(size: tuple[float, ...]) -> Any:
 
 _PRIMITIVES: dict[str, Callable[[tuple[float, ...]], Any]] = {
     "box": _box,
-    "capsule": _capsule,
-    "cylinder": _cylinder,
+    "capsule": capsule,
+    "cylinder": cylinder,
     "ellipsoid": _ellipsoid,
     "plane": _plane,
     "sphere": _sphere,
