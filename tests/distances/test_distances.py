@@ -165,20 +165,22 @@ def test_obstacles_are_inputs_of_any_number():
     assert np.abs(d[:, model.n_pairs :].reshape(4, 8, 30)[:, 3] - wanted).max() < 1e-14
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-14), ("float32", 1e-6)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float64", 1e-14), pytest.param("float32", 1e-6, marks=pytest.mark.matrix)]
+)
 def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
     """They are kept: other obstacles, coordinates, numbers and threads must not see what was before."""
-    model = rd.load_urdf(LIMBS).with_shapes(SHAPES[1:4] + SHAPES[7:])
+    model = rd.load_urdf(LIMBS).with_shapes(SHAPES[2:4] + SHAPES[7:])
     dyn, q = rd.Dynamics(model, engine="cpu", dtype=dtype), random_states(model, (6,))[0]
-    sets = [obstacles(np.random.default_rng(seed)) for seed in range(3)]
+    sets = [obstacles(np.random.default_rng(seed)) for seed in range(2)]
     sets += [rd.Obstacles(sets[0].spheres[:3], ignore=["d"]), rd.Obstacles(), rd.Obstacles(boxes=sets[1].boxes)]
     assert dyn.engine.native
     names = ("distances", "min_distance", "distances_gradient", "min_distance_gradient", "is_free")
     wanted = {(name, k): getattr(dyn, name)(q, each) for name in names for k, each in enumerate(sets)}
 
     def ask(_: int = 0) -> None:
-        for row in (0, 3, 5):
-            for k in (0, 1, 0, 2, 3, 4, 5):
+        for row in (0, 5):
+            for k in (0, 1, 0, 2, 3, 4):
                 for name in names:
                     found, right = getattr(dyn, name)(q[row].astype(dyn.dtype), sets[k]), wanted[name, k][row]
                     assert np.shape(found) == np.shape(right) and np.asarray(found).dtype == right.dtype
