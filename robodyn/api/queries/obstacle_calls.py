@@ -161,8 +161,10 @@ def prepared(
         return None
     kept: dict[Any, list[ObstacleCall]] = vars(dyn).setdefault(_KEPT, {})
     waiting = kept.get((name, numbers))
-    # Calls in progress, as of other threads, are not among those that wait.
-    call = waiting.pop() if waiting else None
+    try:  # calls in progress, as of other threads, are not among those that wait
+        call = None if waiting is None else waiting.pop()
+    except IndexError:
+        call = None
     if call is None or call.engine is not dyn.engine or call.model is not dyn.model:
         call = ObstacleCall(dyn, name, own(), obstacles)
         if not call.works:
