@@ -177,7 +177,7 @@ class DistanceQueries(Core):
             q = real_array("q", q, (self.model.nq,), self.dtype)
         if q.shape != (self.model.nq,):
             return None
-        return prepared(self, name, q, obstacles, lambda: self._own_parts(self.model.pairs))
+        return prepared(self, name, q, obstacles)
 
     def _is_one_program(self, task: Any) -> bool:
         """True if the engine answers the task as it is, True too if it shall raise the error."""
