@@ -189,6 +189,10 @@ def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
     ask()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(ask, range(4)))
+    for name in names:
+        one = getattr(dyn, name)(q[None, :1], sets[0])
+        assert one.shape == (1, 1, *wanted[name, 0].shape[1:])
+        assert np.abs(one[0] * 1.0 - wanted[name, 0][:1] * 1.0).max() <= 30.0 * tolerance
     first = dyn.distances(q[0], sets[0])
     kept = first.copy()
     dyn.distances(q[1], sets[0])
@@ -201,6 +205,7 @@ def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
     broken = rd.Obstacles([[np.nan, 0.0, 0.0, 1.0]] * 11, sets[0].capsules, sets[0].boxes, ["base"])
     with pytest.raises(rd.NumericalError, match="result"):
         dyn.min_distance(q[0], broken)
+    assert np.isnan(dyn.min_distance(q[:1], broken)).all() and np.isnan(dyn.min_distance(spoilt[None], sets[0])).all()
     assert np.abs(dyn.min_distance(q[0], sets[0]) - kept.min()) <= 30.0 * tolerance
     with pytest.raises(rd.ArgumentError, match="no pairs of shapes"):
         alone = rd.Dynamics(rd.load_urdf(LIMBS).with_shapes(SHAPES[:1]))

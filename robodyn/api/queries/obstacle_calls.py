@@ -145,7 +145,7 @@ class ObstacleCall:
         return self._d.take(self._order, axis=0)
 
 
-def prepared(dyn: Core, name: str, q: Array, obstacles: Obstacles) -> Any | None:
+def prepared(dyn: Core, name: str, q: Array, obstacles: Obstacles, checked: bool) -> Any | None:
     """The result of a query for one state by a call that is kept; None if there is none, or the method shall report
     what is wrong.
 
@@ -154,6 +154,7 @@ def prepared(dyn: Core, name: str, q: Array, obstacles: Obstacles) -> Any | None
         name: of the query.
         q: (nq,) in its precision.
         obstacles: one set.
+        checked: True if all numbers must be finite.
     """
     numbers = obstacles.numbers
     if numbers is None or not dyn.engine.native or not dyn.model.n_bodies:
@@ -175,7 +176,7 @@ def prepared(dyn: Core, name: str, q: Array, obstacles: Obstacles) -> Any | None
             if dyn._options.compile != "background":
                 kept[key] = None
             return None
-    result = call(q, obstacles, dyn.check is not False)
+    result = call(q, obstacles, checked)
     waiting = kept.setdefault(key, [])
     if waiting is not None and len(waiting) < _WAITING:
         waiting.append(call)
