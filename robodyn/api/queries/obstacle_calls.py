@@ -157,7 +157,7 @@ def prepared(dyn: Core, name: str, q: Array, obstacles: Obstacles, checked: bool
         checked: True if all numbers must be finite.
     """
     numbers = obstacles.numbers
-    if numbers is None or not dyn.engine.native or not dyn.model.n_bodies:
+    if numbers is None or not dyn.engine.native or not dyn.model.n_bodies or dyn._options.code == "rolled":
         return None
     kept: dict[Any, list[ObstacleCall] | None] = vars(dyn).setdefault(_KEPT, {})
     key = name, numbers
