@@ -50,10 +50,10 @@ def test_obstacles_of_files_are_those_of_the_library(robot, around, tmp_path):
     given = rd.Obstacles(AROUND["spheres"], AROUND["capsules"], (pose[None], AROUND["box_edges"]), ["a"])
     arrays = {key: np.array(value) for key, value in AROUND.items() if key != "box_poses"}
     np.savez(tmp_path / "around.npz", box_poses=pose[None], **arrays)
-    dyn = rd.Dynamics(rd.load_urdf(robot))
+    dyn = rd.Dynamics(rd.load_urdf(robot), engine="reference")
     for path in (around, tmp_path / "around.npz"):
         for name in ("distances", "min_distance", "distances_gradient", "min_distance_gradient"):
-            document = answer("ask", robot, name, "--random", 3, "--obstacles", path)
+            document = answer("ask", robot, name, "--random", 3, "--obstacles", path, "--engine", "reference")
             (found,) = values(document["results"]).values()
             q = np.array(document["inputs"]["q"]["values"])
             np.testing.assert_allclose(found, getattr(dyn, name)(q, given), atol=1e-13)

@@ -170,14 +170,17 @@ class DistanceQueries(Core):
         return call.finish(self._in_parts(name, call, chosen, obstacles))
 
     def _of_one_state(self, name: str, q: Any, obstacles: Obstacles) -> Any:
-        """The answer for one state by a prepared call; None if there is none."""
+        """The answer for one state, (nq,) or a batch of one, by a prepared call; None if there is none."""
         if type(q) is not np.ndarray or q.dtype is not self.dtype:
             if not strict_types.is_a(q, np.ndarray, list, tuple):
                 return None
             q = real_array("q", q, (self.model.nq,), self.dtype)
-        if q.shape != (self.model.nq,):
+        if q.shape == (self.model.nq,):
+            return prepared(self, name, q, obstacles, self.check is not False)
+        if q.size != self.model.nq or not q.size or q.shape[-1] != q.size:
             return None
-        return prepared(self, name, q, obstacles, lambda: self._own_parts(self.model.pairs))
+        answer = prepared(self, name, q.reshape(-1), obstacles, bool(self.check))
+        return None if answer is None else np.reshape(answer, (*q.shape[:-1], *np.shape(answer)))
 
     def _is_one_program(self, task: Any) -> bool:
         """True if the engine answers the task as it is, True too if it shall raise the error."""

@@ -5,7 +5,7 @@ Blocks of obstacles are rows of a batch, so a vector of states computes several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from robodyn.internals.records import dataclass
 if TYPE_CHECKING:
     from robodyn.api.queries.core import Core
 
+_MOST_OPERATIONS = 60_000
+"""Rough operations of all programs of a call up to which it is prepared."""
 _MOST = 32
 """Prepared calls that a `Dynamics` keeps: one for each query, and numbers of obstacles."""
 _WAITING = 4
@@ -41,11 +43,10 @@ class ObstacleCall:
     Args:
         dyn: the `Dynamics`.
         name: of the query.
-        own: parts of the model's pairs, and the number of the first pair of each.
         obstacles: some with these numbers.
     """
 
-    def __init__(self, dyn: Core, name: str, own: list[tuple[Asked, int]], obstacles: Obstacles) -> None:
+    def __init__(self, dyn: Core, name: str, obstacles: Obstacles) -> None:
         self.engine, self.model = dyn.engine, dyn.model
         self._nothing = np.zeros(dyn.model.nq, dyn.dtype)
         self._q = np.zeros(dyn.model.nq, dyn.dtype)
@@ -55,8 +56,8 @@ class ObstacleCall:
         }
         self._of: Obstacles | None = None
         self._runs: list[Callable[[], None]] | None = None
-        parts = list(self._parts(dyn, own, obstacles))
-        if not parts:
+        parts = list(self._parts(obstacles))
+        if not parts or sum(part.asked.least_operations(self.model) for part in parts) > _MOST_OPERATIONS:
             return
         sizes = [len(part.columns) for part in parts]
         ends = np.cumsum([0, *sizes])
@@ -90,15 +91,16 @@ class ObstacleCall:
             runs.append(run)
         self._runs = runs
 
-    def _parts(self, dyn: Core, own: list[tuple[Asked, int]], obstacles: Obstacles) -> Any:
-        n, near, start = sum(asked.size for asked, _ in own), obstacles.near(dyn.model), 0
-        for asked, first in own:
-            yield _Part(asked, {}, np.arange(first, first + asked.size))
+    def _parts(self, obstacles: Obstacles) -> Iterator[_Part]:
+        pairs, near, start = self.model.pairs, obstacles.near(self.model), 0
+        n = len(pairs)
+        if n:
+            yield _Part(Asked(pairs), {}, np.arange(n))
         total = obstacles.count
         for kind, rows in obstacles.rows().items():
             k, blocks = rows.shape[-2], self._blocks[kind]
             obstacle = np.arange(len(blocks) * BLOCKS[kind]).reshape(len(blocks), 1, BLOCKS[kind])
-            for first, asked in obstacle_groups(dyn.model.collision_geometries, near, kind):
+            for first, asked in obstacle_groups(self.model.collision_geometries, near, kind):
                 shape = first + np.arange(len(asked.near))[:, None]
                 columns = np.where(obstacle < k, n + shape * total + start + obstacle, -1)
                 yield _Part(asked, {kind: blocks}, columns.ravel())
@@ -143,9 +145,7 @@ class ObstacleCall:
         return self._d.take(self._order, axis=0)
 
 
-def prepared(
-    dyn: Core, name: str, q: Array, obstacles: Obstacles, own: Callable[[], list[tuple[Asked, int]]]
-) -> Any | None:
+def prepared(dyn: Core, name: str, q: Array, obstacles: Obstacles, checked: bool) -> Any | None:
     """The result of a query for one state by a call that is kept; None if there is none, or the method shall report
     what is wrong.
 
@@ -154,24 +154,30 @@ def prepared(
         name: of the query.
         q: (nq,) in its precision.
         obstacles: one set.
-        own: gives the parts of the model's pairs.
+        checked: True if all numbers must be finite.
     """
     numbers = obstacles.numbers
-    if numbers is None or not dyn.engine.native or not dyn.model.n_bodies:
+    if numbers is None or not dyn.engine.native or not dyn.model.n_bodies or dyn._options.code == "rolled":
         return None
-    kept: dict[Any, list[ObstacleCall]] = vars(dyn).setdefault(_KEPT, {})
-    waiting = kept.get((name, numbers))
-    # Calls in progress, as of other threads, are not among those that wait.
-    call = waiting.pop() if waiting else None
+    kept: dict[Any, list[ObstacleCall] | None] = vars(dyn).setdefault(_KEPT, {})
+    key = name, numbers
+    waiting = kept.get(key)
+    if waiting is None and key in kept:  # it cannot be prepared
+        return None
+    try:  # calls in progress, as of other threads, are not among those that wait
+        call = None if waiting is None else waiting.pop()
+    except IndexError:
+        call = None
     if call is None or call.engine is not dyn.engine or call.model is not dyn.model:
-        call = ObstacleCall(dyn, name, own(), obstacles)
-        if not call.works:
-            return None
-    result = call(q, obstacles, dyn.check is not False)
-    if waiting is None:
+        call = ObstacleCall(dyn, name, obstacles)
         if len(kept) >= _MOST:
             kept.clear()
-        waiting = kept.setdefault((name, numbers), [])
-    if len(waiting) < _WAITING:
+        if not call.works:
+            if dyn._options.compile != "background":
+                kept[key] = None
+            return None
+    result = call(q, obstacles, checked)
+    waiting = kept.setdefault(key, [])
+    if waiting is not None and len(waiting) < _WAITING:
         waiting.append(call)
     return result
