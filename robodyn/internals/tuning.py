@@ -32,6 +32,18 @@ MAX_OPERATIONS = {
 """Most operations of one program, by backend and use. A program runs two to three times as fast as loops. But making it
 takes 11 microseconds per operation (in gradients 5, with LLVM some 60), and a first answer should take a second or two
 at most."""
+STRAIGHT_DISTANCES = {
+    "distances": 20_000,
+    "min_distance": 20_000,
+    "min_distance_gradient": 20_000,
+    "min_distance_with_gradient": 20_000,
+    "distances_gradient": 20_000,
+    "witness_points": 20_000,
+}
+"""Most operations of one program of a query about distances; larger ones are loops over pairs."""
+TESTED_OPERATIONS, BLOCK_ENTRIES = 20, 512
+"""Operations of the pairs of two links from which the spheres around these are compared first; and entries of results
+that loops over pairs collect before they store them to rows."""
 MAX_TRACED_BODIES, MAX_TRACED_STEPS = 250, 4096
 """Most bodies, and bodies times lanes, of tasks that are traced: larger models are faster in loops."""
 MAX_BODIES_OF_PARTS = 100

@@ -8,7 +8,15 @@ from functools import cache
 from typing import Any
 
 from robodyn.algorithms.distances.formulas import nearest
-from robodyn.algorithms.distances.scene import Place, Scene, least, least_with_gradient, obstacles_of
+from robodyn.algorithms.distances.scene import (
+    Place,
+    Scene,
+    floating_root,
+    least,
+    least_with_gradient,
+    obstacles_of,
+)
+from robodyn.algorithms.distances.solids import FORM_OF, Form
 from robodyn.algorithms.relative_motion import OfLink, Scalars
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.description import Geometry
@@ -67,6 +75,66 @@ class Asked:
         return every + [(scene.place(k), (-1, obstacle)) for k in self.near for obstacle in obstacles]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What loops over tables answer.
+
+    `name`: of the query; `pairs`: of a model's shapes; `near`: shapes that are measured to obstacles; `kinds`: kinds of
+    obstacles, which are inputs of any number; `limited`: True if distances above a clearance, an input, do not matter.
+    """
+
+    name: str
+    pairs: Pairs
+    near: tuple[int, ...] = ()
+    kinds: tuple[str, ...] = ()
+    limited: bool = False
+
+    @property
+    def is_least(self) -> bool:
+        """True for the least distance."""
+        return self.name.startswith("min_distance")
+
+    @property
+    def gradient(self) -> bool:
+        """True for derivatives."""
+        return "gradient" in self.name
+
+    @property
+    def obstacle_forms(self) -> tuple[Form, ...]:
+        """Forms of the obstacles."""
+        return tuple(FORM_OF[kind] for kind in self.kinds)
+
+    def at_origin(self, model: Model) -> bool:
+        """True if a floating base counts as at the world's origin; see `Scene`."""
+        relative = not self.kinds and self.name != "witness_points"
+        return relative and floating_root(model, model.collision_geometries) >= 0
+
+
+def loops_task(model: Model, measured: Measured) -> ScalarTask:
+    """A query that engines answer by loops alone. Its inputs are those of `Measured`, all with a row for each state:
+    `counts`, 64-bit integers, the numbers of obstacles of each kind; `clearance`; and obstacles of each kind."""
+    kept = vars(model).setdefault(_KEPT, {})
+    if measured not in kept:
+        given = {"q": Sized(("nq",)), **({"clearance": Sized(())} if measured.limited else {})}
+        if measured.kinds:
+            given["counts"] = Sized((len(measured.kinds),))
+        given |= {kind: Sized((1, OBSTACLES[kind])) for kind in measured.kinds}
+        n = len(measured.pairs)
+        outputs = {key: Sized(axes) for key, axes in _outputs(measured.name, n).items()}
+        name = f"{measured.name}_in_loops"
+        kept[measured] = ScalarTask(name, given, outputs, _no_text, least=_endless, distance_query=measured)
+    task: ScalarTask = kept[measured]
+    return task
+
+
+def _no_text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
+    raise NotImplementedError
+
+
+def _endless(model: Model) -> int:
+    return 1 << 62
+
+
 def distance_task(name: str, model: Model) -> ScalarTask:
     """A query about all pairs of a model.
 
@@ -97,16 +165,7 @@ def task_of(name: str, model: Model, asked: Asked) -> ScalarTask:
 
 
 def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTask:
-    n = asked.size
-    shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
-        "distances": {"d": (n,)},
-        "min_distance": {"d_min": ()},
-        "min_distance_gradient": {"dd_min_dq": ("nv",)},
-        "distances_gradient": {"dd_dq": (n, "nv")},
-        "witness_points": {"p": (n, 2, 3)},
-        "min_distance_with_gradient": {"d_min": (), "dd_min_dq": ("nv",)},
-    }
-    outputs = shapes[name]
+    outputs = _outputs(name, asked.size)
 
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
         moved = asked.count > 0 or name == "witness_points"
@@ -118,7 +177,21 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
         given[asked.kind] = Sized((asked.count, OBSTACLES[asked.kind]))
     digest = hashlib.blake2b(repr((geometries, asked)).encode(), digest_size=16).hexdigest()
     sizes = {key: Sized(axes) for key, axes in outputs.items()}
-    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=asked.least_operations, one_program=True)
+    loops = None if asked.count else Measured(name, asked.pairs)
+    least = asked.least_operations
+    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=least, one_program=True, distance_query=loops)
+
+
+def _outputs(name: str, n: int) -> dict[str, tuple[int | str, ...]]:
+    shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
+        "distances": {"d": (n,)},
+        "min_distance": {"d_min": ()},
+        "min_distance_gradient": {"dd_min_dq": ("nv",)},
+        "distances_gradient": {"dd_dq": (n, "nv")},
+        "witness_points": {"p": (n, 2, 3)},
+        "min_distance_with_gradient": {"d_min": (), "dd_min_dq": ("nv",)},
+    }
+    return shapes[name]
 
 
 def _results(

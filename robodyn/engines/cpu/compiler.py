@@ -62,9 +62,15 @@ class Compiler(KernelCompiler):
             return narrow, route
         if request.algorithm.unit_input is not None:
             return request, route
+        if request.distance_query is not None:
+            return narrow, route
         return (request, found(request)) if route == "loops" else (narrow, route)
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
+        if route == "loops" and request.distance_query is not None:
+            from robodyn.engines.cpu.distances.program import distance_kernel
+
+            return distance_kernel(self, request)
         if route == "loops":
             return self.rolled(request, 1 if single or writes_most(request) else None)
         if not isinstance(route, SingleProgram) and not request.algorithm.in_stages():
