@@ -65,6 +65,7 @@ from robodyn.engines.cpu.distances.tables import (
     DOF,
     FORMS,
     NUMBERS,
+    SPHERES,
     Cluster,
     Dof,
     Group,
@@ -347,11 +348,15 @@ def over_visits(
                         vv = chosen(new < vv, new, vv)
                     pair = pairs[group.first]
                     radii = places[Word(pair.one) + 3] + places[Word(pair.other) + 3]
-                    take_balls(state, who, vv, radii, g, module)
+                    take_balls(state, who, vv, radii, group.first, module)
+                elif code == SPHERES:
+                    for p in range(group.first, group.last):
+                        one, other = places + Word(pairs[p].one), places + Word(pairs[p].other)
+                        take_balls(state, who, squared(one, other), one[3] + other[3], p, module)
                 else:
                     pair = pairs[group.first]
                     d = distance(places + Word(pair.one), places + Word(pair.other), code=code, module=module)
-                    take_any(state, who, d, g, module)
+                    take_any(state, who, d, group.first, module)
 
 
 @routine
@@ -379,7 +384,7 @@ def over_obstacles(
                 if is_far(spheres + c * SPHERE, obstacle + NUMBERS, state[BOUND], module):
                     continue
             for s in range(cluster.first, cluster.last):
-                number = size(table, "groups", module) + (before + k) * n_near + s
+                number = size(table, "pairs", module) + (before + k) * n_near + s
                 one = places + every[s].at
                 for form in switch(every[s].form, module.near_forms):
                     if form == BALL and other == BALL:
@@ -431,20 +436,20 @@ def find_points(
     lanes = array(Lane, who)
     groups, visits = array(Group, address_of(table, "groups", module)), array(Visit, address_of(table, "visits", module))
     pairs, ranks = array(Pair, address_of(table, "pairs", module)), reals(table, "ranks", module)
-    n_groups, near = size(table, "groups", module), local(Vector, NEAREST)
+    n_pairs, group_of, near = size(table, "pairs", module), words(table, "pair groups", module), local(Vector, NEAREST)
     for lane in rolled(module.kind.width):
         number = convert(Word, lanes[lane])
         if number >= 0:
             mask = who[0] == spread(Lanes, lanes[lane])
-            if number < n_groups:
-                group = groups[number]
+            if number < n_pairs:
+                group = groups[group_of[number]]
                 visit = visits[group.visit]
                 for code in switch(group.code, module.own_codes):
                     if code == 0:
                         nearest_balls(places, pairs, group.first, group.last, near, module)
                     else:
-                        one, other = places + Word(pairs[group.first].one), places + Word(pairs[group.first].other)
-                        find_nearest(one, other, near, code=code, module=module)
+                        one, other = places + Word(pairs[number].one), places + Word(pairs[number].other)
+                        find_nearest(one, other, near, code=0 if code == SPHERES else code, module=module)
                 keep(state, near, mask, ranks[visit.one], ranks[visit.other])
             else:
                 if module.asked.kinds:
@@ -488,7 +493,7 @@ def to_obstacle(
     """The normal and a point of a shape and an obstacle, where these are nearest."""
     every, ranks = array(Near, address_of(table, "near", module)), reals(table, "ranks", module)
     mask, obstacle = who[0] == spread(Lanes, number), local(Vector, MOST_NUMBERS)
-    pair = convert(Word, number) - size(table, "groups", module)
+    pair = convert(Word, number) - size(table, "pairs", module)
     k = pair // size(table, "near", module)
     shape = every[pair - k * size(table, "near", module)]
     for kind in module.asked.kinds:

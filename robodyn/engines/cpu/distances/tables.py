@@ -1,24 +1,34 @@
 """Tables of shapes and pairs that loops read.
 
 Shapes of one link form a *cluster*, with a sphere around them; a half-space is a cluster of its own. A *visit* is a
-pair of clusters. Its *groups* are its pairs of spheres with equal sums of radii, which need one root together, and all
-other pairs one by one.
+pair of clusters; those that are nearest on average come first. Its *groups* are its pairs of spheres with equal sums of
+radii, which need one root together; its other pairs of spheres; and all other pairs, one by one.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from robodyn.algorithms.distances.formulas import Flat, Solid
-from robodyn.algorithms.distances.solids import BALL, SIZES, enclosing_sphere, form_of, numbers_of, on_link
+from robodyn.algorithms.distances.formulas import Ball, Flat, Solid
+from robodyn.algorithms.distances.solids import (
+    BALL,
+    FRAME,
+    SIZES,
+    enclosing_sphere,
+    form_of,
+    link_frames,
+    numbers_of,
+    on_link,
+)
 from robodyn.algorithms.distances.tasks import Measured, cost
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import Motion, Transform
+from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import TESTED_OPERATIONS
@@ -27,6 +37,12 @@ NUMBERS = max(SIZES)
 """Numbers of a shape in its table."""
 FORMS = range(len(SIZES))
 """Codes of forms; `len(FORMS) * one + other` is that of a pair."""
+SPHERES = len(FORMS) ** 2
+"""The code of a group of spheres with different sums of radii."""
+_EQUAL = 3
+"""Pairs of spheres from which equal sums of radii are a group."""
+_SAMPLES = 64
+"""Configurations in which spheres are compared for the order of visits."""
 DOF = 9
 """Numbers of a degree of freedom: its motion in the frame of its link, the first rank of the bodies that it moves and
 the one after the last, and the multiplier of its velocity."""
@@ -85,7 +101,7 @@ class Tables:
     """What loops read.
 
     `arrays`: integers and real numbers by name; `forms`: forms of all shapes; `near_forms`: of those that obstacles are
-    measured to; `own_codes`: of the model's pairs; `links`: links whose frames are read; `vectors`: vectors of all shapes; `blind`:
+    measured to; `own_codes`: of pairs or groups; `links`: links whose frames are read; `vectors`: vectors of all shapes; `blind`:
     True if a coordinate may be NaN while all spheres are numbers; `operations`: a rough number for one state.
     """
 
@@ -115,6 +131,9 @@ class _Maker:
         for k in sorted(used):
             self.clusters.setdefault(self._key(k), []).append(k)
         self.numbers = {key: n for n, key in enumerate(self.clusters)}
+        self.arrays = {**self.shapes(), **self.spheres()}
+        self.arrays |= {"parent": model.parent, "v_start": model.v_start}
+        self.arrays |= self.visits() if asked.is_least else {"listed": self.listed()}
 
     def _key(self, k: int) -> tuple[int, int]:
         return self.links[k], k if isinstance(self.solids[k], Flat) else -1
@@ -170,24 +189,55 @@ class _Maker:
         for i, j in self.asked.pairs:
             found.setdefault((self.cluster(i), self.cluster(j)), []).append((i, j))
         visits, groups, pairs = [], list[tuple[int, ...]](), list[tuple[int, int]]()
-        for (one, other), members in found.items():
-            parts: dict[object, list[tuple[int, int]]] = {}
-            for i, j in members:
-                balls = self.forms[i] == self.forms[j] == BALL
-                key: object = self.solids[i].r + self.solids[j].r if balls else (i, j)  # type: ignore[union-attr]
-                parts.setdefault(key, []).append((i, j))
+        for one, other in self._nearest_first(found):
+            members = found[one, other]
             first = len(groups)
-            for part in parts.values():
-                groups.append((self.code(*part[0]), len(pairs), len(pairs) + len(part), len(visits)))
+            for code, part in self._groups(members):
+                groups.append((code, len(pairs), len(pairs) + len(part), len(visits)))
                 pairs += [(self.at[i], self.at[j]) for i, j in part]
             flat = any(isinstance(self.solids[k], Flat) for k in members[0])
             tested = not flat and sum(self.cost(*pair) for pair in members) > TESTED_OPERATIONS
             visits.append((one, other, first, len(groups), int(tested)))
+        sizes = [last - first for _, first, last, _ in groups]
         return {
             "visits": _table(visits, Visit),
             "groups": _table(groups, Group),
             "pairs": np.array(pairs, np.int32).reshape(-1, 2),
+            "pair groups": np.repeat(np.arange(len(groups)), np.array(sizes, np.int64)),
         }
+
+    def _groups(self, members: list[tuple[int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:
+        """The groups of a visit, with their codes."""
+        by_sum: dict[float, list[tuple[int, int]]] = {}
+        groups, others = [], []
+        for i, j in members:
+            one, other = self.solids[i], self.solids[j]
+            if isinstance(one, Ball) and isinstance(other, Ball):
+                by_sum.setdefault(one.r + other.r, []).append((i, j))
+            else:
+                others.append((self.code(i, j), [(i, j)]))
+        for part in by_sum.values():
+            if len(part) >= _EQUAL:
+                groups.append((0, part))
+        apart = [pair for part in by_sum.values() if len(part) < _EQUAL for pair in part]
+        return [*groups, *([(SPHERES, apart)] if apart else []), *others]
+
+    def _nearest_first(self, visits: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Visits in the order of the mean distance of their spheres. Then others are often too far apart to matter."""
+        model = self.model
+        q = model.random_configuration(np.random.default_rng(0), (_SAMPLES,))
+        frames = np.empty((_SAMPLES, len(model.link_names), FRAME))
+        ReferenceEngine(model, q.dtype).run(link_frames(False), {"q": q}, {"frames": frames})
+        spheres = self.arrays["enclosing"]
+        own = frames[:, [link for link, _ in self.clusters]]
+        axes = own[..., :9].reshape(_SAMPLES, -1, 3, 3)
+        centres = own[..., 9:] + np.einsum("sckx,ck->scx", axes, spheres[:, :3])
+        radii = np.where(np.isfinite(spheres[:, 3]), spheres[:, 3], 0.0)
+        gaps = {
+            (a, b): float(np.linalg.norm(centres[:, a] - centres[:, b], axis=-1).mean() - radii[a] - radii[b])
+            for a, b in visits
+        }
+        return sorted(gaps, key=gaps.__getitem__)
 
     def listed(self) -> Array:
         pairs = self.asked.pairs
@@ -230,20 +280,19 @@ def _table(rows: Sequence[tuple[int, ...]], of: type[ctypes.Structure]) -> Array
 def tables_of(model: Model, asked: Measured) -> Tables:
     """The tables of a query."""
     maker = _Maker(model, asked)
-    arrays = {**maker.shapes(), **maker.spheres(), "parent": model.parent, "v_start": model.v_start}
-    arrays |= maker.visits() if asked.is_least else {"listed": maker.listed()}
+    arrays = maker.arrays
     links = set(maker.links)
     if asked.gradient:
         dofs, more = maker.dofs()
         arrays, links = {**arrays, **dofs}, links | more
-    own = {maker.code(i, j) for i, j in asked.pairs}
+    codes = arrays["groups"][:, 0] if asked.is_least else arrays["listed"][:, 0]
     near_forms = {maker.forms[k] for k in asked.near}
     operations = sum(maker.cost(i, j) for i, j in asked.pairs) + 100
     return Tables(
         arrays,
         tuple(sorted({maker.forms[k] for k in maker.order})),
         tuple(sorted(near_forms)),
-        tuple(sorted(own)),
+        tuple(np.unique(codes).tolist()),
         tuple(sorted(links)),
         maker.vectors,
         maker.blind() or asked.at_origin(model),
