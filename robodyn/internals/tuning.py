@@ -41,7 +41,7 @@ STRAIGHT_DISTANCES = {
     "witness_points": 20_000,
 }
 """Most operations of one program of a query about distances; larger ones are loops over pairs."""
-TESTED_OPERATIONS, BLOCK_ENTRIES = 20, 512
+TESTED_OPERATIONS, BLOCK_ENTRIES = 20, 16
 """Operations of the pairs of two links from which the spheres around these are compared first; and entries of results
 that loops over pairs collect before they store them to rows."""
 MAX_TRACED_BODIES, MAX_TRACED_STEPS = 250, 4096

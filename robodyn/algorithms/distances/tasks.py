@@ -104,6 +104,11 @@ class Measured:
         """Forms of the obstacles."""
         return tuple(FORM_OF[kind] for kind in self.kinds)
 
+    def rounds(self, given: Mapping[str, Any]) -> int:
+        """How often work with these obstacles repeats that without any, roughly."""
+        count = sum(given[kind].shape[-2] for kind in self.kinds)
+        return 1 + len(self.near) * count // max(100, len(self.pairs))
+
     def at_origin(self, model: Model) -> bool:
         """True if a floating base counts as at the world's origin; see `Scene`."""
         relative = not self.kinds and self.name != "witness_points"

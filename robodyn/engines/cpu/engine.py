@@ -242,7 +242,9 @@ class CpuEngine(Engine):
         if kernel.tasks:
             self._launch_tasks(kernel, table, batch)
         else:
-            self.launch(kernel, ctypes.addressof(table), batch)
+            query = task.distance_query if isinstance(task, ScalarTask) else None
+            steps = 1 if query is None else query.rounds(inputs)
+            self.launch(kernel, ctypes.addressof(table), batch, steps)
         for name, target in targets.items():
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)

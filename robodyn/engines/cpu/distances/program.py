@@ -3,9 +3,7 @@ for one vector of states after another."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +18,7 @@ from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import SingleProgram
 from robodyn.internals.arguments import Array
 from robodyn.internals.records import dataclass
-from robodyn.internals.tuning import BLOCK_ENTRIES, LOOP_OPERATION_NS
+from robodyn.internals.tuning import BLOCK_ENTRIES, OPERATION_NS
 
 _FRAMES = "frames"
 
@@ -47,7 +45,7 @@ def _program(request: Request) -> DistanceProgram:
     outputs = {name: output_shape(model, each) for name, each in task.outputs.items()}
     module = DistanceModule(asked, tables, input_names(request), outputs, request.dtype, request.target)
     entries = {"distances": 1, "witness_points": 6}.get(asked.name, model.nv)
-    pairs = max(1, BLOCK_ENTRIES // max(1, entries))
+    pairs = -(-BLOCK_ENTRIES // max(1, entries))
     counts = dict(zip(COUNTS, (model.nq, model.nv, entries, pairs, pairs), strict=True))
     n_dofs = model.nv_tree if asked.gradient else 0
     vectors = {
@@ -91,7 +89,7 @@ def distance_kernel(maker: KernelCompiler, request: Request) -> Kernel:
         inputs=input_names(request),
         constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
         workspace_bytes=program.workspace_bytes,
-        row_ns=program.operations * LOOP_OPERATION_NS / work.kind.width,
+        row_ns=program.operations * OPERATION_NS / work.kind.width,
         module=lambda: text,
         keep=program,
     )
