@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.distances import solids
-from robodyn.algorithms.distances.solids import BALL, FORM_OF, FRAME, NEAREST, SIZES, TWIST
+from robodyn.algorithms.distances.solids import BALL, FLAT, FORM_OF, FRAME, NEAREST, SIZES, TWIST
 from robodyn.algorithms.distances.tasks import OBSTACLES, Measured
 from robodyn.compile.llvm.straight_line import StraightLine, attributes
 from robodyn.compile.llvm.target import Target
@@ -49,6 +49,7 @@ from robodyn.compile.loops.language import (
     convert,
     fma,
     inserted,
+    known,
     local,
     routine,
     size_of,
@@ -65,6 +66,7 @@ from robodyn.engines.cpu.distances.tables import (
     DOF,
     FORMS,
     NUMBERS,
+    SPACE,
     SPHERES,
     Cluster,
     Dof,
@@ -194,7 +196,10 @@ def place_shapes(table: Array[Argument], to: Array[Vector], module: Static[Dista
             shape = shapes[k]
             frame = numbers_at(frames + shape.frame, FRAME)
             numbers = scalars_at(own + k * NUMBERS, SIZES[form])
-            set_numbers(to + shape.at, module.placed(form)(*numbers, *frame))
+            found = module.placed(form)(*numbers, *frame)
+            set_numbers(to + shape.at, found)
+            if SPACE[form] > SIZES[form]:
+                to[shape.at + SIZES[form]] = module.larger(*module.enclosed(form)(*found))[3]
 
 
 @routine
@@ -313,12 +318,33 @@ def take_balls(
         take(state, who, d, number, module)
 
 
-def take_any(
-    state: Array[Vector], who: Array[Lanes], d: Vector, number: Word, module: Static[DistanceModule]
+def take_other(
+    state: Array[Vector],
+    who: Array[Lanes],
+    one: Array[Vector],
+    other: Array[Vector],
+    radius: Array[Vector],
+    number: Word,
+    code: Static[int],
+    module: Static[DistanceModule],
 ) -> None:
-    """The same for other shapes, whose distance may be NaN."""
-    state[TOTAL] = state[TOTAL] + d
-    take(state, who, d, number, module)
+    """The same for other shapes, whose distance may be NaN. `radius`: of a sphere around the second one."""
+    form, other_form = code // len(FORMS), code % len(FORMS)
+    if FLAT in (form, other_form):
+        far = False
+    else:
+        reach = within(state[BOUND], one[radius_of(form)] + radius[0], module)
+        far = all_of(squared(one, other) >= reach)
+    if not far:
+        d = distance(one, other, code=code, module=module)
+        state[TOTAL] = state[TOTAL] + d
+        take(state, who, d, number, module)
+
+
+@known
+def radius_of(form: int) -> int:
+    """The vector with the radius of a sphere around a shape."""
+    return 3 if form == BALL else SIZES[form]
 
 
 @routine
@@ -354,9 +380,9 @@ def over_visits(
                         one, other = places + Word(pairs[p].one), places + Word(pairs[p].other)
                         take_balls(state, who, squared(one, other), one[3] + other[3], p, module)
                 else:
-                    pair = pairs[group.first]
-                    d = distance(places + Word(pair.one), places + Word(pair.other), code=code, module=module)
-                    take_any(state, who, d, group.first, module)
+                    pair, other = pairs[group.first], code % len(FORMS)
+                    a, b = places + Word(pair.one), places + Word(pair.other)
+                    take_other(state, who, a, b, b + radius_of(other), group.first, code, module)
 
 
 @routine
@@ -391,7 +417,7 @@ def over_obstacles(
                         take_balls(state, who, squared(one, obstacle), one[3] + obstacle[3], number, module)
                     else:
                         code = len(FORMS) * form + other
-                        take_any(state, who, distance(one, obstacle, code=code, module=module), number, module)
+                        take_other(state, who, one, obstacle, obstacle + (NUMBERS + 3), number, code, module)
 
 
 def add_obstacle(state: Array[Vector], obstacle: Array[Vector], kind: Static[str], module: Static[DistanceModule]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from robodyn.algorithms.distances.formulas import Ball, Flat, Solid
 from robodyn.algorithms.distances.solids import (
     BALL,
+    FLAT,
     FRAME,
     SIZES,
     enclosing_sphere,
@@ -35,6 +36,8 @@ from robodyn.internals.tuning import TESTED_OPERATIONS
 
 NUMBERS = max(SIZES)
 """Numbers of a shape in its table."""
+SPACE = tuple(size + (form not in (BALL, FLAT)) for form, size in enumerate(SIZES))
+"""Vectors of a shape in world coordinates: its numbers, and the radius of a sphere around it if it has another one."""
 FORMS = range(len(SIZES))
 """Codes of forms; `len(FORMS) * one + other` is that of a pair."""
 SPHERES = len(FORMS) ** 2
@@ -124,7 +127,7 @@ class _Maker:
         self.forms = [form_of(each) for each in self.solids]
         used = {k for pair in asked.pairs for k in pair} | set(asked.near)
         self.order = sorted(used, key=lambda k: (self.forms[k], self.links[k]))
-        sizes = [SIZES[self.forms[k]] for k in self.order]
+        sizes = [SPACE[self.forms[k]] for k in self.order]
         self.at = dict(zip(self.order, (np.cumsum(sizes) - sizes).tolist(), strict=True))
         self.vectors = sum(sizes)
         self.clusters: dict[tuple[int, int], list[int]] = {}
