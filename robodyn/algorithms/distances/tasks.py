@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from robodyn.algorithms.distances.formulas import nearest
 from robodyn.algorithms.distances.scene import (
     Place,
@@ -126,8 +128,15 @@ def loops_task(model: Model, measured: Measured) -> ScalarTask:
         given |= {kind: Sized((1, OBSTACLES[kind])) for kind in measured.kinds}
         n = len(measured.pairs)
         outputs = {key: Sized(axes) for key, axes in _outputs(measured.name, n).items()}
-        name = f"{measured.name}_in_loops"
-        kept[measured] = ScalarTask(name, given, outputs, _no_text, least=_endless, distance_query=measured)
+        kept[measured] = ScalarTask(
+            f"{measured.name}_loops",
+            given,
+            outputs,
+            _no_text,
+            least=_endless,
+            distance_query=measured,
+            one_program=True,
+        )
     task: ScalarTask = kept[measured]
     return task
 
@@ -175,7 +184,8 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
         moved = asked.count > 0 or name == "witness_points"
         scene = Scene(model, geometries, at, given["q"], moved)
-        return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
+        with np.errstate(all="ignore"):  # numbers among the scalars, of shapes that do not move
+            return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
 
     given = {"q": Sized(("nq",))}
     if asked.count:

@@ -171,7 +171,8 @@ class CpuEngine(Engine):
         self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, plan: Plan | None = None
     ) -> Kernel | None:
         key = _key(algorithm, base, link, plan)
-        if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
+        waits = isinstance(algorithm, ScalarTask) and algorithm.one_program  # there is no other answer meanwhile
+        if self.compile != "background" or waits or key in self._kernels or (*key, single) in self._kernels:
             return self.kernel(algorithm, base, link, single=single, plan=plan)
         if self.compiler.in_cache(self.request(algorithm, base, link), single=single, plan=plan):
             return self.kernel(algorithm, base, link, single=single, plan=plan)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.algorithms.distances import solids
-from robodyn.algorithms.distances.solids import BALL, FLAT, FORM_OF, FRAME, NEAREST, SIZES, TWIST
+from robodyn.algorithms.distances.solids import BALL, BRICK, CAN, FLAT, FORM_OF, FRAME, NEAREST, ROD, SIZES, TWIST
 from robodyn.algorithms.distances.tasks import OBSTACLES, Measured
 from robodyn.compile.llvm.straight_line import StraightLine, attributes
 from robodyn.compile.llvm.target import Target
@@ -37,6 +37,7 @@ from robodyn.compile.loops.language import (
     Loose,
     LooseScalar,
     Operator,
+    Routine,
     Static,
     UnalignedScalar,
     Vector,
@@ -44,6 +45,7 @@ from robodyn.compile.loops.language import (
     all_of,
     anything,
     array,
+    call,
     chosen,
     clear,
     convert,
@@ -80,6 +82,7 @@ from robodyn.engines.cpu.distances.tables import (
 )
 from robodyn.engines.cpu.loops.runtime import stage_in, stage_out, types_of
 from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
 
 FAR = 1e30
 """A distance above all others."""
@@ -252,22 +255,50 @@ def place_obstacle(
 
 
 @routine
+def formula(one: Array[Vector], other: Array[Vector], to: Array[Vector], module: Static[FormulaModule]) -> None:
+    """A formula of two shapes, as a function that all queries share."""
+    set_numbers(to, module.traced(*numbers_at(one, module.sizes[0]), *numbers_at(other, module.sizes[1])))
+
+
+@routine
 def distance(
-    one: Array[Vector], other: Array[Vector], code: Static[int], module: Static[DistanceModule]
+    table: Array[Argument],
+    one: Array[Vector],
+    other: Array[Vector],
+    code: Static[int],
+    module: Static[DistanceModule],
 ) -> Vector:
     """The distance of two shapes."""
-    numbers = numbers_at(one, SIZES[code // len(FORMS)]) + numbers_at(other, SIZES[code % len(FORMS)])
-    (d,) = module.distance(code)(*numbers)
+    pair = pair_of(code)
+    a, b = (other, one) if pair.swapped else (one, other)
+    to = local(Vector, 1)
+    if pair.shared:
+        call(None, address_of(table, module.called("distance", pair), module), a, b, to)
+        d = to[0]
+    else:
+        (d,) = module.distance(pair)(*numbers_at(a, pair.sizes[0]), *numbers_at(b, pair.sizes[1]))
     return d
 
 
 @routine
 def find_nearest(
-    one: Array[Vector], other: Array[Vector], to: Array[Vector], code: Static[int], module: Static[DistanceModule]
+    table: Array[Argument],
+    one: Array[Vector],
+    other: Array[Vector],
+    to: Array[Vector],
+    code: Static[int],
+    module: Static[DistanceModule],
 ) -> None:
     """Distance, witness points and normal of two shapes."""
-    numbers = numbers_at(one, SIZES[code // len(FORMS)]) + numbers_at(other, SIZES[code % len(FORMS)])
-    set_numbers(to, module.nearest(code)(*numbers))
+    pair = pair_of(code)
+    a, b = (other, one) if pair.swapped else (one, other)
+    if pair.shared:
+        call(None, address_of(table, module.called("nearest", pair), module), a, b, to)
+    else:
+        set_numbers(to, module.nearest(pair)(*numbers_at(a, pair.sizes[0]), *numbers_at(b, pair.sizes[1])))
+    if pair.swapped:
+        first, second = numbers_at(to + 1, 3), numbers_at(to + 4, 3)
+        set_numbers(to + 1, [*second, *first, *[-x for x in numbers_at(to + 7, 3)]])
 
 
 def squared(one: Array[Vector], other: Array[Vector]) -> Vector:
@@ -319,6 +350,7 @@ def take_balls(
 
 
 def take_other(
+    table: Array[Argument],
     state: Array[Vector],
     who: Array[Lanes],
     one: Array[Vector],
@@ -336,7 +368,7 @@ def take_other(
         reach = within(state[BOUND], one[radius_of(form)] + radius[0], module)
         far = all_of(squared(one, other) >= reach)
     if not far:
-        d = distance(one, other, code=code, module=module)
+        d = distance(table, one, other, code=code, module=module)
         state[TOTAL] = state[TOTAL] + d
         take(state, who, d, number, module)
 
@@ -382,7 +414,7 @@ def over_visits(
                 else:
                     pair, other = pairs[group.first], code % len(FORMS)
                     a, b = places + Word(pair.one), places + Word(pair.other)
-                    take_other(state, who, a, b, b + radius_of(other), group.first, code, module)
+                    take_other(table, state, who, a, b, b + radius_of(other), group.first, code, module)
 
 
 @routine
@@ -417,7 +449,7 @@ def over_obstacles(
                         take_balls(state, who, squared(one, obstacle), one[3] + obstacle[3], number, module)
                     else:
                         code = len(FORMS) * form + other
-                        take_other(state, who, one, obstacle, obstacle + (NUMBERS + 3), number, code, module)
+                        take_other(table, state, who, one, obstacle, obstacle + (NUMBERS + 3), number, code, module)
 
 
 def add_obstacle(state: Array[Vector], obstacle: Array[Vector], kind: Static[str], module: Static[DistanceModule]) -> None:
@@ -475,7 +507,7 @@ def find_points(
                         nearest_balls(places, pairs, group.first, group.last, near, module)
                     else:
                         one, other = places + Word(pairs[number].one), places + Word(pairs[number].other)
-                        find_nearest(one, other, near, code=0 if code == SPHERES else code, module=module)
+                        find_nearest(table, one, other, near, code=0 if code == SPHERES else code, module=module)
                 keep(state, near, mask, ranks[visit.one], ranks[visit.other])
             else:
                 if module.asked.kinds:
@@ -501,7 +533,7 @@ def nearest_balls(
         least = chosen(closer, new, least)
         one = [chosen(closer, a[k], one[k]) for k in range(SPHERE)]
         other = [chosen(closer, b[k], other[k]) for k in range(SPHERE)]
-    set_numbers(near, module.nearest(0)(*one, *other))
+    set_numbers(near, module.nearest(pair_of(0))(*one, *other))
 
 
 @routine
@@ -528,7 +560,7 @@ def to_obstacle(
             rows, other = table[module.number(kind)], FORM_OF[kind]
             place_obstacle(rows.data, rows.stride, first, end, k - before, obstacle, kind=kind, module=module)
             for form in switch(shape.form, module.near_forms):
-                find_nearest(places + shape.at, obstacle, near, code=len(FORMS) * form + other, module=module)
+                find_nearest(table, places + shape.at, obstacle, near, code=len(FORMS) * form + other, module=module)
     keep(state, near, mask, ranks[shape.cluster], -1.0)
 
 
@@ -634,9 +666,9 @@ def store_result(
     """What is asked about one pair."""
     name = module.asked.name
     if name == "distances":
-        to[0] = distance(one, other, code=code, module=module)
+        to[0] = distance(table, one, other, code=code, module=module)
     else:
-        find_nearest(one, other, near, code=code, module=module)
+        find_nearest(table, one, other, near, code=code, module=module)
         if name == "witness_points":
             set_numbers(to, numbers_at(near + 1, 6))
         else:
@@ -790,6 +822,81 @@ def add_coordinates(
     state[TOTAL] = total
 
 
+@dataclass(frozen=True)
+class FormulaPair:
+    """Two forms in the order of formulas, and whether the pair was in the other order."""
+
+    one: int
+    other: int
+    swapped: bool
+
+    @property
+    def code(self) -> int:
+        """The code of the pair in this order."""
+        return len(FORMS) * self.one + self.other
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of the two shapes."""
+        return SIZES[self.one], SIZES[self.other]
+
+    @property
+    def shared(self) -> bool:
+        """True if its formulas are so long that queries share a function."""
+        return {self.one, self.other} <= {ROD, BRICK}
+
+    def distance(self, x: Sequence[Any]) -> Sequence[Any]:
+        """The distance of shapes with the numbers x."""
+        return solids.distance(self.one, self.other, x)
+
+    def nearest(self, x: Sequence[Any]) -> Sequence[Any]:
+        """Distance, witness points and normal."""
+        return solids.nearest_numbers(self.one, self.other, x)
+
+
+@known
+def pair_of(code: int) -> FormulaPair:
+    """The pair of a code. A can is a rod, except on a flat."""
+    one, other = divmod(code, len(FORMS))
+    if FLAT not in (one, other):
+        one, other = (ROD if form == CAN else form for form in (one, other))
+    swapped = one == FLAT or (other != FLAT and one > other)
+    return FormulaPair(other, one, True) if swapped else FormulaPair(one, other, False)
+
+
+@dataclass(frozen=True)
+class FormulaModule:
+    """The module of a formula. `name`: "distance" or "nearest"."""
+
+    pair: FormulaPair
+    name: str
+    kind: VectorType
+    target: Target
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of the two shapes."""
+        return self.pair.sizes
+
+    @property
+    def traced(self) -> Traced:
+        """The formula."""
+        return Traced(self.kind, getattr(self.pair, self.name), sum(self.sizes))
+
+    def text(self) -> str:
+        """The text of the module."""
+        return _printed(("distance formula", self), self.kind, self.target, formula, self)
+
+
+def _printed(facts: object, kind: VectorType, target: Target, routine: Routine[..., None], module: object) -> str:
+    def export(to: Module) -> None:
+        for line in declarations(kind).splitlines():
+            to.declare(line.removeprefix("declare "))
+        to.export(routine, "kernel", module=module)
+
+    return printed_module(facts, types_of(kind), export, attributes(target))
+
+
 class DistanceModule:
     """The module of a query for shapes of some forms.
 
@@ -815,9 +922,29 @@ class DistanceModule:
         self.kind = VectorType.of(dtype, target)
         self.forms, self.near_forms, self.blind = tables.forms, tables.near_forms, tables.blind
         self.own_codes = tables.own_codes
-        self.names = ("frames", *self.inputs, *self.outputs, "sizes", *tables.arrays)
+        self.names = ("frames", *self.inputs, *self.outputs, "sizes", *tables.arrays, *self.shared)
         self.sizes = (*tables.arrays, *COUNTS, *(f"part {name}" for name in PARTS))
         self._traced: dict[object, Traced] = {}
+
+    @cached_property
+    def shared(self) -> dict[str, FormulaModule]:
+        """Modules of formulas that are called, by their names in the table."""
+        codes = {code for code in self.own_codes if code != SPHERES}
+        codes |= {len(FORMS) * form + other for form in self.near_forms for other in self.asked.obstacle_forms}
+        pairs = {pair.code: pair for pair in map(pair_of, codes) if pair.shared}
+        names = (["distance"] if self.asked.name in ("distances", "min_distance", "min_distance_gradient") else [])
+        names += ["nearest"] if self.asked.name not in ("distances", "min_distance") else []
+        return {
+            self.called(name, pairs[code]): FormulaModule(pairs[code], name, self.kind, self.target)
+            for name in names
+            for code in sorted(pairs)
+        }
+
+    @staticmethod
+    @known
+    def called(name: str, pair: FormulaPair) -> str:
+        """The name of a function in the table."""
+        return f"{name} {pair.code}"
 
     def number(self, name: str) -> int:
         """Index of an array in the table."""
@@ -833,23 +960,13 @@ class DistanceModule:
         """The distance from 1 to the next number."""
         return float(np.finfo(np.float64 if self.kind.scalar == "double" else np.float32).eps)
 
-    @cached_property
-    def types(self) -> dict[str, Number]:
-        """Types in the module, by name."""
-        return types_of(self.kind)
-
     def text(self) -> str:
         """The text of the module."""
         a = self.asked
         traits = a.name, a.kinds, a.limited, self.forms, self.near_forms, self.own_codes, self.blind
         facts = "distances", traits, self.names, self.kind, self.target
 
-        def export(module: Module) -> None:
-            for line in declarations(self.kind).splitlines():
-                module.declare(line.removeprefix("declare "))
-            module.export(kernel, module=self)
-
-        return printed_module(facts, self.types, export, attributes(self.target))
+        return _printed(facts, self.kind, self.target, kernel, self)
 
     # Formulas.
 
@@ -887,17 +1004,13 @@ class DistanceModule:
         """The distance of two spheres, from the squared one of their centres and the sum of their radii."""
         return self._formula("balls", lambda x: (np.sqrt(x[0]) - x[1],), 2)
 
-    def distance(self, code: int) -> Traced:
+    def distance(self, pair: FormulaPair) -> Traced:
         """The distance of two shapes."""
-        one, other = divmod(code, len(FORMS))
-        count = SIZES[one] + SIZES[other]
-        return self._formula(("distance", code), lambda x: solids.distance(one, other, x), count)
+        return self._formula(("distance", pair.code), pair.distance, sum(pair.sizes))
 
-    def nearest(self, code: int) -> Traced:
+    def nearest(self, pair: FormulaPair) -> Traced:
         """Distance, witness points and normal of two shapes."""
-        one, other = divmod(code, len(FORMS))
-        count = SIZES[one] + SIZES[other]
-        return self._formula(("nearest", code), lambda x: solids.nearest_numbers(one, other, x), count)
+        return self._formula(("nearest", pair.code), pair.nearest, sum(pair.sizes))
 
     @property
     def twist(self) -> Traced:

@@ -10,6 +10,7 @@ import numpy as np
 from robodyn.algorithms.distances.solids import FRAME, TWIST, link_frames
 from robodyn.compile.llvm.streaming import FLUSHED
 from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.engines.cpu.backends import Loaded
 from robodyn.engines.cpu.chains.build import Chained
 from robodyn.engines.cpu.distances.code import COUNTS, MOST_NUMBERS, PARTS, SPHERE, DistanceModule
 from robodyn.engines.cpu.distances.tables import Tables, tables_of
@@ -30,6 +31,8 @@ class DistanceProgram:
     module: DistanceModule
     arrays: tuple[Array, ...]
     workspace_bytes: int
+    formulas: tuple[Loaded, ...] = ()
+    """Functions that the loops call."""
 
     @property
     def operations(self) -> int:
@@ -81,17 +84,21 @@ def distance_kernel(maker: KernelCompiler, request: Request) -> Kernel:
     route = maker.route(part)
     text, label = program.module.text(), f"robodyn distances {request.dtype} {request.target.level}"
     code = maker.sharing(text, label, request.target)
+    shared = [maker.sharing(each.text(), label, request.target) for each in program.module.shared.values()]
     frames = maker.whole(route) if isinstance(route, SingleProgram) else maker.rolled(part, work.kind.width)
+    formulas = tuple(each() for each in shared)
+    words = [word for array in program.arrays for word in (array.ctypes.data, 0)]
+    words += [word for each in formulas for word in (each.address("kernel"), 0)]
     loops = Kernel(
         request=request,
         mode="rolled",
         code=code(),
         inputs=input_names(request),
-        constants=tuple(word for array in program.arrays for word in (array.ctypes.data, 0)),
+        constants=tuple(words),
         workspace_bytes=program.workspace_bytes,
         row_ns=program.operations * OPERATION_NS / work.kind.width,
         module=lambda: text,
-        keep=program,
+        keep=replace(program, formulas=formulas),
     )
     inputs, outputs = input_names(request), [FLUSHED + name for name in task.outputs]
     work.take(frames, (*frames.inputs, _FRAMES))
