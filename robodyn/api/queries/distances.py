@@ -158,6 +158,7 @@ class DistanceQueries(Core):
             raise UnavailableError("obstacles, pairs: got q on a GPU; wanted NumPy arrays, for which they are answered")
         rows = {} if obstacles is None else obstacles.rows()
         near = () if obstacles is None or not rows else obstacles.near(model)
+        rows = rows if near else {}
         columns = len(chosen) + len(near) * sum(array.shape[-2] for array in rows.values())
         if name.startswith("min") and not columns:
             raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")

@@ -492,27 +492,41 @@ def find_points(
 ) -> None:
     """The normal and a point of the nearest pair of each lane. Pairs of the first lanes are computed for all lanes."""
     lanes = array(Lane, who)
-    groups, visits = array(Group, address_of(table, "groups", module)), array(Visit, address_of(table, "visits", module))
-    pairs, ranks = array(Pair, address_of(table, "pairs", module)), reals(table, "ranks", module)
-    n_pairs, group_of, near = size(table, "pairs", module), words(table, "pair groups", module), local(Vector, NEAREST)
+    n_pairs, near = size(table, "pairs", module), local(Vector, NEAREST)
     for lane in rolled(module.kind.width):
         number = convert(Word, lanes[lane])
         if number >= 0:
             mask = who[0] == spread(Lanes, lanes[lane])
             if number < n_pairs:
-                group = groups[group_of[number]]
-                visit = visits[group.visit]
-                for code in switch(group.code, module.own_codes):
-                    if code == 0:
-                        nearest_balls(places, pairs, group.first, group.last, near, module)
-                    else:
-                        one, other = places + Word(pairs[number].one), places + Word(pairs[number].other)
-                        find_nearest(table, one, other, near, code=0 if code == SPHERES else code, module=module)
-                keep(state, near, mask, ranks[visit.one], ranks[visit.other])
+                if module.own_codes:
+                    to_own(table, places, state, number, mask, near, module)
             else:
                 if module.asked.kinds:
                     to_obstacle(table, places, state, who, lanes[lane], first, end, near, module=module)
             who[0] = chosen(mask, spread(Lanes, -1), who[0])
+
+
+def to_own(
+    table: Array[Argument],
+    places: Array[Vector],
+    state: Array[Vector],
+    number: Word,
+    mask: Static[Any],
+    near: Array[Vector],
+    module: Static[DistanceModule],
+) -> None:
+    """The normal and a point of one of the model's own pairs, where it is nearest."""
+    groups, visits = array(Group, address_of(table, "groups", module)), array(Visit, address_of(table, "visits", module))
+    pairs, ranks = array(Pair, address_of(table, "pairs", module)), reals(table, "ranks", module)
+    group = groups[words(table, "pair groups", module)[number]]
+    visit = visits[group.visit]
+    for code in switch(group.code, module.own_codes):
+        if code == 0:
+            nearest_balls(places, pairs, group.first, group.last, near, module)
+        else:
+            one, other = places + Word(pairs[number].one), places + Word(pairs[number].other)
+            find_nearest(table, one, other, near, code=0 if code == SPHERES else code, module=module)
+    keep(state, near, mask, ranks[visit.one], ranks[visit.other])
 
 
 def nearest_balls(
@@ -758,7 +772,8 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
         return
     if module.asked.gradient:
         find_twists(table, part(table, workspace, "twists", module), module=module)
-    over_listed(table, workspace, places, first, end, module=module)
+    if module.own_codes:
+        over_listed(table, workspace, places, first, end, module=module)
     for kind in module.asked.kinds:
         over_listed_obstacles(table, workspace, places, first, end, module=module, kind=kind)
 
@@ -788,7 +803,8 @@ def find_least(
     if module.blind:
         add_coordinates(table, part(table, workspace, "q", module), state, first, end, module)
     place_spheres(table, spheres, state, module=module)
-    over_visits(table, places, spheres, state, who, module=module)
+    if module.own_codes:
+        over_visits(table, places, spheres, state, who, module=module)
     for kind in module.asked.kinds:
         over_obstacles(table, places, spheres, state, who, first, end, module=module, kind=kind)
     total, result = state[TOTAL], local(Vector, 1)
