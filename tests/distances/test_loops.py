@@ -25,17 +25,16 @@ def scene(seed: int, n: int = 13, joints: int = 9, base: str = "floating") -> rd
     tree = rd.random_tree(joints, seed=seed, joints=JOINTS, mimic=0.2, base=base)
     made: list[rd.Shape] = []
     for k in range(n):
-        link, at = str(rng.choice(tree.link_names[1:])), rng.uniform(-0.5, 0.5, 3)
-        made.append(
-            (
-                lambda: rd.Sphere(link, at, rng.choice([0.05, 0.1])),
-                lambda: rd.Capsule(link, at, at + rng.uniform(-0.3, 0.3, 3), 0.05),
-                lambda: rd.Box(link, at, rng.uniform(0.05, 0.4, 3)),
-                lambda: rd.Cylinder(link, at, 0.08, 0.2),
-                lambda: rd.Sphere(link, at, rng.uniform(0.05, 0.1)),
-                lambda: rd.Plane(link, (0.0, 0.6, 0.8), -1.5),
-            )[k % 6 if k < 6 or k % 6 < 5 else 0]()
-        )
+        link, at, radius = str(rng.choice(tree.link_names[1:])), rng.uniform(-0.5, 0.5, 3), rng.uniform(0.05, 0.1)
+        kinds = [
+            rd.Sphere(link, at, 0.1 if k % 2 else 0.05),
+            rd.Capsule(link, at, at + rng.uniform(-0.3, 0.3, 3), radius),
+            rd.Box(link, at, rng.uniform(0.05, 0.4, 3)),
+            rd.Cylinder(link, at, radius, 0.2),
+            rd.Sphere(link, at, radius),
+            rd.Plane(link, (0.0, 0.6, 0.8), -1.5),
+        ]
+        made.append(kinds[k % 6 if k < 6 else k % 5])
     apart = [(i, j) for i in range(n) for j in range(n) if i != j and (i < j) == bool((i + j) % 3)]
     planes = {k for k, each in enumerate(made) if isinstance(each, rd.Plane)}
     pairs = [(i, j) for i, j in apart if made[i].link != made[j].link and not {i, j} <= planes]

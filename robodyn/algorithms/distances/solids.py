@@ -116,15 +116,15 @@ def nearest_numbers(one: Form, other: Form, x: Sequence[Scalar]) -> tuple[Scalar
 
 def world_twist(S: Sequence[Scalar], frame: Sequence[Scalar]) -> tuple[Scalar, ...]:
     """The motion S of a degree of freedom in the frame of a link, as a twist in world coordinates."""
-    X = Transform(tuple(frame[:9]), tuple(frame[9:]))  # type: ignore[arg-type]
+    X = Transform(tuple(frame[:9]), tuple(frame[9:]))
     S = tuple(S)
-    moved = X.motion_back(Motion(S[:3], S[3:]))  # type: ignore[arg-type]
+    moved = X.motion_back(Motion(S[:3], S[3:]))
     return (*moved.ang, *moved.lin)
 
 
 def rate(twist: Sequence[Scalar], n: Sequence[Scalar], x: Sequence[Scalar]) -> Scalar:
     """How fast a distance grows where its first shape moves by a twist; see `Scene.gradient`."""
-    wrench = (*cross(tuple(x), tuple(n)), *n)  # type: ignore[arg-type]
+    wrench = (*cross(tuple(x), tuple(n)), *n)
     return sum((a * b for a, b in zip(twist, wrench, strict=True)), start=0.0)
 
 

@@ -108,7 +108,7 @@ class Measured:
 
     def rounds(self, given: Mapping[str, Any]) -> int:
         """How often work with these obstacles repeats that without any, roughly."""
-        count = sum(given[kind].shape[-2] for kind in self.kinds)
+        count = sum(int(given[kind].shape[-2]) for kind in self.kinds)
         return 1 + len(self.near) * count // max(100, len(self.pairs))
 
     def at_origin(self, model: Model) -> bool:

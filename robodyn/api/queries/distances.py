@@ -194,7 +194,7 @@ class DistanceQueries(Core):
         self, measured: Measured, call: Call, rows: dict[str, Array], clearance: float | None, result: Array
     ) -> None:
         """Fill the result from queries about the model's own pairs, and about obstacles of each kind."""
-        model, name, near, n = self.model, measured.name, measured.near, len(measured.pairs)
+        name, near, n = measured.name, measured.near, len(measured.pairs)
         own = [(Asked(measured.pairs), {})] if n else list[tuple[Asked, dict[str, Array]]]()
         parts = [*own]
         for kind, array in rows.items():

@@ -12,8 +12,9 @@ from robodyn.compile.llvm.streaming import FLUSHED
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.engines.cpu.backends import Loaded
 from robodyn.engines.cpu.chains.build import Chained
-from robodyn.engines.cpu.distances.code import COUNTS, MOST_NUMBERS, PARTS, SPHERE, DistanceModule
-from robodyn.engines.cpu.distances.tables import Tables, tables_of
+from robodyn.engines.cpu.distances.code import module_text
+from robodyn.engines.cpu.distances.layout import COUNTS, MOST_NUMBERS, PARTS, SPHERE, DistanceModule
+from robodyn.engines.cpu.distances.tables import tables_of
 from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.request import Request, input_names
 from robodyn.engines.cpu.route import SingleProgram
@@ -82,7 +83,7 @@ def distance_kernel(maker: KernelCompiler, request: Request) -> Kernel:
     algorithm = link_frames(asked.at_origin(model))
     part = replace(request, algorithm=algorithm, vectors=frozenset((_FRAMES,)), unread=_unread(wanted))
     route = maker.route(part)
-    text, label = program.module.text(), f"robodyn distances {request.dtype} {request.target.level}"
+    text, label = module_text(program.module), f"robodyn distances {request.dtype} {request.target.level}"
     code = maker.sharing(text, label, request.target)
     shared = [maker.sharing(each.text(), label, request.target) for each in program.module.shared.values()]
     frames = maker.whole(route) if isinstance(route, SingleProgram) else maker.rolled(part, work.kind.width)

@@ -104,8 +104,9 @@ class Tables:
     """What loops read.
 
     `arrays`: integers and real numbers by name; `forms`: forms of all shapes; `near_forms`: of those that obstacles are
-    measured to; `own_codes`: of pairs or groups; `links`: links whose frames are read; `vectors`: vectors of all shapes; `blind`:
-    True if a coordinate may be NaN while all spheres are numbers; `operations`: a rough number for one state.
+    measured to; `own_codes`: of pairs or groups; `links`: links whose frames are read; `vectors`: vectors of all
+    shapes; `blind`: True if a coordinate may be NaN while all spheres are numbers; `operations`: a rough number for one
+    state.
     """
 
     arrays: dict[str, Array]
@@ -191,7 +192,7 @@ class _Maker:
         found: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for i, j in self.asked.pairs:
             found.setdefault((self.cluster(i), self.cluster(j)), []).append((i, j))
-        visits, groups, pairs = [], list[tuple[int, ...]](), list[tuple[int, int]]()
+        visits, groups, pairs = list[tuple[int, ...]](), list[tuple[int, int, int, int]](), list[tuple[int, int]]()
         for one, other in self._nearest_first(found):
             members = found[one, other]
             first = len(groups)
@@ -255,7 +256,7 @@ class _Maker:
         for body in range(model.n_bodies):
             link, kind = link_of[body], KINDS[model.joint_kind[body]]
             row = model.link_X[link]
-            X = Transform(tuple(row[:9]), tuple(row[9:]))  # type: ignore[arg-type]
+            X = Transform(tuple(row[:9]), tuple(row[9:]))
             low = float(tree.preorder_rank[body])
             for k, S in enumerate(kind.subspace(float(model.pitch[body]))):
                 moved: Motion = X.motion(S)
