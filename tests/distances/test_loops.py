@@ -15,7 +15,8 @@ MODELS = Path(__file__).parents[2] / "models"
 QUERIES = ("distances", "min_distance", "distances_gradient", "min_distance_gradient", "witness_points")
 JOINTS = ("revolute", "prismatic", "continuous", "planar", "spherical", "fixed")
 TOLERANCES = {"float64": 1e-12, "float32": 2e-4}
-DTYPES = pytest.mark.parametrize("dtype", TOLERANCES)
+MATRIX = pytest.mark.matrix
+DTYPES = pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=MATRIX)])
 
 
 def scene(seed: int, n: int = 13, joints: int = 9, base: str = "floating") -> rd.Model:
@@ -41,8 +42,13 @@ def scene(seed: int, n: int = 13, joints: int = 9, base: str = "floating") -> rd
     return tree.with_shapes(made, pairs)
 
 
-@DTYPES
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize(
+    ("dtype", "base"),
+    [
+        ("float64", "floating"),
+        *(pytest.param(*each, marks=MATRIX) for each in (("float64", "fixed"), ("float32", "floating"))),
+    ],
+)
 def test_loops_are_programs(dtype, base):
     """Also in one state, and for robots with mimicking joints and joints of several degrees of freedom."""
     model = scene(1 if base == "fixed" else 2, base=base)
@@ -90,7 +96,7 @@ def test_a_row_has_the_same_bits_in_every_batch_and_on_every_thread(dtype):
             assert (free == (least > clearance)).all() and 0.0 < free.mean() < 1.0
 
 
-@pytest.mark.parametrize("base", ["fixed", "floating"])
+@pytest.mark.parametrize("base", ["fixed", pytest.param("floating", marks=MATRIX)])
 def test_loops_are_coal(base):
     model = limbs(base)
     q = random_states(model, (30,))[0]
