@@ -88,8 +88,8 @@ class DistanceQueries(Core):
     def is_free(self, q: ArrayLike, obstacles: Obstacles | None = None, clearance: float = 0.0) -> Any:
         """True (...,) where `min_distance` is above the clearance (m); False where it is NaN."""
         least = finite_number("clearance", clearance)
-        if obstacles is None and np.ndim(q) < 2:  # one state, which a built-in function answers
-            return self.min_distance(q) > least
+        if obstacles is None and (np.ndim(q) < 2 or not self._skips_pairs()):
+            return self.min_distance(q) > least  # one state, which a built-in function answers, or few pairs
         given = {"q": q, "obstacles": obstacles}
         return self._about_shapes("min_distance", given, least)
 
@@ -170,6 +170,13 @@ class DistanceQueries(Core):
             answer = self._by_loops if call.engine.native and model.n_bodies else self._by_parts
             answer(measured, call, rows, clearance, result)
         return call.finish({"d": result if clearance is None else result > clearance})
+
+    def _skips_pairs(self) -> bool:
+        """True if the least distance is found by loops that skip pairs."""
+        if not (self.engine.native and self.model.n_bodies and self.model.n_pairs and self.model.collision_geometries):
+            return False
+        task = distance_task("min_distance", self.model)
+        return self.engine.has_program(task) and self.engine.generated(task).mode != "unrolled"
 
     def _is_one_program(self, name: str) -> bool:
         """True if the engine answers a query about all pairs as it is, True too if it shall raise the error."""

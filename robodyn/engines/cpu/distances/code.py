@@ -3,7 +3,8 @@
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
 It processes the W states from `first` on only. The table has the frames of all links as vectors of states, then inputs
-and outputs as rows, then the tables of `robodyn.engines.cpu.distances.tables`, then functions of long formulas.
+and outputs as rows, and at the end the addresses of the tables of `robodyn.engines.cpu.distances.tables` and of
+functions of long formulas.
 Formulas are traced once for each pair of forms, so compile time does not grow with the number of shapes, pairs or
 obstacles.
 """
@@ -224,5 +225,5 @@ def module_text(module: DistanceModule) -> str:
     """The text of a module."""
     asked = module.asked
     traits = asked.name, asked.kinds, asked.limited, module.forms, module.near_forms, module.own_codes, module.blind
-    facts = "distances", traits, module.names, module.kind, module.target
+    facts = "distances", traits, module.rows, module.own, module.kind, module.target
     return printed_with(facts, module.kind, module.target, kernel, module)

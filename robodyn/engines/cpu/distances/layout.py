@@ -51,7 +51,10 @@ def scalars_at(at: Array[LooseScalar], count: Static[int]) -> list[Vector]:
 
 def address_of(table: Array[Argument], name: Static[str], module: Static[DistanceModule]) -> Address:
     """The address of an array."""
-    found: Address = table[module.number(name)].data
+    if name in module.rows:
+        found: Address = table[module.number(name)].data
+    else:
+        found = array(Address, table[len(module.rows)].data)[module.own.index(name)]
     return found
 
 
@@ -102,7 +105,8 @@ class DistanceModule:
         self.kind = VectorType.of(dtype, target)
         self.forms, self.near_forms, self.blind = tables.forms, tables.near_forms, tables.blind
         self.own_codes = tables.own_codes
-        self.names = ("frames", *self.inputs, *self.outputs, "sizes", *tables.arrays, *self.shared)
+        self.rows = ("frames", *self.inputs, *self.outputs)
+        self.own = ("sizes", *tables.arrays, *self.shared)
         self.sizes = (*tables.arrays, *COUNTS, *(f"part {name}" for name in PARTS))
         self._traced: dict[object, Traced] = {}
 
@@ -127,8 +131,8 @@ class DistanceModule:
         return f"{name} {pair.code}"
 
     def number(self, name: str) -> int:
-        """Index of an array in the table."""
-        return self.names.index(name)
+        """Index of an array of vectors or rows in the table."""
+        return self.rows.index(name)
 
     @property
     def slack(self) -> float:

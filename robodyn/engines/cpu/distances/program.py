@@ -88,18 +88,18 @@ def distance_kernel(maker: KernelCompiler, request: Request) -> Kernel:
     shared = [maker.sharing(each.text(), label, request.target) for each in program.module.shared.values()]
     frames = maker.whole(route) if isinstance(route, SingleProgram) else maker.rolled(part, work.kind.width)
     formulas = tuple(each() for each in shared)
-    words = [word for array in program.arrays for word in (array.ctypes.data, 0)]
-    words += [word for each in formulas for word in (each.address("kernel"), 0)]
+    own = [array.ctypes.data for array in program.arrays] + [each.address("kernel") for each in formulas]
+    addresses = np.array(own, np.int64)
     loops = Kernel(
         request=request,
         mode="rolled",
         code=code(),
         inputs=input_names(request),
-        constants=tuple(words),
+        constants=(addresses.ctypes.data, 0),
         workspace_bytes=program.workspace_bytes,
         row_ns=program.operations * OPERATION_NS / work.kind.width,
         module=lambda: text,
-        keep=replace(program, formulas=formulas),
+        keep=replace(program, arrays=(*program.arrays, addresses), formulas=formulas),
     )
     inputs, outputs = input_names(request), [FLUSHED + name for name in task.outputs]
     work.take(frames, (*frames.inputs, _FRAMES))
