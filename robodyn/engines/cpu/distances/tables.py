@@ -19,6 +19,7 @@ from robodyn.algorithms.distances.solids import (
     FLAT,
     FRAME,
     SIZES,
+    enclosed,
     enclosing_sphere,
     form_of,
     link_frames,
@@ -31,6 +32,7 @@ from robodyn.core.model import Model
 from robodyn.core.spatial import Motion, Transform
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import TESTED_OPERATIONS
 
@@ -224,24 +226,37 @@ class _Maker:
             if len(part) >= _EQUAL:
                 groups.append((0, part))
         apart = [pair for part in by_sum.values() if len(part) < _EQUAL for pair in part]
+        if len(others) > 1:
+            others.sort(key=lambda each: _gap(self.centres, *each[1][0]))
         return [*groups, *([(SPHERES, apart)] if apart else []), *others]
 
     def _nearest_first(self, visits: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Visits in the order of the mean distance of their spheres. Then others are often too far apart to matter."""
+        centres = self._centres([link for link, _ in self.clusters], self.arrays["enclosing"])
+        return sorted(visits, key=lambda pair: _gap(centres, *pair))
+
+    def _centres(self, links: list[int], spheres: Array) -> tuple[Array, Array]:
+        """Centres (samples, n, 3) of spheres on links in some configurations, and their radii."""
+        frames = self.frames[:, links]
+        axes = frames[..., :9].reshape(_SAMPLES, -1, 3, 3)
+        centres = frames[..., 9:] + np.einsum("sckx,ck->scx", axes, spheres[:, :3])
+        return centres, np.where(np.isfinite(spheres[:, 3]), spheres[:, 3], 0.0)
+
+    @cached_property
+    def centres(self) -> tuple[Array, Array]:
+        """The same of spheres around all shapes."""
+        flat = (0.0,) * 4
+        spheres = [flat if isinstance(each, Flat) else enclosed(each) for each in self.solids]
+        return self._centres(self.links, np.array(spheres, float))
+
+    @cached_property
+    def frames(self) -> Array:
+        """Frames of links in some configurations."""
         model = self.model
         q = model.random_configuration(np.random.default_rng(0), (_SAMPLES,))
         frames = np.empty((_SAMPLES, len(model.link_names), FRAME))
         ReferenceEngine(model, q.dtype).run(link_frames(False), {"q": q}, {"frames": frames})
-        spheres = self.arrays["enclosing"]
-        own = frames[:, [link for link, _ in self.clusters]]
-        axes = own[..., :9].reshape(_SAMPLES, -1, 3, 3)
-        centres = own[..., 9:] + np.einsum("sckx,ck->scx", axes, spheres[:, :3])
-        radii = np.where(np.isfinite(spheres[:, 3]), spheres[:, 3], 0.0)
-        gaps = {
-            (a, b): float(np.linalg.norm(centres[:, a] - centres[:, b], axis=-1).mean() - radii[a] - radii[b])
-            for a, b in visits
-        }
-        return sorted(gaps, key=gaps.__getitem__)
+        return frames
 
     def listed(self) -> Array:
         pairs = self.asked.pairs
@@ -275,6 +290,13 @@ class _Maker:
         before = np.cumsum(seen)
         start = tree.preorder_rank
         return bool((before[start + tree.subtree_size] == before[start]).any()) if self.model.n_bodies else False
+
+
+def _gap(spheres: tuple[Array, Array], one: int, other: int) -> float:
+    """The mean distance of two spheres."""
+    centres, radii = spheres
+    apart = np.linalg.norm(centres[:, one] - centres[:, other], axis=-1)
+    return float(apart.mean() - radii[one] - radii[other])
 
 
 def _table(rows: Sequence[tuple[int, ...]], of: type[ctypes.Structure]) -> Array:
