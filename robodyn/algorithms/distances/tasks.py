@@ -121,23 +121,17 @@ def loops_task(model: Model, measured: Measured) -> ScalarTask:
     """A query that engines answer by loops alone. Its inputs are those of `Measured`, all with a row for each state:
     `counts`, 64-bit integers, the numbers of obstacles of each kind; `clearance`; and obstacles of each kind."""
     kept = vars(model).setdefault(_KEPT, {})
-    if measured not in kept:
+    task: ScalarTask | None = kept.get(measured)
+    if task is None:
         given = {"q": Sized(("nq",)), **({"clearance": Sized(())} if measured.limited else {})}
         if measured.kinds:
             given["counts"] = Sized((len(measured.kinds),))
         given |= {kind: Sized((1, OBSTACLES[kind])) for kind in measured.kinds}
-        n = len(measured.pairs)
-        outputs = {key: Sized(axes) for key, axes in _outputs(measured.name, n).items()}
-        kept[measured] = ScalarTask(
-            f"{measured.name}_loops",
-            given,
-            outputs,
-            _no_text,
-            least=_endless,
-            distance_query=measured,
-            one_program=True,
+        outputs = {key: Sized(axes) for key, axes in _outputs(measured.name, len(measured.pairs)).items()}
+        name = f"{measured.name}_loops"
+        task = kept[measured] = ScalarTask(
+            name, given, outputs, _no_text, least=_endless, distance_query=measured, one_program=True
         )
-    task: ScalarTask = kept[measured]
     return task
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, Measured, distance_task, loops_task, task_of
+from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, Measured, cost, distance_task, loops_task, task_of
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
@@ -18,6 +18,10 @@ from robodyn.internals.arguments import Array, broadcast_leading, finite_number,
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 
+_PART = 15_000
+"""Rough operations of a program about obstacles, on engines without loops over pairs."""
+_BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
+"""Obstacles of such a program. The last block of a call repeats its last obstacle."""
 _MOST_SAMPLES = 1 << 20
 """Most configurations of an edge."""
 
@@ -200,26 +204,24 @@ class DistanceQueries(Core):
     def _by_parts(
         self, measured: Measured, call: Call, rows: dict[str, Array], clearance: float | None, result: Array
     ) -> None:
-        """Fill the result from queries about the model's own pairs, and about obstacles of each kind."""
+        """Fill the result from queries about the model's own pairs, and about blocks of obstacles."""
         name, near, n = measured.name, measured.near, len(measured.pairs)
-        own = [(Asked(measured.pairs), {})] if n else list[tuple[Asked, dict[str, Array]]]()
-        parts = [*own]
-        for kind, array in rows.items():
-            parts.append((Asked((), near, kind, array.shape[-2]), {kind: _of_batch(array, kind, call)}))
+        own: list[tuple[Asked, dict[str, Array]]] = [(Asked(measured.pairs), {})] if n else []
+        parts = _obstacle_parts(self.model.collision_geometries, near, rows, call)
         if measured.is_least:
-            self._least_of_parts(name, call, parts, result)
+            self._least_of_parts(name, call, [*own, *((asked, given) for asked, given, *_ in parts)], result)
             return
         tail = result.shape[2:]
-        for asked, _ in own:
-            self._fill(name, call, asked, {}, result[:, :n])
+        for asked, given in own:
+            self._fill(name, call, asked, given, result[:, :n])
+        if not near:
+            return
         to_obstacles = result[:, n:].reshape(call.batch, len(near), -1, *tail)
-        start = 0
-        for asked, given in parts[len(own) :]:
+        for asked, given, first, start, count in parts:
             part = np.empty((call.batch, asked.size, *tail), self.dtype)
             self._fill(name, call, asked, given, part)
-            blocks = part.reshape(call.batch, len(near), asked.count, *tail)
-            to_obstacles[:, :, start : start + asked.count] = blocks
-            start += asked.count
+            blocks = part.reshape(call.batch, len(asked.near), asked.count, *tail)
+            to_obstacles[:, first : first + len(asked.near), start : start + count] = blocks[:, :, :count]
 
     def _least_of_parts(
         self, name: str, call: Call, parts: list[tuple[Asked, dict[str, Array]]], result: Array
@@ -242,6 +244,30 @@ class DistanceQueries(Core):
     def _fill(self, name: str, call: Call, asked: Asked, given: dict[str, Array], *results: Array) -> None:
         task = task_of(name, self.model, asked)
         call.engine.compose(task, {"q": call.inputs["q"], **given}, dict(zip(task.outputs, results, strict=True)))
+
+
+def _obstacle_parts(
+    geometries: tuple[Any, ...], near: tuple[int, ...], rows: dict[str, Array], call: Call
+) -> Iterator[tuple[Asked, dict[str, Array], int, int, int]]:
+    """Shapes and obstacles in parts that are programs: what is asked, its inputs, the first shape, the first obstacle,
+    and the number of obstacles; a program may repeat the last one."""
+    start = 0
+    for kind, array in rows.items():
+        k, block = array.shape[-2], _BLOCKS[kind]
+        every = _of_batch(array, kind, call)
+        padded = every.take(np.minimum(np.arange(-(-k // block) * block), k - 1), axis=-2)
+        first = 0
+        while first < len(near):
+            last, total = first, 0
+            while last < len(near) and (last == first or total < _PART):
+                total += block * cost(geometries[near[last]].kind, kind)
+                last += 1
+            asked = Asked((), near[first:last], kind, block)
+            for at in range(0, k, block):
+                given = np.ascontiguousarray(padded[..., at : at + block, :])
+                yield asked, {kind: given}, first, start + at, min(block, k - at)
+            first = last
+        start += k
 
 
 def _of_batch(array: Array, kind: str, call: Call) -> Array:
