@@ -700,8 +700,9 @@ class ScalarTask(TaskBase):
     `given`: its inputs. `outputs`: its results. `text`: the function. `of`: makes the same task with other inputs.
     `on_arrays`: a faster implementation on arrays of states, or None. `least`: a rough lower bound of the operations of
     its program, or None if only a trace can tell. `constraint_query`: the query about constraints that it is
-    (`robodyn.algorithms.constraints.sweeps.ConstraintQuery`), or None. `one_program`: True if
-    an engine that compiles must not run it on arrays, where it would be far slower.
+    (`robodyn.algorithms.constraints.sweeps.ConstraintQuery`), or None. `distance_query`: likewise
+    (`robodyn.algorithms.distances.tasks.Measured`). `one_program`: True if an engine that compiles must not run it on
+    arrays, where it would be far slower.
     """
 
     name: str
@@ -712,6 +713,7 @@ class ScalarTask(TaskBase):
     on_arrays: ArrayText | None = None
     least: Callable[[Model], int] | None = None
     constraint_query: Any = None
+    distance_query: Any = None
     one_program: bool = False
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
 

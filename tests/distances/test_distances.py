@@ -232,20 +232,6 @@ def test_edges_are_sampled():
         dyn.edge_is_free(q0, q1, step=0.0)
 
 
-def test_what_is_too_large_for_one_program_runs_as_several_or_is_refused(monkeypatch):
-    model = limbs()
-    dyn, q = rd.Dynamics(model, engine="cpu"), random_states(model, (5,))[0]
-    whole = {name: getattr(dyn, name)(q) for name in ("distances", "min_distance", "min_distance_gradient")}
-    monkeypatch.setattr("robodyn.api.queries.distances._PART", 3000)
-    monkeypatch.setattr("robodyn.api.queries.distances.DistanceQueries._is_one_program", lambda *_: False)
-    again = rd.Dynamics(model, engine="cpu")
-    for name, wanted in whole.items():
-        assert np.abs(getattr(again, name)(q) - wanted).max() < 1e-13, name
-    monkeypatch.setattr("robodyn.api.queries.distances._MOST", 3000)
-    with pytest.raises(rd.UnavailableError, match="too many to compile"):
-        rd.Dynamics(limbs(), engine="cpu").distances(q)
-
-
 # Shapes and pairs.
 
 

@@ -57,16 +57,12 @@ class Scene:
 
     def _base_at_origin(self) -> dict[str, Any]:
         """The coordinates with a floating base at the origin, if all shapes are on its tree."""
-        model = self._model
-        roots = {self._root(int(model.link_body[model.link_index(each.link)])) for each in self._shapes}
-        if len(roots) != 1 or (root := roots.pop()) < 0 or KINDS[model.joint_kind[root]].name != "floating":
+        model, root = self._model, floating_root(self._model, self._shapes)
+        if root < 0:
             return {}
         start, q = int(model.q_source[model.q_start[root]]), list(self.q)
         q[start : start + 7] = KINDS[model.joint_kind[root]].neutral
         return {"q": q}
-
-    def _root(self, body: int) -> int:
-        return int(self._model.tree.path(body)[0]) if body >= 0 else -1
 
     def place(self, k: int) -> Place:
         """Shape k in world coordinates, and its link."""
@@ -117,6 +113,14 @@ class Scene:
     def poisoned(self, d: Scalar) -> Scalar:
         """d, but NaN where any coordinate is NaN, also one that d does not depend on."""
         return np.maximum(d, np.minimum(sum(map(abs, self.q)), _LEAST)) if len(self.q) else d
+
+
+def floating_root(model: Model, shapes: Sequence[Geometry]) -> int:
+    """The floating body of whose tree all shapes are; -1 if there is none."""
+    bodies = {int(model.link_body[model.link_index(each.link)]) for each in shapes}
+    roots = {int(model.tree.path(body)[0]) if body >= 0 else -1 for body in bodies}
+    root = roots.pop() if len(roots) == 1 else -1
+    return root if root >= 0 and KINDS[model.joint_kind[root]].name == "floating" else -1
 
 
 def solid(

@@ -7,8 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from robodyn.algorithms.distances.formulas import nearest
-from robodyn.algorithms.distances.scene import Place, Scene, least, least_with_gradient, obstacles_of
+from robodyn.algorithms.distances.scene import (
+    Place,
+    Scene,
+    floating_root,
+    least,
+    least_with_gradient,
+    obstacles_of,
+)
+from robodyn.algorithms.distances.solids import FORM_OF, Form
 from robodyn.algorithms.relative_motion import OfLink, Scalars
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.description import Geometry
@@ -22,7 +32,7 @@ OBSTACLES = {"spheres": 4, "capsules": 7, "boxes": 15}
 BLOCKS = {"spheres": 8, "capsules": 4, "boxes": 2}
 """Obstacles of a program. The last block of a call repeats its last obstacle."""
 PART = 15_000
-"""Rough operations of a program where all pairs are too many for one."""
+"""Rough operations of a program about obstacles, where all of them are too many for one."""
 _ROUND = {"sphere": "ball", "spheres": "ball", "capsule": "rod", "cylinder": "rod", "capsules": "rod", "boxes": "box"}
 _COSTS = {
     frozenset({"ball"}): 9,
@@ -93,6 +103,72 @@ def obstacle_groups(geometries: Sequence[Geometry], near: Sequence[int], kind: s
         first = last
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What loops over tables answer.
+
+    `name`: of the query; `pairs`: of a model's shapes; `near`: shapes that are measured to obstacles; `kinds`: kinds of
+    obstacles, which are inputs of any number; `limited`: True if distances above a clearance, an input, do not matter.
+    """
+
+    name: str
+    pairs: Pairs
+    near: tuple[int, ...] = ()
+    kinds: tuple[str, ...] = ()
+    limited: bool = False
+
+    @property
+    def is_least(self) -> bool:
+        """True for the least distance."""
+        return self.name.startswith("min_distance")
+
+    @property
+    def gradient(self) -> bool:
+        """True for derivatives."""
+        return "gradient" in self.name
+
+    @property
+    def obstacle_forms(self) -> tuple[Form, ...]:
+        """Forms of the obstacles."""
+        return tuple(FORM_OF[kind] for kind in self.kinds)
+
+    def rounds(self, given: Mapping[str, Any]) -> int:
+        """How often work with these obstacles repeats that without any, roughly."""
+        count = sum(int(given[kind].shape[-2]) for kind in self.kinds)
+        return 1 + len(self.near) * count // max(100, len(self.pairs))
+
+    def at_origin(self, model: Model) -> bool:
+        """True if a floating base counts as at the world's origin; see `Scene`."""
+        relative = not self.kinds and self.name != "witness_points"
+        return relative and floating_root(model, model.collision_geometries) >= 0
+
+
+def loops_task(model: Model, measured: Measured) -> ScalarTask:
+    """A query that engines answer by loops alone. Its inputs are those of `Measured`, all with a row for each state:
+    `counts`, 64-bit integers, the numbers of obstacles of each kind; `clearance`; and obstacles of each kind."""
+    kept = vars(model).setdefault(_KEPT, {})
+    task: ScalarTask | None = kept.get(measured)
+    if task is None:
+        given = {"q": Sized(("nq",)), **({"clearance": Sized(())} if measured.limited else {})}
+        if measured.kinds:
+            given["counts"] = Sized((len(measured.kinds),))
+        given |= {kind: Sized((1, OBSTACLES[kind])) for kind in measured.kinds}
+        outputs = {key: Sized(axes) for key, axes in _outputs(measured.name, len(measured.pairs)).items()}
+        name = f"{measured.name}_loops"
+        task = kept[measured] = ScalarTask(
+            name, given, outputs, _no_text, least=_endless, distance_query=measured, one_program=True
+        )
+    return task
+
+
+def _no_text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
+    raise NotImplementedError
+
+
+def _endless(model: Model) -> int:
+    return 1 << 62
+
+
 def distance_task(name: str, model: Model) -> ScalarTask:
     """A query about all pairs of a model.
 
@@ -123,7 +199,24 @@ def task_of(name: str, model: Model, asked: Asked) -> ScalarTask:
 
 
 def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTask:
-    n = asked.size
+    outputs = _outputs(name, asked.size)
+
+    def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
+        moved = bool(asked.around) or name in ("witness_points", "contacts")
+        scene = Scene(model, geometries, at, given["q"], moved)
+        with np.errstate(all="ignore"):  # numbers among the scalars, of shapes that do not move
+            return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
+
+    given = {"q": Sized(("nq",))}
+    given |= {kind: Sized((count, OBSTACLES[kind])) for kind, count in asked.around}
+    digest = hashlib.blake2b(repr((geometries, asked)).encode(), digest_size=16).hexdigest()
+    sizes = {key: Sized(axes) for key, axes in outputs.items()}
+    loops = None if asked.around or name in ("contacts", "min_distance_with_gradient") else Measured(name, asked.pairs)
+    least = asked.least_operations
+    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=least, one_program=True, distance_query=loops)
+
+
+def _outputs(name: str, n: int) -> dict[str, tuple[int | str, ...]]:
     shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
         "distances": {"d": (n,)},
         "min_distance": {"d_min": ()},
@@ -133,18 +226,7 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
         "min_distance_with_gradient": {"d_min": (), "dd_min_dq": ("nv",)},
         "contacts": {"d": (n,), "n": (n, 3), "p": (n, 3)},
     }
-    outputs = shapes[name]
-
-    def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
-        moved = bool(asked.around) or name in ("witness_points", "contacts")
-        scene = Scene(model, geometries, at, given["q"], moved)
-        return _results(name, scene, asked.places(scene, given), model.nv, tuple(outputs))
-
-    given = {"q": Sized(("nq",))}
-    given |= {kind: Sized((count, OBSTACLES[kind])) for kind, count in asked.around}
-    digest = hashlib.blake2b(repr((geometries, asked)).encode(), digest_size=16).hexdigest()
-    sizes = {key: Sized(axes) for key, axes in outputs.items()}
-    return ScalarTask(f"{name}_{digest}", given, sizes, text, least=asked.least_operations, one_program=True)
+    return shapes[name]
 
 
 def _results(

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from robodyn.algorithms.distances.tasks import (
     BLOCKS,
     OBSTACLES,
-    PART,
     Asked,
-    cost,
+    Measured,
     distance_task,
+    loops_task,
     obstacle_groups,
     task_of,
 )
@@ -28,10 +28,6 @@ from robodyn.internals.arguments import Array, broadcast_leading, finite_number,
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 
-_PART, _MOST = PART, 1_000_000
-"""Rough operations of a program where all pairs are too many for one, and of all programs together."""
-_KEPT = "_distance_parts"
-"""Where a model keeps the parts of its pairs."""
 _MOST_SAMPLES = 1 << 20
 """Most configurations of an edge."""
 
@@ -45,7 +41,7 @@ class DistanceQueries(Core):
 
     Raises, in all of them:
         ArgumentError: the model has no shapes, or there is nothing to measure.
-        UnavailableError: far too many pairs to compile.
+        UnavailableError: too many pairs for one program, on a GPU.
     """
 
     @query
@@ -67,7 +63,7 @@ class DistanceQueries(Core):
     ) -> Array:
         """Derivative (..., nv) of `min_distance` by q on the tangent space, m per rad or m.
 
-        Where several distances are least it is that of the first; see `distances_gradient`.
+        Where several distances are least it is that of one of them; see `distances_gradient`.
         """
         return cast(Array, self._about_shapes("min_distance_gradient", locals()))
 
@@ -102,8 +98,10 @@ class DistanceQueries(Core):
     def is_free(self, q: ArrayLike, obstacles: Obstacles | None = None, clearance: float = 0.0) -> Any:
         """True (...,) where `min_distance` is above the clearance (m); False where it is NaN."""
         least = finite_number("clearance", clearance)
-        distance = self.min_distance(q) if obstacles is None else self.min_distance(q, obstacles)
-        return distance > least
+        if obstacles is None and (np.ndim(q) < 2 or not self._skips_pairs()):
+            return self.min_distance(q) > least  # one state, which a built-in function answers, or few pairs
+        given = {"q": q, "obstacles": obstacles}
+        return self._about_shapes("min_distance", given, least)
 
     def edge_is_free(
         self,
@@ -145,8 +143,11 @@ class DistanceQueries(Core):
 
     # How they are answered.
 
-    def _about_shapes(self, name: str, given: dict[str, Any]) -> Any:
-        """Answer a query by one program, or, with obstacles or too many pairs, by several."""
+    def _about_shapes(self, name: str, given: dict[str, Any], clearance: float | None = None) -> Any:
+        """Answer a query by the kernel of the model's own pairs, or with obstacles or some pairs only.
+
+        `clearance`: then the result is whether the least distance is above it.
+        """
         model, pairs = self.model, given.get("pairs")
         if not model.collision_geometries:
             raise ArgumentError(
@@ -157,8 +158,8 @@ class DistanceQueries(Core):
         if obstacles is not None and pairs is None and given.get("out") is None:
             answer = self._of_one_state(name, given["q"], obstacles)
             if answer is not None:
-                return answer
-        if obstacles is None and pairs is None and model.n_pairs and self._is_one_program(distance_task(name, model)):
+                return answer if clearance is None else answer > clearance
+        if clearance is None and obstacles is None and pairs is None and model.n_pairs and self._is_one_program(name):
             return self._ask(name, given)
         chosen = model.pairs if pairs is None else _chosen(pairs, model.n_pairs, model.pairs)
         leading = () if obstacles is None else obstacles.leading
@@ -166,8 +167,30 @@ class DistanceQueries(Core):
         if leading and np.broadcast_shapes(call.leading, leading) != call.leading:
             raise ArgumentError(f"obstacles: got leading axes {leading}, which do not broadcast with q's")
         if call.library.on_device:
+            if clearance is not None and obstacles is None:
+                return self.min_distance(given["q"]) > clearance
             raise UnavailableError("obstacles, pairs: got q on a GPU; wanted NumPy arrays, for which they are answered")
-        return call.finish(self._in_parts(name, call, chosen, obstacles))
+        rows = {} if obstacles is None else obstacles.rows()
+        near = () if obstacles is None or not rows else obstacles.near(model)
+        rows = rows if near else {}
+        columns = len(chosen) + len(near) * sum(array.shape[-2] for array in rows.values())
+        if name.startswith("min") and not columns:
+            raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")
+        axes = {"distances": (columns,), "distances_gradient": (columns, model.nv), "min_distance": ()}
+        axes |= {"witness_points": (columns, 2, 3), "min_distance_gradient": (model.nv,)}
+        result = call.result(0, *axes[name])
+        if result.size:
+            measured = Measured(name, tuple(chosen), near, tuple(rows), clearance is not None)
+            answer = self._by_loops if call.engine.native and model.n_bodies else self._by_parts
+            answer(measured, call, rows, clearance, result)
+        return call.finish({"d": result if clearance is None else result > clearance})
+
+    def _skips_pairs(self) -> bool:
+        """True if the least distance is found by loops that skip pairs."""
+        if not (self.engine.native and self.model.n_bodies and self.model.n_pairs and self.model.collision_geometries):
+            return False
+        task = distance_task("min_distance", self.model)
+        return self.engine.has_program(task) and self.engine.generated(task).mode != "unrolled"
 
     def _of_one_state(self, name: str, q: Any, obstacles: Obstacles) -> Any:
         """The answer for one state, (nq,) or a batch of one, by a prepared call; None if there is none."""
@@ -182,57 +205,55 @@ class DistanceQueries(Core):
         answer = prepared(self, name, q.reshape(-1), obstacles, bool(self.check))
         return None if answer is None else np.reshape(answer, (*q.shape[:-1], *np.shape(answer)))
 
-    def _is_one_program(self, task: Any) -> bool:
-        """True if the engine answers the task as it is, True too if it shall raise the error."""
+    def _is_one_program(self, name: str) -> bool:
+        """True if the engine answers a query about all pairs as it is, True too if it shall raise the error."""
+        task = distance_task(name, self.model)
         return not self.engine.native or not self.model.n_bodies or self.engine.has_program(task)
 
-    def _in_parts(
-        self, name: str, call: Call, pairs: Sequence[tuple[int, int]], obstacles: Obstacles | None
-    ) -> dict[str, Array]:
-        """The results of a query, from those of several programs."""
-        model, nv = self.model, self.model.nv
-        rows = {} if obstacles is None else obstacles.rows()
-        near = () if obstacles is None else obstacles.near(model)
-        n_obstacles = sum(array.shape[-2] for array in rows.values())
-        n, columns = len(pairs), len(pairs) + len(near) * n_obstacles
-        if name.startswith("min") and not columns:
-            raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")
-        axes = {"distances": (), "distances_gradient": (nv,), "witness_points": (2, 3)}.get(name)
-        own = self._own_parts(pairs)
-        if axes is None:
-            return self._least(name, call, own, near, rows)
-        result = call.result(0, columns, *axes)
-        for asked, start in own:
-            self._fill(name, call, asked, {}, result[:, start : start + asked.size])
-        to_obstacles = result[:, n:].reshape(call.batch, len(near), n_obstacles, *axes)
-        for asked, given, first, start, count in _obstacle_parts(model.collision_geometries, near, rows, call):
-            part = np.empty((call.batch, asked.size, *axes), self.dtype)
+    def _by_loops(
+        self, measured: Measured, call: Call, rows: dict[str, Array], clearance: float | None, result: Array
+    ) -> None:
+        """Let loops over pairs fill the result."""
+        inputs = {"q": call.inputs["q"]}
+        if clearance is not None:
+            inputs["clearance"] = np.broadcast_to(np.array(clearance, self.dtype), (call.batch,))
+        if rows:
+            counts = np.array([array.shape[-2] for array in rows.values()], np.int64)
+            inputs["counts"] = np.broadcast_to(counts, (call.batch, len(rows)))
+        inputs |= {kind: _of_batch(array, kind, call) for kind, array in rows.items()}
+        task = loops_task(self.model, measured)
+        call.engine.compose(task, inputs, {next(iter(task.outputs)): result})
+
+    def _by_parts(
+        self, measured: Measured, call: Call, rows: dict[str, Array], clearance: float | None, result: Array
+    ) -> None:
+        """Fill the result from queries about the model's own pairs, and about blocks of obstacles."""
+        name, near, n = measured.name, measured.near, len(measured.pairs)
+        own: list[tuple[Asked, dict[str, Array]]] = [(Asked(measured.pairs), {})] if n else []
+        parts = _obstacle_parts(self.model.collision_geometries, near, rows, call)
+        if measured.is_least:
+            self._least_of_parts(name, call, [*own, *((asked, given) for asked, given, *_ in parts)], result)
+            return
+        tail = result.shape[2:]
+        for asked, given in own:
+            self._fill(name, call, asked, given, result[:, :n])
+        if not near:
+            return
+        to_obstacles = result[:, n:].reshape(call.batch, len(near), -1, *tail)
+        for asked, given, first, start, count in parts:
+            part = np.empty((call.batch, asked.size, *tail), self.dtype)
             self._fill(name, call, asked, given, part)
-            blocks = part.reshape(call.batch, len(asked.near), asked.count, *axes)
+            blocks = part.reshape(call.batch, len(asked.near), asked.count, *tail)
             to_obstacles[:, first : first + len(asked.near), start : start + count] = blocks[:, :, :count]
-        return {"d": result}
 
-    def _own_parts(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[Asked, int]]:
-        """Parts of pairs, those of all pairs of the model found once."""
-        model = self.model
-        if pairs is not model.pairs:
-            return list(_own_parts(model.collision_geometries, pairs))
-        kept = vars(model)
-        if _KEPT not in kept:
-            kept[_KEPT] = list(_own_parts(model.collision_geometries, pairs))
-        return cast(list[tuple[Asked, int]], kept[_KEPT])
-
-    def _least(
-        self, name: str, call: Call, own: list[tuple[Asked, int]], near: tuple[int, ...], rows: dict[str, Array]
-    ) -> dict[str, Array]:
-        """The least distance over several programs, or its gradient."""
-        geometries, nv = self.model.collision_geometries, self.model.nv
+    def _least_of_parts(
+        self, name: str, call: Call, parts: list[tuple[Asked, dict[str, Array]]], result: Array
+    ) -> None:
+        """The least distance over several queries, or its gradient."""
         with_gradient = name == "min_distance_gradient"
-        parts: list[tuple[Asked, dict[str, Array]]] = [(asked, {}) for asked, _ in own]
-        parts += [(asked, given) for asked, given, *_ in _obstacle_parts(geometries, near, rows, call)]
-        least, gradient = np.full(call.batch, np.inf, self.dtype), np.zeros((call.batch, nv), self.dtype)
+        least, gradient = np.full(call.batch, np.inf, self.dtype), np.zeros((call.batch, self.model.nv), self.dtype)
         for asked, given in parts:
-            d, row = np.empty(call.batch, self.dtype), np.empty((call.batch, nv), self.dtype)
+            d, row = np.empty(call.batch, self.dtype), np.empty((call.batch, self.model.nv), self.dtype)
             if with_gradient:
                 self._fill("min_distance_with_gradient", call, asked, given, d, row)
                 with np.errstate(invalid="ignore"):
@@ -241,13 +262,37 @@ class DistanceQueries(Core):
             else:
                 self._fill(name, call, asked, given, d)
             least = np.minimum(least, d)
-        return {"dd_min_dq": gradient} if with_gradient else {"d_min": least}
+        result[...] = gradient if with_gradient else least
 
     def _fill(self, name: str, call: Call, asked: Asked, given: dict[str, Array], *results: Array) -> None:
         task = task_of(name, self.model, asked)
-        outputs = dict(zip(task.outputs, results, strict=True))
-        if call.batch and asked.size:
-            call.engine.compose(task, {"q": call.inputs["q"], **given}, outputs)
+        call.engine.compose(task, {"q": call.inputs["q"], **given}, dict(zip(task.outputs, results, strict=True)))
+
+
+def _obstacle_parts(
+    geometries: tuple[Any, ...], near: tuple[int, ...], rows: dict[str, Array], call: Call
+) -> Iterator[tuple[Asked, dict[str, Array], int, int, int]]:
+    """Shapes and obstacles in parts that are programs: what is asked, its inputs, the first shape, the first obstacle,
+    and the number of obstacles; a program may repeat the last one."""
+    start = 0
+    for kind, array in rows.items():
+        k, block = array.shape[-2], BLOCKS[kind]
+        every = _of_batch(array, kind, call)
+        padded = every.take(np.minimum(np.arange(-(-k // block) * block), k - 1), axis=-2)
+        for first, asked in obstacle_groups(geometries, near, kind):
+            for at in range(0, k, block):
+                given = np.ascontiguousarray(padded[..., at : at + block, :])
+                yield asked, {kind: given}, first, start + at, min(block, k - at)
+        start += k
+
+
+def _of_batch(array: Array, kind: str, call: Call) -> Array:
+    """Obstacles (B, k, n) of a call's configurations; without copies if they are the same for all."""
+    k, size = array.shape[-2], OBSTACLES[kind]
+    own = array.astype(call.dyn.dtype)
+    if own.ndim > 2:
+        return np.broadcast_to(own, (*call.leading, k, size)).reshape(call.batch, k, size)
+    return np.broadcast_to(own, (call.batch, k, size))
 
 
 def _obstacles(given: Any) -> Obstacles:
@@ -263,41 +308,3 @@ def _chosen(given: Any, count: int, pairs: Sequence[tuple[int, int]]) -> tuple[t
     if any(number is None or not 0 <= number < count for number in numbers):
         raise ArgumentError(f"pairs: got {brief(given)}; wanted a list of indices in model.pairs, 0 to {count - 1}")
     return tuple(pairs[number] for number in numbers if number is not None)
-
-
-def _own_parts(geometries: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[Asked, int]]:
-    """Pairs in parts that are programs, and the number of the first one."""
-    costs = [cost(geometries[i].kind, geometries[j].kind) for i, j in pairs]
-    if sum(costs) > _MOST:
-        raise UnavailableError(
-            f"pairs: {len(pairs)} of them take about {sum(costs):,} operations, too many to compile; wanted at most "
-            f"{_MOST:,}: fewer pairs, or spheres and capsules instead of boxes"
-        )
-    start, total = 0, 0
-    for k, each in enumerate(costs):
-        if total and total + each > _PART:
-            yield Asked(tuple(pairs[start:k])), start
-            start, total = k, 0
-        total += each
-    if pairs:
-        yield Asked(tuple(pairs[start:])), start
-
-
-def _obstacle_parts(
-    geometries: tuple[Any, ...], near: tuple[int, ...], rows: dict[str, Array], call: Call
-) -> Iterator[tuple[Asked, dict[str, Array], int, int, int]]:
-    """Shapes and obstacles in parts that are programs: what is asked, its inputs, the first shape, the first obstacle,
-    and the number of obstacles; a program may repeat the last one."""
-    start = 0
-    for kind, array in rows.items():
-        k, block = array.shape[-2], BLOCKS[kind]
-        flat = array.astype(call.dyn.dtype)
-        if flat.ndim > 2:
-            flat = np.broadcast_to(flat, (*call.leading, k, OBSTACLES[kind])).reshape(call.batch, k, OBSTACLES[kind])
-        padded = flat.take(np.minimum(np.arange(-(-k // block) * block), k - 1), axis=-2)
-        for first, asked in obstacle_groups(geometries, near, kind):
-            for at in range(0, k, block):
-                some = np.ascontiguousarray(padded[..., at : at + block, :])
-                given = np.broadcast_to(some, (call.batch, block, OBSTACLES[kind]))
-                yield asked, {kind: given}, first, start + at, min(block, k - at)
-        start += k

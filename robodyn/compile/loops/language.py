@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         def __le__(self, other: Vector | float) -> Vector: ...
         def __gt__(self, other: Vector | float) -> Vector: ...
         def __ge__(self, other: Vector | float) -> Vector: ...
+        def __and__(self, other: Vector) -> Vector: ...
 
     Words: TypeAlias = Vector
     """A vector of integers, one for each state, or a mask."""
@@ -512,7 +513,7 @@ def leading_zeros(value: Word) -> Word:
 
 
 @primitive
-def chosen(test: Flag, a: T, b: T) -> T:
+def chosen(test: Any, a: T, b: T) -> T:
     """One of two values; both are computed."""
     return a if test else b
 

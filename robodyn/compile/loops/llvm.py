@@ -392,6 +392,7 @@ _OPERATIONS: Mapping[str, Callable[[_Printer, Any], str]] = {
     "spread": _spread,
     "places": _places,
     "convert": _convert,
+    "same": lambda _, it: f"bitcast {_typed(it.operands[0])} to {it.result.type.name}",
     "word": lambda _, it: f"ptrtoint {_typed(it.operands[0])} to i64",
     "pointer": lambda _, it: f"inttoptr {_typed(it.operands[0])} to ptr",
     "shuffle": _shuffle,

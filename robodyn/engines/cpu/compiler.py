@@ -41,7 +41,10 @@ class Compiler(KernelCompiler):
         if isinstance(route, SingleProgram) and route.program is not None and not single:
             self._begin_wrappers(route.request, route.program.operations)
         kernel = self._made(asked, route, single)
-        if not single or (route != "loops" and request.for_one_state is request):
+        query = request.distance_query
+        if query is not None and query.kinds:  # rows of results are longer than the request says
+            pass
+        elif not single or (route != "loops" and request.for_one_state is request):
             kernel = with_streaming_stores(self, asked, kernel)
         kernel.alone = single if route == "loops" or request.for_one_state is not request else None
         return kernel
@@ -62,9 +65,15 @@ class Compiler(KernelCompiler):
             return narrow, route
         if request.algorithm.unit_input is not None:
             return request, route
+        if request.distance_query is not None:
+            return narrow, route
         return (request, found(request)) if route == "loops" else (narrow, route)
 
     def _made(self, request: Request, route: Route, single: bool) -> Kernel:
+        if route == "loops" and request.distance_query is not None:
+            from robodyn.engines.cpu.distances.program import distance_kernel
+
+            return distance_kernel(self, request)
         if route == "loops":
             return self.rolled(request, 1 if single or writes_most(request) else None)
         if not isinstance(route, SingleProgram) and not request.algorithm.in_stages():

@@ -171,7 +171,8 @@ class CpuEngine(Engine):
         self, algorithm: Task, base: tuple[str, ...], link: int | None, single: bool, plan: Plan | None = None
     ) -> Kernel | None:
         key = _key(algorithm, base, link, plan)
-        if self.compile != "background" or key in self._kernels or (*key, single) in self._kernels:
+        waits = isinstance(algorithm, ScalarTask) and algorithm.one_program  # there is no other answer meanwhile
+        if self.compile != "background" or waits or key in self._kernels or (*key, single) in self._kernels:
             return self.kernel(algorithm, base, link, single=single, plan=plan)
         if self.compiler.in_cache(self.request(algorithm, base, link), single=single, plan=plan):
             return self.kernel(algorithm, base, link, single=single, plan=plan)
@@ -239,7 +240,9 @@ class CpuEngine(Engine):
         if kernel.tasks:
             self._launch_tasks(kernel, table, batch)
         else:
-            self.launch(kernel, ctypes.addressof(table), batch)
+            query = task.distance_query if isinstance(task, ScalarTask) else None
+            steps = 1 if query is None else query.rounds(inputs)
+            self.launch(kernel, ctypes.addressof(table), batch, steps)
         for name, target in targets.items():
             if not np.may_share_memory(target, outputs[name]):
                 outputs[name][...] = target.reshape(outputs[name].shape)

@@ -12,6 +12,7 @@ import numpy as np
 
 from robodyn.algorithms.constraints.augmented import has_singular_mass_matrix
 from robodyn.algorithms.constraints.sweeps import ConstraintQuery
+from robodyn.algorithms.distances.tasks import Measured
 from robodyn.algorithms.tasks import ScalarTask, Traceable
 from robodyn.compile.gc_pause import no_collection
 from robodyn.compile.llvm.target import Target
@@ -65,6 +66,11 @@ class Request:
         if query is None or model.has_mimic or any(isinstance(each, Rolling) for each in model.constraints):
             return None
         return None if has_singular_mass_matrix(model) else query
+
+    @property
+    def distance_query(self) -> Measured | None:
+        """The query about distances that loops over pairs answer; None for other tasks."""
+        return self.algorithm.distance_query if isinstance(self.algorithm, ScalarTask) else None
 
     @property
     def label(self) -> str:

@@ -98,7 +98,7 @@ def _fallback_route(request: Request) -> Route:
     task = request.algorithm
     if task.fallback is not None:
         return task.fallback
-    if request.constraint_query is not None:
+    if request.constraint_query is not None or request.distance_query is not None:
         return "loops"
     no_other = ", and there is no other for derivatives of queries without rules of their own"
     raise UnavailableError(
@@ -141,6 +141,8 @@ def most_operations(request: Request, mode: str) -> float | None:
 def _budget(request: Request) -> int:
     """Maximal operations of one program."""
     task, most = request.algorithm, tuning.MAX_OPERATIONS[backend_of(request).name]
+    if request.distance_query is not None:
+        return tuning.STRAIGHT_DISTANCES[request.distance_query.name]
     loops = request.constraint_query is not None
     budget = "stage" if request.vectors else "query" if loops else task.budget
     contracted = f"contracted {budget}" if task.fallback and "vector" in task.inputs else budget

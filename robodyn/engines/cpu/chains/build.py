@@ -79,7 +79,7 @@ _Call: TypeAlias = tuple[Kernel, tuple[str, ...]]
 """A kernel and the names of the arrays that it is called with."""
 
 
-class _Chained:
+class Chained:
     """Collects kernels in the order of their calls. Between the calls, arrays hold vectors of states.
 
     `sizes`: scalars of one state of each array between the calls, by name.
@@ -258,7 +258,7 @@ def chained_kernel(maker: KernelCompiler, request: Request) -> Kernel:
     """The kernel of a chain: it calls one kernel per stage, and a kernel that brings results to rows."""
     chain = request.algorithm
     assert isinstance(chain, Chain)
-    return _Chained(maker, request, sizes_between(request.model, chain)).chain(chain)
+    return Chained(maker, request, sizes_between(request.model, chain)).chain(chain)
 
 
 def flushed_kernel(maker: KernelCompiler, request: Request, inner: Kernel) -> Kernel:
@@ -272,7 +272,7 @@ def flushed_kernel(maker: KernelCompiler, request: Request, inner: Kernel) -> Ke
     else:
         places = [lines.layout.places(k) for k in range(len(outputs))]
     sizes = {name: int(each.max()) + 1 for name, each in zip(outputs, places, strict=True)}
-    work = _Chained(maker, request, sizes)
+    work = Chained(maker, request, sizes)
     work.take(inner, (*inner.inputs, *outputs))
     dense = lines is None or ours is None or not takes_dense_rows(request, work.kind, ours.operations)
     work.take(*work.flush(tuple(outputs), places, dense=dense)())

@@ -1,0 +1,1 @@
+"""Queries about distances as loops over tables of pairs."""
