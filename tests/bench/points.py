@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
+import sys
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -172,7 +172,7 @@ def off_by(results: Sequence[Any], truth: Sequence[Any], to_numpy: Callable[[Any
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
     """Raise `TooLongError` after some time, where signals allow it."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if not hasattr(signal, "setitimer"):
         yield
         return
 
@@ -190,30 +190,20 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Let arrays raise MemoryError before the machine has no memory left, where the system can do that."""
-    try:
-        import resource
-    except ImportError:
+    """Let arrays raise MemoryError before the machine has no memory left, where the system is Linux."""
+    if sys.platform != "linux":
         yield
         return
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    with suppress(ValueError, OSError):
-        most = _address_space() + int(_MEMORY_SHARE * available())
-        hard = before[1]
-        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    import resource
+
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = mapped + int(_MEMORY_SHARE * available())
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     try:
         yield
     finally:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def _address_space() -> int:
-    """Bytes that this process has mapped."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmSize:"):
-            return 1024 * int(line.split()[1])
-    raise OSError("no VmSize")
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 # Tables.

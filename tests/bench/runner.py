@@ -29,9 +29,8 @@ class Run:
     """What a page is asked for.
 
     `words`: cases whose names contain all of them; `settings`: the time for each case, precisions, batches and threads;
-    `limit`: seconds of the longest call; `largest`: most bodies of a tree; `whole`: everything there is; `huge`: huge
-    trees by the reference engine too; `fit`: the GPU engine is to choose by what is measured; `keep`: told what there
-    is so far.
+    `limit`: seconds of the longest call; `largest`: most bodies of a tree; `whole`: everything there is; `fit`: the GPU
+    engine is to choose by what is measured; `keep`: told what there is so far.
     """
 
     words: tuple[str, ...] = ()
@@ -39,7 +38,6 @@ class Run:
     limit: float = 20.0
     largest: int = 4_000_000
     whole: bool = False
-    huge: bool = False
     fit: bool = False
     announce: Callable[[str], object] = console(stderr=True).print
     keep: Callable[[Any], object] = lambda found: None
@@ -114,7 +112,8 @@ def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder
     if not any(isinstance(part, list | dict) and part for part in parts):
         return False
     for table in page.tables(found):
-        screen.print(table.rich())
+        if table.rows:
+            screen.print(table.rich())
     for note in page.notes(found):
         screen.print(f"- {note}")
     _store(page, found, about, folder)

@@ -19,11 +19,10 @@ from tests.bench import experiments, published
 from tests.bench.drawing import finish, panels, published_times, pyplot
 from tests.bench.experiments import FORWARD, GRADIENT, INVERSE, MATRICES, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu import machine as gpu
-from tests.bench.gpu.goals import Goal, goal, goal_table
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, markdown, picture, sections, show
+from tests.bench.shared import Row, bullets, goal, goal_table, markdown, picture, sections, show
 
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
 MATRIX_SIZES = (10, 100, 1_000, 5_000, 10_000, 20_000, 40_000)
@@ -107,26 +106,21 @@ def merge(found: Measured, old: Measured, about: dict[str, str], old_about: dict
 # What is wanted, and what came out.
 
 
-def goals_of(points: Sequence[Point]) -> list[Goal]:
+def goals_of(points: Sequence[Point]) -> list[Row]:
     """Against the thesis' times, size by size, and against our own recursion."""
-    found = [_over_a100(points, INVERSE, 2.0, n, seconds) for n, seconds in published.RNEA[published.GPU].items()]
-    found += [
-        _over_a100(points, MATRICES, branching, n, seconds)
-        for branching, there in published.CRBA.items()
-        for n, seconds in there[published.GPU].items()
-    ]
+    a100 = [(INVERSE, 2.0, published.RNEA), *((MATRICES, *each) for each in published.CRBA.items())]
+    found = []
+    for query, branching, there in a100:
+        shape = "a chain" if branching == 1.0 else f"branching {branching:g}"
+        for n, seconds in there[published.GPU].items():
+            what = f"{WORDS[query]}, {shape}, {n:,} bodies, over the A100's {show(seconds)}"
+            found.append(_goal(what, TIMES_A100, seconds, _fastest(points, query, branching, n)))
     mine = Curves(points, WORDS[FORWARD], 1.0).seconds(RECURSION, (1, CHAIN))
     what = f"forward dynamics of a chain of {CHAIN:,}, over our recursion on one core"
     return [*found, _goal(what, TIMES_RECURSION, mine, _fastest(points, FORWARD, 1.0, CHAIN))]
 
 
-def _over_a100(points: Sequence[Point], query: str, branching: float, n: int, seconds: float) -> Goal:
-    shape = "a chain" if branching == 1.0 else f"branching {branching:g}"
-    what = f"{WORDS[query]}, {shape}, {n:,} bodies, over the A100's {show(seconds)}"
-    return _goal(what, TIMES_A100, seconds, _fastest(points, query, branching, n))
-
-
-def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) -> Goal:
+def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) -> Row:
     if theirs is None or ours is None or ours.best_s is None:
         return goal(what, wanted, None)
     return goal(what, wanted, theirs / ours.best_s, ours.series)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -24,6 +25,7 @@ COLLECTION = Path(os.environ.get("ROBODYN_SHARED_ROBOTS", ROOT.parent / "shared"
 ROBOTS = {"arm6": "fixed", "arm7": "fixed", "quadruped": "floating", "humanoid": "floating"}
 """Robots of models/, and their bases."""
 NOT_MEASURED = "not measured"
+Row = tuple[str, ...]
 
 
 def robot(name: str, base: str | None = None) -> rd.Model:
@@ -96,13 +98,13 @@ def markdown(table: Cells) -> str:
 
 
 def sections(tables: Iterable[Cells]) -> str:
-    """Tables under headings."""
-    return "\n\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+    """Tables under headings, but those without rows."""
+    return "\n\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables if table.rows)
 
 
-def titled(tables: Iterable[Cells]) -> str:
+def titled(tables: Iterable[Cells], end: str = ":") -> str:
     """Tables after a line each."""
-    return "\n\n".join(f"{table.title}:\n\n{markdown(table)}" for table in tables)
+    return "\n\n".join(f"{table.title}{end}\n\n{markdown(table)}" for table in tables)
 
 
 def picture(title: str, name: str | None) -> str:
@@ -126,17 +128,41 @@ class _Cell(Formatter):
         return show(value) if spec == "time" else f"{value:.3g} x" if spec == "x" else format(value, spec)
 
 
-def table(title: str, rows: Iterable[Any], *columns: str) -> Cells:
+def table(title: str, rows: Iterable[Any], *specs: str) -> Cells:
     """A row for each object: columns are "heading | {0.field:format}"; headings of numbers begin with #."""
-    named, cells = headings([each.split(" | ")[0] for each in columns]), [each.split(" | ")[1] for each in columns]
-    return Cells(title, named, [tuple(_Cell().format(cell, row) for cell in cells) for row in rows])
+    named, cells = zip(*(each.split(" | ") for each in specs), strict=True)
+    return Cells(title, columns(*named), [tuple(_Cell().format(cell, row) for cell in cells) for row in rows])
 
 
-def headings(words: Iterable[str]) -> tuple[str, ...]:
-    """Those of numbers begin with #, and get the blank at the end that `Cells` wants."""
-    return tuple(f"{word[1:]} " if word.startswith("#") else word for word in words)
+def tables_by(field: str, rows: Iterable[Any], *specs: str) -> list[Cells]:
+    """A table for each value of a field, which is its title."""
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(getattr(row, field), []).append(row)
+    return [table(title, group, *specs) for title, group in groups.items()]
 
 
-def columns(words: str, *more: Sequence[str]) -> tuple[str, ...]:
-    """Headings from a line, bars between them, and others."""
-    return (*headings(words.split("|")), *(word for each in more for word in each))
+def columns(*words: str) -> tuple[str, ...]:
+    """Headings, bars between them: those of numbers begin with #, and get the blank at the end that `Cells` wants."""
+    each = (word for several in words for word in several.split("|"))
+    return tuple(f"{word[1:]} " if word.startswith("#") else word for word in each)
+
+
+def goal(what: str, wanted: float, found: float | None, where: str = "", most: bool = False, unit: Any = times) -> Row:
+    """What is wanted at least, or at `most`, beside what was found, of `where`, and whether it is reached."""
+    reached = None if found is None else found <= wanted if most else found >= wanted
+    told = {None: NOT_MEASURED, True: "yes", False: "NO"}[reached]
+    return what, unit(wanted), unit(found) + (f" ({where})" if where else ""), told
+
+
+def goal_table(rows: Sequence[Row]) -> Cells:
+    return Cells("Goals", columns("what|#wanted|#measured|reached"), list(rows))
+
+
+@contextmanager
+def failing_alone(point: Any) -> Iterator[None]:
+    """What fails in any way is a remark on a point: others are measured nevertheless."""
+    try:
+        yield
+    except Exception as error:
+        point.problem = reason(error)

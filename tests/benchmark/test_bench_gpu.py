@@ -29,10 +29,10 @@ from robodyn.tools.benchmark.compare import Settings
 from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
 from tests.bench import points, published, records
-from tests.bench.first_answers import First
-from tests.bench.gpu import ceilings, goals, kernels, machine, peers, queries, suite, work
-from tests.bench.gpu.ceilings import Ceilings
+from tests.bench.cold import First
+from tests.bench.gpu import kernels, machine, peers, queries, suite, work
 from tests.bench.gpu.kernels import Partition, Trial
+from tests.bench.gpu.machine import Ceilings
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import Case
 from tests.bench.runner import Run
@@ -84,7 +84,7 @@ def measured(tmp_path_factory):
         patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("cache") / "objects"))
         patch.setattr(engine, "default_device", lambda: host)
         patch.setattr(kernels, "DTYPE", "float64")
-        patch.setattr(ceilings, "COPIED_BYTES", 1 << 20)
+        patch.setattr(machine, "COPIED_BYTES", 1 << 20)
         forget()
         with pytest.MonkeyPatch.context() as little:
             found = suite.measure_on(host_machine(host), replace(asked(little), fit=True), engine="reference")
@@ -196,25 +196,34 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     assert "Which kernel" not in out and "The chosen kernel takes at most" in out and "not measured." not in out
 
 
-@on_host
-def test_what_was_not_asked_now_stays_as_stored(measured, tmp_path):
-    found, _ = measured
+def test_what_was_not_asked_now_stays_as_stored(tmp_path):
+    found = suite.Measured(
+        [Point("small", query, "float64", batch) for query in QUERIES for batch in (1, 70)],
+        [Partition("small", 2, {"thread": 1e-3})],
+        [queries.Rolled("small", "rk4", "float64", 3)],
+        [peers.Rival("small", "inverse_dynamics", 3, "JAX")],
+        [First("small", "inverse_dynamics", "gpu", 1.0)],
+        [trial({"thread": 1.0, "warp": 2.0}, "thread")],
+        CEILINGS,
+        {"GPU": "host"},
+        kept=True,
+        took_s={"ceilings": 0.0, **{part: 2.0 for part in suite._PARTS}},
+    )
     before, now = ({"commit": commit, **found.machine} for commit in ("before", "now"))
     again = replace(found, points=found.points[:1], trials=[], rolled=[], took_s={"queries": 1.0, "rollouts": 0.0})
     whole = suite.merge(again, found, now, before)
     assert whole.points == found.points[:1] and whole.trials == found.trials and whole.rolled == found.rolled
     assert whole.commits == {"fit": "before", "rollouts": "before"}
-    assert whole.took_s["rollouts"] == found.took_s["rollouts"] and again.took_s["rollouts"] == 0.0
+    assert whole.took_s["rollouts"] == 2.0 and again.took_s["rollouts"] == 0.0
     page = suite.PAGE.markdown(whole, {"commit": "now"}, {})
-    assert "commit now" in page and f"rollouts {found.took_s['rollouts']:.0f} s (before, at before)" in page
+    assert "commit now" in page and "rollouts 2 s (before, at before)" in page
     later = suite.merge(replace(found, points=[]), whole, now, now)
     assert later.commits == {"queries": "now"} and later.points == found.points[:1]
     assert suite.merge(again, found, now, {**before, "GPU": "another"}) is again
     failed = suite.merge(replace(again, problems={"fit": "no memory"}), found, now, before)
     assert not failed.trials and failed.problems == {"fit": "no memory"}
     records.save(tmp_path / "gpu.json", before, found)
-    about, stored = records.load(tmp_path / "gpu.json", suite.Measured)
-    assert about == before and [each.query for each in stored.trials] == [each.query for each in found.trials]
+    assert records.load(tmp_path / "gpu.json", suite.Measured) == (before, found)
 
 
 # What is counted.
@@ -246,11 +255,12 @@ def test_the_roofline_is_what_takes_longer():
 
 @on_host
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_kernel_of_the_ceiling_multiplies_and_adds(device, dtype):
-    found = ceilings.measure(host_machine(device), (dtype,), 0.0, copied=1 << 16)
+def test_the_kernel_of_the_ceiling_multiplies_and_adds(device, dtype, monkeypatch):
+    monkeypatch.setattr(machine, "COPIED_BYTES", 1 << 16)
+    found = machine.ceilings(host_machine(device), (dtype,), 0.0)
     assert found.bytes_per_s > 0.0 and found.flops[dtype] > 0.0
-    source = ceilings.fma_kernel(dtype)
-    assert source.text.count(" * x + x;") * 2 * ceilings._ROUNDS == ceilings.FLOPS_OF_A_ROW
+    source = machine.fma_kernel(dtype)
+    assert source.text.count(" * x + x;") * 2 * machine._ROUNDS == machine.FLOPS_OF_A_ROW
 
 
 @pytest.mark.parametrize("batch", [1, 5, 64, 65, 200, 777])
@@ -282,11 +292,10 @@ def test_wrong_answers_are_not_timed(device, monkeypatch):
     queries.measure_query(host_machine(device), made, [point], 0.0)
     assert point.problem.startswith("WRONG") and point.kernel_s is None
     (trial,) = kernels.trials(run, "small", made)
-    unrolled = choice.Variant("unrolled")
-    kernels.try_kernel(host_machine(device), made, unrolled, "float64", [trial], 0.0)
-    assert trial.problems["unrolled"].startswith("WRONG") and not trial.seconds
-    found = suite.Measured([point], [], [], [], [trial])
-    assert len(suite.remarks(found)) == 1
+    kernels.try_kernels(host_machine(device), made, "float64", [trial], 0.0)
+    assert all(each.startswith("WRONG") for each in trial.problems.values()) and not trial.seconds
+    found = suite.Measured([point], [], [], [], [], [trial])
+    assert len(trial.problems) == 4 and len(suite.remarks(found)) == 1
     assert "small, inverse_dynamics, float64, batch 3" in suite.remarks(found)[0]
 
 
@@ -324,7 +333,7 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("the GPU is lost")
 
-    monkeypatch.setattr(ceilings, "measure", fail)
+    monkeypatch.setattr(machine, "ceilings", fail)
     monkeypatch.setattr(kernels, "keep", fail)
     run, stored = asked(monkeypatch, batches=(3,), ASKED=("inverse_dynamics",), FITTED=(3,), HELD_OUT=()), []
     monkeypatch.setattr(suite, "FIRST", ())
@@ -381,12 +390,13 @@ def test_goals_are_compared_with_what_was_found():
     fast = point("arm7", 64 * theirs["arm7"] * 1e-6 / 5.1)
     slow = point("humanoid, floating", 64 * theirs["humanoid, floating"] * 1e-6 / 2.9)
     first = [First("arm7", "inverse_dynamics", "gpu", 1.0), First("arm7", "forward_dynamics", "gpu", 4.0)]
-    found = goals.goals([fast, slow], CEILINGS, first, [trial({"thread": 1.0}, "thread")])
-    assert [each.reached for each in found] == [True, False, False, False, True]
-    assert [each.found for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3].found == "4 s"
-    assert "humanoid, floating" in found[2].found
-    assert [each.told for each in goals.goals([], None, [], [])] == [NOT_MEASURED] * 5
-    table = goals.beside_published([replace(fast, batch=1024, call_s=1e-6)])
+    chosen = trial({"thread": 1.0}, "thread")
+    found = suite.goals(suite.Measured([fast, slow], [], [], [], first, [chosen], CEILINGS))
+    assert [each[-1] for each in found] == ["yes", "NO", "NO", "NO", "yes"]
+    assert [each[2] for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3][2] == "4 s"
+    assert "humanoid, floating" in found[2][2]
+    assert [each[-1] for each in suite.goals(suite.Measured([], [], [], [], []))] == [NOT_MEASURED] * 5
+    table = suite.beside_published([replace(fast, batch=1024, call_s=1e-6)])
     assert table.rows[1][:4] == ("forward_dynamics", "iiwa14", "27 us", "39 us") and table.rows[1][-1] == "1 us"
 
 
@@ -433,9 +443,9 @@ def test_kernels_are_compiled_ahead_for_whoever_loads_them(tmp_path, monkeypatch
         compiler.nvrtc()
     except UnavailableError as error:
         pytest.skip(str(error))
-    good = ceilings.fma_kernel("float32")
+    good = machine.fma_kernel("float32")
     machine.compile_ahead([], "sm_90")
-    machine.compile_ahead([good, replace(good, text="nonsense")], "sm_90", workers=1)
+    machine.compile_ahead([good, replace(good, text="nonsense")], "sm_90")
     cache = ObjectCache.from_environment()
     assert cache.get(compiler.cubin_key(good, "sm_90")) is not None
 

@@ -401,6 +401,8 @@ def runner(*arguments):
 def test_the_runner_prints_and_writes(tmp_path):
     quick = ("--batch", "1,3", "--seconds", "0", "--dtype", "float64", "--threads", "1", "--engine", "reference")
     runner("arm6, bias_force", "--write", "--folder", tmp_path, *quick)
+    from tests.bench import __main__ as command
+
     page, document = (tmp_path / "cpu.md").read_text(), json.loads((tmp_path / "cpu.json").read_text())
     assert "## arm6, fixed base, engine reference" in page
     assert "filter 'arm6, bias_force'" in page
@@ -411,7 +413,7 @@ def test_the_runner_prints_and_writes(tmp_path):
     page_again = tmp_path / "again"
     (page_again).mkdir()
     (page_again / "cpu.json").write_text((tmp_path / "cpu.json").read_text())
-    runner("cpu", "--render", "--folder", page_again)
+    command.run(["cpu"], again=True, folder=page_again)
     assert (page_again / "cpu.md").read_text() == page
     try:
         import matplotlib  # noqa: F401
@@ -454,9 +456,9 @@ def test_numbers_are_rounded_once(tmp_path):
     assert [f"{x:.3g}" for x in found.numbers[:-1]] == [f"{x:.3g}" for x in numbers[:-1]]
 
 
-@pytest.mark.matrix
-def test_the_runner_leaves_huge_trees_to_fast_engines():
-    assert "--huge asks for it" in runner("huge tree: binary, inverse", "--engine", "reference").stdout
+def test_huge_trees_are_compared_first():
+    out = runner("huge tree: binary, inverse", "--largest", "2000", "--seconds", "0").stdout
+    assert "2,000" in out and "WRONG" not in out and "Error" not in out
 
 
 @pytest.mark.matrix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.engines.gpu.source import KernelSource
 from robodyn.tools.benchmark.contenders import draw
 from robodyn.tools.benchmark.tables import Cells, number
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu import work
-from tests.bench.gpu.ceilings import Ceilings
-from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import DISTINCT, Case, repeated, sources, wrong
+from tests.bench.gpu.machine import Ceilings, Machine
+from tests.bench.gpu.work import DISTINCT, Case, repeated, wrong
 from tests.bench.points import off_by
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, columns, reason, show, table, times
+from tests.bench.shared import NOT_MEASURED, columns, failing_alone, show, table, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")
 STEPS, DT = 100, 1e-3
@@ -110,20 +108,19 @@ def points(run: Run) -> list[Point]:
 
 def measure(machine: Machine, run: Run, found: Sequence[Point]) -> None:
     """Fill all points; the kernels that will answer are compiled side by side."""
-    machine.ahead([source for robot in work.ROBOTS for source in _sources(run, robot, found)])
-    for robot, query in dict.fromkeys((point.robot, point.query) for point in found):
+    asked = dict.fromkeys((point.robot, point.query) for point in found)
+    cases = {(robot, query): Case(work.ROBOTS[robot](), query) for robot, query in asked}
+    settings = run.settings
+    work.compile_ahead(
+        machine,
+        cases.values(),
+        settings.dtypes,
+        lambda dyn, case: [dyn.engine.variant(case.task, batch) for batch in settings.batches],
+    )
+    for (robot, query), question in cases.items():
         run.announce(f"gpu: queries, {robot}, {query}")
         mine = [point for point in found if (point.robot, point.query) == (robot, query)]
-        measure_query(machine, Case(work.ROBOTS[robot](), query), mine, run.seconds)
-
-
-def _sources(run: Run, robot: str, found: Sequence[Point]) -> Iterator[KernelSource]:
-    asked = dict.fromkeys(point.query for point in found if point.robot == robot)
-    for dtype in run.settings.dtypes if asked else ():
-        dyn: Any = rd.Dynamics(work.ROBOTS[robot](), engine="gpu", dtype=dtype)  # type: ignore[arg-type]
-        for task in map(dyn.plain_task, asked):
-            chosen = (dyn.engine.variant(task, batch) for batch in run.settings.batches)
-            yield from sources(dyn, task, dict.fromkeys(chosen))
+        measure_query(machine, question, mine, run.seconds)
 
 
 def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: float) -> None:
@@ -132,10 +129,8 @@ def measure_query(machine: Machine, question: Case, mine: list[Point], seconds: 
         dyn, cpu = (rd.Dynamics(question.model, engine=name, dtype=dtype) for name in ("gpu", "cpu"))
         for point in (point for point in mine if point.dtype == dtype):
             point.moved, point.operations = question.row_bytes(dtype), operations
-            try:
+            with failing_alone(point):
                 point.problem = _measure(machine, question, dyn, cpu, point, seconds)
-            except Exception as error:  # other points are measured nevertheless
-                point.problem = reason(error)
 
 
 def _measure(machine: Machine, question: Case, dyn: Any, cpu: Any, point: Point, seconds: float) -> str:
@@ -158,8 +153,8 @@ def _measure(machine: Machine, question: Case, dyn: Any, cpu: Any, point: Point,
 
 def tables(found: Sequence[Point], ceilings: Ceilings | None) -> list[Cells]:
     headings = columns(
-        "query|dtype|#batch|kernel|#kernel time|#call|#NumPy in, out|#CPU engine|#states/s|#GB/s (of copy)|"
-        "#GFLOP/s (of FMA)|#over roofline"
+        "query|dtype|#batch|kernel|#kernel time|#call|#NumPy in, out|#CPU engine|#states/s|#GB/s (of copy)",
+        "#GFLOP/s (of FMA)|#over roofline",
     )
     return [
         Cells(robot, headings, [point.cells(ceilings) for point in found if point.robot == robot])
@@ -177,28 +172,23 @@ def rollouts(run: Run) -> list[Rolled]:
 
 
 def measure_rollouts(machine: Machine, run: Run, found: Sequence[Rolled]) -> None:
-    for robot in dict.fromkeys(each.robot for each in found):
-        run.announce(f"gpu: rollouts, {robot}")
-        model = work.ROBOTS[robot]()
+    for model, mine in work.by_robot(run, "rollouts", found):
         drawn = draw(model, DISTINCT)
         states = [drawn["q"], drawn["qd"], TORQUE * drawn["tau"]]
         truths = {each: _last(rd.Dynamics(model, engine="cpu"), each, states) for each in INTEGRATORS}
-        for rolled in (each for each in found if each.robot == robot):
-            try:
+        for rolled in mine:
+            with failing_alone(rolled):
                 _roll(machine, model, rolled, states, truths[rolled.integrator], run.seconds)
-            except Exception as error:  # others are measured nevertheless
-                rolled.problem = reason(error)
 
 
 def _roll(machine: Machine, model: rd.Model, rolled: Rolled, states: Sequence[Any], truth: Any, seconds: float) -> None:
-    given = [each.astype(rolled.dtype) for each in states]
-    there = [repeated(machine.device.xp, each, rolled.batch) for each in given]
+    xp, given = machine.device.xp, [each.astype(rolled.dtype) for each in states]
+    there, here = ([repeated(of, each, rolled.batch) for each in given] for of in (xp, np))
     dyn, cpu = (rd.Dynamics(model, engine=name, dtype=rolled.dtype) for name in ("gpu", "cpu"))  # type: ignore[arg-type]
-    rolled.off_by = off_by(_last(dyn, rolled.integrator, there), truth, machine.device.xp.asnumpy)
+    rolled.off_by = off_by(_last(dyn, rolled.integrator, there), truth, xp.asnumpy)
     rolled.problem = wrong(rolled.off_by, rolled.dtype)
     if not rolled.problem:
         rolled.seconds = machine.calls(lambda: _last(dyn, rolled.integrator, there), seconds).best_s
-        here = [repeated(np, each, rolled.batch) for each in given]
         rolled.cpu_s = timed(lambda: _last(cpu, rolled.integrator, here), seconds).best_s
 
 

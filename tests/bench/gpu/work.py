@@ -1,8 +1,9 @@
-"""Calls of queries on batches, with answers that are known; which of them are measured."""
+"""What is measured on a GPU: robots, queries and batches; calls on batches whose answers are known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,12 @@ from robodyn.algorithms.tasks import Task
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import Variant
-from robodyn.engines.gpu.options import GpuOptions
-from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.query_table import QUERIES
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import TOLERANCE
 from robodyn.tools.benchmark.contenders import USUAL, draw, numbers_of
+from tests.bench.gpu.machine import Machine
 from tests.bench.points import off_by
 from tests.bench.runner import Run
 from tests.bench.shared import robot
@@ -38,8 +38,6 @@ _ALIKE = ("humanoid",)
 """Robots with nearly as many bodies as another one."""
 ASKED = tuple(query for query in USUAL if query != "bias_force")
 BATCHES = (1, 16, 256, 1024, 4096, 65_536, 1_048_576)
-
-
 PARTITIONS = (16, 32, 64, 128, 1024, 8192, 65_536)
 """Batches at which partitions of a gradient are compared."""
 ROLLED = (1024, 65_536)
@@ -55,6 +53,13 @@ def unlike() -> list[str]:
 def upto(run: Run, batches: Sequence[int]) -> list[int]:
     """Those that are not larger than the largest that is asked for."""
     return [batch for batch in batches if batch <= max(run.settings.batches)]
+
+
+def by_robot(run: Run, what: str, found: Sequence[Any]) -> Iterator[tuple[Model, list[Any]]]:
+    """Robots, announced, and what is asked of each."""
+    for name in dict.fromkeys(each.robot for each in found):
+        run.announce(f"gpu: {what}, {name}")
+        yield ROBOTS[name](), [each for each in found if each.robot == name]
 
 
 class Case:
@@ -81,9 +86,7 @@ class Case:
         """A call whose arguments and results lie in arrays of `xp`, made once, and those results."""
         arrays = [repeated(xp, self.states[name].astype(dyn.dtype), batch) for name in self.about.plain]
         shapes = self.about.shapes(self.model, self.about.plain).values()
-        results = tuple(xp.empty((batch, *shape), dyn.dtype) for shape in shapes)
-        for array in results:
-            array[...] = np.nan
+        results = tuple(xp.full((batch, *shape), np.nan, dyn.dtype) for shape in shapes)
         out = results if len(results) > 1 else results[0]
         getattr(dyn, self.query)(*arrays, out=out)
         # Looked up after the first answer: from then on it may be a quicker function.
@@ -100,10 +103,6 @@ class Case:
         error = off_by(results, self.truth, to_numpy)
         return call, error if np.isfinite(error) else None, wrong(error, dtype)
 
-    def with_kernel(self, variant: Variant, dtype: str) -> rd.Dynamics:
-        """The GPU engine with one of its kernels."""
-        return rd.Dynamics(self.model, engine="gpu", dtype=dtype, gpu=GpuOptions(variant.kernel, variant.fusion))  # type: ignore[arg-type]
-
 
 def wrong(error: float, dtype: str) -> str:
     """What to say of an answer that is off by so much: nothing where it is right."""
@@ -112,23 +111,18 @@ def wrong(error: float, dtype: str) -> str:
 
 def repeated(xp: Any, rows: Array, batch: int) -> Array:
     """An array of `xp` that repeats rows of NumPy's."""
-    given = xp.asarray(rows)
-    array = xp.empty((batch, *rows.shape[1:]), rows.dtype)
-    done = min(len(rows), batch)
-    array[:done] = given[:done]
-    while done < batch:
-        more = min(done, batch - done)
-        array[done : done + more] = array[:more]
-        done += more
-    return array
+    return xp.take(xp.asarray(rows), xp.asarray(np.arange(batch) % len(rows)), axis=0)
 
 
-def sources(dyn: rd.Dynamics, task: Task, kernels: Iterable[Variant]) -> list[KernelSource]:
-    """Texts of kernels; none where the engine refuses, as whoever runs it will see."""
-    found: list[KernelSource] = []
-    for variant in kernels:
-        try:
-            found += dyn.engine.sources(task, variant)  # type: ignore[attr-defined]
-        except UnavailableError:
-            continue
-    return found
+def compile_ahead(
+    machine: Machine, questions: Iterable[Case], dtypes: Sequence[str], chosen: Callable[[Any, Case], Iterable[Variant]]
+) -> None:
+    """Kernels of some queries, side by side; of what the engine refuses none, as whoever runs it will see."""
+    found: list[Any] = []
+    for question in questions:
+        for dtype in dtypes:
+            dyn: Any = rd.Dynamics(question.model, engine="gpu", dtype=dtype)  # type: ignore[arg-type]
+            for variant in dict.fromkeys(chosen(dyn, question)):
+                with suppress(UnavailableError):
+                    found += dyn.engine.sources(question.task, variant)
+    machine.ahead(found)
