@@ -10,8 +10,9 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.testing.mujoco_models import mujoco_model
 from robodyn.testing.pinocchio_models import pinocchio_model
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
 from tests.bench.shared import ROBOTS as BASES
-from tests.bench.shared import geometric_mean, robot, tables_by
+from tests.bench.shared import geometric_mean, robot
 from tests.bench.timing import Call, least
 
 ROBOTS = ("arm7", "humanoid")
@@ -195,26 +195,21 @@ def _calls_of(
 
     optional = {name: arrays[name] for name in question.optional}
     yield "", call()
-    for name, array in optional.items():
-        yield name, call(**{name: array})
     results = call()()
     out = tuple(map(np.empty_like, results)) if isinstance(results, tuple) else np.empty_like(results)
-    if not question.optional or "vector" not in question.optional:
-        yield "out", call(out=out)
-    if len(optional) > 1:
-        yield "all arrays", call(**optional)
-    for method in question.possible(model, dyn.engine.name):
-        yield f"method={method}", call(method=method)
+    ways: dict[str, dict[str, Any]] = {name: {name: array} for name, array in optional.items()}
+    ways |= {"out": {"out": out}} if "vector" not in optional else {}
+    ways |= {"all arrays": optional} if len(optional) > 1 else {}
+    ways |= {f"method={method}": {"method": method} for method in question.possible(model, dyn.engine.name)}
+    ways |= {"relative_to": {"relative_to": observer}} if question.of_link and question.can_be_relative else {}
+    ways |= {f"frame={frame}": {"frame": frame} for frame in FRAMES if question.in_frame}
+    ways |= {"classical": {"classical": True}} if question.variants else {}
+    for what, options in ways.items():
+        yield what, call(**options)
     if question.of_link:
         by_number, same = question.arguments({name: arrays[name] for name in question.inputs}, model.link_index(link))
         yield "link by number", call(given=by_number, **same)
         yield f"{len(LINKS)} links", call(given=placed[:-1], links=links)
-        if question.can_be_relative:
-            yield "relative_to", call(relative_to=observer)
-    for frame in FRAMES if question.in_frame else ():
-        yield f"frame={frame}", call(frame=frame)
-    if question.variants:
-        yield "classical", call(classical=True)
     if question.joint_forces:
         yield "damping and friction", call(forced)
     if "q" in question.inputs:
@@ -244,7 +239,7 @@ def _pinocchio(model: rd.Model) -> Calls:
     }
     return _written(
         texts, pin=pin, model=made, data=made.createData(), q=q, q1=q1, v=v, a=a, forces=forces, ones=ones,
-        twist=twist, placement=pin.exp6(twist), frame=frame, parent=made.frames[frame].parentJoint,
+        dt=_DT, twist=twist, placement=pin.exp6(twist), frame=frame, parent=made.frames[frame].parentJoint,
         observer=made.getBodyId(names[min(2, len(names) - 1)]),
         several=[made.getBodyId(names[k % len(names)]) for k in LINKS],
         tip=made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3])),
@@ -257,11 +252,8 @@ def _pinocchio(model: rd.Model) -> Calls:
 def _loops(model: rd.Model) -> Calls:
     dyn, rng, nv = rd.Dynamics(model, threads=1), np.random.default_rng(0), model.nv
     q, qd, tau = model.random_configuration(rng), 0.1 * rng.standard_normal(nv), rng.standard_normal(nv)
-    states, held, tool = (
-        [np.repeat(each[None], _SEVERAL, 0) for each in (q, qd, tau)],
-        np.zeros(nv),
-        model.link_names[-1],
-    )
+    states, held = [np.repeat(each[None], _SEVERAL, 0) for each in (q, qd, tau)], np.zeros(nv)
+    tool = model.link_names[-1]
     return _written(
         _TOLD["loops"], dyn=dyn, q=q, qd=qd, tau=tau, dt=_DT, states=states, held=held, policy=lambda *_: held,
         gradients=dyn.step_gradient(*states, _DT), weight=np.ones((_STEPS + 1, nv)),
@@ -271,16 +263,13 @@ def _loops(model: rd.Model) -> Calls:
 
 def _loops_of_others(model: rd.Model) -> dict[tuple[str, str], tuple[str, Call]]:
     """The library and its call, by name and what is given besides."""
-    found = {}
+    found = {asked: ("Pinocchio", call) for asked, call in _pinocchio(model).items()}
     for library, name, what, make in (
         ("MuJoCo", "step", "", _mujoco_step),
-        ("Pinocchio", "step_gradient", "", _pinocchio_gradient),
         ("JAX", "rollout_vjp", f"{_STEPS} steps", _jax_gradient),
     ):
-        try:
+        with suppress(UnavailableError, ImportError):
             found[name, what] = library, make(model)
-        except (UnavailableError, ImportError):
-            continue
     return found
 
 
@@ -289,23 +278,7 @@ def _mujoco_step(model: rd.Model) -> Call:
     import mujoco
 
     made.opt.timestep = _DT
-    data: Any = mujoco.MjData(made)
-    return lambda: mujoco.mj_step(made, data)
-
-
-def _pinocchio_gradient(model: rd.Model) -> Call:
-    made = pinocchio_model(model)
-    import pinocchio
-
-    pin: Any = pinocchio
-    data, q, v = made.createData(), pin.neutral(made), np.zeros(made.nv)
-
-    def call() -> Any:
-        pin.computeABADerivatives(made, data, q, v, v)
-        moved = v + _DT * data.ddq
-        return [pin.dIntegrate(made, q, _DT * moved, at) for at in (pin.ARG0, pin.ARG1)]
-
-    return call
+    return partial(mujoco.mj_step, made, mujoco.MjData(made))
 
 
 def _jax_gradient(model: rd.Model) -> Call:
@@ -332,13 +305,6 @@ def _jax_gradient(model: rd.Model) -> Call:
     return lambda: jax.block_until_ready(compiled(*state))
 
 
-def tables(found: Results) -> list[Cells]:
-    asked = "call | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
-    us = "#us | {0.us:.2f}", "#other library, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
-    ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
-    return tables_by("robot", found.calls, *asked, *us, *ns, "remark | {0.remark}")
-
-
 def notes(found: Results) -> list[str]:
     judged = [each for each in found.calls if each.wanted_us is not None]
     beside = [each for each in found.calls if each.peer_us and each.peer == "Pinocchio"]
@@ -362,4 +328,4 @@ def notes(found: Results) -> list[str]:
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
-PAGE = Page("calls", Results, measure, tables, notes, seconds=0.03)
+PAGE = Page("calls", Results, measure, notes=notes, seconds=0.03)

@@ -14,10 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from robodyn.engines.query_table import QUERIES
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.first_answers import Case, ask
 from tests.bench.runner import Page, Run
-from tests.bench.shared import COLLECTION, MODELS, show, table
+from tests.bench.shared import COLLECTION, MODELS, show
 from tests.bench.shared import ROBOTS as BASES
 
 STATES = (1, 1024)
@@ -141,24 +140,6 @@ def first_answer(robot: str, query: str, engine: str = "cpu") -> First:
     return First(robot, query, cold["engine"], cold["first_s"], best, cold["process"], whole)
 
 
-def tables(found: Results) -> list[Cells]:
-    asked = "robot | {0.robot}", "base | {0.base}", "#bodies | {0.bodies}", "query | {0.asked}", "#states | {0.states}"
-    seconds = "#work | {0.work_s:time}", "#first answer | {0.first_s:time}", "#second | {0.again_s:time}"
-    loops = "#work, loops | {0.loops_work_s:time}"
-    return [
-        table("the slowest for what was wanted", found.slowest, *asked, *seconds, loops),
-        table("an arm in a new process", found.processes, *FIRST),
-    ]
-
-
-FIRST = (
-    *("robot | {0.robot}", "query | {0.query}", "engine | {0.engine}", "#cold | {0.cold_s:time}"),
-    *("#cached | {0.cached_s:time}", "#process, cold | {0.process_cold_s:time}"),
-    *("#process, cached | {0.process_cached_s:time}", "remark | {0.problem}"),
-)
-"""Of first answers with an empty and a full cache."""
-
-
 def notes_of(found: list[Answered]) -> list[str]:
     """What all answers say."""
     answered = [each for each in found if not each.problem]
@@ -188,4 +169,4 @@ def notes_of(found: list[Answered]) -> list[str]:
     return lines + [f"Left out: {count} cases ({problem})." for problem, count in problems.items()]
 
 
-PAGE = Page("cold", Results, measure, tables, lambda found: found.notes)
+PAGE = Page("cold", Results, measure, notes=lambda found: found.notes)

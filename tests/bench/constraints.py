@@ -19,10 +19,9 @@ import robodyn as rd
 from robodyn.engines.query_table import find
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
-from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.runner import Page, Run
-from tests.bench.shared import MODELS, robot, table
+from tests.bench.shared import MODELS, robot
 from tests.bench.timing import Call, least
 from tests.ladders import ladder
 
@@ -299,24 +298,6 @@ def _measured_large(name: str, model: rd.Model, constraints: Constraints, q: Arr
 # What is shown.
 
 
-def tables(found: Results) -> list[Cells]:
-    sizes = "robot | {0.name}", "#rows | {0.rows}", "#rank | {0.rank}", "#operations | {0.operations:,}"
-    ns = "#float64, ns a state | {0.ns[float64]:.0f}", "#float32, ns a state | {0.ns[float32]:.0f}"
-    peer = "#Pinocchio's C++, ns | {0.peer_ns:.0f}", "#times | {0.times:.1f}"
-    us = "#one call, us | {0.us[float64]:.2f}", "#Pinocchio's call, us | {0.peer_us:.2f}", "#share | {0.share:.2f}"
-    errors = (f"#{what} | {{0.errors[{what}]:.1e}}" for what in ("float64", "float32", "Pinocchio"))
-    calls = "#float64 | {0.seconds[float64]:time}", "#ns a body | {0.ns_a_body:.0f}"
-    runs = *calls, "#float32 | {0.seconds[float32]:time}", "#lacks | {0.off_by:.0e}", "runs | {0.runs}"
-    derivatives = "Derivatives, with the accelerations that they need first"
-    large = "robot | {0.name}", "#bodies | {0.bodies:,}", "#rows | {0.rows}"
-    return [
-        table("Constrained forward dynamics", found.cases, *sizes, *ns, *peer, *us),
-        table(derivatives, found.gradients, sizes[0], sizes[-1], *ns, *peer),
-        table("Errors of accelerations", found.cases, sizes[0], *errors),
-        table("Large trees", found.large, *large, *runs),
-    ]
-
-
 def notes(found: Results) -> list[str]:
     lines = []
     for each in (each for each in found.cases if each.times is not None and each.share is not None):
@@ -330,4 +311,4 @@ def notes(found: Results) -> list[str]:
     return lines
 
 
-PAGE = Page("constraints", Results, measure, tables, notes, seconds=0.2)
+PAGE = Page("constraints", Results, measure, notes=notes, seconds=0.2)

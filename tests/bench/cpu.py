@@ -17,7 +17,7 @@ from robodyn.tools.benchmark.contenders import USUAL, Peer, RefusedError
 from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes
 from robodyn.tools.benchmark.tables import tables as tables_of
 from robodyn.tools.benchmark.timing import measure as timed
-from tests.bench.cold import FIRST, First, first_answer
+from tests.bench.cold import First, first_answer
 from tests.bench.drawing import finish, legend, panels, pyplot
 from tests.bench.experiments import Problem
 from tests.bench.runner import Page, Pictures, Run
@@ -29,8 +29,6 @@ from tests.bench.shared import (
     markdown,
     picture,
     robot,
-    sections,
-    table,
     titled,
 )
 
@@ -127,15 +125,7 @@ def _fill(huge: Huge, seconds: float) -> None:
 
 
 def tables(found: Results) -> list[Cells]:
-    return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
-
-
-def _besides(found: Results) -> list[Cells]:
-    asked = "shape | {0.shape}", "query | {0.query}", "engine | {0.engine}", "#bodies | {0.bodies:,}"
-    ns = "#best ns a body | {0.best_ns:.1f}", "#median ns a body | {0.median_ns:.1f}", "#differs | {0.off_by:.0e}"
-    first = table("From load_urdf to the first answer of a process", found.first, *FIRST)
-    huge = table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}")
-    return [first.filled(), huge.filled()]
+    return [each for report in found.reports for each in tables_of(report)]
 
 
 def notes(found: Results) -> list[str]:
@@ -178,7 +168,7 @@ def blocks(found: Results, pictures: Pictures) -> dict[str, str]:
         "summary": summary if found.reports else "",
         "picture": picture("States per second against the batch, float64", pictures.get("rates")),
         "headline": HEADLINE,
-        "tables": "\n\n".join([*parts, sections(_besides(found))]),
+        "tables": "\n\n".join(parts),
     }
 
 

@@ -15,9 +15,8 @@ from scipy.spatial.transform import Rotation
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import robot_file, table
+from tests.bench.shared import robot_file
 from tests.bench.timing import least
 
 TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500
@@ -58,6 +57,10 @@ class Case:
     rate: float
     median: float
     tail: float
+
+    @property
+    def starts(self) -> str:
+        return f"{self.start.capitalize()} starts"
 
     @property
     def percent(self) -> float:
@@ -182,15 +185,6 @@ _PEERS = {"TRAC-IK": _trac_ik, "Pinocchio's CLIK": _clik}
 # What is shown.
 
 
-def tables(found: Results) -> list[Cells]:
-    asked = "arm | {0.arm}", "#dofs | {0.dofs}", "solver | {0.solver}", "#solved, % | {0.percent:.3f}"
-    times = "#solves a second | {0.rate:,.0f}", "#one call: median, us | {0.median:.0f}", "#99 %, us | {0.tail:.0f}"
-    return [
-        table(f"{start.capitalize()} starts", [each for each in found.cases if each.start == start], *asked, *times)
-        for start in STARTS
-    ]
-
-
 def notes(found: Results) -> list[str]:
     lines = []
     for start, rate in _RATES.items():
@@ -209,4 +203,4 @@ def notes(found: Results) -> list[str]:
     return lines
 
 
-PAGE = Page("ik", Results, measure, tables, notes)
+PAGE = Page("ik", Results, measure, notes=notes)

@@ -14,9 +14,8 @@ from statistics import median
 import numpy as np
 
 import robodyn as rd
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import COLLECTION, robot, table
+from tests.bench.shared import COLLECTION, robot
 from tests.bench.timing import Call, in_turns, least
 
 TIMES = 25
@@ -60,6 +59,10 @@ class Results:
 
     loads: list[Loaded]
     rows: list[Row]
+
+    @property
+    def by_ratio(self) -> list[Loaded]:
+        return sorted(self.loads, key=lambda each: each.ratio)
 
 
 def measure(run: Run) -> Results:
@@ -112,18 +115,6 @@ def _reference(name: str, batch: int, query: str) -> Call:
     return partial(getattr(dyn, query), *((q,) if query == "mass_matrix" else (q, v, v)))
 
 
-def tables(found: Results) -> list[Cells]:
-    loads = sorted(found.loads, key=lambda each: each.ratio)
-    about = "robot | {0.robot}", "#KiB | {0.kib:.0f}", "#links | {0.links}"
-    beside = "#ours | {0.ours_s:time}", "#Pinocchio | {0.peer_s:time}", "#times | {0.ratio:.1f}"
-    seconds = "#median | {0.median_s:time}", "#fastest | {0.fastest_s:time}", "#runs | {0.runs}"
-    rows, title = (
-        ("case | {0.name}", *seconds, "#bound | {0.bound_s:time}"),
-        "Imports, large robots and the reference engine",
-    )
-    return [table("loads", loads, *about, *beside), table(title, found.rows, *rows)]
-
-
 def notes(found: Results) -> list[str]:
     if not found.loads:
         return []
@@ -136,4 +127,4 @@ def notes(found: Results) -> list[str]:
     ]
 
 
-PAGE = Page("load", Results, measure, tables, notes)
+PAGE = Page("load", Results, measure, notes=notes)

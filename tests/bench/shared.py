@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,11 @@ def titled(tables: Iterable[Cells], end: str = ":") -> str:
     return "\n\n".join(f"{table.title}{end}\n\n{markdown(table)}" for table in tables)
 
 
+def titleless(tables: Iterable[Cells]) -> str:
+    """Tables alone."""
+    return "\n\n".join(map(markdown, tables))
+
+
 def picture(title: str, name: str | None) -> str:
     """A picture, if there is one."""
     return f"![{title}]({name})" if name else ""
@@ -120,26 +126,51 @@ def bullets(notes: Iterable[str]) -> str:
 class _Cell(Formatter):
     """Formats of cells: `time` for seconds, `x` for ratios; nothing for None, or, after a "?", that it is missing."""
 
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        """A field of the object that is formatted."""
+        return getattr(args, str(key))
+
+    def get_field(self, name: str, args: Any, kwargs: Any) -> Any:
+        """None for what a mapping lacks."""
+        try:
+            return super().get_field(name, args, kwargs)
+        except KeyError:
+            return None, name
+
     def format_field(self, value: Any, spec: str) -> str:
         """A value by one of them, or as usual."""
         spec, missing = spec.removesuffix("?"), NOT_MEASURED if spec.endswith("?") else ""
-        if value is None:
+        if value in (None, ""):
             return missing
         return show(value) if spec == "time" else f"{value:.3g} x" if spec == "x" else format(value, spec)
 
 
-def table(title: str, rows: Iterable[Any], *specs: str) -> Cells:
-    """A row for each object: columns are "heading | {0.field:format}"; headings of numbers begin with #."""
-    named, cells = zip(*(each.split(" | ") for each in specs), strict=True)
-    return Cells(title, columns(*named), [tuple(_Cell().format(cell, row) for cell in cells) for row in rows])
+_CELL = _Cell()
+_PROTOTYPE = re.compile(r"^<!-- (\w+)(?: by (\w+))?( filled)? -->\n\| (.+) \|\n\|(.+)\|\n\| (.+) \|\n", re.MULTILINE)
+_HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 
 
-def tables_by(field: str, rows: Iterable[Any], *specs: str) -> list[Cells]:
-    """A table for each value of a field, which is its title."""
-    groups: dict[str, list[Any]] = {}
-    for row in rows:
-        groups.setdefault(getattr(row, field), []).append(row)
-    return [table(title, group, *specs) for title, group in groups.items()]
+def formatted(text: str, found: Any) -> dict[str, list[Cells]]:
+    """Tables that a text has as prototypes, by their texts: "<!-- FIELD -->", the heading, and a row of formats.
+
+    FIELD is that of `found` which has a row for each object; "FIELD by NAME": a table for each value of NAME, which is
+    its title; "filled": without empty columns.
+    """
+    made: dict[str, list[Cells]] = {}
+    for match in _PROTOTYPE.finditer(text):
+        field, by, filled, *lines = match.groups()
+        head, rule, cells = (line.split(bar) for line, bar in zip(lines, (" | ", "|", " | "), strict=True))
+        headings = tuple(word + " " * each.endswith(":") for word, each in zip(head, rule, strict=True))
+        groups: dict[str, list[Any]] = {}
+        for row in getattr(found, field):
+            title = getattr(row, by) if by else _HEADING.findall(text[: match.start()])[-1]
+            groups.setdefault(title, []).append(row)
+        tables = [
+            Cells(title, headings, [tuple(_CELL.vformat(cell, row, {}) for cell in cells) for row in rows])
+            for title, rows in groups.items()
+        ]
+        made[match[0]] = [table.filled() for table in tables] if filled else tables
+    return made
 
 
 def columns(*words: str) -> tuple[str, ...]:

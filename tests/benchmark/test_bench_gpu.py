@@ -104,7 +104,7 @@ def test_all_of_the_suite_is_measured(measured):
         assert NOT_MEASURED not in point.cells(found.ceilings)
     for each in found.partitions:
         assert len(each.seconds) == 11 and not each.problems and each.cpu_s > 0.0
-        assert NOT_MEASURED not in each.cells()
+        assert NOT_MEASURED not in each.shown.values() and each.ratio > 0.0
     assert [(run.integrator, run.batch) for run in found.rolled] == [("semi_implicit_euler", 3), ("rk4", 3)]
     for run in found.rolled:
         assert run.problem == "" and run.off_by < 1e-9 and min(run.seconds, run.cpu_s) > 0.0
@@ -137,9 +137,8 @@ def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
         (trial,) = (t for t in found.trials if (t.query, t.batch) == (point.query, point.batch))
         assert point.kernel == trial.chosen
     assert kernels.worst(found.trials) >= 1.0
-    (table,) = kernels.tables(found.trials)
-    assert table.columns[2:5] == ("batch ", "unrolled, split ", "thread, split ")
-    assert "8 *" in {row[2] for row in table.rows}
+    page = suite.PAGE.markdown(found, {"commit": "x"}, {})
+    assert "| query | dtype | batch | unrolled, split | thread, split |" in page and "| float64 | 8 * |" in page
 
 
 # Without a GPU.
@@ -207,7 +206,7 @@ def test_what_was_not_asked_now_stays_as_stored(tmp_path):
         CEILINGS,
         {"GPU": "host"},
         kept=True,
-        took_s={"ceilings": 0.0, **{part: 2.0 for part in suite._PARTS}},
+        took_s={"ceilings": 0.0, **dict.fromkeys(suite._PARTS, 2.0)},
     )
     before, now = ({"commit": commit, **found.machine} for commit in ("before", "now"))
     again = replace(found, points=found.points[:1], trials=[], rolled=[], took_s={"queries": 1.0, "rollouts": 0.0})
@@ -378,8 +377,10 @@ def test_partitions_show_the_fastest_kernel_of_each():
     seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6}
     seconds |= {"unrolled, split": 4e-6, "unrolled": 5e-6}
     each = Partition("arm", 1024, seconds, cpu_s=7e-6)
-    assert each.cells() == ("1,024", "2 us (warp)", "3 us (warp)", "1 us (warp)", "2 x", "4 us", "5 us", "7 us")
-    assert Partition("arm", 16).cells() == ("16", *(NOT_MEASURED,) * 7)
+    found = suite.Measured([], [each, Partition("arm", 16)], [], [], [])
+    page = suite.PAGE.markdown(found, {"commit": "x"}, {})
+    assert "| 1,024 | 2 us (warp) | 3 us (warp) | 1 us (warp) | 2 x | 4 us | 5 us | 7 us |" in page
+    assert f"| 16 |{7 * f' {NOT_MEASURED} |'}" in page
 
 
 def test_goals_are_compared_with_what_was_found():

@@ -11,24 +11,21 @@ from itertools import product
 from typing import Any
 
 import robodyn as rd
-from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
+from robodyn.engines.gpu.choice import SECTION, Chooser, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, GpuOptions
 from robodyn.engines.tuning_store import Row, Table
 from robodyn.engines.tuning_store import keep as keep_table
-from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.gpu import work
 from tests.bench.gpu.machine import Machine
 from tests.bench.gpu.work import Case
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, columns, reason, show, times
+from tests.bench.shared import NOT_MEASURED, reason, show
 
 ALLOWED = 1.5
 """Times the fastest kernel that the chosen one may take."""
 QUERY, DTYPE = "forward_dynamics_gradient", "float32"
 """Of which partitions are compared."""
-_ALL = tuple(map(str, ALL))
-_FUSIONS = tuple(reversed(FUSIONS))
 
 
 @dataclass
@@ -60,11 +57,17 @@ class Trial:
         """How many times longer a kernel takes than the fastest."""
         return self.seconds[name] / self.seconds[self.best] if name in self.seconds else None
 
-    def cells(self) -> tuple[str, ...]:
-        shown = [show(self.seconds.get(name)) for name in _ALL]
-        batch = f"{self.batch:,}{' *' if self.held_out else ''}"
-        picked = [word for name in (self.chosen, self.ruled) for word in (name or NOT_MEASURED, times(self.over(name)))]
-        return (self.query, self.dtype, batch, *shown, *picked)
+    @property
+    def chosen_over(self) -> float | None:
+        return self.over(self.chosen)
+
+    @property
+    def ruled_over(self) -> float | None:
+        return self.over(self.ruled)
+
+    @property
+    def star(self) -> str:
+        return " *" * self.held_out
 
 
 @dataclass
@@ -82,13 +85,17 @@ class Partition:
         kinds = {kind: self.seconds.get(str(Variant(kind, fusion))) for kind in ("thread", "warp", "block")}
         return min(((seconds, kind) for kind, seconds in kinds.items() if seconds is not None), default=None)
 
-    def cells(self) -> tuple[str, ...]:
-        found = [self.fastest(fusion) for fusion in _FUSIONS]
-        split, complete = found[0], found[-1]
-        shown = [NOT_MEASURED if each is None else f"{show(each[0])} ({each[1]})" for each in found]
-        straight = [self.seconds.get(str(Variant("unrolled", fusion))) for fusion in ("split", "complete")]
-        rest = [show(each, NOT_MEASURED) for each in (*straight, self.cpu_s)]
-        return (f"{self.batch:,}", *shown, times(split[0] / complete[0] if split and complete else None), *rest)
+    @property
+    def shown(self) -> dict[str, str]:
+        """That, by how kernels are taken apart."""
+        best = {fusion: self.fastest(fusion) for fusion in FUSIONS}
+        return {fusion: f"{show(each[0])} ({each[1]})" if each else NOT_MEASURED for fusion, each in best.items()}
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times longer what is split takes."""
+        split, complete = self.fastest("split"), self.fastest("complete")
+        return split[0] / complete[0] if split and complete else None
 
 
 def _every(dyn: Any, question: Case) -> list[Variant]:
@@ -205,19 +212,3 @@ def verdict(found: Sequence[Trial]) -> list[str]:
         if (trial.over(trial.chosen) or 0.0) > ALLOWED
     ]
     return [*lines, f"By rule, where nothing was measured, it would be {ruled:.3g} times."]
-
-
-def tables(found: Sequence[Trial | Partition]) -> list[Cells]:
-    """By robot; of trials with a column for each kernel that takes its queries."""
-    headings = {
-        Trial: columns(
-            "query|dtype|#batch", *(f"#{each}" for each in _ALL), "chosen|#over fastest|by rule|#over fastest"
-        ),
-        Partition: columns(
-            "#states", *(f"#{each}" for each in _FUSIONS), "#split / complete|#unrolled, split|#unrolled|#CPU engine"
-        ),
-    }
-    return [
-        Cells(robot, headings[type(found[0])], [each.cells() for each in found if each.robot == robot]).filled()
-        for robot in dict.fromkeys(each.robot for each in found)
-    ]

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from robodyn.tools.benchmark.contenders import RefusedError
-from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.compare.in_jax import Mjx
 from tests.bench.compare.work import Robot
@@ -23,7 +22,7 @@ from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import repeated, wrong
 from tests.bench.points import off_by
 from tests.bench.runner import Run
-from tests.bench.shared import failing_alone, table
+from tests.bench.shared import failing_alone
 
 NAMES = {
     ("JAX", "inverse_dynamics"): "JAX, vmap of a plain RNEA",
@@ -120,10 +119,3 @@ def _compiled(robot: Robot, rival: Rival, platform: str) -> tuple[Callable[[], A
         arrays = [jax.device_put(repeated(np, each.astype(DTYPE), rival.batch), device) for each in states]
         made = jax.jit(function).lower(*arrays).compile()
     return lambda: made(*arrays).block_until_ready(), truth
-
-
-def rival_table(found: Sequence[Rival]) -> Cells:
-    """Beside ours."""
-    asked = "robot | {0.robot}", "query | {0.query}", f"dtype | {DTYPE}", "#batch | {0.batch:,}", "peer | {0.called}"
-    seconds = "#its call | {0.seconds:time?}", "#our call | {0.ours_s:time?}", "#ratio | {0.ratio:x?}"
-    return table("Peers on the same GPU", found, *asked, *seconds)

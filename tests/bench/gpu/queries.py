@@ -18,7 +18,7 @@ from tests.bench.gpu.machine import Ceilings, Machine
 from tests.bench.gpu.work import DISTINCT, Case, repeated, wrong
 from tests.bench.points import off_by
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, columns, failing_alone, show, table, times
+from tests.bench.shared import NOT_MEASURED, columns, failing_alone, show, times
 
 INTEGRATORS = ("semi_implicit_euler", "rk4")
 STEPS, DT = 100, 1e-3
@@ -195,9 +195,3 @@ def _roll(machine: Machine, model: rd.Model, rolled: Rolled, states: Sequence[An
 def _last(dyn: rd.Dynamics, integrator: str, states: Sequence[Any]) -> tuple[Any, Any]:
     found = dyn.rollout(*states, dt=DT, steps=STEPS, integrator=integrator, save_every=None)
     return found.q[-1], found.qd[-1]
-
-
-def rollout_table(found: Sequence[Rolled]) -> Cells:
-    asked = "robot | {0.robot}", "integrator | {0.integrator}", "dtype | {0.dtype}", "#batch | {0.batch:,}"
-    seconds = "#call | {0.seconds:time?}", "#CPU engine | {0.cpu_s:time?}", "#ratio | {0.ratio:x?}"
-    return table("Rollouts", found, *asked, *seconds, "#steps/s | {0.rate}")

@@ -12,7 +12,6 @@ from functools import partial
 
 from robodyn.tools.benchmark.tables import Cells, number
 from tests.bench import published
-from tests.bench.cold import FIRST as COLUMNS
 from tests.bench.cold import First, first_answer
 from tests.bench.gpu import kernels, peers, queries
 from tests.bench.gpu import machine as machines
@@ -20,18 +19,7 @@ from tests.bench.gpu.machine import Ceilings, Machine, of_one_gpu
 from tests.bench.gpu.queries import Point
 from tests.bench.gpu.work import BATCHES
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import (
-    NOT_MEASURED,
-    bullets,
-    columns,
-    goal,
-    goal_table,
-    markdown,
-    reason,
-    show,
-    table,
-    titled,
-)
+from tests.bench.shared import NOT_MEASURED, bullets, columns, goal, goal_table, reason, show, titled, titleless
 
 FIRST_ROBOT = "arm7"
 FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")
@@ -197,17 +185,11 @@ def beside_published(points: Sequence[Point]) -> Cells:
 
 def cells(found: Measured) -> dict[str, list[Cells]]:
     """All tables, by section."""
-    first = (each.replace(":time", ":time?") for each in COLUMNS if not each.startswith("engine"))
     return {
         "goals": [goal_table(goals(found))],
         "ceilings": [_ceilings(found.ceilings)],
         "queries": queries.tables(found.points, found.ceilings),
         "published": [beside_published(found.points)],
-        "rollouts": [queries.rollout_table(found.rolled)],
-        "peers": [peers.rival_table(found.rivals)],
-        "partitions": kernels.tables(found.partitions),
-        "first": [table("From load_urdf to the first answer", found.first, *first).filled()],
-        "kernels": kernels.tables(found.trials),
     }
 
 
@@ -222,13 +204,9 @@ def _ceilings(found: Ceilings | None) -> Cells:
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     before = {part: f" (before, at {commit})" for part, commit in found.commits.items()}
     took = ", ".join(f"{name} {seconds:.0f} s{before.get(name, '')}" for name, seconds in found.took_s.items())
-    named = "queries", "partitions", "first", "kernels"
-    made = {
-        name: titled(tables) if name in named else "\n\n".join(map(markdown, tables))
-        for name, tables in cells(found).items()
-    }
-    made["kernels"] += "\n\n" + "\n".join(kernels.verdict(found.trials))
-    return {**made, "took": f"How long that took: {took}." if took else "", "missing": bullets(remarks(found))}
+    made = {name: (titled if name == "queries" else titleless)(tables) for name, tables in cells(found).items()}
+    made |= {"kernels": "\n".join(kernels.verdict(found.trials)), "missing": bullets(remarks(found))}
+    return {**made, "took": f"How long that took: {took}." if took else ""}
 
 
 def remarks(found: Measured) -> list[str]:
