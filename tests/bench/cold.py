@@ -142,7 +142,6 @@ def first_answer(robot: str, query: str, engine: str = "cpu") -> First:
 
 def notes_of(found: list[Answered]) -> list[str]:
     """What all answers say."""
-    answered = [each for each in found if not each.problem]
     kinds = {
         WANTED_ARM_S: f"of an arm, wanted within {WANTED_ARM_S:g} s",
         WANTED_S: f"of robots, and second derivatives of an arm, wanted within {WANTED_S:g} s",
@@ -150,16 +149,16 @@ def notes_of(found: list[Answered]) -> list[str]:
     }
     lines = []
     for wanted, name in kinds.items():
-        group = [each for each in answered if each.wanted_s == wanted]
-        if group:
-            first, work = [each.first_s for each in group], [each.work_s for each in group]
-            by_work, by_clock = (sum(seconds <= wanted for seconds in each) for each in (work, first))
-            lines.append(
-                f"{len(group)} first answers {name}. By the work of all threads {by_work} are: {show(median(work))} "
-                f"in the middle, {show(max(work))} at most. By the clock, on a machine as busy as it was, {by_clock}: "
-                f"{show(median(first))} in the middle, {show(max(first))} at most."
-            )
-    beside = [each.loops_work_s / each.work_s for each in answered if each.loops_work_s]
+        group = [each for each in found if each.wanted_s == wanted and not each.problem]
+        times = {"work of all threads": [each.work_s for each in group], "clock": [each.first_s for each in group]}
+        told = (
+            f"by the {what} {sum(each <= wanted for each in took)} are: {show(median(took))} in the middle, "
+            f"{show(max(took))} at most"
+            for what, took in times.items()
+            if took
+        )
+        lines += [f"{len(group)} first answers {name}, {'; '.join(told)}."] if group else []
+    beside = [each.loops_work_s / each.work_s for each in found if each.loops_work_s]
     if beside:
         lines.append(
             f"Loops over bodies take {median(beside):.2f} of the work in the middle of the {len(beside)} slowest, "

@@ -18,10 +18,11 @@ from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes
 from robodyn.tools.benchmark.tables import tables as tables_of
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.cold import First, first_answer
-from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.drawing import finish, legend, panels
 from tests.bench.experiments import Problem
 from tests.bench.runner import Page, Pictures, Run
 from tests.bench.shared import (
+    NOT_MEASURED,
     ROBOTS,
     bullets,
     columns,
@@ -142,15 +143,13 @@ def _summary(reports: Sequence[Report]) -> Cells:
     """How many times faster than the best peer in a batch, on one thread in float64: robots down, queries across."""
     rows = []
     for report in reports:
-        ratios = {
-            each.query: f"{peer.best_ns / each.best_ns:.3g} x, {peer.name}"
-            for each in report.results
-            if (each.ours, each.dtype, each.threads, each.batch) == (True, "float64", 1, _SUMMARY_BATCH)
-            and each.best_ns
-            and (peer := report.best_peer(each)) is not None
-            and peer.best_ns
-        }
-        rows.append((report.robot, *(ratios.get(query, "not measured") for query in USUAL)))
+        ratios = dict.fromkeys(USUAL, NOT_MEASURED)
+        for each in report.results:
+            peer = report.best_peer(each)
+            asked = (each.ours, each.dtype, each.threads, each.batch) == (True, "float64", 1, _SUMMARY_BATCH)
+            if asked and each.best_ns and peer is not None and peer.best_ns:
+                ratios[each.query] = f"{peer.best_ns / each.best_ns:.3g} x, {peer.name}"
+        rows.append((report.robot, *ratios.values()))
     return Cells("", columns("robot", *(f"#{query}" for query in USUAL)), rows)
 
 
@@ -191,7 +190,7 @@ _FAMILIES = {
 def draw(found: Results, folder: Path) -> Pictures:
     """Write cpu.svg: a panel for each robot and query, float64."""
     reports = found.reports
-    if pyplot() is None or not reports:
+    if not reports:
         return {}
     size = (3.6 * len(reports), 6.4)
     with panels(folder / "cpu.svg", len(_DRAWN), len(reports), size, sharex=True) as (figure, axes):

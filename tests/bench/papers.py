@@ -9,7 +9,7 @@ from typing import Any
 from robodyn.engines.scan.methods import methods_of
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
-from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.drawing import finish, legend, panels
 from tests.bench.experiments import FORWARD, INVERSE, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu.machine import Machine, find_machine
 from tests.bench.points import Point, remarks, worst_difference
@@ -187,7 +187,7 @@ def _without_gpu(found: Measured) -> str:
 def draw(found: Measured, folder: Path) -> Pictures:
     """Write papers-2016a-1.svg and so on, of the figures of which there are points."""
     points, made = [point for point in found.points if point.best_s], {}
-    for figure, groups in FIGURES.items() if pyplot() is not None else ():
+    for figure, groups in FIGURES.items():
         there = sorted((c for c in curves_of(points) if c.group in groups), key=lambda c: groups.index(c.group))
         if there:
             made[figure] = f"papers-{_SAME.get(figure, figure).replace(' figure ', '-')}.svg"

@@ -16,6 +16,7 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import Settings
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import records
+from tests.bench.drawing import pyplot
 from tests.bench.points import Budget
 from tests.bench.shared import FOLDER, bullets, facts, formatted, sections, titled, titleless
 
@@ -152,7 +153,7 @@ def _store(page: Page, found: Any, about: dict[str, str], folder: Path | None) -
 
 def _write(page: Page, found: Any, about: dict[str, str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    text = page.markdown(found, about, page.draw(found, folder))
+    text = page.markdown(found, about, {} if pyplot() is None else page.draw(found, folder))
     (folder / f"{page.name}.md").write_text(_linked(text, folder))
 
 

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
-from tests.bench.drawing import finish, panels, published_times, pyplot
+from tests.bench.drawing import finish, panels, published_times
 from tests.bench.experiments import FORWARD, GRADIENT, INVERSE, MATRICES, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu import machine as gpu
 from tests.bench.gpu.machine import Machine, of_one_gpu
@@ -51,14 +50,14 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     """What runs on a GPU, then the same on a CPU; `several`: groups, of which no sparse matrix is made."""
     found = []
     for method in methods_of(query):
-        asked: dict[str, dict[str, Any]] = {method: {"scan": ScanOptions(layout=LAYOUTS[0])}}
+        plain = Contender(method, query, "scan", machine=machine, options={"method": method})
+        asked = [replace(plain, scan=ScanOptions(layout=LAYOUTS[0]))]
         if query == MATRICES:
-            asked = {f"{method}, dense": {"options": {}}}
+            asked = [replace(plain, name=f"{method}, dense", options={})]
         if query == INVERSE:
-            asked = {f"{method}, {layout}": {"scan": ScanOptions(layout=layout)} for layout in LAYOUTS}
-        for name, how in asked.items():
-            plain = Contender(name, query, "scan", machine=machine, **{"options": {"method": method}, **how})
-            found += _both(plain) if query in (INVERSE, MATRICES) or method in RECORDED else [plain]
+            asked = [replace(plain, name=f"{method}, {each}", scan=ScanOptions(layout=each)) for each in LAYOUTS]
+        for each in asked:
+            found += _both(each) if query in (INVERSE, MATRICES) or method in RECORDED else [each]
     if query == MATRICES and not several:
         sparse = {"options": {"sparse": True}, "most_of_chains": MOST_FULL}
         found += _both(Contender("crba, sparse", query, "scan", machine=machine, **sparse))
@@ -181,7 +180,7 @@ def draw(found: Measured, folder: Path) -> Pictures:
     """Write scan-gpu.svg, a panel for each query and branching factor of one tree."""
     points = [point for point in found.points if point.best_s]
     there = {query: words for query, words in WORDS.items() if any(point.group == words for point in points)}
-    if pyplot() is None or not there:
+    if not there:
         return {}
     size = (4.0 * len(BRANCHINGS), 3.6 * len(there))
     with panels(folder / "scan-gpu.svg", len(there), len(BRANCHINGS), size, sharey="row") as (_, axes):

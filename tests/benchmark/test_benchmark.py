@@ -431,6 +431,17 @@ def test_the_runner_measures_loading(tmp_path):
     assert not (tmp_path / "cpu.md").exists()
 
 
+def test_batches_are_timed_beside_their_bytes():
+    from tests.bench import batches
+    from tests.bench.runner import Run
+
+    run = Run(("bias_force",), Settings(batches=(8, 64), threads=(1, 2), seconds=0.0), announce=lambda text: None)
+    found = batches.measure(run)
+    assert [(case.threads, case.batch) for case in found.cases] == [(1, 8), (1, 64), (2, 8), (2, 64)]
+    assert all(min(case.fresh_ns, case.out_ns, case.bytes_ns, case.cpu_ns) > 0.0 for case in found.cases)
+    assert "| bias_force | 112 + 56 |" in batches.PAGE.markdown(found, {"commit": "none"}, {})
+
+
 @pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "load"])
 def test_stored_pages_are_what_their_files_say(name):
     from tests.bench import records
