@@ -58,7 +58,6 @@ class Results:
 
     @property
     def threads(self) -> list[int]:
-        """Numbers of them."""
         return list(dict.fromkeys(case.threads for case in self.cases))
 
 

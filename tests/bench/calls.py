@@ -81,7 +81,6 @@ class Timed:
 
     @property
     def remark(self) -> str:
-        """Of those that take longer."""
         return "" if self.reached else "more than wanted"
 
 
@@ -98,7 +97,6 @@ def measure(run: Run) -> Results:
 
 
 def _of_loops(name: str, run: Run) -> Iterator[Timed]:
-    """Calls of a control loop, beside other libraries."""
     model = robot(name, BASES.get(name, "fixed"))
     beside = _loops_of_others(model)
     for (query, what), call in _loops(model).items():

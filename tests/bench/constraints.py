@@ -73,7 +73,6 @@ class Case(Gradient):
 
     @property
     def share(self) -> float | None:
-        """Of Pinocchio's call."""
         return self.us["float64"] / self.peer_us if self.peer_us else None
 
 
@@ -94,7 +93,6 @@ class Large:
 
     @property
     def ns_a_body(self) -> float:
-        """Time of a call in double precision, for each body."""
         return 1e9 * self.seconds["float64"] / self.bodies
 
 

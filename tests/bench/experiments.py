@@ -158,7 +158,6 @@ class Contender:
         return "cpu" if self.machine is None else "gpu"
 
     def off_by(self, problem: Problem, answer: Any) -> float:
-        """How far an answer is from the right one."""
         to_numpy = np.asarray if self.machine is None else self.machine.device.xp.asnumpy
         return problem.off_by(self.query, answer, to_numpy)
 
@@ -239,7 +238,6 @@ class Curves:
         self._at = {(point.series, (point.batch, point.n)): point for point in self.points}
 
     def shown(self, size: Size) -> int:
-        """What of a size is shown."""
         return size[0 if self.unit == "groups" else 1]
 
     def seconds(self, series: str, size: Size) -> float | None:
@@ -271,7 +269,6 @@ class Curves:
         return "" if point is None else point.cell if ratio is None else f"{point.cell} ({times(ratio)})"
 
     def draw(self, panel: Any) -> None:
-        """Times of all series."""
         for k, series in enumerate(self.series):
             if there := self.known(series):
                 look = line(k) | {"marker": "o", "markersize": 3, "linewidth": 1.3}

@@ -89,7 +89,6 @@ def curves_of(points: Sequence[Point], start: str = "") -> list[Curves]:
 
 
 def times_of(points: Sequence[Point]) -> list[Cells]:
-    """Times by group."""
     return [curves.table(curves.group, SERIAL[_query(curves.group)]) for curves in curves_of(points)]
 
 

@@ -45,11 +45,9 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """For each case."""
         return self.settings.seconds
 
     def selected(self, name: str) -> bool:
-        """Whether a case is asked for."""
         return all(word in name for word in self.words)
 
     def chosen(self, name: str) -> bool:
@@ -60,7 +58,6 @@ class Run:
         return False
 
     def budget(self) -> Budget:
-        """For points of curves."""
         return Budget(self.seconds, self.limit)
 
 

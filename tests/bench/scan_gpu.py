@@ -126,7 +126,6 @@ def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) ->
 
 
 def _fastest(points: Sequence[Point], query: str, branching: float, n: int) -> Point | None:
-    """On the GPU, of one tree."""
     wanted = WORDS[query], branching, n, 1, "gpu"
     there = [p for p in points if (p.group, p.branching, p.n, p.batch, p.where) == wanted and p.best_s]
     return min(there, key=lambda point: point.best_s or 0.0, default=None)

@@ -52,7 +52,6 @@ class Grid(Curves):
         self.batches, self.bodies = (sorted({size[k] for size in self.sizes}) for k in (0, 1))
 
     def best(self, size: Size) -> str | None:
-        """The fastest method."""
         found = [(seconds, series) for series in self.methods if (seconds := self.seconds(series, size))]
         return min(found)[1] if found else None
 

@@ -30,7 +30,6 @@ Row = tuple[str, ...]
 
 
 def robot(name: str, base: str | None = None) -> rd.Model:
-    """A robot of models/."""
     return rd.load_urdf(MODELS / f"{name}.urdf", base=base or ROBOTS[name])
 
 
@@ -84,7 +83,6 @@ def reason(error: BaseException) -> str:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of ratios."""
     return float(np.exp(np.mean(np.log(list(values)))))
 
 
@@ -119,7 +117,6 @@ def picture(title: str, name: str | None) -> str:
 
 
 def bullets(notes: Iterable[str]) -> str:
-    """A list of notes."""
     return "\n".join(f"- {note}" for note in notes)
 
 
@@ -127,7 +124,6 @@ class _Cell(Formatter):
     """Formats of cells: `time` for seconds, `x` for ratios; nothing for None, or, after a "?", that it is missing."""
 
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
-        """A field of the object that is formatted."""
         return getattr(args, str(key))
 
     def get_field(self, name: str, args: Any, kwargs: Any) -> Any:

@@ -31,6 +31,7 @@ from robodyn.tools.benchmark.mujoco_peer import MuJoCo
 from robodyn.tools.benchmark.pinocchio_peer import Pinocchio
 from robodyn.tools.benchmark.tables import footnotes, number, tables
 from robodyn.tools.benchmark.timing import measure, seconds_of
+from tests.bench import __main__ as command
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Settings(engine="reference", batches=(1, 3), seconds=0.0)
@@ -394,15 +395,13 @@ def test_a_robot_in_which_nothing_moves(tmp_path):
 
 
 def runner(*arguments):
-    command = [sys.executable, "-m", "tests.bench", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    words = [sys.executable, "-m", "tests.bench", *map(str, arguments)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
 
 
 def test_the_runner_prints_and_writes(tmp_path):
     quick = ("--batch", "1,3", "--seconds", "0", "--dtype", "float64", "--threads", "1", "--engine", "reference")
     runner("arm6, bias_force", "--write", "--folder", tmp_path, *quick)
-    from tests.bench import __main__ as command
-
     page, document = (tmp_path / "cpu.md").read_text(), json.loads((tmp_path / "cpu.json").read_text())
     assert "## arm6, fixed base, engine reference" in page
     assert "filter 'arm6, bias_force'" in page
@@ -425,7 +424,7 @@ def test_the_runner_prints_and_writes(tmp_path):
 
 
 def test_the_runner_measures_loading(tmp_path):
-    runner("load: 7-dof arm", "--write", "--folder", tmp_path)
+    command.run(["load: 7-dof arm"], write=True, folder=tmp_path)
     assert "| load: 7-dof arm | " in (tmp_path / "load.md").read_text()
     assert json.loads((tmp_path / "load.json").read_text())["rows"][0]["name"] == "load: 7-dof arm"
     assert not (tmp_path / "cpu.md").exists()
@@ -467,8 +466,9 @@ def test_numbers_are_rounded_once(tmp_path):
     assert [f"{x:.3g}" for x in found.numbers[:-1]] == [f"{x:.3g}" for x in numbers[:-1]]
 
 
-def test_huge_trees_are_compared_first():
-    out = runner("huge tree: binary, inverse", "--largest", "2000", "--seconds", "0").stdout
+def test_huge_trees_are_compared_first(capsys):
+    command.run(["huge tree: binary, inverse"], largest=2000, seconds=0.0)
+    out = capsys.readouterr().out
     assert "2,000" in out and "WRONG" not in out and "Error" not in out
 
 

@@ -33,13 +33,12 @@ class Ours(Library):
         call, read = call_of(dyn, query)
         first = seconds_of(lambda: call(*(array[0] for array in arrays)))
         call, read = call_of(dyn, query)  # after the first answer it may be a quicker function
+        prepared = one_by_one(call, list(zip(*arrays, strict=True)), lambda answer, row: read(answer))
         if batch > 1:
             # Results are written to the same arrays every time.
             answer = call(*arrays)
             run = partial(call, *arrays, out=(answer.q, answer.qd) if query == "rollout" else answer)
             prepared = Prepared(run, lambda: read(run()), batch)
-        else:
-            prepared = one_by_one(call, list(zip(*arrays, strict=True)), lambda answer, row: read(answer))
         return Job(prepared, self.robot.truth(query), compile_s=first)
 
 

@@ -65,7 +65,6 @@ class Case:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What it is."""
         return self.robot, self.library, self.query, self.batch
 
 

@@ -62,7 +62,6 @@ class Robot:
 
     @cached_property
     def states(self) -> dict[str, Array]:
-        """Distinct states."""
         return draw(self.model, DISTINCT)
 
     def batch(self, n: int) -> dict[str, Array]:
@@ -105,7 +104,6 @@ def no_query(name: str, why: str = "") -> RefusedError:
 
 
 def alone(found: Any) -> Answers:
-    """One result."""
     return (found,)
 
 
@@ -161,7 +159,6 @@ class Library:
     def looped(
         self, call: Callable[..., Any], rows: Any, read: Callable[[Any], Answers], query: str, batch: int
     ) -> Job:
-        """A call for each of some rows."""
         remark = "one by one" if batch > 1 else ""
         return Job(one_by_one(call, rows, lambda found, row: read(found)), self.wanted(query), remark=remark)
 

@@ -53,7 +53,6 @@ class Rival:
 
     @property
     def ratio(self) -> float | None:
-        """Of its time over ours."""
         return self.seconds / self.ours_s if self.seconds and self.ours_s else None
 
 

@@ -91,12 +91,10 @@ class Rolled:
 
     @property
     def ratio(self) -> float | None:
-        """As fast as the CPU engine."""
         return self.cpu_s / self.seconds if self.seconds and self.cpu_s else None
 
     @property
     def rate(self) -> str:
-        """Steps a second."""
         return NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
 
 
