@@ -29,11 +29,10 @@ from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
 from tests.bench import points, published, records
 from tests.bench.cold import First
-from tests.bench.gpu import kernels, machine, peers, queries, suite, work
+from tests.bench.gpu import kernels, machine, peers, queries, suite
 from tests.bench.gpu.kernels import Partition, Trial
 from tests.bench.gpu.machine import Ceilings
-from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case
+from tests.bench.gpu.queries import Case, Point
 from tests.bench.runner import Run
 from tests.bench.shared import NOT_MEASURED
 
@@ -51,7 +50,7 @@ def asked(patch, batches=(1, 70), **constants):
     """What is measured, and in how large batches: little of a small robot."""
     usual = {"ASKED": QUERIES, "PARTITIONS": (2,), "ROLLED": (3,), "FITTED": (1, 70), "HELD_OUT": (8,)}
     for name, value in {"ROBOTS": SMALL, **usual, **constants}.items():
-        patch.setattr(work, name, value)
+        patch.setattr(queries, name, value)
     patch.setattr(suite, "FIRST", ONE)
     return replace(RUN, settings=replace(RUN.settings, batches=batches))
 
@@ -164,9 +163,9 @@ def test_the_command_ends_well_without_a_gpu(capsys):
 
 def test_no_batch_is_larger_than_what_is_asked_for():
     run = Run((), Settings(batches=(1, 64)))
-    assert (work.upto(run, work.PARTITIONS), work.upto(run, work.ROLLED)) == ([16, 32, 64], [])
-    assert (work.upto(run, work.FITTED), work.upto(run, work.HELD_OUT)) == ([1, 8, 64], [3])
-    assert work.unlike() == ["arm7", "quadruped, floating", "humanoid, floating"]
+    assert (queries.upto(run, queries.PARTITIONS), queries.upto(run, queries.ROLLED)) == ([16, 32, 64], [])
+    assert (queries.upto(run, queries.FITTED), queries.upto(run, queries.HELD_OUT)) == ([1, 8, 64], [3])
+    assert queries.unlike() == ["arm7", "quadruped, floating", "humanoid, floating"]
 
 
 @on_host
@@ -175,7 +174,7 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     host = HostDevice()
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "default_device", lambda: host)
-    monkeypatch.setattr(work, "ROBOTS", SMALL)
+    monkeypatch.setattr(queries, "ROBOTS", SMALL)
     monkeypatch.setattr(machine, "cuda_machine", lambda: host_machine(host))
     forget()
     known = Row("kernels", "rnea_q_qd_qdd", "float64", 5, 5, 1, "thread", 1.0)
@@ -264,10 +263,10 @@ def test_the_kernel_of_the_ceiling_multiplies_and_adds(device, dtype, monkeypatc
 @pytest.mark.parametrize("batch", [1, 5, 64, 65, 200, 777])
 def test_batches_repeat_states_whose_answers_are_known(batch):
     rows = np.arange(64.0 * 2).reshape(64, 2)
-    array = work.repeated(np, rows, batch)
+    array = queries.repeated(np, rows, batch)
     np.testing.assert_array_equal(array, np.resize(rows, (batch, 2)))
     question = Case(SMALL["small"](), "inverse_dynamics")
-    right = work.repeated(np, question.truth[0], batch)
+    right = queries.repeated(np, question.truth[0], batch)
     assert points.off_by([right], question.truth) == 0.0
     for row in {0, batch - 1}:
         wrong = right.copy()
@@ -275,7 +274,7 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
         assert points.off_by([wrong], question.truth) > 0.01
         wrong[row, 0] = np.nan
         assert points.off_by([wrong], question.truth) == np.inf
-    assert work.wrong(np.inf, "float64") == "WRONG: differs by inf"
+    assert queries.wrong(np.inf, "float64") == "WRONG: differs by inf"
 
 
 # What goes wrong is said, and is not timed.
@@ -306,7 +305,7 @@ def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
     assert small.problem == "" and small.cpu_s > 0.0
     assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
     device.memory = 1 << 34
-    monkeypatch.setattr(work, "HOST_BYTES", 20_000)
+    monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
     _, large = found = queries.points(run)
     queries.measure(host_machine(device), run, found)
     assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None
@@ -469,7 +468,7 @@ def test_a_long_call_is_recorded_alone(device):
 @pytest.mark.parametrize("robot", ["arm7", "quadruped, floating"])
 def test_peers_are_asked_what_we_are_asked(robot, query, peer, module, monkeypatch):
     pytest.importorskip(module)
-    asked(monkeypatch, ROBOTS={robot: work.ROBOTS[robot]}, ASKED=(query,))
+    asked(monkeypatch, ROBOTS={robot: queries.ROBOTS[robot]}, ASKED=(query,))
     run = Run((f" {peer}, ",), Settings(dtypes=("float32",), batches=(1, 3, 1 << 20), seconds=0.0))
     ours = [Point(robot, query, "float32", 3, call_s=1e-6)]
     (rival,) = found = peers.rivals(run)

@@ -16,9 +16,9 @@ from robodyn.engines.gpu.options import FUSIONS, GpuOptions
 from robodyn.engines.tuning_store import Row, Table
 from robodyn.engines.tuning_store import keep as keep_table
 from robodyn.tools.benchmark.timing import measure as timed
-from tests.bench.gpu import work
+from tests.bench.gpu import queries
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import Case
+from tests.bench.gpu.queries import Case
 from tests.bench.runner import Run
 from tests.bench.shared import NOT_MEASURED, reason, show
 
@@ -104,10 +104,10 @@ def _every(dyn: Any, question: Case) -> list[Variant]:
 
 def measure(machine: Machine, run: Run, found: list[Trial]) -> None:
     """Measure every kernel; what is found is added to `found`."""
-    asked = [(r, q) for r in work.unlike() for q in work.ASKED if run.selected(f"gpu: fit, {r}, {q}")]
-    questions = {(robot, query): Case(work.ROBOTS[robot](), query) for robot, query in asked}
+    asked = [(r, q) for r in queries.unlike() for q in queries.ASKED if run.selected(f"gpu: fit, {r}, {q}")]
+    questions = {(robot, query): Case(queries.ROBOTS[robot](), query) for robot, query in asked}
     run.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
-    work.compile_ahead(machine, questions.values(), run.settings.dtypes, _every)
+    queries.compile_ahead(machine, questions.values(), run.settings.dtypes, _every)
     for (robot, query), question in questions.items():
         run.announce(f"gpu: fit, {robot}, {query}")
         mine = trials(run, robot, question)
@@ -120,9 +120,9 @@ def trials(run: Run, robot: str, question: Case) -> list[Trial]:
     """One query of a robot, before anything is measured."""
     tree = question.model.n_bodies, question.model.tree.n_levels
     return [
-        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in work.FITTED)
+        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in queries.FITTED)
         for dtype in run.settings.dtypes
-        for batch in sorted(work.upto(run, (*work.FITTED, *work.HELD_OUT)))
+        for batch in sorted(queries.upto(run, (*queries.FITTED, *queries.HELD_OUT)))
     ]
 
 
@@ -150,14 +150,16 @@ def try_kernels(
 
 def partitions(run: Run) -> list[Partition]:
     """Everything that is asked, before anything is measured."""
-    robots = [robot for robot in work.unlike() if run.selected(f"gpu: partitions, {robot}") and QUERY in work.ASKED]
-    return [Partition(*each) for each in product(robots, work.upto(run, work.PARTITIONS))]
+    robots = [
+        robot for robot in queries.unlike() if run.selected(f"gpu: partitions, {robot}") and QUERY in queries.ASKED
+    ]
+    return [Partition(*each) for each in product(robots, queries.upto(run, queries.PARTITIONS))]
 
 
 def measure_partitions(machine: Machine, run: Run, found: Sequence[Partition]) -> None:
-    for model, mine in work.by_robot(run, "partitions", found):
+    for model, mine in queries.by_robot(run, "partitions", found):
         question = Case(model, QUERY)
-        work.compile_ahead(machine, [question], [DTYPE], _every)
+        queries.compile_ahead(machine, [question], [DTYPE], _every)
         try_kernels(None, question, DTYPE, mine, run.seconds)
         cpu = rd.Dynamics(model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
         for each in mine:
@@ -183,7 +185,7 @@ def keep(machine: Machine, run: Run, found: Sequence[Trial]) -> bool:
     """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
     they were kept."""
     kept = keep_table(table(found), machine.device.name)
-    for model, mine in work.by_robot(run, "fit, choices", found):
+    for model, mine in queries.by_robot(run, "fit, choices", found):
         for trial in mine:
             dyn: Any = rd.Dynamics(model, engine="gpu", dtype=trial.dtype)  # type: ignore[arg-type]
             task = dyn.plain_task(trial.query)

@@ -17,9 +17,8 @@ from robodyn.tools.benchmark.contenders import RefusedError
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench.compare.in_jax import Mjx
 from tests.bench.compare.work import Robot
-from tests.bench.gpu import work
-from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import repeated, wrong
+from tests.bench.gpu import queries
+from tests.bench.gpu.queries import Point, repeated, wrong
 from tests.bench.points import off_by
 from tests.bench.runner import Run
 from tests.bench.shared import failing_alone
@@ -63,15 +62,15 @@ def rivals(run: Run) -> list[Rival]:
         return []
     return [
         Rival(robot, query, max(batches), peer)
-        for robot in work.unlike()
+        for robot in queries.unlike()
         for peer, query in NAMES
-        if query in work.ASKED and run.selected(f"gpu: {peer}, {robot}, {query}")
+        if query in queries.ASKED and run.selected(f"gpu: {peer}, {robot}, {query}")
     ]
 
 
 def measure(run: Run, found: Sequence[Rival], ours: Sequence[Point], platform: str = "gpu") -> None:
     """Measure peers on a platform, beside our points: all are compiled side by side, then called one after another."""
-    robots = {name: Robot("", work.ROBOTS[name]()) for name in {rival.robot for rival in found}}
+    robots = {name: Robot("", queries.ROBOTS[name]()) for name in {rival.robot for rival in found}}
     run.announce(f"gpu: peers, compiling {len(found)} functions")
     if "cupy" in sys.modules:  # which keeps memory of the GPU for later that others could not have
         with suppress(RuntimeError):  # no GPU

@@ -16,8 +16,7 @@ from tests.bench.cold import First, first_answer
 from tests.bench.gpu import kernels, peers, queries
 from tests.bench.gpu import machine as machines
 from tests.bench.gpu.machine import Ceilings, Machine, of_one_gpu
-from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import BATCHES
+from tests.bench.gpu.queries import BATCHES, Point
 from tests.bench.runner import Page, Pictures, Run
 from tests.bench.shared import NOT_MEASURED, bullets, columns, goal, goal_table, reason, show, titled, titleless
 
