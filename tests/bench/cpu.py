@@ -21,17 +21,7 @@ from tests.bench.cold import First, first_answer
 from tests.bench.drawing import finish, legend, panels
 from tests.bench.experiments import Problem
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import (
-    NOT_MEASURED,
-    ROBOTS,
-    bullets,
-    columns,
-    failing_alone,
-    markdown,
-    picture,
-    robot,
-    titled,
-)
+from tests.bench.shared import NOT_MEASURED, ROBOTS, bullets, columns, failing_alone, markdown, picture, robot, titled
 
 _SUMMARY_BATCH = 4096
 _FIRST = (
