@@ -127,7 +127,8 @@ def test_the_runner_refuses_what_it_cannot_measure_or_store(tmp_path, monkeypatc
     (tmp_path / "file").touch()
     app = typer.Typer()
     app.command()(runner.run)
-    assert "is a file" in CliRunner().invoke(app, ["papers", "--write", "--folder", str(tmp_path / "file")]).output
+    done = CliRunner().invoke(app, ["papers", "--write", "--folder", str(tmp_path / "file")])
+    assert done.exit_code == 2 and "folder" in done.output
 
 
 def test_claims_are_answered_by_figures():
