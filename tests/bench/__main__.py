@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
 
 from robodyn.core.tables import console
 from robodyn.internals.errors import ArgumentError
-from robodyn.internals.messages import brief
 from robodyn.tools.benchmark.compare import Settings, threads_from
 from tests.bench import shared
 from tests.bench.drawing import pyplot
@@ -40,16 +38,6 @@ PAGES = {
     "scan": "which method of the scan engine is the fastest where",
     "scan-gpu": "scans on a GPU; what is not asked for stays as stored",
 }
-GONE = {
-    "backend": "ROBODYN_CPU_BACKEND=llvm makes other pages of LLVM's code",
-    "hardware": "rd.hardware simulates and counts a circuit",
-    "parts": 'cases "huge tree" measure two of its trees',
-    "scheduler": "robodyn tune measures engines",
-    "step_gradients": "compare and cpu measure gradients of dynamics",
-    "steps": "tests/motion compares integrators",
-    "thesis": "scan and scan-gpu measure scans",
-}
-"""Pages that stay as they were measured, and what takes their place."""
 _MODULES = {"gpu": "gpu.suite", "compare": "compare.suite", "scan": "scan_map", "scan-gpu": "scan_gpu"}
 _WIDTH = 170
 __doc__ += "\n" + "\n".join(f"- {name}: {what}" for name, what in PAGES.items())
@@ -72,24 +60,25 @@ def run(
     dtype: Annotated[str, typer.Option(help="Precisions.")] = "float64,float32",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,all",
     seconds: Annotated[float | None, typer.Option(help="Time for each case; that of the page.")] = None,
-    huge: Annotated[bool, typer.Option(help="Huge trees under the reference engine too.")] = False,
     largest: Annotated[int, typer.Option(help="Most bodies of a tree.")] = 4_000_000,
     limit: Annotated[float | None, typer.Option(help="The longest call of curves, in seconds.")] = None,
     whole: Annotated[bool, typer.Option(help="cold: every query of every robot (an hour).")] = False,
     fit: Annotated[bool, typer.Option(help="gpu: measure every kernel, and choose by that from now on.")] = False,
-    folder: Annotated[Path, typer.Option(help="Where pages are stored.")] = shared.FOLDER,
+    folder: Annotated[
+        Path, typer.Option(help="Where pages are stored.", file_okay=False, writable=True)
+    ] = shared.FOLDER,
 ) -> None:
     """Measure and print; store with --write."""
     words = words or []
-    if words and words[0] in GONE:
-        raise typer.BadParameter(f"{words[0]}: its page stays as it was measured; {GONE[words[0]]}")
     name = max((each for each in PAGES if words and words[0].startswith(each)), key=len, default="cpu")
     page = page_called(name)
     if again:
         render(page, folder)
         return
-    if write:
-        _require_folder(folder)
+    if write:  # what is measured for half an hour shall have a place to go
+        folder.mkdir(parents=True, exist_ok=True)
+        if pyplot() is None:
+            console(stderr=True).print('pages are stored without pictures: no matplotlib; pip install "robodyn[bench]"')
     if limit is not None and not limit >= 0.0:
         raise typer.BadParameter(f"--limit: got {limit}; wanted a number of seconds from 0")
     try:
@@ -97,13 +86,13 @@ def run(
             engine=engine,
             dtypes=tuple(dtype.split(",")),
             threads=threads_from(threads.split(",")),
-            batches=_numbers(batch) if batch else page.batches,
+            batches=tuple(sorted(map(int, batch.split(",")))) if batch else page.batches,
             seconds=page.seconds if seconds is None else seconds,
         )
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     longest = page.limit if limit is None else limit
-    asked = Run(tuple(words), settings, longest, largest, whole=whole, huge=huge, fit=fit)
+    asked = Run(tuple(words), settings, longest, largest, whole=whole, fit=fit)
     screen, about = console(), shared.header() | {"load": shared.load()}
     screen.width = max(screen.width, _WIDTH)
     if words and words != [name]:
@@ -112,25 +101,6 @@ def run(
     if not execute(page, asked, about, screen, folder if write else None):
         given = " and ".join(map(repr, words)) or "nothing"
         raise typer.BadParameter(f"nothing was measured: no case that is small enough has {given} in its name")
-
-
-def _numbers(words: str) -> tuple[int, ...]:
-    try:
-        return tuple(sorted(map(int, words.split(","))))
-    except ValueError:
-        raise ArgumentError(f"batches: got {brief(words)}; wanted numbers with commas between them") from None
-
-
-def _require_folder(folder: Path) -> None:
-    """What is measured for half an hour shall have a place to go."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise typer.BadParameter(f"--folder: got {folder}, where nothing can be stored ({error.strerror})") from None
-    if pyplot() is None:
-        console(stderr=True).print('pages are stored without pictures: no matplotlib; pip install "robodyn[bench]"')
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -58,7 +58,6 @@ class Results:
 
     @property
     def threads(self) -> list[int]:
-        """Numbers of them."""
         return list(dict.fromkeys(case.threads for case in self.cases))
 
 
@@ -88,36 +87,28 @@ class Memory:
 
 def measure(run: Run) -> Results:
     """Run the cases whose names are selected, on so many threads each."""
-    model = robot(ROBOT)
+    model, sizes = robot(ROBOT), run.settings.batches
     questions = [each for each in QUERIES.values() if run.selected(f"batches: {each.name}")]
-    found: dict[tuple[str, int, int], Timed] = {}
+    found: dict[tuple[int, str, int], Timed] = {}
     if not questions:
         return Results([])
-    sizes = run.settings.batches
     states = repeated(draw(model, 4096), sizes[-1])
-    most = min(MOST_BYTES, sizes[-1] * 8 * max(numbers_of(each, model) for each in questions))
+    bytes_of = {each.name: 8 * numbers_of(each, model) for each in questions}
+    largest = {name: min(sizes[-1], MOST_BYTES // size) for name, size in bytes_of.items()}
+    most = max(size * largest[name] for name, size in bytes_of.items())
     for threads in run.settings.threads:
         dyn = rd.Dynamics(model, engine="cpu", threads=threads)
         memory = Memory(threads, sizes[-1] * 8 * (model.nq + 3 * model.nv), most)
-        for _ in range(_ROUNDS):
-            for question in questions:
-                run.announce(f"{question.name}, threads: {threads}")
-                for batch in _batches(question, model, sizes):
-                    case = _timed(dyn, question, states, batch, memory)
-                    found[case.query, threads, batch] = _faster(case, found.get((case.query, threads, batch), case))
+        for question in questions * _ROUNDS:
+            run.announce(f"{question.name}, threads: {threads}")
+            last = largest[question.name]
+            for batch in (*(batch for batch in sizes if batch < last), last):
+                case = _timed(dyn, question, states, batch, memory)
+                before = vars(found.get((threads, question.name, batch), case))
+                less = {name: min(value, before[name]) for name, value in vars(case).items() if name.endswith("_ns")}
+                found[threads, question.name, batch] = replace(case, **less)
     rd.release_memory()
-    return Results(sorted(found.values(), key=lambda case: (case.threads, list(QUERIES).index(case.query))))
-
-
-def _batches(question: QuerySpec, model: rd.Model, sizes: Sequence[int]) -> tuple[int, ...]:
-    most = min(sizes[-1], MOST_BYTES // (8 * numbers_of(question, model)))
-    return (*(batch for batch in sizes if batch < most), most)
-
-
-def _faster(one: Timed, other: Timed) -> Timed:
-    """The least times of the same case."""
-    least_of = {name: min(getattr(one, name), value) for name, value in vars(other).items() if name.endswith("_ns")}
-    return Timed(**(vars(one) | least_of))
+    return Results(list(found.values()))
 
 
 def _timed(dyn: rd.Dynamics, question: QuerySpec, states: dict[str, Any], batch: int, memory: Memory) -> Timed:

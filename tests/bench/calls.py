@@ -1,15 +1,19 @@
 """What a call from Python costs for one state: `python -m tests.bench calls --write`.
 
 Every public query of a `Dynamics` with every optional argument, alone and all together; functions of a model; lists and
-arrays of another precision; steps, short rollouts and inverse kinematics of control loops.
+arrays of another precision; steps, short rollouts and inverse kinematics of control loops. Calls that are no queries,
+and Pinocchio's, are those of `calls.toml`.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +24,9 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.io.builders.auto_tree import auto_tree
 from robodyn.testing.mujoco_models import mujoco_model
 from robodyn.testing.pinocchio_models import pinocchio_model
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
 from tests.bench.shared import ROBOTS as BASES
-from tests.bench.shared import geometric_mean, robot, table
+from tests.bench.shared import geometric_mean, robot
 from tests.bench.timing import Call, least
 
 ROBOTS = ("arm7", "humanoid")
@@ -39,8 +42,18 @@ _SHORT, _SHARE, _ALONE, _FORCE, _CHECKED = 0.6, 0.6, 1.5, 3.0, 10.0
 _ARM = "arm7"
 _STEPS, _DT, _SEVERAL = 50, 1e-3, 20
 """Of rollouts, and states of a call."""
+_TOLD = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 Calls = dict[tuple[str, str], Call]
 """By query and what is given besides."""
+
+
+def _written(texts: dict[str, str], **known: Any) -> Calls:
+    """Functions without arguments of calls that are told as text."""
+    found: Calls = {}
+    for asked, text in texts.items():
+        query, _, what = asked.partition(": ")
+        found[query, what] = eval(f"lambda: ({text})", known)
+    return found
 
 
 @dataclass
@@ -68,7 +81,6 @@ class Timed:
 
     @property
     def remark(self) -> str:
-        """Of those that take longer."""
         return "" if self.reached else "more than wanted"
 
 
@@ -85,10 +97,9 @@ def measure(run: Run) -> Results:
 
 
 def _of_loops(name: str, run: Run) -> Iterator[Timed]:
-    """Calls of a control loop, beside other libraries."""
     model = robot(name, BASES.get(name, "fixed"))
     beside = _loops_of_others(model)
-    for query, what, call in _loops(model):
+    for (query, what), call in _loops(model).items():
         if run.chosen(f"calls: {name}, {query}, {what}, loop"):
             library, theirs = beside.get((query, what), ("", None))
             us, peer_us = _times(call, theirs, run.seconds)
@@ -148,33 +159,12 @@ def _cases(model: rd.Model) -> Iterator[tuple[str, str, str, Call]]:
                 yield question.name, what, dtype, call
     rng = np.random.default_rng(0)
     q, q1, qd = model.random_configuration(rng), model.random_configuration(rng), rng.uniform(-1, 1, model.nv)
-    wrench, link = rng.uniform(-1, 1, 6), model.link_names[-1]
-    listed, way, H = q.tolist(), rd.converter(model, "mujoco"), np.eye(model.nv)
-    pose, other = rd.exp(wrench), rd.exp(wrench[::-1])
-    functions: Calls = {
-        ("integrate", ""): lambda: model.integrate(q, qd),
-        ("integrate", "dt"): lambda: model.integrate(q, qd, 0.01),
-        ("integrate", "q as a list"): lambda: model.integrate(listed, qd),
-        ("difference", ""): lambda: model.difference(q, q1),
-        ("interpolate", ""): lambda: model.interpolate(q, q1, 0.3),
-        ("distance", ""): lambda: model.distance(q, q1),
-        ("neutral", ""): model.neutral,
-        ("random_configuration", ""): model.random_configuration,
-        ("random_configuration", "rng"): lambda: model.random_configuration(rng),
-        ("normalize", ""): lambda: model.normalize(q),
-        ("integrate_gradient", ""): lambda: model.integrate_gradient(q, qd),
-        ("difference_gradient", ""): lambda: model.difference_gradient(q, q1),
-        ("exp", ""): lambda: rd.exp(wrench),
-        ("log", ""): lambda: rd.log(pose),
-        ("log_gradient", ""): lambda: rd.log_gradient(pose),
-        ("pose_error", ""): lambda: rd.pose_error(pose, other),
-        ("pose_error_gradient", ""): lambda: rd.pose_error_gradient(pose, other),
-        ("converter.q_to", "MuJoCo"): lambda: way.q_to(q),
-        ("converter.v_from", "MuJoCo"): lambda: way.v_from(q, qd),
-        ("converter.mass_matrix_to", "MuJoCo"): lambda: way.mass_matrix_to(q, H),
-        ("external_force", ""): lambda: rd.external_force(model, q, link, wrench),
-        ("external_force", "frame"): lambda: rd.external_force(model, q, link, wrench, frame="body"),
-    }
+    wrench = rng.uniform(-1, 1, 6)
+    functions = _written(
+        _TOLD["functions"], rd=rd, model=model, rng=rng, q=q, q1=q1, qd=qd, listed=q.tolist(), wrench=wrench,
+        pose=rd.exp(wrench), other=rd.exp(wrench[::-1]), link=model.link_names[-1], H=np.eye(model.nv),
+        way=rd.converter(model, "mujoco"),
+    )  # fmt: skip
     for (name, what), call in functions.items():
         yield name, what, "float64", call
 
@@ -203,87 +193,27 @@ def _calls_of(
 
     optional = {name: arrays[name] for name in question.optional}
     yield "", call()
-    for name, array in optional.items():
-        yield name, call(**{name: array})
     results = call()()
     out = tuple(map(np.empty_like, results)) if isinstance(results, tuple) else np.empty_like(results)
-    if not question.optional or "vector" not in question.optional:
-        yield "out", call(out=out)
-    if len(optional) > 1:
-        yield "all arrays", call(**optional)
-    for method in question.possible(model, dyn.engine.name):
-        yield f"method={method}", call(method=method)
+    ways: dict[str, dict[str, Any]] = {name: {name: array} for name, array in optional.items()}
+    ways |= {"out": {"out": out}} if "vector" not in optional else {}
+    ways |= {"all arrays": optional} if len(optional) > 1 else {}
+    ways |= {f"method={method}": {"method": method} for method in question.possible(model, dyn.engine.name)}
+    ways |= {"relative_to": {"relative_to": observer}} if question.of_link and question.can_be_relative else {}
+    ways |= {f"frame={frame}": {"frame": frame} for frame in FRAMES if question.in_frame}
+    ways |= {"classical": {"classical": True}} if question.variants else {}
+    for what, options in ways.items():
+        yield what, call(**options)
     if question.of_link:
         by_number, same = question.arguments({name: arrays[name] for name in question.inputs}, model.link_index(link))
         yield "link by number", call(given=by_number, **same)
         yield f"{len(LINKS)} links", call(given=placed[:-1], links=links)
-        if question.can_be_relative:
-            yield "relative_to", call(relative_to=observer)
-    for frame in FRAMES if question.in_frame else ():
-        yield f"frame={frame}", call(frame=frame)
-    if question.variants:
-        yield "classical", call(classical=True)
     if question.joint_forces:
         yield "damping and friction", call(forced)
     if "q" in question.inputs:
         yield "q as a list", call(given=[arrays["q"].tolist(), *placed[1:]])
         other = "float32" if dtype == "float64" else "float64"
         yield "q in the other precision", call(given=[arrays["q"].astype(other), *placed[1:]])
-
-
-_FUNCTIONS = {
-    "inverse_dynamics": "rnea q v a",
-    "inverse_dynamics f_ext": "rnea q v a forces",
-    "forward_dynamics": "aba q v a",
-    "forward_dynamics f_ext": "aba q v a forces",
-    "joint_reaction": "rnea q v a",
-    "joint_reaction f_ext": "rnea q v a forces",
-    "mass_matrix": "crba q",
-    "mass_matrix_inverse": "computeMinverse q",
-    "bias_force": "nonLinearEffects q v",
-    "gravity_force": "computeGeneralizedGravity q",
-    "coriolis_matrix": "computeCoriolisMatrix q v",
-    "inverse_dynamics_gradient": "computeRNEADerivatives q v a",
-    "inverse_dynamics_gradient f_ext": "computeRNEADerivatives q v a forces",
-    "forward_dynamics_gradient": "computeABADerivatives q v a",
-    "forward_dynamics_gradient f_ext": "computeABADerivatives q v a forces",
-    "gravity_force_gradient": "computeGeneralizedGravityDerivatives q",
-    "regressor": "computeJointTorqueRegressor q v a",
-    "kinetic_energy_regressor": "computeKineticEnergyRegressor q v",
-    "potential_energy_regressor": "computePotentialEnergyRegressor q",
-    "forward_kinematics": "framesForwardKinematics q",
-    "kinetic_energy": "computeKineticEnergy q v",
-    "potential_energy": "computePotentialEnergy q",
-    "center_of_mass": "centerOfMass q",
-    "center_of_mass_velocity": "centerOfMass q v no",
-    "center_of_mass_acceleration": "centerOfMass q v a no",
-    "subtree_center_of_mass": "centerOfMass q yes",
-    "center_of_mass_jacobian": "jacobianCenterOfMass q",
-    "centroidal_momentum": "ccrba q v",
-    "centroidal_momentum_rate": "computeCentroidalMomentumTimeVariation q v a",
-    "centroidal_momentum_matrix_derivative": "dccrba q v",
-}
-"""Pinocchio's functions of a model and its data by query and what is given besides, with what they are given."""
-_OF_CONFIGURATIONS = {
-    "integrate": "integrate q v",
-    "difference": "difference q q1",
-    "interpolate": "interpolate q q1 part",
-    "distance": "distance q q1",
-    "normalize": "normalize q",
-    "integrate_gradient": "dIntegrate q v",
-    "difference_gradient": "dDifference q q1",
-    "neutral": "neutral",
-    "random_configuration": "randomConfiguration low high",
-}
-"""The same of a model alone."""
-_OF_FRAMES = {
-    "link_velocity": ("forwardKinematics q v", "getFrameVelocity"),
-    "link_acceleration": ("forwardKinematics q v a", "getFrameAcceleration"),
-    "jacobian_derivative": ("computeJointJacobiansTimeVariation q v", "getFrameJacobianTimeVariation"),
-    "link_velocity_gradient": ("computeForwardKinematicsDerivatives q v a", "getFrameVelocityDerivatives"),
-    "link_acceleration_gradient": ("computeForwardKinematicsDerivatives q v a", "getFrameAccelerationDerivatives"),
-}
-"""What is asked in axes: two calls each."""
 
 
 def _pinocchio(model: rd.Model) -> Calls:
@@ -295,108 +225,49 @@ def _pinocchio(model: rd.Model) -> Calls:
     import pinocchio
 
     pin: Any = pinocchio
-    rng, names, data = np.random.default_rng(0), model.link_names, made.createData()
-    forces, ones = pin.StdVec_Force(), np.ones(made.nq)
+    rng, names, forces = np.random.default_rng(0), model.link_names, pin.StdVec_Force()
     forces.extend(pin.Force.Random() for _ in range(made.njoints))
+    ones, twist, frame = np.ones(made.nq), pin.Motion.Random(), made.nframes - 1
     q, q1 = (pin.randomConfiguration(made, -ones, ones) for _ in range(2))
     v, a = rng.uniform(-1, 1, (2, made.nv))
-    given: dict[str, Any] = {"q": q, "q1": q1, "v": v, "a": a, "forces": forces, "low": -ones, "high": ones}
-    given |= {"part": 0.3, "no": False, "yes": True}
-
-    def read(words: str) -> tuple[Any, list[Any]]:
-        name, *arguments = words.split()
-        return getattr(pin, name), [given[each] for each in arguments]
-
-    found: Calls = {}
-    for texts, first in ((_FUNCTIONS, (made, data)), (_OF_CONFIGURATIONS, (made,))):
-        for asked, words in texts.items():
-            query, _, what = asked.partition(" ")
-            function, arguments = read(words)
-            found[query, what] = lambda f=function, given=(*first, *arguments): f(*given)
-    twist = pin.Motion.Random()
-    placement = pin.exp6(twist)
-    found["exp", ""], found["log", ""] = lambda: pin.exp6(twist), lambda: pin.log6(placement)
-    frame, seen = made.nframes - 1, pin.LOCAL_WORLD_ALIGNED
-    axes = dict.fromkeys(("", "link by number", "frame=world_aligned"), seen)
-    axes |= {"frame=world": pin.WORLD, "frame=body": pin.LOCAL}
-
-    def two(words: str, get: str, seen: Any) -> Call:
-        (compute, arguments), get = read(words), getattr(pin, get)
-        return lambda: (compute(made, data, *arguments), get(made, data, frame, seen))
-
-    for what, these in axes.items():
-        found |= {(query, what): two(*each, these) for query, each in _OF_FRAMES.items()}
-        found["jacobian", what] = lambda these=these: pin.computeFrameJacobian(made, data, q, frame, these)
-    found["link_acceleration", "classical"] = two("forwardKinematics q v a", "getFrameClassicalAcceleration", seen)
-
-    parent, observer = made.frames[frame].parentJoint, made.getBodyId(names[min(2, len(names) - 1)])
-    several = [made.getBodyId(names[k % len(names)]) for k in LINKS]
-    tip = made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3]))
-
-    def pose(relative: bool = False) -> Any:
-        pin.forwardKinematics(made, data, q)
-        found = pin.updateFramePlacement(made, data, frame)
-        return pin.updateFramePlacement(made, data, observer).actInv(found) if relative else found
-
-    def jacobians(frames: list[int], seen: Any) -> list[Any]:
-        pin.computeJointJacobians(made, data, q)
-        pin.updateFramePlacements(made, data)
-        return [pin.getFrameJacobian(made, data, each, seen) for each in frames]
-
-    def at_point() -> Any:
-        pin.computeJointJacobians(made, data, q)
-        return pin.getFrameJacobian(made, data, parent, tip, seen)
-
-    def relative() -> Any:
-        J, other = jacobians([frame, observer], pin.LOCAL)
-        return J - data.oMf[frame].actInv(data.oMf[observer]).action @ other
-
-    return found | {
-        ("link_pose", ""): pose,
-        ("link_pose", "relative_to"): lambda: pose(True),
-        ("jacobian", "point"): at_point,
-        ("jacobian", f"{len(LINKS)} links"): lambda: jacobians(several, seen),
-        ("jacobian", "relative_to"): relative,
+    texts = _TOLD["pinocchio"] | {
+        f"{query}: {what}" if what else query: text.replace("axes", axes)
+        for query, text in _TOLD["in_axes"].items()
+        for what, axes in _TOLD["axes"].items()
     }
+    return _written(
+        texts, pin=pin, model=made, data=made.createData(), q=q, q1=q1, v=v, a=a, forces=forces, ones=ones,
+        dt=_DT, twist=twist, placement=pin.exp6(twist), frame=frame, parent=made.frames[frame].parentJoint,
+        observer=made.getBodyId(names[min(2, len(names) - 1)]),
+        several=[made.getBodyId(names[k % len(names)]) for k in LINKS],
+        tip=made.frames[frame].placement * pin.SE3(np.eye(3), np.array([0.1, 0.2, 0.3])),
+    )  # fmt: skip
 
 
 # Control loops.
 
 
-def _loops(model: rd.Model) -> Iterator[tuple[str, str, Call]]:
-    """Names, what is given besides, and calls."""
+def _loops(model: rd.Model) -> Calls:
     dyn, rng, nv = rd.Dynamics(model, threads=1), np.random.default_rng(0), model.nv
     q, qd, tau = model.random_configuration(rng), 0.1 * rng.standard_normal(nv), rng.standard_normal(nv)
-    states = [np.repeat(each[None], _SEVERAL, 0) for each in (q, qd, tau)]
-    A, B = dyn.step_gradient(*states, _DT)
-    ik, target = rd.InverseKinematics(model, model.link_names[-1]), dyn.link_pose(q, model.link_names[-1])
-    near, weight = model.integrate(q, np.full(nv, 0.05)), np.ones((_STEPS + 1, nv))
-    held = np.zeros(nv)
-    yield "step", "", lambda: dyn.step(q, qd, tau, _DT)
-    yield "step", "damping", lambda: dyn.step(q, qd, tau, _DT, damping=held)
-    yield "forward_dynamics_gradient", "one state", lambda: dyn.forward_dynamics_gradient(q, qd, tau)
-    yield "step_gradient", "", lambda: dyn.step_gradient(q, qd, tau, _DT)
-    yield "forward_dynamics_gradient", f"{_SEVERAL} states", lambda: dyn.forward_dynamics_gradient(*states)
-    yield "step_gradient", f"{_SEVERAL} states", lambda: dyn.step_gradient(*states, _DT)
-    yield "step_gradient", f"{_SEVERAL} states, out", lambda: dyn.step_gradient(*states, _DT, out=(A, B))
-    yield "rollout", f"{_STEPS} steps", lambda: dyn.rollout(q, qd, tau, _DT, _STEPS)
-    yield "rollout", f"{_STEPS} steps, policy", lambda: dyn.rollout(q, qd, policy=lambda *_: held, dt=_DT, steps=_STEPS)
-    yield "rollout_vjp", f"{_STEPS} steps", lambda: dyn.rollout_vjp(q, qd, tau, _DT, _STEPS, q_weight=weight)
-    yield "InverseKinematics.solve", "a start nearby", lambda: ik.solve(target, near, seeds=1)
+    states, held = [np.repeat(each[None], _SEVERAL, 0) for each in (q, qd, tau)], np.zeros(nv)
+    tool = model.link_names[-1]
+    return _written(
+        _TOLD["loops"], dyn=dyn, q=q, qd=qd, tau=tau, dt=_DT, states=states, held=held, policy=lambda *_: held,
+        gradients=dyn.step_gradient(*states, _DT), weight=np.ones((_STEPS + 1, nv)),
+        ik=rd.InverseKinematics(model, tool), target=dyn.link_pose(q, tool), near=model.integrate(q, np.full(nv, 0.05)),
+    )  # fmt: skip
 
 
 def _loops_of_others(model: rd.Model) -> dict[tuple[str, str], tuple[str, Call]]:
     """The library and its call, by name and what is given besides."""
-    found = {}
+    found = {asked: ("Pinocchio", call) for asked, call in _pinocchio(model).items()}
     for library, name, what, make in (
         ("MuJoCo", "step", "", _mujoco_step),
-        ("Pinocchio", "step_gradient", "", _pinocchio_gradient),
         ("JAX", "rollout_vjp", f"{_STEPS} steps", _jax_gradient),
     ):
-        try:
+        with suppress(UnavailableError, ImportError):
             found[name, what] = library, make(model)
-        except (UnavailableError, ImportError):
-            continue
     return found
 
 
@@ -405,23 +276,7 @@ def _mujoco_step(model: rd.Model) -> Call:
     import mujoco
 
     made.opt.timestep = _DT
-    data: Any = mujoco.MjData(made)
-    return lambda: mujoco.mj_step(made, data)
-
-
-def _pinocchio_gradient(model: rd.Model) -> Call:
-    made = pinocchio_model(model)
-    import pinocchio
-
-    pin: Any = pinocchio
-    data, q, v = made.createData(), pin.neutral(made), np.zeros(made.nv)
-
-    def call() -> Any:
-        pin.computeABADerivatives(made, data, q, v, v)
-        moved = v + _DT * data.ddq
-        return [pin.dIntegrate(made, q, _DT * moved, at) for at in (pin.ARG0, pin.ARG1)]
-
-    return call
+    return partial(mujoco.mj_step, made, mujoco.MjData(made))
 
 
 def _jax_gradient(model: rd.Model) -> Call:
@@ -448,16 +303,6 @@ def _jax_gradient(model: rd.Model) -> Call:
     return lambda: jax.block_until_ready(compiled(*state))
 
 
-def tables(found: Results) -> list[Cells]:
-    asked = "call | {0.query}", "given besides | {0.what}", "dtype | {0.dtype}"
-    us = "#us | {0.us:.2f}", "#other library, us | {0.peer_us:.2f}", "#wanted, us | {0.wanted_us:.2f}"
-    ns = "#batch, ns | {0.batch_ns:.0f}", "#C++, ns | {0.peer_ns:.0f}"
-    return [
-        table(name, [each for each in found.calls if each.robot == name], *asked, *us, *ns, "remark | {0.remark}")
-        for name in dict.fromkeys(each.robot for each in found.calls)
-    ]
-
-
 def notes(found: Results) -> list[str]:
     judged = [each for each in found.calls if each.wanted_us is not None]
     beside = [each for each in found.calls if each.peer_us and each.peer == "Pinocchio"]
@@ -481,4 +326,4 @@ def notes(found: Results) -> list[str]:
     return [*lines, f"Calls that take more than wanted: {', '.join(several) or 'none'}."]
 
 
-PAGE = Page("calls", Results, measure, tables, notes, seconds=0.03)
+PAGE = Page("calls", Results, measure, notes=notes, seconds=0.03)

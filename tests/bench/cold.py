@@ -10,13 +10,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from robodyn.engines.query_table import QUERIES
-from robodyn.tools.benchmark.tables import Cells
-from tests.bench.first_answers import Case, First, ask, cold_and_cached
+from tests.bench.first_answers import Case, ask
 from tests.bench.runner import Page, Run
-from tests.bench.shared import COLLECTION, MODELS, show, table
+from tests.bench.shared import COLLECTION, MODELS, show
+from tests.bench.shared import ROBOTS as BASES
 
 STATES = (1, 1024)
 ROBOTS = (
@@ -33,7 +34,7 @@ WANTED_S, WANTED_SECOND_S, WANTED_ARM_S = 1.0, 3.0, 0.15
 ARM = "arm7"
 PROCESSES = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "inverse_dynamics_gradient")
 """Queries of the arm in processes of their own, of which the whole time is shown as well."""
-_WORST, _BESIDE, _TRIES = 20, 8, 3
+_WORST, _BESIDE, _TRIES, _CACHED_RUNS = 20, 8, 3, 3
 
 
 @dataclass
@@ -66,6 +67,20 @@ class Answered:
 
 
 @dataclass
+class First:
+    """Seconds from `load_urdf` to the first answer, imports not counted; the whole process as well."""
+
+    robot: str
+    query: str
+    engine: str
+    cold_s: float | None = None
+    cached_s: float | None = None
+    process_cold_s: float | None = None
+    process_cached_s: float | None = None
+    problem: str = ""
+
+
+@dataclass
 class Results:
     """The slowest answers, what is to be said of all of them, and an arm in new processes."""
 
@@ -89,19 +104,16 @@ def cases(whole: bool) -> Iterator[Case]:
 def measure(run: Run) -> Results:
     found = []
     for case in cases(run.whole):
-        if run.selected(f"cold: {case.robot}, {case.base}, {case.query}"):
-            run.announce(f"{case.robot}, {case.base}, {case.query}, {case.states} states")
+        if run.chosen(f"cold: {Path(case.path).stem}, {case.base}, {case.query}, {case.states} states"):
             found.append((case, _answered(case, _TRIES)))
     # By work, which other processes stretch less than time.
-    slowest = sorted(
-        (each for each in found if not each[1].problem), key=lambda each: -each[1].work_s / each[1].wanted_s
-    )
+    answered = [each for each in found if not each[1].problem]
+    slowest = sorted(answered, key=lambda each: -each[1].work_s / each[1].wanted_s)[:_WORST]
     for case, each in slowest[:_BESIDE]:
         loops = _answered(replace(case, code="rolled"), 1)
         each.loops_work_s = None if loops.problem else loops.work_s
-    arm = [Case(str(MODELS / f"{ARM}.urdf"), "fixed", query) for query in PROCESSES]
-    processes = [cold_and_cached(case) for case in arm if run.selected(f"cold: {ARM}, {case.query}")]
-    return Results([each for _, each in slowest[:_WORST]], notes_of([each for _, each in found]), processes)
+    processes = [first_answer(ARM, query) for query in PROCESSES if run.selected(f"cold: {ARM}, {query}")]
+    return Results([each for _, each in slowest], notes_of([each for _, each in found]), processes)
 
 
 def _answered(case: Case, tries: int) -> Answered:
@@ -110,31 +122,26 @@ def _answered(case: Case, tries: int) -> Answered:
     while len(found) < tries and all(each.first_s > each.wanted_s for each in found):
         with tempfile.TemporaryDirectory() as folder:
             said = ask(case, folder)
-        known = ("first_s", "work_s", "again_s", "bodies", "problem")
-        told = {name: said[name] for name in known if name in said}
-        found.append(Answered(case.robot, case.base, case.query, case.whole, case.states, **told))
+        told = {name: said[name] for name in said.keys() & {"first_s", "work_s", "again_s", "bodies", "problem"}}
+        found.append(Answered(Path(case.path).stem, case.base, case.query, case.whole, case.states, **told))
     return min(found, key=lambda each: each.first_s)
 
 
-def tables(found: Results) -> list[Cells]:
-    asked = "robot | {0.robot}", "base | {0.base}", "#bodies | {0.bodies}", "query | {0.asked}", "#states | {0.states}"
-    seconds = "#work | {0.work_s:time}", "#first answer | {0.first_s:time}", "#second | {0.again_s:time}"
-    slowest = "the slowest for what was wanted"
-    made = table(slowest, found.slowest, *asked, *seconds, "#work, loops | {0.loops_work_s:time}")
-    return [made, *([table("an arm in a new process", found.processes, *FIRST)] if found.processes else [])]
-
-
-FIRST = (
-    *("robot | {0.robot}", "query | {0.query}", "engine | {0.engine}", "#cold | {0.cold_s:time}"),
-    *("#cached | {0.cached_s:time}", "#process, cold | {0.process_cold_s:time}"),
-    *("#process, cached | {0.process_cached_s:time}", "remark | {0.problem}"),
-)
-"""Of first answers with an empty and a full cache."""
+def first_answer(robot: str, query: str, engine: str = "cpu") -> First:
+    """A query of a robot of models/ with an empty cache, then with what that left; the best of the latter."""
+    case = Case(str(MODELS / f"{robot}.urdf"), BASES[robot], query, engine=engine)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        ask(case, other)  # leaves bytecode to those that count
+        cold, *cached = [ask(case, folder) for _ in range(1 + _CACHED_RUNS)]
+    problem = next((run["problem"] for run in (cold, *cached) if "problem" in run), "")
+    if problem:
+        return First(robot, query, engine, problem=problem)
+    best, whole = (min(run[name] for run in cached) for name in ("first_s", "process"))
+    return First(robot, query, cold["engine"], cold["first_s"], best, cold["process"], whole)
 
 
 def notes_of(found: list[Answered]) -> list[str]:
     """What all answers say."""
-    answered = [each for each in found if not each.problem]
     kinds = {
         WANTED_ARM_S: f"of an arm, wanted within {WANTED_ARM_S:g} s",
         WANTED_S: f"of robots, and second derivatives of an arm, wanted within {WANTED_S:g} s",
@@ -142,16 +149,16 @@ def notes_of(found: list[Answered]) -> list[str]:
     }
     lines = []
     for wanted, name in kinds.items():
-        group = [each for each in answered if each.wanted_s == wanted]
-        if group:
-            first, work = [each.first_s for each in group], [each.work_s for each in group]
-            by_work, by_clock = (sum(seconds <= wanted for seconds in each) for each in (work, first))
-            lines.append(
-                f"{len(group)} first answers {name}. By the work of all threads {by_work} are: {show(median(work))} "
-                f"in the middle, {show(max(work))} at most. By the clock, on a machine as busy as it was, {by_clock}: "
-                f"{show(median(first))} in the middle, {show(max(first))} at most."
-            )
-    beside = [each.loops_work_s / each.work_s for each in answered if each.loops_work_s]
+        group = [each for each in found if each.wanted_s == wanted and not each.problem]
+        times = {"work of all threads": [each.work_s for each in group], "clock": [each.first_s for each in group]}
+        told = (
+            f"by the {what} {sum(each <= wanted for each in took)} are: {show(median(took))} in the middle, "
+            f"{show(max(took))} at most"
+            for what, took in times.items()
+            if took
+        )
+        lines += [f"{len(group)} first answers {name}, {'; '.join(told)}."] if group else []
+    beside = [each.loops_work_s / each.work_s for each in found if each.loops_work_s]
     if beside:
         lines.append(
             f"Loops over bodies take {median(beside):.2f} of the work in the middle of the {len(beside)} slowest, "
@@ -161,4 +168,4 @@ def notes_of(found: list[Answered]) -> list[str]:
     return lines + [f"Left out: {count} cases ({problem})." for problem, count in problems.items()]
 
 
-PAGE = Page("cold", Results, measure, tables, lambda found: found.notes)
+PAGE = Page("cold", Results, measure, notes=lambda found: found.notes)

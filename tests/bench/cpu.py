@@ -17,12 +17,11 @@ from robodyn.tools.benchmark.contenders import USUAL, Peer, RefusedError
 from robodyn.tools.benchmark.tables import HEADLINE, Cells, footnotes
 from robodyn.tools.benchmark.tables import tables as tables_of
 from robodyn.tools.benchmark.timing import measure as timed
-from tests.bench.cold import FIRST
-from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.cold import First, first_answer
+from tests.bench.drawing import finish, legend, panels
 from tests.bench.experiments import Problem
-from tests.bench.first_answers import Case, First, cold_and_cached
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, ROBOTS, bullets, markdown, picture, reason, robot, sections, table
+from tests.bench.shared import NOT_MEASURED, ROBOTS, bullets, columns, failing_alone, markdown, picture, robot, titled
 
 _SUMMARY_BATCH = 4096
 _FIRST = (
@@ -76,12 +75,13 @@ def measure(run: Run) -> Results:
             found.reports.append(report)
     for name, query in _FIRST:
         if run.chosen(f"first answer: {name}, {query}"):
-            case = Case(str(MODELS / f"{name}.urdf"), ROBOTS[name], query, engine=settings.engine)
-            found.first.append(cold_and_cached(case))
+            found.first.append(first_answer(name, query, settings.engine))
     for shape in _SHAPES:
         for query in _DRAWN:
             if run.chosen(f"huge tree: {shape}, {query}"):
-                found.huge.append(_huge(shape, query, run))
+                found.huge.append(huge := Huge(shape, query, settings.engine, min(BODIES, run.largest)))
+                with failing_alone(huge):
+                    _fill(huge, run.seconds)
     return found
 
 
@@ -99,77 +99,56 @@ def _peers(model: rd.Model) -> tuple[list[Peer], list[str]]:
     return peers, reasons
 
 
-def _huge(shape: str, query: str, run: Run) -> Huge:
-    """One state; under the reference engine, which takes minutes, only if asked for."""
-    engine, bodies = run.settings.engine, min(BODIES, run.largest)
-    dyn = rd.Dynamics(rd.auto_tree(bodies, branching=_SHAPES[shape]), engine=engine, threads=1, check=False)
-    found = Huge(shape, query, dyn.engine.name, bodies)
-    if dyn.engine.name == "reference" and not run.huge:
-        found.problem = "left out: the reference engine takes minutes; --huge asks for it"
-        return found
-    small = Problem(rd.auto_tree(_CHECKED_BODIES, branching=_SHAPES[shape]), judge="reference")
-    found.off_by = small.off_by(query, getattr(small.dynamics(engine), query)(*small.given))
-    if not found.off_by <= _TOLERANCE:
-        found.problem = f"WRONG: differs from the reference engine by {found.off_by:.1g}"
-        return found
-    given = np.random.default_rng(0).uniform(-1.0, 1.0, (3, bodies))
-    try:
-        timing = timed(partial(getattr(dyn, query), *given, out=np.full(bodies, np.nan)), run.seconds)
-    except (rd.RobodynError, MemoryError) as error:
-        found.problem = reason(error)
-        return found
-    found.best_ns, found.median_ns = (s / bodies * 1e9 for s in (timing.best_s, timing.median_s))
-    return found
+def _fill(huge: Huge, seconds: float) -> None:
+    """One state, after a smaller tree of which the answer is known."""
+    small = Problem(rd.auto_tree(_CHECKED_BODIES, branching=_SHAPES[huge.shape]), judge="reference")
+    dyn = small.dynamics(huge.engine)
+    huge.engine, huge.off_by = dyn.engine.name, small.off_by(huge.query, getattr(dyn, huge.query)(*small.given))
+    if not huge.off_by <= _TOLERANCE:
+        raise RefusedError(f"WRONG: differs from the reference engine by {huge.off_by:.1g}")
+    large = Problem(rd.auto_tree(huge.bodies, branching=_SHAPES[huge.shape]), judge=huge.engine)
+    given, out = (each[0] for each in large.given), np.full(huge.bodies, np.nan)
+    timing = timed(partial(getattr(large.judge, huge.query), *given, out=out), seconds)
+    huge.best_ns, huge.median_ns = (s / huge.bodies * 1e9 for s in (timing.best_s, timing.median_s))
 
 
 # What is shown.
 
 
 def tables(found: Results) -> list[Cells]:
-    return [*(each for report in found.reports for each in tables_of(report)), *_besides(found)]
-
-
-def _besides(found: Results) -> list[Cells]:
-    asked = "shape | {0.shape}", "query | {0.query}", "engine | {0.engine}", "#bodies | {0.bodies:,}"
-    ns = "#best ns a body | {0.best_ns:.1f}", "#median ns a body | {0.median_ns:.1f}", "#differs | {0.off_by:.0e}"
-    made = [
-        table("From load_urdf to the first answer of a process", found.first, *FIRST),
-        table("One state of a huge tree, one thread", found.huge, *asked, *ns, "remark | {0.problem}"),
-    ]
-    return [each.filled() for each in made if each.rows]
+    return [each for report in found.reports for each in tables_of(report)]
 
 
 def notes(found: Results) -> list[str]:
     """What to know about all of it, each note once."""
-    return list(dict.fromkeys(note for report in found.reports for note in report.notes))
+    of_first = (
+        "First answers: a new process for each; `cold` with an empty cache of compiled code, `cached` with what "
+        "that left, the best of three. Imports are not counted, in `process` they are."
+    )
+    said = dict.fromkeys(note for report in found.reports for note in report.notes)
+    return [*said, *([of_first] if found.first else [])]
 
 
 def _summary(reports: Sequence[Report]) -> Cells:
     """How many times faster than the best peer in a batch, on one thread in float64: robots down, queries across."""
     rows = []
     for report in reports:
-        ratios = {
-            each.query: f"{peer.best_ns / each.best_ns:.3g} x, {peer.name}"
-            for each in report.results
-            if (each.ours, each.dtype, each.threads, each.batch) == (True, "float64", 1, _SUMMARY_BATCH)
-            and each.best_ns
-            and (peer := report.best_peer(each)) is not None
-            and peer.best_ns
-        }
-        rows.append((report.robot, *(ratios.get(query, "not measured") for query in USUAL)))
-    return Cells("", ("robot", *(f"{query} " for query in USUAL)), rows)
+        ratios = dict.fromkeys(USUAL, NOT_MEASURED)
+        for each in report.results:
+            peer = report.best_peer(each)
+            asked = (each.ours, each.dtype, each.threads, each.batch) == (True, "float64", 1, _SUMMARY_BATCH)
+            if asked and each.best_ns and peer is not None and peer.best_ns:
+                ratios[each.query] = f"{peer.best_ns / each.best_ns:.3g} x, {peer.name}"
+        rows.append((report.robot, *ratios.values()))
+    return Cells("", columns("robot", *(f"#{query}" for query in USUAL)), rows)
 
 
 def blocks(found: Results, pictures: Pictures) -> dict[str, str]:
-    parts = []
-    for report in found.reports:
-        shown = "\n\n".join(f"{each.title}\n\n{markdown(each)}" for each in tables_of(report))
-        numbered = bullets(footnotes(report)[: -len(report.notes) or None])
-        parts.append(f"## {report.robot}, engine {report.engine}\n\n{shown}\n\n{numbered}")
-    of_first = (
-        "First answers: a new process for each; `cold` with an empty cache of compiled code, `cached` with what "
-        "that left, the best of three. Imports are not counted, in `process` they are."
-    )
+    parts = [
+        f"## {report.robot}, engine {report.engine}\n\n{titled(tables_of(report), end='')}\n\n"
+        + bullets(footnotes(report)[: -len(report.notes) or None])
+        for report in found.reports
+    ]
     summary = (
         "How many times faster than the best peer in the same run, which is named: float64, one thread, "
         f"batches of {_SUMMARY_BATCH}.\n\n{markdown(_summary(found.reports))}"
@@ -178,8 +157,7 @@ def blocks(found: Results, pictures: Pictures) -> dict[str, str]:
         "summary": summary if found.reports else "",
         "picture": picture("States per second against the batch, float64", pictures.get("rates")),
         "headline": HEADLINE,
-        "notes": bullets([*notes(found), *([of_first] if found.first else [])]),
-        "tables": "\n\n".join([*parts, sections(_besides(found))]),
+        "tables": "\n\n".join(parts),
     }
 
 
@@ -202,7 +180,7 @@ _FAMILIES = {
 def draw(found: Results, folder: Path) -> Pictures:
     """Write cpu.svg: a panel for each robot and query, float64."""
     reports = found.reports
-    if pyplot() is None or not reports:
+    if not reports:
         return {}
     size = (3.6 * len(reports), 6.4)
     with panels(folder / "cpu.svg", len(_DRAWN), len(reports), size, sharex=True) as (figure, axes):

@@ -13,9 +13,8 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import robot, table
+from tests.bench.shared import robot
 from tests.bench.timing import Call, least
 
 BATCH = 4096
@@ -128,7 +127,7 @@ def _measured(name: str, model: rd.Model, around: rd.Obstacles | None, seconds: 
     q = model.random_configuration(0, (BATCH,))
     given = () if around is None else (around,)
     calls: dict[str, Call] = {}
-    for dtype in ("float64", "float32"):
+    for dtype in _DTYPES:
         dyn = rd.Dynamics(model, threads=1, dtype=dtype, engine="cpu")
         rows = q.astype(dtype)
         for what, query in _QUERIES.items():
@@ -206,13 +205,6 @@ def _mujoco(model: rd.Model, around: rd.Obstacles | None) -> Callable[[Array], A
     return call
 
 
-def tables(found: Results) -> list[Cells]:
-    own = [f"#{what}, {dtype}, ns | {{0.ns[{key} {dtype}]:.0f}}" for key, what in _WORDS.items() for dtype in _DTYPES]
-    sizes = "shapes | {0.name}", "#pairs | {0.pairs:,}", "#free, % | {0.share:.0f}"
-    calls = "#one call, us | {0.one_us:.2f}", "#coal, us | {0.coal_us:.0f}", "#MuJoCo, us | {0.mujoco_us:.0f}"
-    return [table("Least distances", found.cases, *sizes, *own, *calls, "#times coal | {0.times:.0f}")]
-
-
 _WORDS, _DTYPES = {"least": "least", "gradient": "gradient", "free": "is_free"}, ("float64", "float32")
 
 
@@ -228,4 +220,4 @@ def notes(found: Results) -> list[str]:
     return lines
 
 
-PAGE = Page("distances", Results, measure, tables, notes, seconds=0.15)
+PAGE = Page("distances", Results, measure, notes=notes, seconds=0.15)

@@ -25,7 +25,6 @@ def pyplot() -> Any:
 
 
 def save(plt: Any, figure: Any, path: Path) -> None:
-    """Write the file, and forget the figure."""
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     path.write_text(slim(path.read_text()))
@@ -82,7 +81,6 @@ def legend(figure: Any, axes: Any, columns: int = 3) -> None:
 
 
 def published_times(panel: Any, columns: dict[str, dict[int, float]]) -> None:
-    """Seconds by size of others."""
     style = {"color": "#000000", "linestyle": ":", "markersize": 4, "linewidth": 0.8, "markerfacecolor": "none"}
     for (name, values), marker in zip(columns.items(), "sD", strict=False):
         panel.plot(list(values), list(values.values()), label=name, marker=marker, **style)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -15,15 +15,16 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.core.model import Model
+from robodyn.engines.query_table import QUERIES
 from robodyn.engines.scan import ScanOptions
 from robodyn.internals.arguments import Array
 from robodyn.plots.style import look as line
 from robodyn.tools.benchmark.contenders import available_threads
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.gpu.machine import Machine
-from tests.bench.points import Budget, Point, bounded_memory, difference
+from tests.bench.points import Point, bounded_memory, difference
 from tests.bench.runner import Run
-from tests.bench.shared import show, times
+from tests.bench.shared import columns, show, times
 
 Call = Callable[[], Any]
 Size = tuple[int, int]
@@ -49,6 +50,7 @@ class Problem:
         self.model, self.batch = model, batch
         self._made: dict[tuple[Any, ...], rd.Dynamics] = {}
         self.given = tuple(np.random.default_rng(0).uniform(-1.0, 1.0, (3, batch, model.nv)))
+        self._weights = np.random.default_rng(1).uniform(-1.0, 1.0, (batch, model.nv))
         self.judge = self.dynamics(judge)
 
     def dynamics(self, engine: str, threads: int | None = 1, scan: ScanOptions | None = None) -> rd.Dynamics:
@@ -59,24 +61,11 @@ class Problem:
             self._made[options] = rd.Dynamics(self.model, engine=engine, threads=threads, scan=scan, check=False)
         return self._made[options]
 
-    @cached_property
-    def torques(self) -> Array:
-        return self.judge.inverse_dynamics(*self.given)
-
-    @cached_property
-    def _weights(self) -> Array:
-        return np.random.default_rng(1).uniform(-1.0, 1.0, (self.batch, self.model.nv))
-
-    @cached_property
-    def _weighted(self) -> tuple[Array, ...]:
-        """Sums of the rows of dtau/dq, dtau/dqd and H with these weights: no matrix is made."""
-        return self.judge.inverse_dynamics_vjp(*self.given, vector=self._weights)
-
     def off_by(self, query: str, answer: Any, to_numpy: Callable[[Any], Array] = np.asarray) -> float:
         """How far the answer to a query is from what the judge says, relative to the largest entry.
 
         Of accelerations: the torques that they need, relative to the largest bias force. Of matrices: sums of their
-        rows with random weights.
+        rows with random weights, which no matrix is made for.
         """
         if query == INVERSE:
             return difference(to_numpy(answer), self.torques)
@@ -84,18 +73,25 @@ class Problem:
             q, qd, tau = self.given
             needed = self.judge.inverse_dynamics(q, qd, to_numpy(answer))
             return float(np.abs(needed - tau).max() / np.abs(self.judge.bias_force(q, qd)).max())
+        # Of dtau/dq, dtau/dqd and H.
         matrices, wanted = (answer, self._weighted[:2]) if query == GRADIENT else ((answer,), self._weighted[2:])
         return max(difference(self._sum(each, to_numpy), right) for each, right in zip(matrices, wanted, strict=True))
 
+    @cached_property
+    def torques(self) -> Array:
+        return self.judge.inverse_dynamics(*self.given)
+
+    @cached_property
+    def _weighted(self) -> tuple[Array, ...]:
+        return self.judge.inverse_dynamics_vjp(*self.given, vector=self._weights)
+
     def _sum(self, matrix: Any, to_numpy: Callable[[Any], Array]) -> Array:
         """Of the rows of (batch, n, n), or of a sparse matrix of one state, some rows at a time."""
-        sparse, count = matrix.ndim == 2, matrix.shape[-1]
+        sparse, count, found = matrix.ndim == 2, matrix.shape[-1], 0.0
         step = max(1, _ROWS_AT_ONCE // (self.batch * count))
-        found = np.zeros_like(self._weights)
-        for start in range(0, count, step):
-            piece = slice(start, start + step)
+        for piece in (slice(start, start + step) for start in range(0, count, step)):
             rows = to_numpy(matrix[piece].toarray())[None] if sparse else to_numpy(matrix[:, piece])
-            found += np.einsum("bi,bij->bj", self._weights[:, piece], rows)
+            found = found + np.einsum("bi,bij->bj", self._weights[:, piece], rows)
         return found
 
 
@@ -121,21 +117,24 @@ class Contender:
     def prepare(self, problem: Problem) -> Call:
         """A call whose results go where there is room for them already, if it is not recorded."""
         device = None if self.machine is None else self.machine.device
-        xp, settle = (np, lambda: None) if device is None else (device.xp, device.settle)
-        dyn, batch, nv = problem.dynamics(self.engine, self.threads, self.scan), problem.batch, problem.model.nv
+        xp = np if device is None else device.xp
+        dyn = problem.dynamics(self.engine, self.threads, self.scan)
         given = q, qd, _ = tuple(map(xp.asarray, problem.given))
-        asked, sparse = {self.query: given}, self.options.get("sparse", False)
-        if self.query == MATRICES:
-            asked = {"bias_force": (q, qd), MATRICES: (q[0] if sparse else q,)}
+        sparse = self.options.get("sparse", False)
+        asked = (
+            {"bias_force": (q, qd), MATRICES: (q[0] if sparse else q,)}
+            if self.query == MATRICES
+            else {self.query: given}
+        )
 
         def step(query: str, arguments: tuple[Any, ...]) -> Call:
             options = dict(self.options) if query == self.query else {}
             if self.recorded:
                 return dyn.capture(query, *arguments, **options)
             if not (sparse and query == MATRICES):
-                shape = (nv, nv) if query in (MATRICES, GRADIENT) else (nv,)
-                out = tuple(xp.empty((batch, *shape), dyn.dtype) for _ in range(1 + (query == GRADIENT)))
-                options["out"] = out if query == GRADIENT else out[0]
+                shapes = QUERIES[query].shapes(problem.model, QUERIES[query].inputs).values()
+                out = tuple(xp.empty((problem.batch, *shape), dyn.dtype) for shape in shapes)
+                options["out"] = out if len(out) > 1 else out[0]
             # Looked up at every call: an engine may put a faster entry in the place of the method.
             return lambda: getattr(dyn, query)(*arguments, **options)
 
@@ -147,13 +146,18 @@ class Contender:
             for each in before:
                 each()
             found = last()
-            settle()
+            if device is not None:
+                device.settle()
             return found
 
         return call
 
+    @property
+    def where(self) -> str:
+        """On which kind of processor."""
+        return "cpu" if self.machine is None else "gpu"
+
     def off_by(self, problem: Problem, answer: Any) -> float:
-        """How far an answer is from the right one."""
         to_numpy = np.asarray if self.machine is None else self.machine.device.xp.asnumpy
         return problem.off_by(self.query, answer, to_numpy)
 
@@ -165,10 +169,6 @@ class Case:
     n: int
     branching: float = 1.0
     batch: int = 1
-
-    def __str__(self) -> str:
-        batch = f", batch {self.batch:,}" if self.batch > 1 else ""
-        return f"branching {self.branching:g}, n = {self.n:,}{batch}"
 
 
 @dataclass(frozen=True)
@@ -201,32 +201,25 @@ def measure(experiments: Sequence[Experiment], skew: float, run: Run) -> Measure
         for experiment in experiments:
             begin = f"{experiment.begin} {experiment.group}"
             contenders = [each for each in experiment.contenders if run.selected(f"{begin}, {each.name}")]
+            cases = [case for case in experiment.cases if contenders and case.n <= run.largest]
+            # Where only batches grow, they foretell each other.
+            grow = len({case.n for case in experiment.cases}) > 1
             # CUDA maps more than the machine's memory.
             elsewhere = any(each.machine is not None for each in contenders)
             with nullcontext() if elsewhere else bounded_memory():
-                for case in (case for case in experiment.cases if contenders and case.n <= run.largest):
-                    run.announce(f"{begin}, {case}")
+                for case in cases:
+                    run.announce(f"{begin}, branching {case.branching:g}, n = {case.n:,}, batch {case.batch:,}")
                     problem = Problem(tree(case.n, case.branching, skew), case.batch)
-                    found.points += _points(experiment, contenders, case, problem, budget)
-    return found
-
-
-def _points(
-    experiment: Experiment, contenders: Sequence[Contender], case: Case, problem: Problem, budget: Budget
-) -> list[Point]:
-    found = []
-    # Where only batches grow, they foretell each other.
-    apart = case.batch if len({each.n for each in experiment.cases}) > 1 else None
-    for each in contenders:
-        where = "cpu" if each.machine is None else "gpu"
-        point = Point(experiment.group, each.name, case.n, case.branching, case.batch, where=where)
-        most = each.most if case.branching > 1.0 else min(each.most, each.most_of_chains)
-        if case.n > most:
-            point.problem = f"asked of at most {most:,} bodies"
-        else:
-            prepare, check = partial(each.prepare, problem), partial(each.off_by, problem)
-            budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
-        found.append(point)
+                    for each in contenders:
+                        point = Point(experiment.group, each.name, *astuple(case), where=each.where)
+                        found.points.append(point)
+                        most = each.most if case.branching > 1.0 else min(each.most, each.most_of_chains)
+                        if case.n > most:
+                            point.problem = f"asked of at most {most:,} bodies"
+                            continue
+                        prepare, check = partial(each.prepare, problem), partial(each.off_by, problem)
+                        apart = case.batch if grow else None
+                        budget.measure(point, case.n * case.batch, prepare, check, apart=apart)
     return found
 
 
@@ -245,12 +238,16 @@ class Curves:
         self._at = {(point.series, (point.batch, point.n)): point for point in self.points}
 
     def shown(self, size: Size) -> int:
-        """What of a size is shown."""
         return size[0 if self.unit == "groups" else 1]
 
     def seconds(self, series: str, size: Size) -> float | None:
         point = self._at.get((series, size))
         return None if point is None else point.best_s
+
+    def known(self, series: str, over: str = "") -> list[tuple[int, float]]:
+        """Sizes as they are shown, and seconds; or how many times longer another series takes."""
+        found = [(size, self.ratio(over, series, size) if over else self.seconds(series, size)) for size in self.sizes]
+        return [(self.shown(size), value) for size, value in found if value]
 
     def ratio(self, over: str, under: str, size: Size) -> float | None:
         """How many times longer one series takes than another."""
@@ -262,21 +259,17 @@ class Curves:
         said, rows = said or {}, []
         for size in self.sizes:
             n = self.shown(size)
-            others = [show(column[n]) if n in column else "" for column in said.values()]
+            others = [show(column.get(n)) for column in said.values()]
             rows.append((f"{n:,}", *(self._cell(each, size, against) for each in self.series), *others))
-        return Cells(title, tuple(f"{each} " for each in (self.unit, *self.series, *said)), rows)
+        return Cells(title, columns(*(f"#{each}" for each in (self.unit, *self.series, *said))), rows)
 
     def _cell(self, series: str, size: Size, against: str) -> str:
         point = self._at.get((series, size))
-        if point is None:
-            return ""
         ratio = None if against == series else self.ratio(against, series, size)
-        return point.cell if ratio is None else f"{point.cell} ({times(ratio)})"
+        return "" if point is None else point.cell if ratio is None else f"{point.cell} ({times(ratio)})"
 
     def draw(self, panel: Any) -> None:
-        """Times of all series."""
         for k, series in enumerate(self.series):
-            there = [(self.shown(size), seconds) for size in self.sizes if (seconds := self.seconds(series, size))]
-            if there:
+            if there := self.known(series):
                 look = line(k) | {"marker": "o", "markersize": 3, "linewidth": 1.3}
                 panel.plot(*zip(*there, strict=True), label=series, **look)

@@ -34,7 +34,6 @@ LARGEST = 1 << 29
 """Bytes of results from which a case is left out: they would measure memory."""
 LONGEST_S = 120
 _ROOT = Path(__file__).resolve().parents[2]
-_CACHED_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -48,24 +47,6 @@ class Case:
     states: int = 1
     code: str = "auto"
     engine: str = "cpu"
-
-    @property
-    def robot(self) -> str:
-        return Path(self.path).stem
-
-
-@dataclass
-class First:
-    """Seconds from `load_urdf` to the first answer, imports not counted; the whole process as well."""
-
-    robot: str
-    query: str
-    engine: str
-    cold_s: float | None = None
-    cached_s: float | None = None
-    process_cold_s: float | None = None
-    process_cached_s: float | None = None
-    problem: str = ""
 
 
 def answer(case: Case) -> dict[str, Any]:
@@ -130,18 +111,6 @@ def ask(case: Case, cache: str) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     problem = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     return {**(json.loads(done.stdout) if done.stdout else {"problem": problem}), "process": seconds}
-
-
-def cold_and_cached(case: Case) -> First:
-    """A query with an empty cache, then with what that left; the best of the latter."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
-        ask(case, other)  # leaves bytecode to those that count
-        cold, *cached = [ask(case, folder) for _ in range(1 + _CACHED_RUNS)]
-    problem = next((run["problem"] for run in (cold, *cached) if "problem" in run), "")
-    if problem:
-        return First(case.robot, case.query, case.engine, problem=problem)
-    best, whole = (min(run[name] for run in cached) for name in ("first_s", "process"))
-    return First(case.robot, case.query, cold["engine"], cold["first_s"], best, cold["process"], whole)
 
 
 if __name__ == "__main__":

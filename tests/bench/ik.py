@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import robot_file, table
+from tests.bench.shared import robot_file
+from tests.bench.timing import least
 
 TARGETS, SINGLE, FOR_PEERS = 100_000, 500, 500
 STARTS = ("cold", "warm")
@@ -57,6 +59,10 @@ class Case:
     tail: float
 
     @property
+    def starts(self) -> str:
+        return f"{self.start.capitalize()} starts"
+
+    @property
     def percent(self) -> float:
         return 100.0 * self.success
 
@@ -83,20 +89,17 @@ class _Work:
         """The share of configurations that put the tool at the targets, within the limits."""
         T, wanted = rd.Dynamics(self.model).link_pose(q, self.tool), self.targets[: len(q)]
         far = np.linalg.norm(T[:, :3, 3] - wanted[:, :3, 3], axis=1)
-        # The chord of the angle: of rotations that differ by an angle a its sine is sin(a / 2).
-        chord = np.linalg.norm(T[:, :3, :3] - wanted[:, :3, :3], axis=(1, 2)) / 8**0.5
-        turned = 2.0 * np.arcsin(np.minimum(1.0, chord))
+        turned = Rotation.from_matrix(wanted[:, :3, :3].swapaxes(1, 2) @ T[:, :3, :3]).magnitude()
         inside = ((q >= self.model.lower) & (q <= self.model.upper)).all(axis=1)
         return float(((far <= tolerance) & (turned <= tolerance) & inside).mean())
 
     def one_by_one(self, start: str, solve: _Solve, count: int) -> tuple[Array, Array]:
         """Seconds of a call for each of the first targets, and the answers."""
-        times, answers = [], []
+        answers, times = [], [time.perf_counter()]
         for target, first in zip(self.targets[:count], self.first[start][:count], strict=True):
-            begun = time.perf_counter()
             answers.append(solve(target, first))
-            times.append(time.perf_counter() - begun)
-        return np.array(times), np.array(answers)
+            times.append(time.perf_counter())
+        return np.diff(times), np.array(answers)
 
     def case(self, solver: str, start: str, q: Array, rate: float, alone: Array, tolerance: float) -> Case:
         median, tail = (1e6 * float(each) for each in np.percentile(alone, (50, 99)))
@@ -123,13 +126,11 @@ def _measured(work: _Work) -> Iterator[Case]:
 
         for start in STARTS:
             solve(work.targets[:99], work.first[start][:99])
-            q, best = np.empty(0), np.inf
-            for _ in range(_TURNS):
-                begun = time.process_time()
-                q = solve(work.targets, work.first[start])
-                best = min(best, time.process_time() - begun)
+            given = work.targets, work.first[start]
+            best = least({"": partial(solve, *given)}, 0.0, _TURNS, clock=time.process_time, warm=0)[""]
             alone, _ = work.one_by_one(start, solve, SINGLE)
-            yield work.case(f"robodyn, {dtype}", start, q.astype(np.float64), TARGETS / best, alone, tolerance)
+            q = solve(*given).astype(np.float64)
+            yield work.case(f"robodyn, {dtype}", start, q, TARGETS / best, alone, tolerance)
     for solver, make in _PEERS.items():
         with suppress(ImportError):
             solve = make(work)
@@ -143,7 +144,6 @@ def _measured(work: _Work) -> Iterator[Case]:
 
 def _trac_ik(work: _Work) -> _Solve:
     import pytracik  # type: ignore[import-not-found, unused-ignore]
-    from scipy.spatial.transform import Rotation
 
     chain = work.model.link_names[0], work.tool, work.path.read_text()
     solver = pytracik.TRAC_IK(*chain, 0.005, 1e-7, pytracik.SolveType.Speed)
@@ -185,15 +185,6 @@ _PEERS = {"TRAC-IK": _trac_ik, "Pinocchio's CLIK": _clik}
 # What is shown.
 
 
-def tables(found: Results) -> list[Cells]:
-    asked = "arm | {0.arm}", "#dofs | {0.dofs}", "solver | {0.solver}", "#solved, % | {0.percent:.3f}"
-    times = "#solves a second | {0.rate:,.0f}", "#one call: median, us | {0.median:.0f}", "#99 %, us | {0.tail:.0f}"
-    return [
-        table(f"{start.capitalize()} starts", [each for each in found.cases if each.start == start], *asked, *times)
-        for start in STARTS
-    ]
-
-
 def notes(found: Results) -> list[str]:
     lines = []
     for start, rate in _RATES.items():
@@ -212,4 +203,4 @@ def notes(found: Results) -> list[str]:
     return lines
 
 
-PAGE = Page("ik", Results, measure, tables, notes)
+PAGE = Page("ik", Results, measure, notes=notes)

@@ -59,78 +59,78 @@ class Jax:
         return Prepared(run, lambda: (np.asarray(run()),), len(arrays[0]))
 
 
-def _constants(model: Model, dtype: str, *more: Any) -> tuple[list[str], list[Any]]:
-    """Kinds of joints; E and r of tree transforms, gravity, armature, and more numbers in this precision."""
-    numbers = model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:], model.gravity, model.armature, *more
-    return [KINDS[code].name for code in model.joint_kind], [np.asarray(each, dtype) for each in numbers]
+class _Written:
+    """What both recursions do first. Numbers of the model in a precision; joints are of the kinds above."""
+
+    def __init__(self, model: Model, dtype: str) -> None:
+        xx, xy, xz, yy, yz, zz = model.inertia[:, 4:].T
+        mass, h = model.inertia[:, 0, None, None], np.cross(model.inertia[:, None, 1:4], np.eye(3)).swapaxes(1, 2)
+        tensors = np.moveaxis(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), -1, 0)
+        inertias = np.block([[tensors, h], [-h, mass * np.eye(3)]])
+        numbers = model.Xtree[:, :9].reshape(-1, 3, 3), model.Xtree[:, 9:], model.gravity, model.armature, inertias
+        self.E, self.r, gravity, self.armature, self.inertias = (np.asarray(each, dtype) for each in numbers)
+        self.model, self.kinds = model, [KINDS[code].name for code in model.joint_kind]
+        self.start = np.concatenate([np.zeros(3, dtype), -gravity])
+
+    def outwards(self, q: Any, qd: Any) -> tuple[list[Any], ...]:
+        """Places of rates, and X, S, c and v of each body, X by its rotation and shift."""
+        places, X, S, c, v = ([None] * len(self.kinds) for _ in range(5))
+        for i, (kind, parent) in enumerate(zip(self.kinds, self.model.parent.tolist(), strict=True)):
+            rotation, shift, S[i] = _joint(kind, q[self.model.q_start[i] :])
+            places[i] = slice(self.model.v_start[i], self.model.v_start[i] + S[i].shape[1])
+            X[i] = rotation @ self.E[i], self.r[i] + self.E[i].T @ shift
+            joint_velocity = S[i] @ qd[places[i]]
+            v[i] = (_motion(*X[i], v[parent]) if parent >= 0 else 0.0) + joint_velocity
+            c[i] = _cross(v[i], joint_velocity)
+        return places, X, S, c, v
 
 
 def rnea(model: Model, dtype: str) -> Callable[..., Any]:
-    """A compiled function (q, qd, qdd) -> tau on (B, n) arrays, for joints of the kinds above. RBDA table 5.1."""
-    inertia = model.inertia[:, 0], model.inertia[:, 1:4], _tensors(model)
-    kinds, (E, r, gravity, armature, mass, h, I) = _constants(model, dtype, *inertia)
+    """A compiled function (q, qd, qdd) -> tau on (B, n) arrays. RBDA table 5.1."""
+    written, parents = _Written(model, dtype), model.parent.tolist()
 
     def one(q: Any, qd: Any, qdd: Any) -> Any:
-        v: list[Any] = []
+        places, X, S, c, v = written.outwards(q, qd)
         a: list[Any] = []
         f: list[Any] = []
-        X: list[Any] = []
-        for i, kind in enumerate(kinds):
-            rotation, shift, S = _joint(kind, q[model.q_start[i] :])
-            s = slice(model.v_start[i], model.v_start[i] + S.shape[1])
-            R, p = rotation @ E[i], r[i] + E[i].T @ shift
-            X.append((R, p))
-            parent = int(model.parent[i])
-            v0, a0 = (v[parent], a[parent]) if parent >= 0 else (jnp.zeros(6, dtype), jnp.r_[jnp.zeros(3), -gravity])
-            joint_velocity = S @ qd[s]
-            v.append(_motion(R, p, v0) + joint_velocity)
-            a.append(_motion(R, p, a0) + S @ qdd[s] + _cross(v[i], joint_velocity))
-            f.append(_apply(mass[i], h[i], I[i], a[i]) + _cross_force(v[i], _apply(mass[i], h[i], I[i], v[i])))
-        tau: list[Any] = [None] * len(kinds)
-        for i in reversed(range(len(kinds))):
-            tau[i] = _joint(kinds[i], q[model.q_start[i] :])[2].T @ f[i]
-            if model.parent[i] >= 0:
+        for i, (parent, I) in enumerate(zip(parents, written.inertias, strict=True)):
+            before = a[parent] if parent >= 0 else written.start
+            a.append(_motion(*X[i], before) + S[i] @ qdd[places[i]] + c[i])
+            f.append(I @ a[i] + _cross_force(v[i], I @ v[i]))
+        tau: list[Any] = [None] * len(parents)
+        for i in reversed(range(len(parents))):
+            tau[i] = S[i].T @ f[i]
+            if parents[i] >= 0:
                 R, p = X[i]
                 moment, force = R.T @ f[i][:3], R.T @ f[i][3:]
-                f[model.parent[i]] += jnp.r_[moment + jnp.cross(p, force), force]
-        return jnp.concatenate(tau) + armature * qdd
+                f[parents[i]] += jnp.r_[moment + jnp.cross(p, force), force]
+        return jnp.concatenate(tau) + written.armature * qdd
 
     return jax.jit(jax.vmap(one))
 
 
 def aba(model: Model, dtype: str) -> Callable[..., Any]:
-    """A compiled function (q, qd, tau) -> qdd on (B, n) arrays, for joints of the kinds above. RBDA table 7.1."""
-    kinds, (E, r, gravity, armature, inertias) = _constants(model, dtype, _inertia_matrices(model))
+    """A compiled function (q, qd, tau) -> qdd on (B, n) arrays. RBDA table 7.1."""
+    written, parents = _Written(model, dtype), model.parent.tolist()
 
     def one(q: Any, qd: Any, tau: Any) -> Any:
-        v: list[Any] = []
-        I: list[Any] = list(inertias)
-        X, S, c, p, U, D, u = ([None] * len(kinds) for _ in range(7))
-        slices = []
-        for i, kind in enumerate(kinds):
-            rotation, shift, S[i] = _joint(kind, q[model.q_start[i] :])
-            slices.append(slice(model.v_start[i], model.v_start[i] + S[i].shape[1]))
-            X[i] = _matrix(rotation @ E[i], r[i] + E[i].T @ shift)
-            joint_velocity = S[i] @ qd[slices[i]]
-            parent = int(model.parent[i])
-            v.append((X[i] @ v[parent] if parent >= 0 else 0.0) + joint_velocity)
-            c[i] = _cross(v[i], joint_velocity)
-            p[i] = _cross_force(v[i], inertias[i] @ v[i])
-        for i in reversed(range(len(kinds))):
+        places, moved, S, c, v = written.outwards(q, qd)
+        X, I = [_matrix(*each) for each in moved], list(written.inertias)
+        p: list[Any] = [_cross_force(vi, Ii @ vi) for vi, Ii in zip(v, I, strict=True)]
+        U, D, u = ([None] * len(parents) for _ in range(3))
+        for i in reversed(range(len(parents))):
             U[i] = I[i] @ S[i]
-            D[i] = S[i].T @ U[i] + jnp.diag(armature[slices[i]])
-            u[i] = tau[slices[i]] - S[i].T @ p[i]
-            parent = int(model.parent[i])
-            if parent >= 0:
+            D[i] = S[i].T @ U[i] + jnp.diag(written.armature[places[i]])
+            u[i] = tau[places[i]] - S[i].T @ p[i]
+            if parents[i] >= 0:
                 Ia = I[i] - U[i] @ jnp.linalg.solve(D[i], U[i].T)
                 pa = p[i] + Ia @ c[i] + U[i] @ jnp.linalg.solve(D[i], u[i])
-                I[parent] = I[parent] + X[i].T @ Ia @ X[i]
-                p[parent] = p[parent] + X[i].T @ pa
+                I[parents[i]] = I[parents[i]] + X[i].T @ Ia @ X[i]
+                p[parents[i]] = p[parents[i]] + X[i].T @ pa
         a: list[Any] = []
         qdd: list[Any] = []
-        for i, parent in enumerate(model.parent.tolist()):
-            a0 = a[parent] if parent >= 0 else jnp.r_[jnp.zeros(3, dtype), -gravity]
-            free = X[i] @ a0 + c[i]
+        for i, parent in enumerate(parents):
+            free = X[i] @ (a[parent] if parent >= 0 else written.start) + c[i]
             qdd.append(jnp.linalg.solve(D[i], u[i] - U[i].T @ free))
             a.append(free + S[i] @ qdd[i])
         return jnp.concatenate(qdd)
@@ -138,20 +138,7 @@ def aba(model: Model, dtype: str) -> Callable[..., Any]:
     return jax.jit(jax.vmap(one))
 
 
-def _inertia_matrices(model: Model) -> Any:
-    mass, h = model.inertia[:, 0, None, None], np.cross(model.inertia[:, None, 1:4], np.eye(3)).swapaxes(1, 2)
-    return np.block([[_tensors(model), h], [-h, mass * np.eye(3)]])
-
-
-def _matrix(R: Any, p: Any) -> Any:
-    """A motion transform, 6 x 6."""
-    crossed = jnp.stack([jnp.cross(p, axis) for axis in np.eye(3, dtype=p.dtype)], axis=1)
-    return jnp.block([[R, jnp.zeros((3, 3), p.dtype)], [-R @ crossed, R]])
-
-
-def _tensors(model: Model) -> Any:
-    xx, xy, xz, yy, yz, zz = model.inertia[:, 4:].T
-    return np.moveaxis(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), -1, 0)
+WRITTEN = {"inverse_dynamics": rnea, "forward_dynamics": aba}
 
 
 def _joint(kind: str, q: Any) -> tuple[Any, Any, Any]:
@@ -175,13 +162,14 @@ def _motion(R: Any, p: Any, v: Any) -> Any:
     return jnp.r_[R @ v[:3], R @ (v[3:] - jnp.cross(p, v[:3]))]
 
 
+def _matrix(R: Any, p: Any) -> Any:
+    """The same as a matrix."""
+    return jnp.block([[R, jnp.zeros((3, 3), R.dtype)], [-jnp.cross(R, p), R]])
+
+
 def _cross(v: Any, m: Any) -> Any:
     return jnp.r_[jnp.cross(v[:3], m[:3]), jnp.cross(v[:3], m[3:]) + jnp.cross(v[3:], m[:3])]
 
 
 def _cross_force(v: Any, f: Any) -> Any:
     return jnp.r_[jnp.cross(v[:3], f[:3]) + jnp.cross(v[3:], f[3:]), jnp.cross(v[:3], f[3:])]
-
-
-def _apply(mass: Any, h: Any, I: Any, v: Any) -> Any:
-    return jnp.r_[I @ v[:3] + jnp.cross(h, v[3:]), mass * v[3:] - jnp.cross(h, v[:3])]

@@ -14,9 +14,8 @@ from statistics import median
 import numpy as np
 
 import robodyn as rd
-from robodyn.tools.benchmark.tables import Cells
 from tests.bench.runner import Page, Run
-from tests.bench.shared import COLLECTION, robot, table
+from tests.bench.shared import COLLECTION, robot
 from tests.bench.timing import Call, in_turns, least
 
 TIMES = 25
@@ -61,6 +60,10 @@ class Results:
     loads: list[Loaded]
     rows: list[Row]
 
+    @property
+    def by_ratio(self) -> list[Loaded]:
+        return sorted(self.loads, key=lambda each: each.ratio)
+
 
 def measure(run: Run) -> Results:
     """Run the cases whose names are selected; nothing of Pinocchio where it or the collection is not there."""
@@ -73,64 +76,43 @@ def measure(run: Run) -> Results:
             seconds = least(calls, 0.0, TIMES, clock=time.thread_time, warm=1)
             links = len(rd.load_urdf(path).link_names)
             found.loads.append(Loaded(path.stem, path.stat().st_size, links, seconds["ours"], seconds["peer"]))
-    for name, call, runs, bound in _cases():
+    for name, prepared, runs, bound in _cases():
         if run.chosen(f"load: {name}"):
-            (seconds_of,) = in_turns({name: call}, 0.0, runs, warm=1).values()
+            (seconds_of,) = in_turns({name: prepared()}, 0.0, runs, warm=1).values()
             found.rows.append(Row(name, median(seconds_of), min(seconds_of), runs, bound))
     return found
 
 
-def _cases() -> Iterator[tuple[str, Call, int, float | None]]:
-    """What is called, how often, and what is promised."""
+def _cases() -> Iterator[tuple[str, Callable[[], Call], int, float | None]]:
+    """What makes a call, how often that is timed, and what is promised."""
 
-    def python(code: str) -> Call:
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+    def python(code: str) -> Callable[[], Call]:
+        return lambda: lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+    def tree(bodies: int, branching: int = 1) -> Callable[[], rd.Model]:
+        return partial(rd.auto_tree, bodies, branching=branching)
 
     yield "import: python -c pass", python("pass"), 20, None
     yield "import: import robodyn", python("import robodyn"), 20, 0.3
     yield "import: all public names", python("from robodyn import *"), 20, None
-    yield "load: 7-dof arm", lambda: robot("arm7"), 100, 0.005
-    yield "load: 31-dof humanoid", lambda: robot("humanoid"), 50, None
-    chain, tree = urdf_text(10_001, lambda i: i - 1), urdf_text(20_000, lambda i: (i - 1) // 2)
-    yield "load: chain of 10,000 joints", lambda: rd.load_urdf(chain), 3, 5.0
-    yield "load: binary tree of 20,000 links", lambda: rd.load_urdf(tree), 3, 5.0
-    yield "auto_tree: 10,000,000 bodies, chain", lambda: rd.auto_tree(10_000_000), 1, None
-    yield "auto_tree: 10,000,000 bodies, binary", lambda: rd.auto_tree(10_000_000, branching=2), 1, None
+    yield "load: 7-dof arm", lambda: partial(robot, "arm7"), 100, 0.005
+    yield "load: 31-dof humanoid", lambda: partial(robot, "humanoid"), 50, None
+    yield "load: chain of 10,000 joints", lambda: partial(rd.load_urdf, str(tree(10_000)().to_urdf())), 3, 5.0
+    yield "load: binary tree of 20,000 links", lambda: partial(rd.load_urdf, str(tree(19_999, 2)().to_urdf())), 3, 5.0
+    yield "auto_tree: 10,000,000 bodies, chain", lambda: tree(10_000_000), 1, None
+    yield "auto_tree: 10,000,000 bodies, binary", lambda: tree(10_000_000, 2), 1, None
     tour = "tour: Euler tour of 1,000,000 bodies"
-    yield tour, lambda: rd.auto_tree(1_000_000, branching=2).tree.euler_tour, 3, None
+    yield tour, lambda: lambda: tree(1_000_000, 2)().tree.euler_tour, 3, None
     for name in ("arm7", "humanoid"):
-        dyn = rd.Dynamics(robot(name), engine="reference")
         for batch in (1, 4096):
-            q = dyn.model.random_configuration(0, (batch,))
-            v, at = np.ones((batch, dyn.model.nv)), f"reference, {name}, batch {batch}"
-            yield f"{at}: inverse_dynamics", lambda d=dyn, q=q, v=v: d.inverse_dynamics(q, v, v), 5, None
-            yield f"{at}: forward_dynamics", lambda d=dyn, q=q, v=v: d.forward_dynamics(q, v, v), 5, None
-            yield f"{at}: mass_matrix", lambda d=dyn, q=q: d.mass_matrix(q), 5, None
+            for query in ("inverse_dynamics", "forward_dynamics", "mass_matrix"):
+                yield f"reference, {name}, batch {batch}: {query}", partial(_reference, name, batch, query), 5, None
 
 
-def urdf_text(links: int, parent: Callable[[int], int]) -> str:
-    """A robot of that many links on revolute joints."""
-    joints = "".join(
-        f'<joint name="j{i}" type="revolute"><parent link="l{parent(i)}"/><child link="l{i}"/><axis xyz="0 0 1"/>'
-        '<origin xyz="0 0 0.1"/><limit lower="-1" upper="1" effort="1" velocity="1"/></joint>'
-        for i in range(1, links)
-    )
-    inertial = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
-    bodies = "".join(f'<link name="l{i}">{inertial}</link>' for i in range(links))
-    return f'<robot name="r">{bodies}{joints}</robot>'
-
-
-def tables(found: Results) -> list[Cells]:
-    loads = sorted(found.loads, key=lambda each: each.ratio)
-    sizes = "#KiB | {0.kib:.0f}", "#links | {0.links}"
-    seconds = "#median | {0.median_s:time}", "#fastest | {0.fastest_s:time}", "#runs | {0.runs}"
-    made = [
-        table("loads", loads, "robot | {0.robot}", *sizes, "#ours | {0.ours_s:time}", "#Pinocchio | {0.peer_s:time}",
-              "#times | {0.ratio:.1f}"),
-        table("Imports, large robots and the reference engine", found.rows, "case | {0.name}", *seconds,
-              "#bound | {0.bound_s:time}"),
-    ]  # fmt: skip
-    return [table for table in made if table.rows]
+def _reference(name: str, batch: int, query: str) -> Call:
+    dyn = rd.Dynamics(robot(name), engine="reference")
+    q, v = dyn.model.random_configuration(0, (batch,)), np.ones((batch, dyn.model.nv))
+    return partial(getattr(dyn, query), *((q,) if query == "mass_matrix" else (q, v, v)))
 
 
 def notes(found: Results) -> list[str]:
@@ -145,4 +127,4 @@ def notes(found: Results) -> list[str]:
     ]
 
 
-PAGE = Page("load", Results, measure, tables, notes)
+PAGE = Page("load", Results, measure, notes=notes)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from robodyn.engines.scan.methods import methods_of
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
-from tests.bench.drawing import finish, legend, panels, pyplot
+from tests.bench.drawing import finish, legend, panels
 from tests.bench.experiments import FORWARD, INVERSE, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu.machine import Machine, find_machine
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import NOT_MEASURED, bullets, markdown, picture, show, titled
+from tests.bench.shared import NOT_MEASURED, bullets, columns, markdown, picture, show, titled
 
 LINKS = (10, 20, 50, 100, 200, 500, 1000)
 GROUPS = (1, 3, 10, 30, 100, 300, 1000)
@@ -68,9 +68,8 @@ def contenders(query: str, machine: Machine | None) -> list[Contender]:
     threads: dict[str, int | None] = {ONE: 1, SEVERAL: None}
     found = [Contender(SERIAL[query].replace(ONE, words), query, "cpu", n) for words, n in threads.items()]
     if query == FORWARD:
-        found += [
-            Contender(f"crba, {words}", query, "cpu", n, options={"method": "crba"}) for words, n in threads.items()
-        ]
+        crba = {"method": "crba"}
+        found += [Contender(f"crba, {words}", query, "cpu", n, options=crba) for words, n in threads.items()]
     for on, where in (("", None), (", GPU", machine))[: 1 if machine is None else 2]:
         found += [
             Contender(f"scan {method}{on}", query, "scan", machine=where, options={"method": method})
@@ -84,16 +83,12 @@ def contenders(query: str, machine: Machine | None) -> list[Contender]:
 
 def curves_of(points: Sequence[Point], start: str = "") -> list[Curves]:
     """Over links or over groups, in the order of the figures."""
-    found = [
-        Curves(points, group, unit="links" if group.endswith("one robot") else "groups")
-        for group in GROUPS_SHOWN
-        if group.startswith(start)
-    ]
+    units = {group: "links" if group.endswith("one robot") else "groups" for group in GROUPS_SHOWN}
+    found = [Curves(points, group, unit=unit) for group, unit in units.items() if group.startswith(start)]
     return [curves for curves in found if curves.points]
 
 
 def times_of(points: Sequence[Point]) -> list[Cells]:
-    """Times by group."""
     return [curves.table(curves.group, SERIAL[_query(curves.group)]) for curves in curves_of(points)]
 
 
@@ -103,7 +98,7 @@ def times_of(points: Sequence[Point]) -> list[Cells]:
 def claims(points: Sequence[Point]) -> Cells:
     """Each with its place, and what our figures say."""
     rows = [(each.where, each.said, _answer(points, each)) for each in published.SCANS_2016]
-    return Cells("Claims", ("where", "there", "here"), rows)
+    return Cells("Claims", columns("where|there|here"), rows)
 
 
 def _answer(points: Sequence[Point], claim: Any) -> str:
@@ -125,47 +120,41 @@ def _speed_ups(there: Sequence[Curves]) -> str:
     for curves in there:
         for series in (series for series in curves.series if series.startswith("scan") or ONE not in series):
             kind = "on a GPU" if "GPU" in series else "scans on NumPy arrays" if series.startswith("scan") else SEVERAL
-            for size in curves.sizes:
-                ratio = curves.ratio(SERIAL[_query(curves.group)], series, size)
-                if ratio is not None and ratio > best.get(kind, (0.0, ""))[0]:
-                    best[kind] = ratio, f"{series}, {curves.group}, {curves.unit} = {curves.shown(size):,}"
+            for n, ratio in curves.known(series, over=SERIAL[_query(curves.group)]):
+                if ratio > best.get(kind, (0.0, ""))[0]:
+                    best[kind] = ratio, f"{series}, {curves.group}, {curves.unit} = {n:,}"
     return "; ".join(f"{kind}: at most {ratio:.3g} x ({where})" for kind, (ratio, where) in best.items())
 
 
-def _growth(curves: Curves, names: Sequence[str]) -> list[str]:
-    lines = []
+def _growth(curves: Curves, names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        known = [(curves.shown(size), t) for size in curves.sizes if (t := curves.seconds(name, size))]
+        known = curves.known(name)
         if len(known) > 1:
             (first, start), (last, end) = known[0], known[-1]
-            lines.append(f"{name}: {end / start:.3g} times as long at {last:,} {curves.unit} as at {first:,}")
-    return lines
+            yield f"{name}: {end / start:.3g} times as long at {last:,} {curves.unit} as at {first:,}"
 
 
-def _order(curves: Curves, names: Sequence[str]) -> list[str]:
-    shown = [(curves.shown(n), {x: t for x in names if (t := curves.seconds(x, n))}) for n in curves.sizes]
-    compared, lines = [(n, found) for n, found in shown if len(found) > 1], []
-    for n, found in compared[:: max(1, len(compared) - 1)]:
-        ordered = sorted(found.items(), key=lambda item: item[1])
-        lines.append(f"{curves.unit} = {n:,}: " + ", ".join(f"{name} {show(seconds)}" for name, seconds in ordered))
-    return lines
+def _order(curves: Curves, names: Sequence[str]) -> Iterator[str]:
+    known = {name: dict(curves.known(name)) for name in names}
+    shown = [n for n in map(curves.shown, curves.sizes) if sum(n in each for each in known.values()) > 1]
+    for n in shown[:: max(1, len(shown) - 1)]:
+        ordered = sorted((each[n], name) for name, each in known.items() if n in each)
+        yield f"{curves.unit} = {n:,}: " + ", ".join(f"{name} {show(seconds)}" for seconds, name in ordered)
 
 
-def _overtaking(curves: Curves, names: Sequence[str]) -> list[str]:
-    (fast, *slower), lines = names, []
-    for slow in slower:
-        ratios = [(curves.shown(size), r) for size in curves.sizes if (r := curves.ratio(slow, fast, size))]
+def _overtaking(curves: Curves, names: Sequence[str]) -> Iterator[str]:
+    fast, *slower = names
+    for slow, ratios in ((slow, curves.known(fast, over=slow)) for slow in slower):
         if not ratios:
             continue
         (first, _), (last, at_last) = ratios[0], ratios[-1]
         behind = max((n for n, ratio in ratios if ratio <= 1.0), default=0)
         ahead = [n for n, _ in ratios if n > behind]
         if not ahead:
-            lines.append(f"{fast} is not faster than {slow} up to {last:,} {curves.unit} ({at_last:.3g} x)")
+            yield f"{fast} is not faster than {slow} up to {last:,} {curves.unit} ({at_last:.3g} x)"
         else:
             begin = f"from {ahead[0]:,} on" if ahead[0] > first else "everywhere"
-            lines.append(f"{fast} is faster than {slow} {begin} ({at_last:.3g} x at {last:,} {curves.unit})")
-    return lines
+            yield f"{fast} is faster than {slow} {begin} ({at_last:.3g} x at {last:,} {curves.unit})"
 
 
 # The page.
@@ -197,7 +186,7 @@ def _without_gpu(found: Measured) -> str:
 def draw(found: Measured, folder: Path) -> Pictures:
     """Write papers-2016a-1.svg and so on, of the figures of which there are points."""
     points, made = [point for point in found.points if point.best_s], {}
-    for figure, groups in FIGURES.items() if pyplot() is not None else ():
+    for figure, groups in FIGURES.items():
         there = sorted((c for c in curves_of(points) if c.group in groups), key=lambda c: groups.index(c.group))
         if there:
             made[figure] = f"papers-{_SAME.get(figure, figure).replace(' figure ', '-')}.svg"

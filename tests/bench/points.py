@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
+import sys
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from robodyn.engines.memory import available
+from robodyn.tools.benchmark.contenders import RefusedError
+from robodyn.tools.benchmark.timing import Timing, seconds_of
 from robodyn.tools.benchmark.timing import measure as timed
-from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench.shared import NOT_MEASURED, reason, show
 
 WRONG = 1e-3
@@ -70,18 +72,19 @@ class TooLongError(BaseException):
 
 @dataclass
 class Budget:
-    """How long points may take: `seconds` for each, of calls of at most `limit`."""
+    """How long points may take: `seconds` for each, of calls of at most `limit`; sizes and times of curves so far, and
+    why they ended."""
 
     seconds: float = 0.3
     limit: float = 20.0
-    history: dict[Hashable, list[tuple[float, float]]] = field(default_factory=dict)
+    history: dict[Hashable, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     ended: dict[Hashable, str] = field(default_factory=dict)
 
-    def expected(self, key: Hashable, size: float) -> float | None:
+    def expected(self, key: Hashable, size: float) -> float:
         """Seconds that a call of this size should take, by those of smaller ones; at least in proportion to it."""
-        known = self.history.get(key, [])
+        known = self.history[key]
         if not known:
-            return None
+            return 0.0
         last, took = known[-1]
         order = 1.0
         if len(known) > 1 and last > known[-2][0]:
@@ -108,10 +111,9 @@ class Budget:
         key = (point.group, point.series, point.branching, point.dtype, point.where, apart)
         if key in self.ended:
             point.problem = self.ended[key]
-            return point
-        expected = self.expected(key, size)
-        if expected is not None and expected > self.limit:
+        elif self.expected(key, size) > self.limit:
             point.problem = f"a call of more than the {show(self.limit)} allowed was expected"
+        if point.problem:
             return point
         try:
             with _alarm(_PATIENCE * self.limit), warnings.catch_warnings():
@@ -119,13 +121,12 @@ class Budget:
                 self._fill(point, prepare(), check, wrong, once)
         except (MemoryError, TooLongError) as error:
             at = f"n = {point.n:,}" + (f", batch {point.batch:,}" if point.batch > 1 else "")
-            point.problem = self.ended[key] = (
-                f"from {at} on more memory than there is" if isinstance(error, MemoryError) else f"from {at} on {error}"
-            )
+            why = "more memory than there is" if isinstance(error, MemoryError) else str(error)
+            point.problem = self.ended[key] = f"from {at} on {why}"
         except Exception as error:  # a method may fail in any way: the others are measured nevertheless
             point.problem = reason(error)
         if point.best_s:
-            self.history.setdefault(key, []).append((size, point.best_s))
+            self.history[key].append((size, point.best_s))
         return point
 
     def _fill(
@@ -137,15 +138,11 @@ class Budget:
         if check is not None:
             point.off_by = check(answer)
             if not point.off_by < wrong:
-                point.problem = f"WRONG: differs by {point.off_by:.1g}"
-                return
+                raise RefusedError(f"WRONG: differs by {point.off_by:.1g}")
         del answer
-        if once:
-            # The first call of a size may have compiled something, which says nothing about larger ones.
-            took = min(took, seconds_of(call)) if took < _SHORT_S else took
-            point.best_s, point.median_s, point.runs = took, took, 1
-            return
-        timing = timed(call, self.seconds)
+        # The first call of a size may have compiled something, which says nothing about larger ones.
+        best = min(took, seconds_of(call)) if once and took < _SHORT_S else took
+        timing = Timing(best, best, 1) if once else timed(call, self.seconds)
         point.best_s, point.median_s, point.runs = timing.best_s, timing.median_s, timing.runs
 
 
@@ -172,7 +169,7 @@ def off_by(results: Sequence[Any], truth: Sequence[Any], to_numpy: Callable[[Any
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
     """Raise `TooLongError` after some time, where signals allow it."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if not hasattr(signal, "setitimer"):
         yield
         return
 
@@ -190,30 +187,20 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Let arrays raise MemoryError before the machine has no memory left, where the system can do that."""
-    try:
-        import resource
-    except ImportError:
+    """Let arrays raise MemoryError before the machine has no memory left, where the system is Linux."""
+    if sys.platform != "linux":
         yield
         return
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    with suppress(ValueError, OSError):
-        most = _address_space() + int(_MEMORY_SHARE * available())
-        hard = before[1]
-        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    import resource
+
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = mapped + int(_MEMORY_SHARE * available())
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     try:
         yield
     finally:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def _address_space() -> int:
-    """Bytes that this process has mapped."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmSize:"):
-            return 1024 * int(line.split()[1])
-    raise OSError("no VmSize")
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 # Tables.

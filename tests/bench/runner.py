@@ -16,8 +16,9 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.tools.benchmark.compare import Settings
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import records
+from tests.bench.drawing import pyplot
 from tests.bench.points import Budget
-from tests.bench.shared import FOLDER, bullets, facts, sections
+from tests.bench.shared import FOLDER, bullets, facts, formatted, sections, titled, titleless
 
 Pictures = dict[str, str]
 """Files of pictures by what they show."""
@@ -29,9 +30,8 @@ class Run:
     """What a page is asked for.
 
     `words`: cases whose names contain all of them; `settings`: the time for each case, precisions, batches and threads;
-    `limit`: seconds of the longest call; `largest`: most bodies of a tree; `whole`: everything there is; `huge`: huge
-    trees by the reference engine too; `fit`: the GPU engine is to choose by what is measured; `keep`: told what there
-    is so far.
+    `limit`: seconds of the longest call; `largest`: most bodies of a tree; `whole`: everything there is; `fit`: the GPU
+    engine is to choose by what is measured; `keep`: told what there is so far.
     """
 
     words: tuple[str, ...] = ()
@@ -39,18 +39,15 @@ class Run:
     limit: float = 20.0
     largest: int = 4_000_000
     whole: bool = False
-    huge: bool = False
     fit: bool = False
     announce: Callable[[str], object] = console(stderr=True).print
     keep: Callable[[Any], object] = lambda found: None
 
     @property
     def seconds(self) -> float:
-        """For each case."""
         return self.settings.seconds
 
     def selected(self, name: str) -> bool:
-        """Whether a case is asked for."""
         return all(word in name for word in self.words)
 
     def chosen(self, name: str) -> bool:
@@ -61,7 +58,6 @@ class Run:
         return False
 
     def budget(self) -> Budget:
-        """For points of curves."""
         return Budget(self.seconds, self.limit)
 
 
@@ -71,14 +67,15 @@ class Page:
 
     `found`: the data class of what is measured, which JSON files hold; `measure` fills it. The page is a text of
     `texts`, in which blocks take the place of $names: `facts`, `notes`, `tables`, and what `blocks` makes of what was
-    found and of the pictures that `draw` writes to a folder. `merge`: what was found now, with what is stored of other
-    cases. `apart`: facts that are told for each case.
+    found and of the pictures that `draw` writes to a folder. Tables whose only row is a format, after a comment that
+    names the list of what has a row, are filled (`shared.formatted`). `merge`: what was found now, with what is stored
+    of other cases. `apart`: facts that are told for each case.
     """
 
     name: str
     found: type
     measure: Callable[[Run], Any]
-    tables: Callable[[Any], Iterable[Cells]]
+    tables: Callable[[Any], Iterable[Cells]] = lambda found: ()
     notes: Callable[[Any], Iterable[str]] = lambda found: ()
     blocks: Callable[[Any, Pictures], dict[str, str]] = lambda found, pictures: {}
     draw: Callable[[Any, Path], Pictures] = lambda found, folder: {}
@@ -92,15 +89,27 @@ class Page:
         """The page; `about`: what its figures hold for."""
         told = {key: word for key, word in about.items() if key not in self.apart}
         usual = {"facts": facts(told), "notes": bullets(self.notes(found)), "tables": sections(self.tables(found))}
-        return fill(self.name, usual | self.blocks(found, pictures))
+        blocks = usual | self.blocks(found, pictures)
+        texts = []
+        for part in re.split(r"^(?=## )", self.text, flags=re.MULTILINE):
+            names, tables = re.findall(r"\$(\w+)", part), formatted(part, found)
+            # Sections are left out all of whose blocks and tables are empty.
+            if any(blocks[name] for name in names) or any(tables.values()) or not (names or tables):
+                text = Template(part).substitute(blocks)
+                several = titled if part.startswith("## ") else sections
+                for prototype, made in tables.items():
+                    text = text.replace(prototype, (several if " by " in prototype else titleless)(made) + "\n")
+                texts.append(text)
+        return re.sub(r"\n{3,}", "\n\n", "".join(texts)).strip() + "\n"
 
+    @property
+    def text(self) -> str:
+        return (_TEXTS / f"{self.name}.md").read_text()
 
-def fill(name: str, blocks: dict[str, str]) -> str:
-    """A text with blocks in place of $names. Sections are left out all of whose blocks are empty."""
-    begin, *rest = re.split(r"^(?=## )", (_TEXTS / f"{name}.md").read_text(), flags=re.MULTILINE)
-    kept = [part for part in rest if not (names := re.findall(r"\$(\w+)", part)) or any(blocks[n] for n in names)]
-    text = Template(begin + "".join(kept)).substitute(blocks)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    def all_tables(self, found: Any) -> list[Cells]:
+        """Those of the text, then others, but those without rows."""
+        mine = [table for made in formatted(self.text, found).values() for table in made]
+        return [table for table in (*mine, *self.tables(found)) if table.rows]
 
 
 def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder: Path | None) -> bool:
@@ -113,7 +122,7 @@ def execute(page: Page, run: Run, about: dict[str, str], screen: Console, folder
     parts = [value for name, value in vars(found).items() if name != "machine"]
     if not any(isinstance(part, list | dict) and part for part in parts):
         return False
-    for table in page.tables(found):
+    for table in page.all_tables(found):
         screen.print(table.rich())
     for note in page.notes(found):
         screen.print(f"- {note}")
@@ -141,7 +150,7 @@ def _store(page: Page, found: Any, about: dict[str, str], folder: Path | None) -
 
 def _write(page: Page, found: Any, about: dict[str, str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    text = page.markdown(found, about, page.draw(found, folder))
+    text = page.markdown(found, about, {} if pyplot() is None else page.draw(found, folder))
     (folder / f"{page.name}.md").write_text(_linked(text, folder))
 
 

@@ -9,21 +9,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from robodyn.engines.scan import ScanOptions
 from robodyn.engines.scan.methods import methods_of
 from robodyn.engines.scan.options import LAYOUTS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments, published
-from tests.bench.drawing import finish, panels, published_times, pyplot
+from tests.bench.drawing import finish, panels, published_times
 from tests.bench.experiments import FORWARD, GRADIENT, INVERSE, MATRICES, Case, Contender, Curves, Experiment, Measured
 from tests.bench.gpu import machine as gpu
-from tests.bench.gpu.goals import Goal, goal, goal_table
 from tests.bench.gpu.machine import Machine, of_one_gpu
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import bullets, markdown, picture, sections, show
+from tests.bench.shared import Row, bullets, goal, goal_table, markdown, picture, sections, show
 
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 4_000_000)
 MATRIX_SIZES = (10, 100, 1_000, 5_000, 10_000, 20_000, 40_000)
@@ -52,14 +50,14 @@ def contenders(query: str, machine: Machine, several: bool) -> list[Contender]:
     """What runs on a GPU, then the same on a CPU; `several`: groups, of which no sparse matrix is made."""
     found = []
     for method in methods_of(query):
-        asked: dict[str, dict[str, Any]] = {method: {"scan": ScanOptions(layout=LAYOUTS[0])}}
+        plain = Contender(method, query, "scan", machine=machine, options={"method": method})
+        asked = [replace(plain, scan=ScanOptions(layout=LAYOUTS[0]))]
         if query == MATRICES:
-            asked = {f"{method}, dense": {"options": {}}}
+            asked = [replace(plain, name=f"{method}, dense", options={})]
         if query == INVERSE:
-            asked = {f"{method}, {layout}": {"scan": ScanOptions(layout=layout)} for layout in LAYOUTS}
-        for name, how in asked.items():
-            plain = Contender(name, query, "scan", machine=machine, **{"options": {"method": method}, **how})
-            found += _both(plain) if query in (INVERSE, MATRICES) or method in RECORDED else [plain]
+            asked = [replace(plain, name=f"{method}, {each}", scan=ScanOptions(layout=each)) for each in LAYOUTS]
+        for each in asked:
+            found += _both(each) if query in (INVERSE, MATRICES) or method in RECORDED else [each]
     if query == MATRICES and not several:
         sparse = {"options": {"sparse": True}, "most_of_chains": MOST_FULL}
         found += _both(Contender("crba, sparse", query, "scan", machine=machine, **sparse))
@@ -107,33 +105,27 @@ def merge(found: Measured, old: Measured, about: dict[str, str], old_about: dict
 # What is wanted, and what came out.
 
 
-def goals_of(points: Sequence[Point]) -> list[Goal]:
+def goals_of(points: Sequence[Point]) -> list[Row]:
     """Against the thesis' times, size by size, and against our own recursion."""
-    found = [_over_a100(points, INVERSE, 2.0, n, seconds) for n, seconds in published.RNEA[published.GPU].items()]
-    found += [
-        _over_a100(points, MATRICES, branching, n, seconds)
-        for branching, there in published.CRBA.items()
-        for n, seconds in there[published.GPU].items()
-    ]
+    a100 = [(INVERSE, 2.0, published.RNEA), *((MATRICES, *each) for each in published.CRBA.items())]
+    found = []
+    for query, branching, there in a100:
+        shape = "a chain" if branching == 1.0 else f"branching {branching:g}"
+        for n, seconds in there[published.GPU].items():
+            what = f"{WORDS[query]}, {shape}, {n:,} bodies, over the A100's {show(seconds)}"
+            found.append(_goal(what, TIMES_A100, seconds, _fastest(points, query, branching, n)))
     mine = Curves(points, WORDS[FORWARD], 1.0).seconds(RECURSION, (1, CHAIN))
     what = f"forward dynamics of a chain of {CHAIN:,}, over our recursion on one core"
     return [*found, _goal(what, TIMES_RECURSION, mine, _fastest(points, FORWARD, 1.0, CHAIN))]
 
 
-def _over_a100(points: Sequence[Point], query: str, branching: float, n: int, seconds: float) -> Goal:
-    shape = "a chain" if branching == 1.0 else f"branching {branching:g}"
-    what = f"{WORDS[query]}, {shape}, {n:,} bodies, over the A100's {show(seconds)}"
-    return _goal(what, TIMES_A100, seconds, _fastest(points, query, branching, n))
-
-
-def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) -> Goal:
+def _goal(what: str, wanted: float, theirs: float | None, ours: Point | None) -> Row:
     if theirs is None or ours is None or ours.best_s is None:
         return goal(what, wanted, None)
     return goal(what, wanted, theirs / ours.best_s, ours.series)
 
 
 def _fastest(points: Sequence[Point], query: str, branching: float, n: int) -> Point | None:
-    """On the GPU, of one tree."""
     wanted = WORDS[query], branching, n, 1, "gpu"
     there = [p for p in points if (p.group, p.branching, p.n, p.batch, p.where) == wanted and p.best_s]
     return min(there, key=lambda point: point.best_s or 0.0, default=None)
@@ -187,7 +179,7 @@ def draw(found: Measured, folder: Path) -> Pictures:
     """Write scan-gpu.svg, a panel for each query and branching factor of one tree."""
     points = [point for point in found.points if point.best_s]
     there = {query: words for query, words in WORDS.items() if any(point.group == words for point in points)}
-    if pyplot() is None or not there:
+    if not there:
         return {}
     size = (4.0 * len(BRANCHINGS), 3.6 * len(there))
     with panels(folder / "scan-gpu.svg", len(there), len(BRANCHINGS), size, sharey="row") as (_, axes):

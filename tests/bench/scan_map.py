@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from robodyn.engines.scan.methods import methods_of
 from robodyn.plots.style import COLORS
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench import experiments
-from tests.bench.drawing import panels, pyplot
+from tests.bench.drawing import panels
 from tests.bench.experiments import FORWARD, INVERSE, Case, Contender, Curves, Experiment, Measured, Size
 from tests.bench.points import Point, remarks, worst_difference
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import NOT_MEASURED, bullets, picture, sections, show
+from tests.bench.shared import NOT_MEASURED, bullets, columns, picture, sections, show, times
 
 QUERIES = (INVERSE, FORWARD)
 SHAPES = {"chain": 1.0, "binary": 2.0}
@@ -35,17 +36,11 @@ def measure(run: Run) -> Measured:
     """All points whose names, "scan: QUERY, SHAPE, METHOD", are selected."""
     plan = []
     for query in QUERIES:
-        asked = [_contender(query, name) for name in (RECURSION, *methods_of(query), AUTO)]
+        methods = [Contender(name, query, "scan", options={"method": name}) for name in (*methods_of(query), AUTO)]
         for shape, branching in SHAPES.items():
             cases = [Case(n, branching, batch) for n in SIZES for batch in BATCHES if n * batch <= MOST]
-            plan.append(Experiment(f"{query}, {shape}", "scan:", asked, cases))
+            plan.append(Experiment(f"{query}, {shape}", "scan:", [Contender(RECURSION, query, "cpu"), *methods], cases))
     return experiments.measure(plan, SKEW, run)
-
-
-def _contender(query: str, name: str) -> Contender:
-    return (
-        Contender(name, query, "cpu") if name == RECURSION else Contender(name, query, "scan", options={"method": name})
-    )
 
 
 class Grid(Curves):
@@ -57,7 +52,6 @@ class Grid(Curves):
         self.batches, self.bodies = (sorted({size[k] for size in self.sizes}) for k in (0, 1))
 
     def best(self, size: Size) -> str | None:
-        """The fastest method."""
         found = [(seconds, series) for series in self.methods if (seconds := self.seconds(series, size))]
         return min(found)[1] if found else None
 
@@ -71,11 +65,11 @@ class Grid(Curves):
         rows = []
         for batch, n in self.sizes:
             best, ratio = self.best((batch, n)), self.against_recursion((batch, n))
-            cells = [show(self.seconds(series, (batch, n)), NOT_MEASURED) for series in self.series]
-            bold = [f"**{text}**" if series == best else text for series, text in zip(self.series, cells, strict=True)]
-            rows.append((f"{n:,}", f"{batch:,}", *bold, best or "", "" if ratio is None else f"{ratio:.3g} x"))
-        names = [f"{each} " for each in ("bodies", "batch", *self.series)]
-        return Cells(self.group, (*names, "fastest scan", "times cpu "), rows)
+            shown = {series: show(self.seconds(series, (batch, n)), NOT_MEASURED) for series in self.series}
+            bold = [f"**{text}**" if series == best else text for series, text in shown.items()]
+            rows.append((f"{n:,}", f"{batch:,}", *bold, best or "", times(ratio) if ratio else ""))
+        headings = columns("#bodies|#batch", *(f"#{each}" for each in self.series), "fastest scan|#times cpu")
+        return Cells(self.group, headings, rows)
 
 
 def grids(points: Sequence[Point]) -> list[Grid]:
@@ -99,7 +93,7 @@ def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
 def draw(found: Measured, folder: Path) -> Pictures:
     """The map: the fastest method as a colour, how many times faster than the recursion as a number."""
     there = grids(found.points)
-    if pyplot() is None or not there:
+    if not there:
         return {}
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
@@ -107,16 +101,15 @@ def draw(found: Measured, folder: Path) -> Pictures:
     with panels(folder / "scan.svg", len(there), 1, (9.0, 2.4 * len(there))) as (_, axes):
         for (panel,), grid in zip(axes, there, strict=True):
             names = grid.methods
-            chosen = [[grid.best((batch, n)) for n in grid.bodies] for batch in grid.batches]
-            numbers = np.array([[names.index(name) if name else np.nan for name in row] for row in chosen], float)
-            colors = ListedColormap(COLORS[: len(names)])
-            look = {"cmap": colors, "vmin": -0.5, "vmax": len(names) - 0.5, "alpha": 0.7}
+            numbers = np.full((len(grid.batches), len(grid.bodies)), np.nan)
+            for (row, batch), (column, n) in product(enumerate(grid.batches), enumerate(grid.bodies)):
+                if name := grid.best((batch, n)):
+                    numbers[row, column] = names.index(name)
+                ratio = grid.against_recursion((batch, n))
+                said = "" if ratio is None else f"{ratio:.2g} x"
+                panel.text(column, row, said, ha="center", va="center", fontsize=7)
+            look = {"cmap": ListedColormap(COLORS[: len(names)]), "vmin": -0.5, "vmax": len(names) - 0.5, "alpha": 0.7}
             panel.imshow(numbers, aspect="auto", origin="lower", **look)
-            ratios = [[grid.against_recursion((batch, n)) for n in grid.bodies] for batch in grid.batches]
-            for row, each in enumerate(ratios):
-                for column, ratio in enumerate(each):
-                    said = "" if ratio is None else f"{ratio:.2g} x"
-                    panel.text(column, row, said, ha="center", va="center", fontsize=7)
             panel.set_xticks(range(len(grid.bodies)), [f"{n:,}" for n in grid.bodies])
             panel.set_yticks(range(len(grid.batches)), [f"{batch:,}" for batch in grid.batches])
             title = f"{grid.group}: fastest scan, and how many times faster than the recursion"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -24,10 +26,10 @@ COLLECTION = Path(os.environ.get("ROBODYN_SHARED_ROBOTS", ROOT.parent / "shared"
 ROBOTS = {"arm6": "fixed", "arm7": "fixed", "quadruped": "floating", "humanoid": "floating"}
 """Robots of models/, and their bases."""
 NOT_MEASURED = "not measured"
+Row = tuple[str, ...]
 
 
 def robot(name: str, base: str | None = None) -> rd.Model:
-    """A robot of models/."""
     return rd.load_urdf(MODELS / f"{name}.urdf", base=base or ROBOTS[name])
 
 
@@ -81,7 +83,6 @@ def reason(error: BaseException) -> str:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of ratios."""
     return float(np.exp(np.mean(np.log(list(values)))))
 
 
@@ -96,13 +97,18 @@ def markdown(table: Cells) -> str:
 
 
 def sections(tables: Iterable[Cells]) -> str:
-    """Tables under headings."""
-    return "\n\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+    """Tables under headings, but those without rows."""
+    return "\n\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables if table.rows)
 
 
-def titled(tables: Iterable[Cells]) -> str:
+def titled(tables: Iterable[Cells], end: str = ":") -> str:
     """Tables after a line each."""
-    return "\n\n".join(f"{table.title}:\n\n{markdown(table)}" for table in tables)
+    return "\n\n".join(f"{table.title}{end}\n\n{markdown(table)}" for table in tables)
+
+
+def titleless(tables: Iterable[Cells]) -> str:
+    """Tables alone."""
+    return "\n\n".join(map(markdown, tables))
 
 
 def picture(title: str, name: str | None) -> str:
@@ -111,32 +117,79 @@ def picture(title: str, name: str | None) -> str:
 
 
 def bullets(notes: Iterable[str]) -> str:
-    """A list of notes."""
     return "\n".join(f"- {note}" for note in notes)
 
 
 class _Cell(Formatter):
     """Formats of cells: `time` for seconds, `x` for ratios; nothing for None, or, after a "?", that it is missing."""
 
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        return getattr(args, str(key))
+
+    def get_field(self, name: str, args: Any, kwargs: Any) -> Any:
+        """None for what a mapping lacks."""
+        try:
+            return super().get_field(name, args, kwargs)
+        except KeyError:
+            return None, name
+
     def format_field(self, value: Any, spec: str) -> str:
         """A value by one of them, or as usual."""
         spec, missing = spec.removesuffix("?"), NOT_MEASURED if spec.endswith("?") else ""
-        if value is None:
+        if value in (None, ""):
             return missing
         return show(value) if spec == "time" else f"{value:.3g} x" if spec == "x" else format(value, spec)
 
 
-def table(title: str, rows: Iterable[Any], *columns: str) -> Cells:
-    """A row for each object: columns are "heading | {0.field:format}"; headings of numbers begin with #."""
-    named, cells = headings([each.split(" | ")[0] for each in columns]), [each.split(" | ")[1] for each in columns]
-    return Cells(title, named, [tuple(_Cell().format(cell, row) for cell in cells) for row in rows])
+_CELL = _Cell()
+_PROTOTYPE = re.compile(r"^<!-- (\w+)(?: by (\w+))?( filled)? -->\n\| (.+) \|\n\|(.+)\|\n\| (.+) \|\n", re.MULTILINE)
+_HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 
 
-def headings(words: Iterable[str]) -> tuple[str, ...]:
-    """Those of numbers begin with #, and get the blank at the end that `Cells` wants."""
-    return tuple(f"{word[1:]} " if word.startswith("#") else word for word in words)
+def formatted(text: str, found: Any) -> dict[str, list[Cells]]:
+    """Tables that a text has as prototypes, by their texts: "<!-- FIELD -->", the heading, and a row of formats.
+
+    FIELD is that of `found` which has a row for each object; "FIELD by NAME": a table for each value of NAME, which is
+    its title; "filled": without empty columns.
+    """
+    made: dict[str, list[Cells]] = {}
+    for match in _PROTOTYPE.finditer(text):
+        field, by, filled, *lines = match.groups()
+        head, rule, cells = (line.split(bar) for line, bar in zip(lines, (" | ", "|", " | "), strict=True))
+        headings = tuple(word + " " * each.endswith(":") for word, each in zip(head, rule, strict=True))
+        groups: dict[str, list[Any]] = {}
+        for row in getattr(found, field):
+            title = getattr(row, by) if by else _HEADING.findall(text[: match.start()])[-1]
+            groups.setdefault(title, []).append(row)
+        tables = [
+            Cells(title, headings, [tuple(_CELL.vformat(cell, row, {}) for cell in cells) for row in rows])
+            for title, rows in groups.items()
+        ]
+        made[match[0]] = [table.filled() for table in tables] if filled else tables
+    return made
 
 
-def columns(words: str, *more: Sequence[str]) -> tuple[str, ...]:
-    """Headings from a line, bars between them, and others."""
-    return (*headings(words.split("|")), *(word for each in more for word in each))
+def columns(*words: str) -> tuple[str, ...]:
+    """Headings, bars between them: those of numbers begin with #, and get the blank at the end that `Cells` wants."""
+    each = (word for several in words for word in several.split("|"))
+    return tuple(f"{word[1:]} " if word.startswith("#") else word for word in each)
+
+
+def goal(what: str, wanted: float, found: float | None, where: str = "", most: bool = False, unit: Any = times) -> Row:
+    """What is wanted at least, or at `most`, beside what was found, of `where`, and whether it is reached."""
+    reached = None if found is None else found <= wanted if most else found >= wanted
+    told = {None: NOT_MEASURED, True: "yes", False: "NO"}[reached]
+    return what, unit(wanted), unit(found) + (f" ({where})" if where else ""), told
+
+
+def goal_table(rows: Sequence[Row]) -> Cells:
+    return Cells("Goals", columns("what|#wanted|#measured|reached"), list(rows))
+
+
+@contextmanager
+def failing_alone(point: Any) -> Iterator[None]:
+    """What fails in any way is a remark on a point: others are measured nevertheless."""
+    try:
+        yield
+    except Exception as error:
+        point.problem = reason(error)

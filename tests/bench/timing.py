@@ -29,7 +29,7 @@ def in_turns(
             call()
     settle()
     timers = {key: timeit.Timer(call, timer=clock) for key, call in calls.items()}
-    once = {key: min(timeit.Timer(call).repeat(3, 1)) for key, call in calls.items()}
+    once = {key: min(timer.repeat(3, 1)) for key, timer in timers.items()} if seconds else dict.fromkeys(calls, 1.0)
     loops = {key: max(1, int(seconds / turns / max(_SHORTEST_S, each))) for key, each in once.items()}
     found: dict[Key, list[float]] = {key: [] for key in calls}
     for turn in range(turns):

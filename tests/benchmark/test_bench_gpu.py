@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -29,12 +28,11 @@ from robodyn.tools.benchmark.compare import Settings
 from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
 from tests.bench import points, published, records
-from tests.bench.first_answers import First
-from tests.bench.gpu import ceilings, goals, kernels, machine, peers, queries, suite, work
-from tests.bench.gpu.ceilings import Ceilings
+from tests.bench.cold import First
+from tests.bench.gpu import kernels, machine, peers, queries, suite
 from tests.bench.gpu.kernels import Partition, Trial
-from tests.bench.gpu.queries import Point
-from tests.bench.gpu.work import Case
+from tests.bench.gpu.machine import Ceilings
+from tests.bench.gpu.queries import Case, Point
 from tests.bench.runner import Run
 from tests.bench.shared import NOT_MEASURED
 
@@ -52,7 +50,7 @@ def asked(patch, batches=(1, 70), **constants):
     """What is measured, and in how large batches: little of a small robot."""
     usual = {"ASKED": QUERIES, "PARTITIONS": (2,), "ROLLED": (3,), "FITTED": (1, 70), "HELD_OUT": (8,)}
     for name, value in {"ROBOTS": SMALL, **usual, **constants}.items():
-        patch.setattr(work, name, value)
+        patch.setattr(queries, name, value)
     patch.setattr(suite, "FIRST", ONE)
     return replace(RUN, settings=replace(RUN.settings, batches=batches))
 
@@ -84,7 +82,7 @@ def measured(tmp_path_factory):
         patch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("cache") / "objects"))
         patch.setattr(engine, "default_device", lambda: host)
         patch.setattr(kernels, "DTYPE", "float64")
-        patch.setattr(ceilings, "COPIED_BYTES", 1 << 20)
+        patch.setattr(machine, "COPIED_BYTES", 1 << 20)
         forget()
         with pytest.MonkeyPatch.context() as little:
             found = suite.measure_on(host_machine(host), replace(asked(little), fit=True), engine="reference")
@@ -104,7 +102,7 @@ def test_all_of_the_suite_is_measured(measured):
         assert NOT_MEASURED not in point.cells(found.ceilings)
     for each in found.partitions:
         assert len(each.seconds) == 11 and not each.problems and each.cpu_s > 0.0
-        assert NOT_MEASURED not in each.cells()
+        assert NOT_MEASURED not in each.shown.values() and each.ratio > 0.0
     assert [(run.integrator, run.batch) for run in found.rolled] == [("semi_implicit_euler", 3), ("rk4", 3)]
     for run in found.rolled:
         assert run.problem == "" and run.off_by < 1e-9 and min(run.seconds, run.cpu_s) > 0.0
@@ -137,9 +135,8 @@ def test_what_was_fitted_is_what_the_engine_chooses_by(measured):
         (trial,) = (t for t in found.trials if (t.query, t.batch) == (point.query, point.batch))
         assert point.kernel == trial.chosen
     assert kernels.worst(found.trials) >= 1.0
-    (table,) = kernels.tables(found.trials)
-    assert table.columns[2:5] == ("batch ", "unrolled, split ", "thread, split ")
-    assert "8 *" in {row[2] for row in table.rows}
+    page = suite.PAGE.markdown(found, {"commit": "x"}, {})
+    assert "| query | dtype | batch | unrolled, split | thread, split |" in page and "| float64 | 8 * |" in page
 
 
 # Without a GPU.
@@ -157,18 +154,18 @@ def test_without_a_gpu_nothing_is_stored(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
-def test_the_command_ends_well_without_a_gpu():
-    command = [sys.executable, "-m", "tests.bench", "gpu: arm7", "--batches", "1,16", "--seconds", "0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
-    assert "gpu: not measured. engine 'gpu': CuPy is not installed" in " ".join(done.stdout.split())
-    assert "humanoid, mass_matrix" not in done.stdout
+def test_the_command_ends_well_without_a_gpu(capsys):
+    runner.run(["gpu: arm7"], batch="1,16", seconds=0.0)
+    out = capsys.readouterr().out
+    assert "gpu: not measured. engine 'gpu': CuPy is not installed" in " ".join(out.split())
+    assert "humanoid, mass_matrix" not in out
 
 
 def test_no_batch_is_larger_than_what_is_asked_for():
     run = Run((), Settings(batches=(1, 64)))
-    assert (work.upto(run, work.PARTITIONS), work.upto(run, work.ROLLED)) == ([16, 32, 64], [])
-    assert (work.upto(run, work.FITTED), work.upto(run, work.HELD_OUT)) == ([1, 8, 64], [3])
-    assert work.unlike() == ["arm7", "quadruped, floating", "humanoid, floating"]
+    assert (queries.upto(run, queries.PARTITIONS), queries.upto(run, queries.ROLLED)) == ([16, 32, 64], [])
+    assert (queries.upto(run, queries.FITTED), queries.upto(run, queries.HELD_OUT)) == ([1, 8, 64], [3])
+    assert queries.unlike() == ["arm7", "quadruped, floating", "humanoid, floating"]
 
 
 @on_host
@@ -177,7 +174,7 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     host = HostDevice()
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(engine, "default_device", lambda: host)
-    monkeypatch.setattr(work, "ROBOTS", SMALL)
+    monkeypatch.setattr(queries, "ROBOTS", SMALL)
     monkeypatch.setattr(machine, "cuda_machine", lambda: host_machine(host))
     forget()
     known = Row("kernels", "rnea_q_qd_qdd", "float64", 5, 5, 1, "thread", 1.0)
@@ -196,25 +193,34 @@ def test_the_command_measures_where_there_is_a_gpu(tmp_path, monkeypatch, capsys
     assert "Which kernel" not in out and "The chosen kernel takes at most" in out and "not measured." not in out
 
 
-@on_host
-def test_what_was_not_asked_now_stays_as_stored(measured, tmp_path):
-    found, _ = measured
+def test_what_was_not_asked_now_stays_as_stored(tmp_path):
+    found = suite.Measured(
+        [Point("small", query, "float64", batch) for query in QUERIES for batch in (1, 70)],
+        [Partition("small", 2, {"thread": 1e-3})],
+        [queries.Rolled("small", "rk4", "float64", 3)],
+        [peers.Rival("small", "inverse_dynamics", 3, "JAX")],
+        [First("small", "inverse_dynamics", "gpu", 1.0)],
+        [trial({"thread": 1.0, "warp": 2.0}, "thread")],
+        CEILINGS,
+        {"GPU": "host"},
+        kept=True,
+        took_s={"ceilings": 0.0, **dict.fromkeys(suite._PARTS, 2.0)},
+    )
     before, now = ({"commit": commit, **found.machine} for commit in ("before", "now"))
     again = replace(found, points=found.points[:1], trials=[], rolled=[], took_s={"queries": 1.0, "rollouts": 0.0})
     whole = suite.merge(again, found, now, before)
     assert whole.points == found.points[:1] and whole.trials == found.trials and whole.rolled == found.rolled
     assert whole.commits == {"fit": "before", "rollouts": "before"}
-    assert whole.took_s["rollouts"] == found.took_s["rollouts"] and again.took_s["rollouts"] == 0.0
+    assert whole.took_s["rollouts"] == 2.0 and again.took_s["rollouts"] == 0.0
     page = suite.PAGE.markdown(whole, {"commit": "now"}, {})
-    assert "commit now" in page and f"rollouts {found.took_s['rollouts']:.0f} s (before, at before)" in page
+    assert "commit now" in page and "rollouts 2 s (before, at before)" in page
     later = suite.merge(replace(found, points=[]), whole, now, now)
     assert later.commits == {"queries": "now"} and later.points == found.points[:1]
     assert suite.merge(again, found, now, {**before, "GPU": "another"}) is again
     failed = suite.merge(replace(again, problems={"fit": "no memory"}), found, now, before)
     assert not failed.trials and failed.problems == {"fit": "no memory"}
     records.save(tmp_path / "gpu.json", before, found)
-    about, stored = records.load(tmp_path / "gpu.json", suite.Measured)
-    assert about == before and [each.query for each in stored.trials] == [each.query for each in found.trials]
+    assert records.load(tmp_path / "gpu.json", suite.Measured) == (before, found)
 
 
 # What is counted.
@@ -246,20 +252,21 @@ def test_the_roofline_is_what_takes_longer():
 
 @on_host
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_the_kernel_of_the_ceiling_multiplies_and_adds(device, dtype):
-    found = ceilings.measure(host_machine(device), (dtype,), 0.0, copied=1 << 16)
+def test_the_kernel_of_the_ceiling_multiplies_and_adds(device, dtype, monkeypatch):
+    monkeypatch.setattr(machine, "COPIED_BYTES", 1 << 16)
+    found = machine.ceilings(host_machine(device), (dtype,), 0.0)
     assert found.bytes_per_s > 0.0 and found.flops[dtype] > 0.0
-    source = ceilings.fma_kernel(dtype)
-    assert source.text.count(" * x + x;") * 2 * ceilings._ROUNDS == ceilings.FLOPS_OF_A_ROW
+    source = machine.fma_kernel(dtype)
+    assert source.text.count(" * x + x;") * 2 * machine._ROUNDS == machine.FLOPS_OF_A_ROW
 
 
 @pytest.mark.parametrize("batch", [1, 5, 64, 65, 200, 777])
 def test_batches_repeat_states_whose_answers_are_known(batch):
     rows = np.arange(64.0 * 2).reshape(64, 2)
-    array = work.repeated(np, rows, batch)
+    array = queries.repeated(np, rows, batch)
     np.testing.assert_array_equal(array, np.resize(rows, (batch, 2)))
     question = Case(SMALL["small"](), "inverse_dynamics")
-    right = work.repeated(np, question.truth[0], batch)
+    right = queries.repeated(np, question.truth[0], batch)
     assert points.off_by([right], question.truth) == 0.0
     for row in {0, batch - 1}:
         wrong = right.copy()
@@ -267,7 +274,7 @@ def test_batches_repeat_states_whose_answers_are_known(batch):
         assert points.off_by([wrong], question.truth) > 0.01
         wrong[row, 0] = np.nan
         assert points.off_by([wrong], question.truth) == np.inf
-    assert work.wrong(np.inf, "float64") == "WRONG: differs by inf"
+    assert queries.wrong(np.inf, "float64") == "WRONG: differs by inf"
 
 
 # What goes wrong is said, and is not timed.
@@ -282,11 +289,10 @@ def test_wrong_answers_are_not_timed(device, monkeypatch):
     queries.measure_query(host_machine(device), made, [point], 0.0)
     assert point.problem.startswith("WRONG") and point.kernel_s is None
     (trial,) = kernels.trials(run, "small", made)
-    unrolled = choice.Variant("unrolled")
-    kernels.try_kernel(host_machine(device), made, unrolled, "float64", [trial], 0.0)
-    assert trial.problems["unrolled"].startswith("WRONG") and not trial.seconds
-    found = suite.Measured([point], [], [], [], [trial])
-    assert len(suite.remarks(found)) == 1
+    kernels.try_kernels(host_machine(device), made, "float64", [trial], 0.0)
+    assert all(each.startswith("WRONG") for each in trial.problems.values()) and not trial.seconds
+    found = suite.Measured([point], [], [], [], [], [trial])
+    assert len(trial.problems) == 4 and len(suite.remarks(found)) == 1
     assert "small, inverse_dynamics, float64, batch 3" in suite.remarks(found)[0]
 
 
@@ -299,7 +305,7 @@ def test_what_does_not_fit_is_left_out_and_named(device, monkeypatch):
     assert small.problem == "" and small.cpu_s > 0.0
     assert large.problem == "left out: arrays of 0.000288 GB" and large.kernel_s is None
     device.memory = 1 << 34
-    monkeypatch.setattr(work, "HOST_BYTES", 20_000)
+    monkeypatch.setattr(queries, "HOST_BYTES", 20_000)
     _, large = found = queries.points(run)
     queries.measure(host_machine(device), run, found)
     assert large.problem.startswith("NumPy and the CPU engine left out") and large.numpy_s is None
@@ -324,7 +330,7 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
     def fail(*arguments):
         raise RuntimeError("the GPU is lost")
 
-    monkeypatch.setattr(ceilings, "measure", fail)
+    monkeypatch.setattr(machine, "ceilings", fail)
     monkeypatch.setattr(kernels, "keep", fail)
     run, stored = asked(monkeypatch, batches=(3,), ASKED=("inverse_dynamics",), FITTED=(3,), HELD_OUT=()), []
     monkeypatch.setattr(suite, "FIRST", ())
@@ -369,8 +375,10 @@ def test_partitions_show_the_fastest_kernel_of_each():
     seconds = {"thread, split": 4e-6, "warp, split": 2e-6, "warp, fused": 3e-6, "warp": 1e-6}
     seconds |= {"unrolled, split": 4e-6, "unrolled": 5e-6}
     each = Partition("arm", 1024, seconds, cpu_s=7e-6)
-    assert each.cells() == ("1,024", "2 us (warp)", "3 us (warp)", "1 us (warp)", "2 x", "4 us", "5 us", "7 us")
-    assert Partition("arm", 16).cells() == ("16", *(NOT_MEASURED,) * 7)
+    found = suite.Measured([], [each, Partition("arm", 16)], [], [], [])
+    page = suite.PAGE.markdown(found, {"commit": "x"}, {})
+    assert "| 1,024 | 2 us (warp) | 3 us (warp) | 1 us (warp) | 2 x | 4 us | 5 us | 7 us |" in page
+    assert f"| 16 |{7 * f' {NOT_MEASURED} |'}" in page
 
 
 def test_goals_are_compared_with_what_was_found():
@@ -381,12 +389,13 @@ def test_goals_are_compared_with_what_was_found():
     fast = point("arm7", 64 * theirs["arm7"] * 1e-6 / 5.1)
     slow = point("humanoid, floating", 64 * theirs["humanoid, floating"] * 1e-6 / 2.9)
     first = [First("arm7", "inverse_dynamics", "gpu", 1.0), First("arm7", "forward_dynamics", "gpu", 4.0)]
-    found = goals.goals([fast, slow], CEILINGS, first, [trial({"thread": 1.0}, "thread")])
-    assert [each.reached for each in found] == [True, False, False, False, True]
-    assert [each.found for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3].found == "4 s"
-    assert "humanoid, floating" in found[2].found
-    assert [each.told for each in goals.goals([], None, [], [])] == [NOT_MEASURED] * 5
-    table = goals.beside_published([replace(fast, batch=1024, call_s=1e-6)])
+    chosen = trial({"thread": 1.0}, "thread")
+    found = suite.goals(suite.Measured([fast, slow], [], [], [], first, [chosen], CEILINGS))
+    assert [each[-1] for each in found] == ["yes", "NO", "NO", "NO", "yes"]
+    assert [each[2] for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3][2] == "4 s"
+    assert "humanoid, floating" in found[2][2]
+    assert [each[-1] for each in suite.goals(suite.Measured([], [], [], [], []))] == [NOT_MEASURED] * 5
+    table = suite.beside_published([replace(fast, batch=1024, call_s=1e-6)])
     assert table.rows[1][:4] == ("forward_dynamics", "iiwa14", "27 us", "39 us") and table.rows[1][-1] == "1 us"
 
 
@@ -433,9 +442,9 @@ def test_kernels_are_compiled_ahead_for_whoever_loads_them(tmp_path, monkeypatch
         compiler.nvrtc()
     except UnavailableError as error:
         pytest.skip(str(error))
-    good = ceilings.fma_kernel("float32")
+    good = machine.fma_kernel("float32")
     machine.compile_ahead([], "sm_90")
-    machine.compile_ahead([good, replace(good, text="nonsense")], "sm_90", workers=1)
+    machine.compile_ahead([good, replace(good, text="nonsense")], "sm_90")
     cache = ObjectCache.from_environment()
     assert cache.get(compiler.cubin_key(good, "sm_90")) is not None
 
@@ -459,7 +468,7 @@ def test_a_long_call_is_recorded_alone(device):
 @pytest.mark.parametrize("robot", ["arm7", "quadruped, floating"])
 def test_peers_are_asked_what_we_are_asked(robot, query, peer, module, monkeypatch):
     pytest.importorskip(module)
-    asked(monkeypatch, ROBOTS={robot: work.ROBOTS[robot]}, ASKED=(query,))
+    asked(monkeypatch, ROBOTS={robot: queries.ROBOTS[robot]}, ASKED=(query,))
     run = Run((f" {peer}, ",), Settings(dtypes=("float32",), batches=(1, 3, 1 << 20), seconds=0.0))
     ours = [Point(robot, query, "float32", 3, call_s=1e-6)]
     (rival,) = found = peers.rivals(run)

@@ -31,6 +31,7 @@ from robodyn.tools.benchmark.mujoco_peer import MuJoCo
 from robodyn.tools.benchmark.pinocchio_peer import Pinocchio
 from robodyn.tools.benchmark.tables import footnotes, number, tables
 from robodyn.tools.benchmark.timing import measure, seconds_of
+from tests.bench import __main__ as command
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Settings(engine="reference", batches=(1, 3), seconds=0.0)
@@ -394,8 +395,8 @@ def test_a_robot_in_which_nothing_moves(tmp_path):
 
 
 def runner(*arguments):
-    command = [sys.executable, "-m", "tests.bench", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
+    words = [sys.executable, "-m", "tests.bench", *map(str, arguments)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600)
 
 
 def test_the_runner_prints_and_writes(tmp_path):
@@ -411,7 +412,7 @@ def test_the_runner_prints_and_writes(tmp_path):
     page_again = tmp_path / "again"
     (page_again).mkdir()
     (page_again / "cpu.json").write_text((tmp_path / "cpu.json").read_text())
-    runner("cpu", "--render", "--folder", page_again)
+    command.run(["cpu"], again=True, folder=page_again)
     assert (page_again / "cpu.md").read_text() == page
     try:
         import matplotlib  # noqa: F401
@@ -423,10 +424,21 @@ def test_the_runner_prints_and_writes(tmp_path):
 
 
 def test_the_runner_measures_loading(tmp_path):
-    runner("load: 7-dof arm", "--write", "--folder", tmp_path)
+    command.run(["load: 7-dof arm"], write=True, folder=tmp_path)
     assert "| load: 7-dof arm | " in (tmp_path / "load.md").read_text()
     assert json.loads((tmp_path / "load.json").read_text())["rows"][0]["name"] == "load: 7-dof arm"
     assert not (tmp_path / "cpu.md").exists()
+
+
+def test_batches_are_timed_beside_their_bytes():
+    from tests.bench import batches
+    from tests.bench.runner import Run
+
+    run = Run(("bias_force",), Settings(batches=(8, 64), threads=(1, 2), seconds=0.0), announce=lambda text: None)
+    found = batches.measure(run)
+    assert [(case.threads, case.batch) for case in found.cases] == [(1, 8), (1, 64), (2, 8), (2, 64)]
+    assert all(min(case.fresh_ns, case.out_ns, case.bytes_ns, case.cpu_ns) > 0.0 for case in found.cases)
+    assert "| bias_force | 112 + 56 |" in batches.PAGE.markdown(found, {"commit": "none"}, {})
 
 
 @pytest.mark.parametrize("name", ["calls", "constraints", "gpu", "load"])
@@ -454,9 +466,10 @@ def test_numbers_are_rounded_once(tmp_path):
     assert [f"{x:.3g}" for x in found.numbers[:-1]] == [f"{x:.3g}" for x in numbers[:-1]]
 
 
-@pytest.mark.matrix
-def test_the_runner_leaves_huge_trees_to_fast_engines():
-    assert "--huge asks for it" in runner("huge tree: binary, inverse", "--engine", "reference").stdout
+def test_huge_trees_are_compared_first(capsys):
+    command.run(["huge tree: binary, inverse"], largest=2000, seconds=0.0)
+    out = capsys.readouterr().out
+    assert "2,000" in out and "WRONG" not in out and "Error" not in out
 
 
 @pytest.mark.matrix

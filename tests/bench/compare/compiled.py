@@ -12,10 +12,9 @@ import numpy as np
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
-from robodyn.internals.errors import UnavailableError
 from robodyn.testing.mujoco_models import mujoco_model
-from robodyn.testing.pinocchio_models import pinocchio_model, symmetric
-from robodyn.tools.benchmark import pinocchio_peer
+from robodyn.testing.pinocchio_models import pinocchio_model
+from robodyn.tools.benchmark import mujoco_peer, pinocchio_peer
 from robodyn.tools.benchmark.contenders import Answers, Prepared, RefusedError, one_by_one
 from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench.compare.work import DT, QUERIES, STEPS, Functions, Job, Library, alone, call_of, no_query, poses
@@ -34,13 +33,12 @@ class Ours(Library):
         call, read = call_of(dyn, query)
         first = seconds_of(lambda: call(*(array[0] for array in arrays)))
         call, read = call_of(dyn, query)  # after the first answer it may be a quicker function
+        prepared = one_by_one(call, list(zip(*arrays, strict=True)), lambda answer, row: read(answer))
         if batch > 1:
             # Results are written to the same arrays every time.
             answer = call(*arrays)
             run = partial(call, *arrays, out=(answer.q, answer.qd) if query == "rollout" else answer)
             prepared = Prepared(run, lambda: read(run()), batch)
-        else:
-            prepared = one_by_one(call, list(zip(*arrays, strict=True)), lambda answer, row: read(answer))
         return Job(prepared, self.robot.truth(query), compile_s=first)
 
 
@@ -54,19 +52,19 @@ class Pinocchio(Library):
 
     def job(self, query: str, batch: int) -> Job:
         """A loop; of batches, where `robodyn bench` has the query, without what a call costs."""
-        job, benched = super().job(query, batch), self.peer.contenders(query, ())
-        if batch == 1 or not benched:
+        there = self.peer.contenders(query, ())
+        if not there:
+            return super().job(query, batch)
+        job, overhead = self.benched(there, batch), there[0].overhead
+        if batch == 1 or overhead is None:
             return job
-        return replace(job, less_ns=lambda seconds: 1e9 * benched[0].overhead(seconds).best_s, remark="C++, estimated")
+        return replace(job, less_ns=lambda seconds: 1e9 * overhead(seconds).best_s, remark="C++, estimated")
 
     def functions(self, query: str) -> Functions:
         import pinocchio as pin
 
         made, data = self.made, self.made.createData()
         frames = [made.getBodyId(name) for name in self.robot.model.link_names]
-
-        def of(name: str) -> Callable[..., Any]:
-            return partial(getattr(pin, name), made, data)
 
         def roll(q: Array, qd: Array, tau: Array) -> tuple[Array, Array]:
             for _ in range(STEPS):
@@ -75,17 +73,9 @@ class Pinocchio(Library):
             return q, qd
 
         return {
-            "inverse_dynamics": (of("rnea"), alone),
-            "forward_dynamics": (of("aba"), alone),
-            "mass_matrix": (of("crba"), lambda H: (symmetric(H),)),
             "kinematics": (
-                of("framesForwardKinematics"),
+                partial(pin.framesForwardKinematics, made, data),
                 lambda _: (np.array([data.oMf[frame].homogeneous for frame in frames]),),
-            ),
-            "inverse_dynamics_gradient": (of("computeRNEADerivatives"), lambda found: tuple(map(np.array, found[:2]))),
-            "forward_dynamics_gradient": (
-                of("computeABADerivatives"),
-                lambda found: (*map(np.array, found[:2]), symmetric(found[2])),
             ),
             "rollout": (roll, lambda found: found),
         }
@@ -95,41 +85,31 @@ class MuJoCo(Library):
     """MuJoCo's C functions and `mujoco.rollout`."""
 
     def prepare(self, model: rd.Model) -> None:
-        try:
-            import mujoco
+        self.peer = mujoco_peer.MuJoCo(model)
+        import mujoco
 
-            self.made, self.with_links = (mujoco_model(model, links=links) for links in (False, True))
-        except (ImportError, UnavailableError) as error:
-            raise RefusedError(str(error)) from None
-        self.name, self.made.opt.timestep = f"MuJoCo {mujoco.__version__}", DT
+        self.name = self.peer.name
+        self.made, self.with_links = (mujoco_model(model, links=links) for links in (False, True))
+        self.made.opt.timestep = DT
         self.made.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONSTRAINT | mujoco.mjtDisableBit.mjDSBL_CONTACT
         self.way, self.links = from_mujoco(model, self.with_links)
 
     def job(self, query: str, batch: int) -> Job:
         if query.endswith("gradient"):
             raise no_query(query, "finite differences alone")
-        rolled = query == "rollout" or (query == "forward_dynamics" and batch > 1)
-        return self._rolled(query, batch) if rolled else super().job(query, batch)
+        there = self.peer.contenders(query, (1,))
+        if there:
+            return self.benched(there, batch)
+        return self._rolled(batch) if query == "rollout" else super().job(query, batch)
 
     def functions(self, query: str) -> Functions:
         import mujoco
 
         made = self.with_links if query == "kinematics" else self.made
         data, H = mujoco.MjData(made), np.zeros((made.nv, made.nv))
-        qpos, qvel, qacc, force, needed = data.qpos, data.qvel, data.qacc, data.qfrc_applied, data.qfrc_inverse
-
-        def inverse_dynamics(q: Array, v: Array, a: Array) -> Array:
-            qpos[:], qvel[:], qacc[:] = q, v, a
-            mujoco.mj_inverse(made, data)
-            return needed
-
-        def forward_dynamics(q: Array, v: Array, tau: Array) -> Array:
-            qpos[:], qvel[:], force[:] = q, v, tau
-            mujoco.mj_forward(made, data)
-            return qacc
 
         def kinematics(q: Array) -> None:
-            qpos[:] = q
+            data.qpos[:] = q
             mujoco.mj_kinematics(made, data)
 
         def mass_matrix(q: Array) -> None:
@@ -139,37 +119,33 @@ class MuJoCo(Library):
             mujoco.mj_fullM(made, data, H)
 
         return {
-            "inverse_dynamics": (inverse_dynamics, lambda found: (found.copy(),)),
-            "forward_dynamics": (forward_dynamics, lambda found: (found.copy(),)),
             "mass_matrix": (mass_matrix, lambda _: (H.copy(),)),
             "kinematics": (kinematics, lambda _: (poses(np, data.site_xmat.reshape(-1, 3, 3), data.site_xpos),)),
         }
 
-    def _rolled(self, query: str, batch: int) -> Job:
+    def _rolled(self, batch: int) -> Job:
         """`mujoco.rollout` of all states, or of one after another."""
         import mujoco
         from mujoco import rollout
 
-        q, qd, tau = self.inputs(query, batch)
-        rows, steps, split = batch if batch > 1 else 1, STEPS if query == "rollout" else 1, 1 + q.shape[1]
-        data, pool = mujoco.MjData(self.made), rollout.Rollout(nthread=0)
-        after = np.full((rows, steps, split + qd.shape[1]), np.nan)
+        q, qd, tau = self.inputs("rollout", batch)
+        split, data, pool = 1 + q.shape[1], mujoco.MjData(self.made), rollout.Rollout(nthread=0)
+        after = np.full((batch, STEPS, split + qd.shape[1]), np.nan)
 
         def run(q: Array, qd: Array, tau: Array) -> Answers:
-            initial = np.hstack([np.zeros((len(q), 1)), q, qd])
             pool.rollout(
-                [self.made] * len(q), [data], initial, np.repeat(tau[:, None], steps, axis=1),
-                control_spec=mujoco.mjtState.mjSTATE_QFRC_APPLIED.value, skip_checks=True, nstep=steps,
-                state=after, sensordata=np.empty((len(q), steps, 0)),
+                [self.made] * len(q), [data], np.hstack([np.zeros((len(q), 1)), q, qd]),
+                np.repeat(tau[:, None], STEPS, axis=1),
+                control_spec=mujoco.mjtState.mjSTATE_QFRC_APPLIED.value, skip_checks=True, nstep=STEPS,
+                state=after, sensordata=np.empty((len(q), STEPS, 0)),
             )  # fmt: skip
-            v = after[:, -1, split:]
-            return (after[:, -1, 1:split], v) if query == "rollout" else ((v - qd) / DT,)
+            return after[:, -1, 1:split], after[:, -1, split:]
 
         if batch > 1:
             all_of_them = partial(run, q, qd, tau)
-            return Job(Prepared(all_of_them, all_of_them, batch), self.wanted(query))
+            return Job(Prepared(all_of_them, all_of_them, batch), self.wanted("rollout"))
         each = [tuple(array[k : k + 1] for array in (q, qd, tau)) for k in range(len(q))]
-        return self.looped(run, each, lambda found: tuple(x[0].copy() for x in found), query, batch)
+        return self.looped(run, each, lambda found: tuple(x[0].copy() for x in found), "rollout", batch)
 
 
 def from_mujoco(model: rd.Model, made: Any) -> tuple[Any, list[int]]:

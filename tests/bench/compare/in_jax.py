@@ -44,7 +44,6 @@ class Jax(Library):
     module, package = "jax", "jax"
 
     def prepare(self, model: rd.Model) -> None:
-        """Import it."""
         try:
             os.environ["XLA_FLAGS"] = _flags()
             import_module(self.module)
@@ -62,7 +61,6 @@ class Jax(Library):
         raise NotImplementedError
 
     def integrate(self, q: Any, v: Any) -> Any:
-        """The configuration after a step at a velocity."""
         if self.way.nq != self.way.nv:
             raise no_query("rollout", "it has no integration of a floating base")
         return q + DT * v
@@ -98,12 +96,8 @@ class Jax(Library):
         compiled = jax.jit(jax.vmap(function) if batch > 1 else function).lower(*example).compile()
         seconds = time.perf_counter() - begin
         if batch > 1:
-            last: list[Any] = []
-
-            def run() -> None:
-                last[:] = [jax.block_until_ready(compiled(*arrays))]
-
-            return Job(Prepared(run, lambda: _answers(last[0]), batch), self.wanted(query), compile_s=seconds)
+            run = lambda: jax.block_until_ready(compiled(*arrays))  # noqa: E731
+            return Job(Prepared(run, lambda: _answers(run()), batch), self.wanted(query), compile_s=seconds)
         rows = list(zip(*arrays, strict=True))
         call = lambda *row: jax.block_until_ready(compiled(*row))  # noqa: E731
         return replace(self.looped(call, rows, _answers, query, batch), compile_s=seconds)
@@ -161,7 +155,6 @@ class Mjx(Jax):
         }
 
     def _precise(self, tree: Any) -> Any:
-        """Numbers in its precision."""
         return self.jax.tree.map(lambda x: x.astype(self.dtype) if x.dtype == np.float64 else x, tree)
 
 

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from robodyn.tools.benchmark.tables import Cells
 from tests.bench.compare.work import BATCHES, QUERIES, ROBOTS, STEPS
 from tests.bench.runner import Page, Run
-from tests.bench.shared import ROOT, load, show
+from tests.bench.shared import ROOT, columns, load, show
 
 TOTAL_S = 280.0
 """Seconds of a whole run; what was not begun by then is left out, and said."""
@@ -56,8 +57,14 @@ class Case:
     problem: str = ""
 
     @property
+    def time(self) -> str:
+        """Of a state, or of a step of a rollout."""
+        per_step = STEPS if self.query == "rollout" else 1
+        remark = f" ({self.remark})" if self.remark else ""
+        return "" if self.best_ns is None else show(self.best_ns * 1e-9 / per_step) + remark
+
+    @property
     def key(self) -> tuple[Any, ...]:
-        """What it is."""
         return self.robot, self.library, self.query, self.batch
 
 
@@ -101,24 +108,22 @@ def measure(run: Run, total: float = TOTAL_S) -> Results:
 
 def _fill(cases: Sequence[Case], found: Results, run: Run, end: float, folder: str) -> None:
     """Ask a process for all cases; another one for the rest after it crashed or took too long."""
-    left, failed = list(cases), 0
-    while left:
+    left, failed, problem = list(cases), 0, ""
+    while left and not problem:
         seconds = end - time.monotonic()
         if failed == _TOO_LONG or seconds <= 0.0:
-            return _say(left, f"left out after {_TOO_LONG} that took too long or failed" if seconds > 0.0 else _NO_TIME)
+            problem = f"left out after {_TOO_LONG} that took too long or failed" if seconds > 0.0 else _NO_TIME
+            break
         lines, ended = _ask(left, run, seconds, folder)
         if not lines or "name" not in lines[0]:
-            return _say(left, lines[0]["refused"] if lines else ended or _NO_TIME)
+            problem = lines[0]["refused"] if lines else ended or _NO_TIME
+            break
         found.libraries[left[0].library] = lines[0]["name"]
         for result in lines[1:]:
             vars(left.pop(0)).update(result)
         if left and ended:
             left.pop(0).problem, failed = ended, failed + 1
-    return None
-
-
-def _say(cases: Sequence[Case], problem: str) -> None:
-    for case in cases:
+    for case in left:
         case.problem = problem
 
 
@@ -126,29 +131,26 @@ def _ask(cases: Sequence[Case], run: Run, seconds: float, folder: str) -> tuple[
     """What a new process says in that time, line by line, and why it ended too soon; nothing where time was up."""
     library = cases[0].library
     python = os.environ.get(f"ROBODYN_COMPARE_{library.upper()}", sys.executable)
-    words = [f"{case.query}:{case.batch}" for case in cases]
-    limits = [str(run.seconds), str(run.limit)]
-    command = [python, "-m", "tests.bench.compare.worker", library, cases[0].robot, *limits, *words]
+    asked = library, cases[0].robot, str(run.seconds), str(run.limit), *(f"{case.query}:{case.batch}" for case in cases)
     environment = os.environ | _ENVIRONMENT | {"ROBODYN_CACHE_DIR": folder}
     with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=told, stderr=errors, start_new_session=True
-        )
-        try:
+            [python, "-m", "tests.bench.compare.worker", *asked], cwd=ROOT, env=environment, stdout=told,
+            stderr=errors, start_new_session=True,
+        )  # fmt: skip
+        status = 0
+        with suppress(subprocess.TimeoutExpired):
             status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = 0
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # the library may have started others, in its session
-                process.wait()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # the library may have started others, in its session
+            process.wait()
         told.seek(0)
         errors.seek(0)
         lines = [json.loads(line) for line in told.read().splitlines() if line.endswith("}")]
-        if status == -signal.SIGALRM:
-            return lines, f"took more than {run.limit:g} s with compiling"
-        last = next((line.strip() for line in reversed(errors.read().splitlines()) if line.strip()), "")
-        return lines, f"its process ended with status {status}" + (f": {last[:160]}" if last else "") if status else ""
+        last = next((f": {line.strip()[:160]}" for line in reversed(errors.readlines()) if line.strip()), "")
+    if status == -signal.SIGALRM:
+        return lines, f"took more than {run.limit:g} s with compiling"
+    return lines, f"its process ended with status {status}{last}" if status else ""
 
 
 # What is shown.
@@ -158,36 +160,29 @@ def _footnotes(found: Results) -> list[str]:
     return list(dict.fromkeys(case.problem for case in found.cases if case.problem))
 
 
-def _time(case: Case) -> str:
-    per_step = STEPS if case.query == "rollout" else 1
-    assert case.best_ns is not None
-    return show(case.best_ns * 1e-9 / per_step) + (f" ({case.remark})" if case.remark else "")
-
-
 def tables(found: Results) -> list[Cells]:
     """For each robot: one state, a batch, and compile times; libraries down, queries across."""
     notes, made = _footnotes(found), []
 
-    def cell(case: Case | None, what: Callable[[Case], str]) -> str:
-        if case is None:
-            return ""
-        return f"[{notes.index(case.problem) + 1}]" if case.problem else what(case)
+    def cell(case: Case | None, compiling: bool) -> str:
+        if case is None or case.problem:
+            return "" if case is None else f"[{notes.index(case.problem) + 1}]"
+        return show(case.compile_s, "none") if compiling else case.time
 
     for robot in dict.fromkeys(case.robot for case in found.cases):
-        of_robot = [case for case in found.cases if case.robot == robot]
-        queries = [query for query in QUERIES if any(case.query == query for case in of_robot)]
-        at = {(case.library, case.query, case.batch): case for case in of_robot}
-        one, many = BATCHES
-        for title, batch, what in (
-            (f"{robot}: one state a call", one, _time),
-            (f"{robot}: a state of a batch of {many:,}", many, _time),
-            (f"{robot}: compile times, one state", one, lambda case: show(case.compile_s, "none")),
+        at = {(case.library, case.query, case.batch): case for case in found.cases if case.robot == robot}
+        libraries = dict.fromkeys(library for library, _, _ in at)
+        queries = [query for query in QUERIES if any(query == asked for _, asked, _ in at)]
+        headings, (one, many) = columns("library", *(f"#{query.replace('_', ' ')}" for query in queries)), BATCHES
+        for title, batch in (
+            ("one state a call", one),
+            (f"a state of a batch of {many:,}", many),
+            ("compile times, one state", one),
         ):
-            rows = [
-                (found.libraries.get(library, library), *(cell(at.get((library, q, batch)), what) for q in queries))
-                for library in dict.fromkeys(case.library for case in of_robot)
-            ]
-            made.append(Cells(title, ("library", *(f"{query.replace('_', ' ')} " for query in queries)), rows))
+            compiling = title.startswith("compile")
+            cells = {each: [cell(at.get((each, query, batch)), compiling) for query in queries] for each in libraries}
+            rows = [(found.libraries.get(each, each), *row) for each, row in cells.items()]
+            made.append(Cells(f"{robot}: {title}", headings, rows))
     return made
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
-from robodyn.tools.benchmark.contenders import Answers, Prepared, RefusedError, draw, one_by_one, repeated
+from robodyn.tools.benchmark.contenders import Answers, Contender, Prepared, RefusedError, draw, one_by_one, repeated
 from tests.bench.shared import MODELS, robot
 from tests.bench.shared import ROBOTS as BASES
 
@@ -62,17 +62,20 @@ class Robot:
 
     @cached_property
     def states(self) -> dict[str, Array]:
-        """Distinct states."""
         return draw(self.model, DISTINCT)
 
     def batch(self, n: int) -> dict[str, Array]:
         """That many states: the distinct ones over and over."""
         return repeated(self.states, n)
 
+    def inputs(self, query: str) -> list[Array]:
+        """What a query is asked with at the distinct states, in our convention."""
+        return [self.states[name] for name in QUERIES[query]]
+
     def truth(self, query: str) -> Answers:
         """What is right at the distinct states, in our convention."""
         call, read = call_of(rd.Dynamics(self.model, engine="reference"), query)
-        return read(call(*(self.states[name] for name in QUERIES[query])))
+        return read(call(*self.inputs(query)))
 
     def wanted(self, way: Any, query: str) -> Answers:
         """What is right in another convention."""
@@ -101,7 +104,6 @@ def no_query(name: str, why: str = "") -> RefusedError:
 
 
 def alone(found: Any) -> Answers:
-    """One result."""
     return (found,)
 
 
@@ -147,10 +149,16 @@ class Library:
         rows = list(zip(*self.inputs(query), strict=True))
         return self.looped(call, rows, read, query, batch)
 
+    def benched(self, there: list[Contender], batch: int) -> Job:
+        """What `robodyn bench` asks: its calls for one state, or for a batch where the library has them."""
+        asked = there[-1 if batch > 1 else 0]
+        prepared = asked.prepare(self.robot.states if asked.single else self.robot.batch(batch))
+        remark = "one by one" if asked.single and batch > 1 else ""
+        return Job(prepared, self.robot.truth(asked.query), remark=remark)
+
     def looped(
         self, call: Callable[..., Any], rows: Any, read: Callable[[Any], Answers], query: str, batch: int
     ) -> Job:
-        """A call for each of some rows."""
         remark = "one by one" if batch > 1 else ""
         return Job(one_by_one(call, rows, lambda found, row: read(found)), self.wanted(query), remark=remark)
 

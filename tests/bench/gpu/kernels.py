@@ -11,24 +11,21 @@ from itertools import product
 from typing import Any
 
 import robodyn as rd
-from robodyn.engines.gpu.choice import ALL, SECTION, Chooser, Variant, variants
+from robodyn.engines.gpu.choice import SECTION, Chooser, Variant, variants
 from robodyn.engines.gpu.options import FUSIONS, GpuOptions
 from robodyn.engines.tuning_store import Row, Table
 from robodyn.engines.tuning_store import keep as keep_table
-from robodyn.tools.benchmark.tables import Cells
 from robodyn.tools.benchmark.timing import measure as timed
-from tests.bench.gpu import work
+from tests.bench.gpu import queries
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.work import Case, sources
+from tests.bench.gpu.queries import Case
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, columns, reason, show, times
+from tests.bench.shared import NOT_MEASURED, reason, show
 
 ALLOWED = 1.5
 """Times the fastest kernel that the chosen one may take."""
 QUERY, DTYPE = "forward_dynamics_gradient", "float32"
 """Of which partitions are compared."""
-_ALL = tuple(map(str, ALL))
-_FUSIONS = tuple(reversed(FUSIONS))
 
 
 @dataclass
@@ -60,11 +57,17 @@ class Trial:
         """How many times longer a kernel takes than the fastest."""
         return self.seconds[name] / self.seconds[self.best] if name in self.seconds else None
 
-    def cells(self) -> tuple[str, ...]:
-        shown = [show(self.seconds.get(name)) for name in _ALL]
-        batch = f"{self.batch:,}{' *' if self.held_out else ''}"
-        picked = [word for name in (self.chosen, self.ruled) for word in (name or NOT_MEASURED, times(self.over(name)))]
-        return (self.query, self.dtype, batch, *shown, *picked)
+    @property
+    def chosen_over(self) -> float | None:
+        return self.over(self.chosen)
+
+    @property
+    def ruled_over(self) -> float | None:
+        return self.over(self.ruled)
+
+    @property
+    def star(self) -> str:
+        return " *" * self.held_out
 
 
 @dataclass
@@ -77,94 +80,88 @@ class Partition:
     cpu_s: float | None = None
     problems: dict[str, str] = field(default_factory=dict)
 
-    def fastest(self, fusion: str, unrolled: bool = False) -> tuple[str, float] | None:
-        """The fastest kernel of those taken apart like that, and its time."""
-        kinds = ("unrolled",) if unrolled else ("thread", "warp", "block")
-        mine = {kind: self.seconds.get(str(Variant(kind, fusion))) for kind in kinds}
-        known = {kind: seconds for kind, seconds in mine.items() if seconds is not None}
-        return min(known.items(), key=lambda item: item[1], default=None)
+    def fastest(self, fusion: str) -> tuple[float, str] | None:
+        """The fastest kernel of those taken apart like that: its time and its kind."""
+        kinds = {kind: self.seconds.get(str(Variant(kind, fusion))) for kind in ("thread", "warp", "block")}
+        return min(((seconds, kind) for kind, seconds in kinds.items() if seconds is not None), default=None)
 
-    def cells(self) -> tuple[str, ...]:
-        found = [self.fastest(fusion) for fusion in _FUSIONS]
-        split, complete = found[0], found[-1]
-        shown = [NOT_MEASURED if each is None else f"{show(each[1])} ({each[0]})" for each in found]
-        straight = [self.fastest(fusion, unrolled=True) for fusion in ("split", "complete")]
-        rest = [show(each, NOT_MEASURED) for each in (*(each and each[1] for each in straight), self.cpu_s)]
-        return (f"{self.batch:,}", *shown, times(split[1] / complete[1] if split and complete else None), *rest)
+    @property
+    def shown(self) -> dict[str, str]:
+        """That, by how kernels are taken apart."""
+        best = {fusion: self.fastest(fusion) for fusion in FUSIONS}
+        return {fusion: f"{show(each[0])} ({each[1]})" if each else NOT_MEASURED for fusion, each in best.items()}
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times longer what is split takes."""
+        split, complete = self.fastest("split"), self.fastest("complete")
+        return split[0] / complete[0] if split and complete else None
+
+
+def _every(dyn: Any, question: Case) -> list[Variant]:
+    return variants(question.model, question.task)
+
+
+def measure(machine: Machine, run: Run, found: list[Trial]) -> None:
+    """Measure every kernel; what is found is added to `found`."""
+    asked = [(r, q) for r in queries.unlike() for q in queries.ASKED if run.selected(f"gpu: fit, {r}, {q}")]
+    questions = {(robot, query): Case(queries.ROBOTS[robot](), query) for robot, query in asked}
+    run.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
+    queries.compile_ahead(machine, questions.values(), run.settings.dtypes, _every)
+    for (robot, query), question in questions.items():
+        run.announce(f"gpu: fit, {robot}, {query}")
+        mine = trials(run, robot, question)
+        for dtype in run.settings.dtypes:
+            try_kernels(machine, question, dtype, [trial for trial in mine if trial.dtype == dtype], run.seconds)
+        found += mine
 
 
 def trials(run: Run, robot: str, question: Case) -> list[Trial]:
     """One query of a robot, before anything is measured."""
     tree = question.model.n_bodies, question.model.tree.n_levels
     return [
-        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in work.FITTED)
+        Trial(robot, *tree, question.task.name, question.query, dtype, batch, held_out=batch not in queries.FITTED)
         for dtype in run.settings.dtypes
-        for batch in sorted(work.upto(run, (*work.FITTED, *work.HELD_OUT)))
+        for batch in sorted(queries.upto(run, (*queries.FITTED, *queries.HELD_OUT)))
     ]
 
 
-def measure(machine: Machine, run: Run, found: list[Trial]) -> None:
-    """Measure every kernel; what is found is added to `found`."""
-    questions = {
-        f"gpu: fit, {robot}, {query}": (robot, Case(work.ROBOTS[robot](), query))
-        for robot in work.unlike()
-        for query in work.ASKED
-        if run.selected(f"gpu: fit, {robot}, {query}")
-    }
-    run.announce(f"gpu: fit, compiling the kernels of {len(questions)} queries")
-    _compile(machine, [question for _, question in questions.values()], run.settings.dtypes)
-    for name, (robot, question) in questions.items():
-        run.announce(name)
-        mine = trials(run, robot, question)
-        for dtype in run.settings.dtypes:
-            for variant in variants(question.model, question.task):
-                these = [trial for trial in mine if trial.dtype == dtype]
-                try_kernel(machine, question, variant, dtype, these, run.seconds)
-        found += mine
-
-
-def _compile(machine: Machine, questions: Sequence[Case], dtypes: Sequence[str]) -> None:
-    """Every kernel of some queries, side by side."""
-    asked = product(questions, dtypes)
-    kernels = [(each, variant, dtype) for each, dtype in asked for variant in variants(each.model, each.task)]
-    machine.ahead([s for each, v, dtype in kernels for s in sources(each.with_kernel(v, dtype), each.task, [v])])
-
-
-def try_kernel(
-    machine: Machine | None, question: Case, variant: Variant, dtype: str, these: Sequence[Any], seconds: float
+def try_kernels(
+    machine: Machine | None, question: Case, dtype: str, these: Sequence[Trial | Partition], seconds: float
 ) -> None:
-    """One kernel at one batch after another, until it fails: it would at larger ones too. Its work on arrays of the
+    """Each kernel at one batch after another, until it fails: it would at larger ones too. Its work on arrays of the
     device, or without a machine calls on NumPy arrays."""
-    dyn, name, failed = question.with_kernel(variant, dtype), str(variant), ""
     clock, device = (timed, None) if machine is None else (machine.kernels, machine.device)
-    for each in these:
-        problem = failed
-        try:
-            if not problem:
-                call, _, problem = question.judged(dyn, each.batch, device)
-            if not problem:
-                each.seconds[name] = clock(call, seconds).best_s
-        except Exception as error:  # other kernels are measured nevertheless
-            problem = failed = reason(error)
-        if problem:
-            each.problems[name] = problem
+    for variant in variants(question.model, question.task):
+        options: Any = GpuOptions(variant.kernel, variant.fusion)  # type: ignore[arg-type]
+        dyn, name, failed = rd.Dynamics(question.model, engine="gpu", dtype=dtype, gpu=options), str(variant), ""  # type: ignore[arg-type]
+        for each in these:
+            problem = failed
+            try:
+                if not problem:
+                    call, _, problem = question.judged(dyn, each.batch, device)
+                if not problem:
+                    each.seconds[name] = clock(call, seconds).best_s
+            except Exception as error:  # other kernels are measured nevertheless
+                problem = failed = reason(error)
+            if problem:
+                each.problems[name] = problem
 
 
 def partitions(run: Run) -> list[Partition]:
     """Everything that is asked, before anything is measured."""
-    robots = [robot for robot in work.unlike() if run.selected(f"gpu: partitions, {robot}") and QUERY in work.ASKED]
-    return [Partition(*each) for each in product(robots, work.upto(run, work.PARTITIONS))]
+    robots = [
+        robot for robot in queries.unlike() if run.selected(f"gpu: partitions, {robot}") and QUERY in queries.ASKED
+    ]
+    return [Partition(*each) for each in product(robots, queries.upto(run, queries.PARTITIONS))]
 
 
 def measure_partitions(machine: Machine, run: Run, found: Sequence[Partition]) -> None:
-    for robot in dict.fromkeys(each.robot for each in found):
-        run.announce(f"gpu: partitions, {robot}")
-        question = Case(work.ROBOTS[robot](), QUERY)
-        mine = [each for each in found if each.robot == robot]
-        _compile(machine, [question], [DTYPE])
-        for variant in variants(question.model, question.task):
-            try_kernel(None, question, variant, DTYPE, mine, run.seconds)
-        cpu = rd.Dynamics(question.model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
+    for model, mine in queries.by_robot(run, "partitions", found):
+        question = Case(model, QUERY)
+        queries.compile_ahead(machine, [question], [DTYPE], _every)
+        try_kernels(None, question, DTYPE, mine, run.seconds)
+        cpu = rd.Dynamics(model, engine="cpu", dtype=DTYPE)  # type: ignore[arg-type]
         for each in mine:
             call, _, problem = question.judged(cpu, each.batch)
             each.cpu_s = None if problem else timed(call, run.seconds).best_s
@@ -188,9 +185,8 @@ def keep(machine: Machine, run: Run, found: Sequence[Trial]) -> bool:
     """Keep measurements for this GPU beside those of other queries, and see what engines choose from then on; whether
     they were kept."""
     kept = keep_table(table(found), machine.device.name)
-    for robot in work.unlike():
-        model = work.ROBOTS[robot]()
-        for trial in (trial for trial in found if trial.robot == robot):
+    for model, mine in queries.by_robot(run, "fit, choices", found):
+        for trial in mine:
             dyn: Any = rd.Dynamics(model, engine="gpu", dtype=trial.dtype)  # type: ignore[arg-type]
             task = dyn.plain_task(trial.query)
             trial.chosen = str(dyn.engine.variant(task, trial.batch))
@@ -218,23 +214,3 @@ def verdict(found: Sequence[Trial]) -> list[str]:
         if (trial.over(trial.chosen) or 0.0) > ALLOWED
     ]
     return [*lines, f"By rule, where nothing was measured, it would be {ruled:.3g} times."]
-
-
-_TRIALS = columns(
-    "query|dtype|#batch", [f"{name} " for name in _ALL], columns("chosen|#over fastest|by rule|#over fastest")
-)
-_PARTITIONS = columns(
-    "#states",
-    [f"{fusion} " for fusion in _FUSIONS],
-    columns("#split / complete|#unrolled, split|#unrolled|#CPU engine"),
-)
-
-
-def tables(found: Sequence[Trial] | Sequence[Partition]) -> list[Cells]:
-    """By robot, with a column for each kernel that takes its queries."""
-    headings = _TRIALS if found and isinstance(found[0], Trial) else _PARTITIONS
-    made = [
-        Cells(robot, headings, [each.cells() for each in found if each.robot == robot])
-        for robot in dict.fromkeys(each.robot for each in found)
-    ]
-    return [each.filled() for each in made] if headings is _TRIALS else made

@@ -1,4 +1,4 @@
-"""The GPU engine: what is measured in which order, and the page that says what was found.
+"""The GPU engine: what is measured in which order, what was set out to reach, and what others published.
 
 `python -m tests.bench gpu --fit --write`.
 """
@@ -6,28 +6,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from robodyn.tools.benchmark.tables import Cells
-from tests.bench.cold import FIRST as COLUMNS
-from tests.bench.first_answers import Case as Asked
-from tests.bench.first_answers import First, cold_and_cached
-from tests.bench.gpu import ceilings, goals, kernels, peers, queries
+from robodyn.tools.benchmark.tables import Cells, number
+from tests.bench import published
+from tests.bench.cold import First, first_answer
+from tests.bench.gpu import kernels, peers, queries
 from tests.bench.gpu import machine as machines
-from tests.bench.gpu.ceilings import Ceilings
-from tests.bench.gpu.machine import Machine, of_one_gpu
-from tests.bench.gpu.work import BATCHES
+from tests.bench.gpu.machine import Ceilings, Machine, of_one_gpu
+from tests.bench.gpu.queries import BATCHES, Point
 from tests.bench.runner import Page, Pictures, Run
-from tests.bench.shared import MODELS, NOT_MEASURED, ROBOTS, bullets, markdown, reason, table, titled
+from tests.bench.shared import NOT_MEASURED, bullets, columns, goal, goal_table, reason, show, titled, titleless
 
 FIRST_ROBOT = "arm7"
 FIRST = ("inverse_dynamics", "forward_dynamics", "inverse_dynamics_gradient", "forward_dynamics_gradient")
 """Queries whose first answers are timed."""
+BATCH, DTYPE = 65_536, "float32"
+"""Of which something is wanted."""
+TIMES_GRID = {"arm7": 5.0, "humanoid, floating": 3.0}
+"""States per second of forward dynamics, over GRiD's published ones."""
+OVER_ROOFLINE = 3.0
+FIRST_ANSWER_S = 3.0
 _NAMED = 6
-_TITLED = ("queries", "partitions", "first", "kernels")
-"""Blocks of tables that have names."""
-_FIRST = tuple(each.replace(":time", ":time?") for each in COLUMNS if not each.startswith("engine"))
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Measured:
     `problems`: why a part of it failed as a whole; `took_s`: how long parts took; `commits`: of parts of earlier runs,
     whose commits they are."""
 
-    points: list[queries.Point]
+    points: list[Point]
     partitions: list[kernels.Partition]
     rolled: list[queries.Rolled]
     rivals: list[peers.Rival]
@@ -88,12 +90,14 @@ def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
     """Measure it all; with `fit`, every kernel first, so that everything else runs those that were found to be the
     fastest. `engine` is whose first answers are timed. `run.keep` is handed what there is after each part: a part that
     fails as a whole, or takes too long, leaves the others."""
-    first = [First(FIRST_ROBOT, query, "gpu") for query in FIRST if run.selected(_first(query))]
+    first = [
+        First(FIRST_ROBOT, each, "gpu") for each in FIRST if run.selected(f"gpu: first answer, {FIRST_ROBOT}, {each}")
+    ]
     asked = queries.points(run), kernels.partitions(run), queries.rollouts(run), peers.rivals(run), first
     found = Measured(*asked, machine=machine.facts)
 
     def limits() -> None:
-        found.ceilings = ceilings.measure(machine, run.settings.dtypes, run.seconds)
+        found.ceilings = machines.ceilings(machine, run.settings.dtypes, run.seconds)
 
     def fitting() -> None:
         if run.fit:
@@ -101,10 +105,9 @@ def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
             found.kept = kernels.keep(machine, run, found.trials)
 
     def first_answers() -> None:
-        for number, each in enumerate(found.first):
-            run.announce(_first(each.query))
-            case = Asked(str(MODELS / f"{each.robot}.urdf"), ROBOTS[each.robot], each.query, engine=engine)
-            found.first[number] = cold_and_cached(case)
+        for k, each in enumerate(found.first):
+            run.announce(f"gpu: first answer, {each.query}")
+            found.first[k] = first_answer(each.robot, each.query, engine)
 
     parts: dict[str, Callable[[], None]] = {
         "ceilings": limits,
@@ -127,8 +130,53 @@ def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
     return found
 
 
-def _first(query: str) -> str:
-    return f"gpu: first answer, {FIRST_ROBOT}, {query}"
+# What is wanted, and what others published.
+
+
+def goals(found: Measured) -> list[tuple[str, ...]]:
+    cold = [each.cold_s for each in found.first if each.robot == FIRST_ROBOT and each.cold_s is not None]
+    there = [each for each in found.points if (each.batch, each.dtype) == (BATCH, DTYPE)]
+    over = [(each.over_roofline(found.ceilings), f"{each.robot}, {each.query}") for each in there]
+    farthest = max((each for each in over if each[0] is not None), default=(None, ""))
+    slowest = max(cold, default=None)
+    roofline = f"kernels over the roofline, {DTYPE}, {BATCH:,} states, the farthest of all queries"
+    first = "arm7: first answer with nothing compiled, the slowest query"
+    seconds = partial(show, missing=NOT_MEASURED)
+    return [
+        *(_times_grid(found.points, robot, wanted) for robot, wanted in TIMES_GRID.items()),
+        goal(roofline, OVER_ROOFLINE, *farthest, most=True),
+        goal(first, FIRST_ANSWER_S, slowest, most=True, unit=seconds),
+        goal("the chosen kernel over the fastest, at most", kernels.ALLOWED, kernels.worst(found.trials), most=True),
+    ]
+
+
+def _at(points: Sequence[Point], robot: str, query: str, batch: int) -> Point | None:
+    asked = robot, query, DTYPE, batch
+    return next((each for each in points if (each.robot, each.query, each.dtype, each.batch) == asked), None)
+
+
+def _times_grid(points: Sequence[Point], robot: str, wanted: float) -> tuple[str, ...]:
+    theirs = next(each for each in published.GRID if (each.ours, each.query) == (robot, "forward_dynamics"))
+    rate = published.GRID_BATCH / theirs.kernel_us * 1e6
+    point = _at(points, robot, "forward_dynamics", BATCH)
+    what = (
+        f"{robot}: forward dynamics, {DTYPE}, {BATCH:,} states, over GRiD's {number(rate)} states/s of {theirs.robot} "
+        f"({published.GRID_HARDWARE})"
+    )
+    return goal(what, wanted, point.states_per_s / rate if point and point.states_per_s else None)
+
+
+def beside_published(points: Sequence[Point]) -> Cells:
+    """GRiD's table, and ours at the same batch."""
+    rows = []
+    for each in published.GRID:
+        point = _at(points, each.ours, each.query, published.GRID_BATCH)
+        ours = (None, None) if point is None else (point.kernel_s, point.call_s)
+        others = ", ".join(f"{name} {time:,} us" for name, time in each.others_us.items())
+        theirs = f"{each.kernel_us:g} us", f"{each.call_us:g} us", others
+        rows.append((each.query, each.robot, *theirs, each.ours, *(show(time, NOT_MEASURED) for time in ours)))
+    headings = columns("query|published robot|#GRiD kernel|#GRiD call|published others|our robot|#our kernel|#our call")
+    return Cells("Published figures", headings, rows)
 
 
 # What is shown.
@@ -137,48 +185,39 @@ def _first(query: str) -> str:
 def cells(found: Measured) -> dict[str, list[Cells]]:
     """All tables, by section."""
     return {
-        "goals": [goals.goal_table(goals.goals(found.points, found.ceilings, found.first, found.trials))],
+        "goals": [goal_table(goals(found))],
         "ceilings": [_ceilings(found.ceilings)],
         "queries": queries.tables(found.points, found.ceilings),
-        "published": [goals.beside_published(found.points)],
-        "rollouts": [queries.rollout_table(found.rolled)],
-        "peers": [peers.rival_table(found.rivals)],
-        "partitions": kernels.tables(found.partitions),
-        "first": [table("From load_urdf to the first answer", found.first, *_FIRST).filled()],
-        "kernels": kernels.tables(found.trials),
+        "published": [beside_published(found.points)],
     }
 
 
 def _ceilings(found: Ceilings | None) -> Cells:
-    rows = [("copy on the device, 1 GiB read and 1 GiB written", found and found.bytes_per_s, "GB/s")]
+    most = [("copy on the device, 1 GiB read and 1 GiB written", found and found.bytes_per_s, "GB/s")]
     for dtype in ("float32", "float64"):
-        fused = f"fused products and sums in registers, {dtype}"
-        rows.append((fused, found and found.flops.get(dtype), "GFLOP/s"))
-    cells = [(what, NOT_MEASURED if most is None else f"{most / 1e9:,.0f} {unit}") for what, most, unit in rows]
-    return Cells("Ceilings", ("what", "at most "), cells)
+        most += [(f"fused products and sums in registers, {dtype}", found and found.flops.get(dtype), "GFLOP/s")]
+    rows = [(what, NOT_MEASURED if rate is None else f"{rate / 1e9:,.0f} {unit}") for what, rate, unit in most]
+    return Cells("Ceilings", columns("what|#at most"), rows)
 
 
 def blocks(found: Measured, pictures: Pictures) -> dict[str, str]:
     before = {part: f" (before, at {commit})" for part, commit in found.commits.items()}
     took = ", ".join(f"{name} {seconds:.0f} s{before.get(name, '')}" for name, seconds in found.took_s.items())
-    made = {
-        name: titled(tables) if name in _TITLED else "\n\n".join(map(markdown, tables))
-        for name, tables in cells(found).items()
-    }
-    made["kernels"] += "\n\n" + "\n".join(kernels.verdict(found.trials))
-    return {**made, "took": f"How long that took: {took}." if took else "", "missing": bullets(remarks(found))}
+    made = {name: (titled if name == "queries" else titleless)(tables) for name, tables in cells(found).items()}
+    made |= {"kernels": "\n".join(kernels.verdict(found.trials)), "missing": bullets(remarks(found))}
+    return {**made, "took": f"How long that took: {took}." if took else ""}
 
 
 def remarks(found: Measured) -> list[str]:
     """Why something is missing, each reason once, with what it is of."""
-    asked = [(part, problem) for part, problem in found.problems.items()]
+    asked = list(found.problems.items())
     asked += [(f"{p.robot}, {p.query}, {p.dtype}, batch {p.batch:,}", p.problem) for p in found.points]
     asked += [(f"{each.robot}, {each.query}, {each.peer}", each.problem) for each in found.rivals]
     asked += [(f"rollouts, {r.robot}, {r.integrator}, {r.dtype}, batch {r.batch:,}", r.problem) for r in found.rolled]
     for each in (*found.partitions, *found.trials):
         what = f"{each.query}, {each.dtype}" if isinstance(each, kernels.Trial) else "partitions"
-        for name, problem in each.problems.items():
-            asked.append((f"{each.robot}, {what}, batch {each.batch:,}: {name}", problem))
+        where = f"{each.robot}, {what}, batch {each.batch:,}"
+        asked += [(f"{where}: {name}", problem) for name, problem in each.problems.items()]
     said: dict[str, list[str]] = {}
     for what, problem in asked:
         said.setdefault(problem, []).append(what)
