@@ -327,7 +327,7 @@ def test_rows_that_follow_from_others_are_named():
 
 @pytest.mark.parametrize("name", CONSTRAINED)
 def test_programs_are_shown_of_models_that_have_constraints(name):
-    model = rd.load_urdf(robots.robots.own("loops/four_bar"))
+    model = rd.load_urdf(robots.own("loops/four_bar"))
     dyn = rd.Dynamics(model, engine="cpu")
     assert dyn.program(name).operations > 30 and dyn.plain_task(name) is CONSTRAINED[name].plain_task(model)
     with pytest.raises(rd.ArgumentError, match=f"query: got '{name}'; allowed: 'inverse_dynamics'"):

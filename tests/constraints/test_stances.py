@@ -340,7 +340,7 @@ def mapped(dyn, q, qd, tau):
     pytest.importorskip("zarr")
     from robodyn import distributed
 
-    qdd, _ = distributed.map(dyn, "constrained_forward_dynamics", [q[None], qd[None], tau[None]])
+    qdd, _ = distributed.map(dyn, "constrained_forward_dynamics", q[None], qd[None], tau[None])
     require_allowed(q, qd, qdd[0])
 
 

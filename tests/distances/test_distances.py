@@ -225,11 +225,31 @@ def test_edges_are_sampled():
         found = dyn.edge_is_free(q0, q1, given, step=0.02)
         for i in range(12):
             own = None if given is None else rd.Obstacles(given.spheres[i], given.capsules, given.boxes, given.ignore)
-            t = np.linspace(0.0, 1.0, int(np.ceil(np.abs(q1[i] - q0[i]).max() / 0.02)) + 1)
+            moved = (q1[i] - q0[i])[model.v_source] * model.v_multiplier  # a follower moves farther
+            t = np.linspace(0.0, 1.0, int(np.ceil(np.abs(moved).max() / 0.02)) + 1)
             assert found[i] == dyn.is_free(model.interpolate(q0[i], q1[i], t), own).all()
     assert not dyn.edge_is_free(q0, q1 * np.nan).any()
     with pytest.raises(rd.ArgumentError, match="step: got 0"):
         dyn.edge_is_free(q0, q1, step=0.0)
+    empty = rd.Obstacles(np.zeros((0, 4)), rng.uniform(0.1, 1.0, (5, 2, 7)), (np.zeros((0, 4, 4)), np.zeros((0, 3))))
+    one = dyn.edge_is_free(q0[0], q1[0], empty)
+    assert one.shape == (5,)
+    for k in range(5):
+        assert one[k] == dyn.edge_is_free(q0[0], q1[0], rd.Obstacles(capsules=empty.capsules[k]))
+    with pytest.raises(rd.ArgumentError, match="do not broadcast with those of the edges"):
+        dyn.edge_is_free(q0, q1, empty)
+    with pytest.raises(rd.ArgumentError, match="boxes: got shapes"):
+        rd.Obstacles(boxes=(np.broadcast_to(np.eye(4), (2, 3, 4, 4)), np.ones((5, 3, 3))))
+
+
+def test_gradients_of_distances_that_are_nan_are_nan():
+    model, rng = limbs(), np.random.default_rng(6)
+    q = model.random_configuration(rng, (3,))
+    spheres = np.array([[1.0, 0.0, 0.0, 0.1], [np.nan, 0.0, 0.0, 0.1]])
+    boxes = np.broadcast_to(TURNED, (1, 4, 4)), np.full((1, 3), 0.2)
+    for engine in ("cpu", "reference"):
+        dyn = rd.Dynamics(model, engine=engine, check=False)
+        assert np.isnan(dyn.min_distance_gradient(q, rd.Obstacles(spheres, boxes=boxes))).all(), engine
 
 
 # Shapes and pairs.

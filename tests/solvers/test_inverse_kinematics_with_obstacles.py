@@ -163,6 +163,28 @@ def test_several_solutions(arm):
     assert (report.clearance[report.converged] > 0.02).all() and report.converged[:, 0].all()
 
 
+def test_whole_turns_are_no_other_solutions():
+    """Of joints without limits; and a quaternion of no length loses its row alone."""
+    text = robots.own("double_pendulum").read_text().replace('type="revolute"', 'type="continuous"')
+    model = rd.load_urdf(text)
+    assert np.isinf(model.upper).all()
+    tool, dyn = model.link_names[-1], rd.Dynamics(model)
+    targets = dyn.link_pose(model.random_configuration(0, (5,)), tool)[:, None]
+    q, report = rd.InverseKinematics(model, rd.PositionTask(tool)).solve(targets, solutions=8)
+    poses = dyn.link_pose(q, tool)
+    for k in range(5):
+        angles = q[k][report.converged[k]]
+        turns = np.abs((angles[:, None] - angles + np.pi) % (2.0 * np.pi) - np.pi).max(axis=-1)
+        assert (turns[~np.eye(len(angles), dtype=bool)] > 0.1).all() and len(angles)
+        assert np.abs(poses[k, report.converged[k], :3, 3] - targets[k, 0, :3, 3]).max() < 2e-6
+    floating = rd.load_urdf(text, base="floating")
+    q0 = floating.random_configuration(0, (3,))
+    goals = rd.Dynamics(floating).link_pose(q0, tool)[:, None]
+    q0[1, 3:7] = 0.0
+    q, report = rd.InverseKinematics(floating, tool).solve(goals, q0, solutions=2, seeds=4)
+    assert report.converged[[0, 2], 0].all() and np.isfinite(q[[0, 2], 0]).all()
+
+
 def test_starts_of_ones_own():
     model = rd.load_urdf(robots.own("arm7"))
     tool, rng = model.link_names[-1], np.random.default_rng(0)
@@ -229,6 +251,8 @@ REFUSED = {
     "leading axes": lambda arm: rd.InverseKinematics(arm, 1).solve(
         np.eye(4), obstacles=rd.Obstacles(spheres=np.ones((3, 1, 4)))
     ),
+    "position for each task": lambda arm: rd.InverseKinematics(arm, rd.PositionTask(1)).solve(np.zeros((9, 3))),
+    "fewer, as q0 is the first": lambda arm: rd.InverseKinematics(arm, 1).solve(np.eye(4), starts=np.zeros((64, 7))),
     "1 to 64": lambda arm: rd.InverseKinematics(arm, 1).solve(np.eye(4), solutions=65),
     "starts: got": lambda arm: rd.InverseKinematics(arm, 1).solve(np.eye(4), starts=np.zeros(7)),
     "starts": lambda arm: rd.InverseKinematics(arm, 1).solve(np.eye(4), starts=np.zeros((2, 6))),

@@ -55,9 +55,9 @@ class StepCall(TaskCall):
         if engine.has_program(step, self.base):
             return super().answers(*arrays, out=out)
         times = np.unique(library.to_numpy(inputs.pop("dt")))
-        if times.size != 1:
+        if times.size > 1:
             raise UnavailableError(f"step: {self.dyn.model.name!r} is too large for steps of several lengths at once")
-        time = float(times[0])
+        time = float(times[0]) if times.size else 1.0
         return self.dyn.step(**inputs, dt=time, integrator=step.integrator, limits=step.limits, out=out)
 
 
@@ -123,8 +123,8 @@ class Stepping(ABC):
         """The state dt seconds later, q (..., nq) and qd (..., nv), as in `robodyn.Dynamics.step`.
 
         Differentiable to any order with respect to all arrays, including dt (...). The derivatives are those of the
-        discrete step. A robot with constraints obeys them, and the step ends with `project`. The places of constraints
-        that hold their links where q has them do not depend on q for differentiation.
+        discrete step. A robot with constraints obeys them, and the step ends with `project`. Constraints to the world
+        without `to_at` hold their links where q has them. These places count as constants in derivatives.
 
         Raises:
             SingularError: the mass matrix is singular at every state, and constraints do not hold what has no mass;
@@ -219,7 +219,8 @@ class Stepping(ABC):
             leading_axes = array.shape[: len(array.shape) - len(shapes[name])]
             if np.broadcast_shapes(leading_axes, leading) != leading:
                 raise ArgumentError(
-                    f"{name}: got {leading_axes} of them for states {leading}; wanted states for all, or fewer"
+                    f"{name}: got leading axes {leading_axes}, states have {leading}; wanted axes that broadcast to "
+                    "those of the states"
                 )
             if name in timed:
                 rows[name] = rows[name].reshape((n, *array.shape))

@@ -98,7 +98,7 @@ class DistanceQueries(Core):
     def is_free(self, q: ArrayLike, obstacles: Obstacles | None = None, clearance: float = 0.0) -> Any:
         """True (...,) where `min_distance` is above the clearance (m); False where it is NaN."""
         least = finite_number("clearance", clearance)
-        if obstacles is None and (np.ndim(q) < 2 or not self._skips_pairs()):
+        if obstacles is None and (getattr(q, "ndim", 1) < 2 or not self._skips_pairs()):
             return self.min_distance(q) > least  # one state, which a built-in function answers, or few pairs
         given = {"q": q, "obstacles": obstacles}
         return self._about_shapes("min_distance", given, least)
@@ -114,10 +114,12 @@ class DistanceQueries(Core):
     ) -> Any:
         """True (...,) where `is_free` holds along `model.interpolate(q0, q1, t)`, ends included.
 
-        It is sampled, and no proof: between two samples no joint moves by more than `step` (rad or m).
+        It is sampled, and no proof: between two samples no joint moves by more than `step` (rad or m; attitudes by
+        component).
 
         Raises:
-            ArgumentError: a step that is not above 0, or so small that an edge has a million samples.
+            ArgumentError: a step that is not above 0, or so small that an edge has a million samples; obstacles whose
+                leading axes do not broadcast with those of the edges.
         """
         width = finite_number("step", step)
         if not width > 0.0:
@@ -125,8 +127,16 @@ class DistanceQueries(Core):
         model = self.model
         ends = [real_array(name, q, (model.nq,), np.float64) for name, q in (("q0", q0), ("q1", q1))]
         leading = broadcast_leading({"q0": (ends[0], 1), "q1": (ends[1], 1)})
+        around = () if obstacles is None else _obstacles(obstacles).leading
+        try:
+            leading = np.broadcast_shapes(leading, around)
+        except ValueError:
+            raise ArgumentError(
+                f"obstacles: got leading axes {around}, which do not broadcast with those of the edges, {leading}"
+            ) from None
         first, last = (np.broadcast_to(end, (*leading, model.nq)).reshape(-1, model.nq) for end in ends)
-        farthest = np.abs(model.difference(first, last)).max(axis=-1, initial=0.0)
+        moved = model.difference(first, last)[:, model.v_source] * model.v_multiplier  # mimicking joints, too
+        farthest = np.abs(moved).max(axis=-1, initial=0.0)
         with np.errstate(invalid="ignore"):
             pieces = np.where(np.isfinite(farthest), np.maximum(np.ceil(farthest / width), 1.0), 1.0)
         if pieces.max(initial=0.0) > _MOST_SAMPLES:
@@ -134,9 +144,7 @@ class DistanceQueries(Core):
         counts = pieces.astype(np.intp) + 1
         edge = np.repeat(np.arange(len(counts)), counts)
         t = (np.arange(len(edge)) - np.repeat(np.cumsum(counts) - counts, counts)) / pieces[edge]
-        along = obstacles
-        if obstacles is not None and _obstacles(obstacles).leading:
-            along = obstacles.repeated(leading, edge)
+        along = obstacles.repeated(leading, edge) if obstacles is not None and around else obstacles
         free = self.is_free(model.interpolate(first[edge], last[edge], t), along, clearance)
         hits = np.bincount(edge, weights=~free, minlength=len(counts))
         return (hits == 0.0).reshape(leading)[()]
@@ -262,6 +270,7 @@ class DistanceQueries(Core):
             else:
                 self._fill(name, call, asked, given, d)
             least = np.minimum(least, d)
+        gradient[np.isnan(least)] = np.nan
         result[...] = gradient if with_gradient else least
 
     def _fill(self, name: str, call: Call, asked: Asked, given: dict[str, Array], *results: Array) -> None:

@@ -99,12 +99,13 @@ class Obstacles:
         """
 
         def chosen(array: Array | None, trailing: int) -> Any:
-            if array is None:
+            if array is None or not array.shape[-trailing]:
                 return None
             own = array.shape[array.ndim - trailing :]
             return np.broadcast_to(array, (*leading, *own)).reshape(-1, *own)[rows]
 
-        boxes = None if self.boxes is None else (chosen(self.boxes[0], 3), chosen(self.boxes[1], 2))
+        poses, edges = (None, None) if self.boxes is None else self.boxes
+        boxes = None if poses is None or not poses.shape[-3] else (chosen(poses, 3), chosen(edges, 2))
         return Obstacles(chosen(self.spheres, 2), chosen(self.capsules, 2), boxes, self.ignore)
 
     def near(self, model: Model) -> tuple[int, ...]:
@@ -142,6 +143,12 @@ def _boxes(value: Any) -> tuple[Array, Array]:
     poses = np.array(real_array("boxes[0]", pair[0], (4, 4), np.float64))
     if poses.ndim < 3 or poses.shape[-3] != edges.shape[-2]:
         raise ArgumentError(f"boxes: got shapes {poses.shape} and {edges.shape}; wanted (..., k, 4, 4) and (..., k, 3)")
+    try:
+        np.broadcast_shapes(poses.shape[:-3], edges.shape[:-2])
+    except ValueError:
+        raise ArgumentError(
+            f"boxes: got shapes {poses.shape} and {edges.shape}, whose leading axes do not broadcast"
+        ) from None
     R = poses[..., :3, :3]
     with np.errstate(all="ignore"):
         off = np.abs(R @ np.swapaxes(R, -1, -2) - np.eye(3)) > _TURNED

@@ -57,7 +57,8 @@ class Clearance:
         obstacles = self._obstacles_of(rows)
         least = self._dyn.min_distance(q, obstacles)
         lack = np.maximum(self._wanted - least, 0.0).astype(q.dtype)
-        return lack, self._dyn.min_distance_gradient(q, obstacles)
+        away = self._dyn.min_distance_gradient(q, obstacles)
+        return lack, np.where((lack > 0.0)[:, None], away, 0.0)  # else the row would hold the distance where it is
 
     def _obstacles_of(self, rows: Array) -> Obstacles | None:
         if self._obstacles is None or not self._obstacles.leading:

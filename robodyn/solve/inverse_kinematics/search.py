@@ -22,7 +22,7 @@ _CARE, _OTHERS, _GLANCE = 16, 12, 4
 """Search for the nearest configuration of an unreachable target. `_CARE`: factor of the steps that refine the best
 configuration. `_OTHERS`: number of other seeds tried. `_GLANCE`: factor of the steps from each of them."""
 _PUSHED, _PUSHES = 16, 24
-"""Where solutions are too near to something: number of starts from which they are moved apart, and steps for that."""
+"""Where solutions are too near to something: most starts whose solutions are moved apart, and most steps for that."""
 _VECTOR, _WIDE = 8, 512
 """Largest batches that run several seeds of a target at once. `_VECTOR`, for the first seed, costs no more than a
 single entry. `_WIDE` is for all later seeds."""
@@ -299,7 +299,7 @@ class Search:
     def _push(self, found: Found, left: Array, goals: Array, first: Array) -> None:
         """Moves links apart, from the solutions that each start leads to. The first start with which it succeeds
         counts, whatever the other targets are."""
-        starts, done = 1 + min(_PUSHED, self._others), 0
+        starts, done, blocks = min(_PUSHED, 1 + self._others), 0, 2 * self._blocks
         while len(left) and done < starts:
             together = min(max(1, _WIDE // len(left)), starts - done)
             numbers = np.tile(np.arange(done, done + together), len(left))
@@ -308,18 +308,24 @@ class Search:
             if done == 0:
                 q = np.concatenate((first[left][:, None], q), 1)
             q = q.reshape(len(rows), -1)
-            out, good = self._block(q, goals[rows], self.settings.released, False)
-            for _ in range(self._blocks - 1):
-                out, good = self._block(out["moved"], goals[rows], self.settings.released, False)
-            self._push_apart(found, rows[good], numbers[good], out["moved"][good], goals)
+            taken = np.zeros(len(rows), np.int64)
+            for k in range(blocks):
+                pulls = self._pulls(k, blocks)
+                settings = self.settings.pulled if pulls else self.settings.released
+                out, good = self._block(q, goals[rows], settings, pulls)
+                q = out["moved"]
+                taken += out["used"].astype(np.int64)
+                if good.all():
+                    break
+            self._push_apart(found, rows[good], numbers[good], q[good], goals, taken[good])
             left, done = left[~found.done[left]], done + together
 
-    def _push_apart(self, found: Found, rows: Array, numbers: Array, q: Array, goals: Array) -> None:
+    def _push_apart(self, found: Found, rows: Array, numbers: Array, q: Array, goals: Array, taken: Array) -> None:
         """Steps that move links apart, of solutions `q` for the targets `rows` from starts with these `numbers`, which
-        ascend for each target."""
+        ascend for each target. `taken`: the steps that led to the solutions."""
         assert self._clearance is not None
         best = np.full(len(found.done), np.iinfo(np.int64).max)
-        begun, going, taken = (rows, numbers), np.arange(len(rows)), np.zeros(len(rows), np.int64)
+        begun, going = (rows, numbers), np.arange(len(rows))
         for _ in range(_PUSHES):
             if not len(going):
                 break

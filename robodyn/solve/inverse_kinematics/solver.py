@@ -16,7 +16,7 @@ from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, count, finite_number, flag, one_of, real_array
+from robodyn.internals.arguments import Array, count, finite_number, flag, one_of, real_array, require_finite
 from robodyn.internals.array_library import Library
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -61,7 +61,7 @@ class IKReport:
     (..., n, 2): error of each task with a target, m and rad; `constraint_residual` (..., 2): error of all constraints
     of the model together, m and rad; `iterations`: steps taken, summed over all seeds up to the successful one;
     `start`: index of the successful seed, 0 for q0. If none succeeds, `start` is the seed with the smallest cost. It is
-    -1 if the target or q0 is not finite.
+    -1 where there is no result: the target or q0 is not finite, or there are fewer `solutions`.
     `clearance` (...,): the least distance between shapes, m; None if no clearance is asked for.
     """
 
@@ -80,7 +80,7 @@ class IKReport:
         mean, lost = float(self.iterations.sum()) / total, int((self.start < 0).sum())
         return (
             f"<IKReport: {done} of {total} converged, {mean:.1f} iterations in the mean, "
-            f"at most {worst[0]:.2g} m and {worst[1]:.2g} rad off{f', {lost} not finite' if lost else ''}>"
+            f"at most {worst[0]:.2g} m and {worst[1]:.2g} rad off{f', {lost} NaN' if lost else ''}>"
         )
 
 
@@ -186,10 +186,11 @@ class InverseKinematics:
             rng: a generator or a seed for the other initial configurations; None: Halton's sequence. They are the same
                 for all targets.
             tolerance: the largest errors of a task, m and rad; None: (1e-6, 1e-6), in float32 (1e-4, 1e-4).
-            iterations: steps from each initial configuration; twice as many from the first.
+            iterations: steps from each initial configuration; twice as many from the first, and from all if there are
+                `solutions`.
             obstacles: those of this call, instead of the solver's own: one set, or one for each target.
-            starts: (k, nq) or (..., k, nq) initial configurations after q0, the same for all targets or some for each.
-                If there are more seeds, the others follow.
+            starts: (k, nq) or (..., k, nq) initial configurations after q0, the same for all targets or some for each,
+                fewer than seeds. The others follow.
             solutions: number of different solutions of each target, from all seeds, those near q0 first: results have
                 the shape (..., solutions, nq), and the report has this axis. Two are different if some joint differs
                 by more than 0.1 rad or m. Where there are fewer, rows are NaN.
@@ -203,7 +204,10 @@ class InverseKinematics:
         matrix and a position above 0 0 0 1). Results do not depend on the other targets of the call.
 
         Raises:
-            ArgumentError: wrong shapes, or invalid numbers of seeds or iterations, or an invalid tolerance.
+            ArgumentError: wrong shapes, invalid numbers of seeds, iterations or solutions, an invalid tolerance, or
+                obstacles whose leading axes do not broadcast to those of the targets.
+            NumericalError: NaN or infinity in `starts`.
+            UnavailableError: a clearance, starts or solutions with arrays on a GPU.
         """
         chosen = self._clearance, self._obstacles
         if obstacles is not None:
@@ -216,6 +220,8 @@ class InverseKinematics:
             if answer is not None:
                 return answer
         engine, library = self._dyn._engine_for({"targets": targets, "q0": q0})
+        if chosen[0] is not None and library.on_device:
+            raise UnavailableError("clearance, obstacles: got arrays on a GPU; wanted NumPy arrays")
         goals, first, leading = self._read(library, targets, q0)
         settings = self._settings(tolerance)
         seeds = count("seeds", seeds, 1, _MOST_SEEDS)
@@ -224,7 +230,8 @@ class InverseKinematics:
         least, things = chosen
         task, near, apart = steps_task(self._asked, self.limits, self._steps), None, None
         if least is not None:
-            near = Clearance(self._dyn, least, things, self._leading_with(things, leading))
+            _require_fitting(things, leading)
+            near = Clearance(self._dyn, least, things, leading)
             apart = steps_task(self._asked, self.limits, 1, apart=True)
         posture, blocks = self._postures[0] if self._postures else None, -(-iterations // self._steps)
 
@@ -258,9 +265,9 @@ class InverseKinematics:
             raise UnavailableError("solutions: got arrays on a GPU; wanted NumPy arrays")
         every, nq = 1 + again.shape[-2], self.model.nq
         alone, results = search(np.empty((0, nq), self.dtype)), []
+        others = again if again.ndim == 3 else np.broadcast_to(again, (len(goals), *again.shape))
         for rows in _chunks(len(goals), max(1, _CHUNK // every)):
             some = np.arange(len(goals))[rows]
-            others = again if again.ndim == 3 else np.broadcast_to(again, (len(goals), *again.shape))
             begin = np.concatenate((first[rows][:, None], others[rows]), 1).reshape(-1, nq)
             repeated = np.repeat(goals[rows], every, 0)
             found = alone.run(repeated, begin, _of(near, np.repeat(some, every)), nearest=False)
@@ -278,7 +285,10 @@ class InverseKinematics:
             raise UnavailableError("starts: got arrays on a GPU; wanted NumPy arrays")
         if own.ndim < 2:
             raise ArgumentError(f"starts: got shape {own.shape}; wanted (..., k, {nq})")
-        some = own[..., : seeds - 1, :]
+        if own.shape[-2] >= seeds:
+            raise ArgumentError(f"starts: got {own.shape[-2]} for seeds={seeds}; wanted fewer, as q0 is the first seed")
+        require_finite("starts", own, 1)
+        some = own
         more = further_starts(self.model, seeds - 1 - some.shape[-2], rng).astype(self.dtype)
         if some.ndim == 2:
             return np.concatenate((some, more))
@@ -350,30 +360,25 @@ class InverseKinematics:
 
     def _poses(self, targets: Any) -> Any:
         """Targets with positions alone as poses; others as they are."""
-        shape = np.shape(targets)
+        try:
+            shape = np.shape(targets)
+        except ValueError:
+            return targets  # a ragged list, which is refused where it is read
         if not shape or shape[-1] != 3 or any(aim.turn for aim in self._asked.aims):
             return targets
         library = self._dyn._engine_for({"targets": targets})[1]
         places = real_array("targets", targets, (3,), self.dtype, what="positions", read=library.array)
+        n = self.n_targets
+        if places.ndim > 1 and places.shape[-2] not in (n, self._listed):
+            hint = "; of one task targets[..., None, :]" if n == 1 else ""
+            raise ArgumentError(
+                f"targets: got shape {places.shape}; wanted (..., {n}, 3), a position for each task{hint}"
+            )
         poses = library.xp.zeros((*places.shape[:-1], 4, 4), self.dtype)
         poses[..., :3, 3] = places
         for k in range(4):
             poses[..., k, k] = 1.0
         return poses
-
-    @staticmethod
-    def _leading_with(obstacles: Obstacles | None, leading: tuple[int, ...]) -> tuple[int, ...]:
-        """The leading axes of the targets, with which those of the obstacles must broadcast."""
-        own = () if obstacles is None else obstacles.leading
-        try:
-            fits = np.broadcast_shapes(own, leading) == leading
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ArgumentError(
-                f"obstacles: got leading axes {own}; wanted some that broadcast to those of the targets, {leading}"
-            )
-        return leading
 
     @cached_property
     def _middle(self) -> Array:
@@ -488,6 +493,19 @@ def _sizes(model: Model, asked: AllTasks) -> tuple[float, float]:
 def _chunks(rows: int, most: int) -> Iterator[slice]:
     for first in range(0, max(rows, 1), most):
         yield slice(first, min(rows, first + most))
+
+
+def _require_fitting(obstacles: Obstacles | None, leading: tuple[int, ...]) -> None:
+    """Refuse obstacles whose leading axes do not broadcast to those of the targets."""
+    own = () if obstacles is None else obstacles.leading
+    try:
+        fits = np.broadcast_shapes(own, leading) == leading
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"obstacles: got leading axes {own}; wanted some that broadcast to those of the targets, {leading}"
+        )
 
 
 def _of(near: Clearance | None, rows: Array) -> Clearance | None:

@@ -64,16 +64,16 @@ def squared(one: Array[Vector], other: Array[Vector]) -> Vector:
     return fma(z, z, fma(y, y, x * x))
 
 
-def within(bound: Vector, radii: Vector, module: Static[DistanceModule]) -> Vector:
+def within(bound: Vector, radii: Vector) -> Vector:
     """The square of the distance of centres below which a pair matters."""
     reach = bound + radii
     reach = chosen(reach > 0.0, reach, spread(Vector, 0.0))
     return reach * reach
 
 
-def is_far(one: Array[Vector], other: Array[Vector], bound: Vector, module: Static[DistanceModule]) -> Flag:
+def is_far(one: Array[Vector], other: Array[Vector], bound: Vector) -> Flag:
     """True if two spheres are too far apart to matter in any lane."""
-    return all_of(squared(one, other) >= within(bound, one[3] + other[3], module))
+    return all_of(squared(one, other) >= within(bound, one[3] + other[3]))
 
 
 def take(state: Array[Vector], who: Array[Lanes], d: Vector, number: Word, module: Static[DistanceModule]) -> None:
@@ -100,7 +100,7 @@ def take_balls(
     module: Static[DistanceModule],
 ) -> None:
     """The same for two spheres, by their squared distance. The root is computed only if it matters."""
-    near = within(state[BOUND], radii, module) * (1.0 + module.slack)
+    near = within(state[BOUND], radii) * (1.0 + module.slack)
     if not all_of(vv > near):
         (d,) = module.between_balls(vv, radii)
         take(state, who, d, number, module)
@@ -122,7 +122,7 @@ def take_other(
     if FLAT in (form, other_form):
         far = False
     else:
-        reach = within(state[BOUND], one[radius_of(form)] + radius[0], module)
+        reach = within(state[BOUND], one[radius_of(form)] + radius[0])
         far = all_of(squared(one, other) >= reach)
     if not far:
         d = distance(table, one, other, code=code, module=module)
@@ -154,7 +154,7 @@ def over_visits(
     for v in range(size(table, "visits", module)):
         visit = visits[v]
         one_sphere, other_sphere = spheres + visit.one * SPHERE, spheres + visit.other * SPHERE
-        if visit.tested != 0 and is_far(one_sphere, other_sphere, state[BOUND], module):
+        if visit.tested != 0 and is_far(one_sphere, other_sphere, state[BOUND]):
             continue
         for g in range(visit.first, visit.last):
             group = groups[g]
@@ -201,7 +201,7 @@ def over_obstacles(
         add_obstacle(state, obstacle, kind, module)
         for c in range(size(table, "clusters", module)):
             cluster = clusters[c]
-            if cluster.tested != 0 and is_far(spheres + c * SPHERE, obstacle + NUMBERS, state[BOUND], module):
+            if cluster.tested != 0 and is_far(spheres + c * SPHERE, obstacle + NUMBERS, state[BOUND]):
                 continue
             for s in range(cluster.first, cluster.last):
                 number = size(table, "pairs", module) + (before + k) * n_near + s
