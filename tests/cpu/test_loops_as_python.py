@@ -139,6 +139,7 @@ def compare(dyn, rows):
     return len(kernels)
 
 
+@pytest.mark.some(of=3, rest="matrix")
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize("tree", [{"joints": ("revolute",)}, {"armature": True}, {"base": "floating"}])
 def test_loops_over_trees(tree, rows, as_python):

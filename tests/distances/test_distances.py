@@ -88,6 +88,7 @@ def test_distances_of_a_robot_are_those_of_coal():
     assert np.abs(d - by_coal(model, q))[:, exact].max() <= 2e-6
 
 
+@pytest.mark.some(of=3, rest="matrix")
 @pytest.mark.parametrize("base", ["fixed", "floating"])
 def test_every_engine_answers_alike(base, make_dynamics, tolerance):
     model = limbs(base)
