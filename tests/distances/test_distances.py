@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -215,6 +217,19 @@ def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
     assert np.isnan(dyn.min_distance(spoilt, sets[0])) and not dyn.is_free(q[0], broken)
     with pytest.raises(rd.ArgumentError, match="q: got shape"):
         dyn.distances(q[0, :2], sets[0])
+
+
+def test_a_prepared_call_keeps_its_kernel():
+    """Threads that ask first may each compile one, of which the engine keeps the last."""
+    dyn = rd.Dynamics(limbs(), engine="cpu")
+    around, q = obstacles(np.random.default_rng(0)), dyn.model.neutral()
+    dyn.min_distance(q, around)
+    kernels = [weakref.ref(each) for each in dyn.engine._kernels.values() if "min_distance" in each.request.label]
+    wanted = dyn.min_distance(q, around)
+    dyn.engine._kernels.clear()
+    gc.collect()
+    assert kernels and all(each() is not None for each in kernels)
+    assert dyn.min_distance(q, around) == wanted
 
 
 def test_edges_are_sampled():

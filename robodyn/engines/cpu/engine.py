@@ -331,7 +331,7 @@ class CpuEngine(Engine):
         arrays = [inputs[name] for name in kernel.inputs] + [outputs[name] for name in task.outputs]
         flat = [array.reshape(batch, -1) for array in arrays]
         table = _table(kernel, flat, batch)
-        address, kept = ctypes.addressof(table), (table, flat)
+        address, kept = ctypes.addressof(table), (table, flat, kernel)  # other threads may replace the engine's kernel
         if self.threads > 1 and batch * kernel.row_ns > SHARE_NS:
 
             def shared(_: Any = kept) -> None:
