@@ -42,9 +42,8 @@ class Compiler(KernelCompiler):
             self._begin_wrappers(route.request, route.program.operations)
         kernel = self._made(asked, route, single)
         query = request.distance_query
-        if query is not None and query.kinds:  # rows of results are longer than the request says
-            pass
-        elif not single or (route != "loops" and request.for_one_state is request):
+        longer = query is not None and bool(query.kinds)  # rows of results, than the request says
+        if not longer and (not single or (route != "loops" and request.for_one_state is request)):
             kernel = with_streaming_stores(self, asked, kernel)
         kernel.alone = single if route == "loops" or request.for_one_state is not request else None
         return kernel

@@ -288,12 +288,11 @@ class InverseKinematics:
         if own.shape[-2] >= seeds:
             raise ArgumentError(f"starts: got {own.shape[-2]} for seeds={seeds}; wanted fewer, as q0 is the first seed")
         require_finite("starts", own, 1)
-        some = own
-        more = further_starts(self.model, seeds - 1 - some.shape[-2], rng).astype(self.dtype)
-        if some.ndim == 2:
-            return np.concatenate((some, more))
+        more = further_starts(self.model, seeds - 1 - own.shape[-2], rng).astype(self.dtype)
+        if own.ndim == 2:
+            return np.concatenate((own, more))
         try:
-            some = np.broadcast_to(some, (*leading, *some.shape[-2:])).reshape(prod(leading), -1, nq)
+            some = np.broadcast_to(own, (*leading, *own.shape[-2:])).reshape(prod(leading), *own.shape[-2:])
         except ValueError:
             raise ArgumentError(
                 f"starts: got shape {own.shape}; wanted leading axes that broadcast to those of the targets, {leading}"
