@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robodyn.algorithms.contacts.geometry import APART, slots
-from robodyn.algorithms.contacts.geometry import body as shape_of
+from robodyn.algorithms.contacts.geometry import APART, body, points
+from robodyn.core.description import Geometry, Pose
 from robodyn.core.spatial import rotation_from_quaternion
 
 N = 300
@@ -51,8 +51,7 @@ def _given(kind: str, p: np.ndarray, R: np.ndarray, dtype: str):
     """A shape whose scalars are arrays over poses."""
     T = np.zeros((len(p), 4, 4), dtype)
     T[:, :3, :3], T[:, :3, 3], T[:, 3, 3] = R, p, 1.0
-    eye = np.eye(3).ravel().tolist()
-    return shape_of(kind, (0.0, 0.0, 0.0), eye, SIZES[kind], list(T.reshape(-1, 16).T))
+    return body(Geometry("", "collision", kind, Pose(), SIZES[kind]), list(T.reshape(-1, 16).T))
 
 
 def _stack(values, dtype: str) -> np.ndarray:
@@ -63,8 +62,8 @@ def found(one: str, other: str, dtype: str = "float64", poses=None) -> list[np.n
     """Slots, each (N, 13): distance, place, three axes."""
     p, R = _poses(one, other) if poses is None else poses
     with np.errstate(all="ignore"):
-        points = slots(*(_given(kind, p[k], R[k], dtype) for k, kind in enumerate((one, other))))
-    return [_stack((s.d, *s.p, *s.n, *s.t1, *s.t2), dtype) for s in points]
+        slots = points(*(_given(kind, p[k], R[k], dtype) for k, kind in enumerate((one, other))))
+    return [_stack((s.dist, *s.point, *s.n, *s.t1, *s.t2), dtype) for s in slots]
 
 
 def _mujoco(one: str, other: str, poses) -> list[np.ndarray]:

@@ -2,10 +2,10 @@
 
 Functions of scalars of any kind (`robodyn.core.spatial`) in world coordinates, like those of
 `robodyn.algorithms.distances.formulas`: no branch on a value, NaN is passed on. A pair of shapes has a fixed number of
-slots. A `Slot` is a contact point that can be active. The first shape is the one that comes first in `ORDER`, as in
-MuJoCo, and normals point from it to the second.
+slots, points of contact that can be active. A slot that its pair has at times only, such as the second of two capsules
+that are not parallel, is `APART` then.
 
-A slot that its pair has at times only, such as the second of two capsules that are not parallel, is `APART` then.
+Formulas take shapes in MuJoCo's order of kinds, and normals point from the first to the second, as MuJoCo's do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from robodyn.algorithms.distances.formulas import (
     sign,
     unit,
 )
-from robodyn.algorithms.distances.scene import solid
+from robodyn.algorithms.distances.scene import exact, solid
+from robodyn.core.contacts.kinds import ContactPair
+from robodyn.core.description import Geometry
 from robodyn.core.spatial import Scalar, Vec3, add, cross, dot, rotate, rotate_back, scale, select, sub
 
 APART = 1e10
@@ -58,54 +60,53 @@ class Can(NamedTuple):
 
 
 Body: TypeAlias = Solid | Can
-ORDER = (Flat, Ball, Rod, Can, Brick)
-"""The order of kinds in a pair."""
-SLOTS = {
-    (Flat, Ball): 1,
-    (Flat, Rod): 2,
-    (Flat, Can): 4,
-    (Flat, Brick): 4,
-    (Ball, Ball): 1,
-    (Ball, Rod): 1,
-    (Ball, Brick): 1,
-    (Rod, Rod): 2,
-    (Rod, Brick): 2,
-}
-"""Number of slots of each pair of kinds that can touch."""
+_ORDER = (Flat, Ball, Rod, Can, Brick)
 
 
 class Slot(NamedTuple):
-    """A contact point: signed distance d (m), negative where the shapes overlap, the point p in the middle between both
-    surfaces, and the axes: the normal n from the first shape to the second, and two tangents, n = t1 x t2."""
+    """A point of contact in world coordinates.
 
-    d: Scalar
-    p: Vec3
+    `dist`: signed distance, m, negative where the shapes overlap. `point`: in the middle between both surfaces. `n`:
+    unit normal, of `slots` from the second shape to the first; `t1`, `t2`: tangents, n = t1 x t2.
+    """
+
+    dist: Scalar
+    point: Vec3
     n: Vec3
     t1: Vec3
     t2: Vec3
 
+    def turned(self) -> Slot:
+        """The same with the shapes in the other order."""
+        return self._replace(n=scale(-1.0, self.n), t2=scale(-1.0, self.t2))
 
-def body(
-    kind: str, xyz: Sequence[Scalar], rotation: Sequence[Scalar], size: Sequence[Scalar], T: Sequence[Scalar]
-) -> Body:
-    """A shape on a link in world coordinates; arguments as of `robodyn.algorithms.distances.scene.solid`."""
-    shape = solid(kind, xyz, rotation, size, T)
-    if kind != "cylinder" or not isinstance(shape, Rod):
-        return shape
+
+def slots(pair: ContactPair, first: Sequence[Scalar], second: Sequence[Scalar]) -> list[Slot]:
+    """The slots of a pair, `pair.slots` of them, apart or not. `first`, `second`: poses (16 scalars) of the links that
+    carry the shapes."""
+    one, other = body(pair.second, second), body(pair.first, first)
+    if _ORDER.index(type(one)) <= _ORDER.index(type(other)):
+        found = points(one, other)
+    else:
+        found = [slot.turned() for slot in points(other, one)]
+    return found + [found[0]._replace(dist=APART)] * (pair.slots - len(found))
+
+
+def body(shape: Geometry, T: Sequence[Scalar]) -> Body:
+    """A shape on a link with the pose T in world coordinates. A capsule of length zero is a sphere."""
+    rotation = [exact(x) for x in shape.pose.rotation]
+    found = solid(shape.kind, shape.pose.xyz, rotation, shape.size, T)
+    if shape.kind != "cylinder" or not isinstance(found, Rod):
+        return found
     R = (*T[0:3], *T[4:7], *T[8:11])
-    return Can(shape.c, shape.h, shape.r, shape.hh, rotate(R, tuple(rotation[0::3])))
+    return Can(found.c, found.h, found.r, found.hh, rotate(R, (rotation[0], rotation[3], rotation[6])))
 
 
-def is_ordered(first: Body, second: Body) -> bool:
-    """True if two shapes are in the order of MuJoCo."""
-    return ORDER.index(type(first)) <= ORDER.index(type(second))
-
-
-def slots(first: Body, second: Body) -> list[Slot]:
-    """The slots of two shapes in the order of MuJoCo, for which `SLOTS` has an entry."""
-    if isinstance(first, Flat):
-        return _on_plane(first, second)
-    return _FORMULAS[type(first), type(second)](first, second)
+def points(one: Body, other: Body) -> list[Slot]:
+    """The slots of two shapes in the order of MuJoCo."""
+    if isinstance(one, Flat):
+        return _on_plane(one, other)
+    return _FORMULAS[type(one), type(other)](one, other)
 
 
 def tangents(n: Vec3, hint: Vec3 | None = None) -> tuple[Vec3, Vec3]:
@@ -201,7 +202,7 @@ def _rod_rod(first: Rod, second: Rod) -> list[Slot]:
         return _balls(x1, first.r, x2, second.r, aside, CROSSED)
 
     near, other = at(select(parallel, s_low, s), select(parallel, t_low, t)), at(s_high, t_high)
-    return [near, other._replace(d=select(parallel, other.d, APART))]
+    return [near, other._replace(dist=select(parallel, other.dist, APART))]
 
 
 def _ball_brick(ball: Ball, box: Brick) -> list[Slot]:
@@ -222,7 +223,7 @@ def _rod_brick(rod: Rod, box: Brick) -> list[Slot]:
             best = best.or_closer(_edge_touch(j, signs, c, h, rod.hh, b), _TIE)
     step, exists = _to_second(best, c, h, rod.hh, b)
     near, other = (_ball_brick(Ball(along(rod.c, s, rod.h), rod.r), box)[0] for s in (best.s, best.s + step))
-    return [near, other._replace(d=select(exists, other.d, APART))]
+    return [near, other._replace(dist=select(exists, other.dist, APART))]
 
 
 class _Touch(NamedTuple):
