@@ -25,6 +25,7 @@ from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.rollout import rollout, step, step_gradient
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.constrained import ConstraintQueries
+from robodyn.api.queries.contact_points import ContactPointQueries
 from robodyn.api.queries.core import require_model
 from robodyn.api.queries.distances import DistanceQueries
 from robodyn.api.queries.energies import EnergyQueries
@@ -74,6 +75,7 @@ class Dynamics(
     ConstraintQueries,
     EnergyQueries,
     MomentumQueries,
+    ContactPointQueries,
     DistanceQueries,
 ):
     """Answers rigid-body dynamics queries about a model, for one state or a batch of states.
