@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from robodyn.internals.errors import (
         ArgumentError,
         AssemblyError,
+        ConvergenceWarning,
         JointForcesWarning,
         LoadError,
         NumericalError,
@@ -149,6 +150,7 @@ _HOME = {
     "simulate": "api.motion.simulation",
     "ArgumentError": "internals.errors",
     "AssemblyError": "internals.errors",
+    "ConvergenceWarning": "internals.errors",
     "JointForcesWarning": "internals.errors",
     "LoadError": "internals.errors",
     "NumericalError": "internals.errors",
@@ -198,6 +200,7 @@ __all__ = [
     "Capsule",
     "CoMTask",
     "Contact",
+    "ConvergenceWarning",
     "Coupling",
     "Cylinder",
     "DirectionTask",

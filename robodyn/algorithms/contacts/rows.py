@@ -78,7 +78,7 @@ class Rows:
         assert model.contacts is not None
         self._model, self._at, self._q, self._qd, self._dt = model, at, given["q"], given["qd"], dt
         self._contacts: Contacts = model.contacts
-        self._bias = bias
+        self._bias, self._given = bias, given
         self._known: dict[tuple[str, int], Any] = {}
         self.of_slots: list[Member] = []
         """The members of slots, in their order."""
@@ -252,14 +252,15 @@ class Rows:
 
     def _point(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
         """Both anchors, in world axes: p_1 - p_2, with the rows of MuJoCo's connect."""
-        ends = []
+        ends, still = [], {"qdd": [-b for b in self._bias]}
+        still |= {name: [0.0] * 6 for name in ("V0", "dV0") if name in self._given}
         for link, X in ((held.link, held.X), (held.to, held.X_to)):
             point = list(X.r)
             if link < 0:
                 ends.append((point, [0.0] * 3, None))
                 continue
             T = self._at(forward_kinematics(True), link, point)["T"]
-            A = self._at(link_acceleration("world_aligned", True), link, point, qdd=[-b for b in self._bias])["A"]
+            A = self._at(link_acceleration("world_aligned", True), link, point, **still)["A"]
             ends.append(([T[3], T[7], T[11]], list(A[3:]), self._at(jacobian("world_aligned"), link, point)["J"]))
         (p, a, J), (p_to, a_to, J_to) = ends
         nv, lines = self._model.nv, list[Row]()
