@@ -320,7 +320,8 @@ class Dynamics(
             tau: (..., nv) generalised forces, or (steps, ..., nv) for each step; None for none.
             dt: step length in seconds.
             steps: number of steps.
-            integrator: "semi_implicit_euler", "implicit", "euler", "midpoint" or "rk4" (`robodyn.core.integrators`).
+            integrator: "semi_implicit_euler", "implicit", "euler", "midpoint", "rk4" or "mujoco"
+                (`robodyn.core.integrators`).
             f_ext: (..., n_bodies, 6) or (steps, ..., n_bodies, 6) external forces, as elsewhere.
             policy: function of (t, q, qd) that returns tau (..., nv), instead of tau; called once a step.
             inertia: (..., n_bodies, 10), as elsewhere.

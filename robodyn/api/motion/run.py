@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
-from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
+from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
 from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
 from robodyn.core.constraints.resolved import anchored_by_calls
-from robodyn.core.integrators import INTEGRATORS, STABLE, Limits
+from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
 from robodyn.engines.protocol import Engine, TimeLoops
 from robodyn.engines.query_table import BASE, FLAGS, OF_CONSTRAINTS
@@ -150,7 +150,9 @@ class Run:
 
         floor = least("armature").astype(np.float64)
         if implicit:
-            floor = floor + self.dt * (least("damping") + least("friction") + least("kd") + self.dt * least("kp"))
+            floor = floor + self.dt * (least("damping") + least("friction"))
+        if self.integrator in HOLDS_JOINTS:
+            floor = floor + self.dt * (least("kd") + self.dt * least("kp"))
         if dyn.singularity() is None and (floor >= dyn.model.armature).all():
             return
         model = dyn.model
@@ -572,6 +574,15 @@ class _Arrays(Differentiable):
         """q (+) u (B, nq)."""
         return self._joint_by_joint("integrate", q, u, q.shape)
 
+    def linear(self, v: Any) -> Array:
+        """The components in m/s (B, nv)."""
+        run = self._run
+        return cast(Array, v * run.library.constant(linear_dofs(run.dyn.model).astype(run.dyn.dtype)))
+
+    def turned(self, v: Array, u: Array) -> Array:
+        """Linear velocities (B, nv) in axes that turn by u."""
+        return self._joint_by_joint("turned", v, u, v.shape)
+
     def bracket(self, a: Array, b: Array) -> Array:
         """The Lie bracket (B, nv)."""
         return self._joint_by_joint("bracket", a, b, b.shape)
@@ -585,6 +596,7 @@ class _Arrays(Differentiable):
                 "integrate": (at, along, at),
                 "difference": (at, at, along),
                 "bracket": (along, along, along),
+                "turned": (along, along, along),
             }[operation]
             values = getattr(kind, operation)(
                 tuple(left[:, left_at[:, c]] for c in range(left_at.shape[1])),

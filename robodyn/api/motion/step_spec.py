@@ -25,7 +25,7 @@ from robodyn.algorithms.tasks import (
     step_of,
 )
 from robodyn.core.constraints.refusals import constraints_named
-from robodyn.core.integrators import GYROSCOPIC, IMPLICIT, INTEGRATORS
+from robodyn.core.integrators import GYROSCOPIC, HOLDS_JOINTS, INTEGRATORS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, PER_ROW, Algorithm
 from robodyn.engines.query_table import OF_CONSTRAINTS, QUERIES, QuerySpec, QueryVariant
@@ -53,10 +53,10 @@ def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
         raise ArgumentError(f"limits: got {brief(limits)}; allowed: {', '.join(map(repr, LIMITS))}")
     names = {one_of("limits", each, LIMITS) for each in chosen}
     held = [name for name in LIMITS if name in names and name != "effort"]
-    if held and integrator not in IMPLICIT:
+    if held and integrator not in HOLDS_JOINTS:
         raise ArgumentError(
             f"limits: got {held[0]!r} for integrator {integrator!r}; wanted 'effort' alone, or an integrator that can "
-            f"hold a joint: {', '.join(map(repr, IMPLICIT))}"
+            f"hold a joint: {', '.join(map(repr, HOLDS_JOINTS))}"
         )
     return tuple(name for name in LIMITS if name in names)
 
