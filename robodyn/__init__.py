@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from robodyn.api.queries.poses import exp, exp_gradient, log, log_gradient, pose_error, pose_error_gradient
     from robodyn.core import inertial_parameters
     from robodyn.core.constraints.kinds import Baumgarte, Coupling, Lock, Point, Rod, Rolling, Weld
+    from robodyn.core.contacts.kinds import Contact
     from robodyn.core.description import RobotDescription
     from robodyn.core.model import Model
     from robodyn.core.shapes import Box, Capsule, Cylinder, HeightField, Plane, Sphere
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from robodyn.internals.errors import (
         ArgumentError,
         AssemblyError,
+        ConvergenceWarning,
         JointForcesWarning,
         LoadError,
         NumericalError,
@@ -98,6 +100,7 @@ _HOME = {
     "Box": "core.shapes",
     "Capsule": "core.shapes",
     "CoMTask": "solve.inverse_kinematics.tasks",
+    "Contact": "core.contacts.kinds",
     "Coupling": "core.constraints.kinds",
     "Cylinder": "core.shapes",
     "DirectionTask": "solve.inverse_kinematics.tasks",
@@ -147,6 +150,7 @@ _HOME = {
     "simulate": "api.motion.simulation",
     "ArgumentError": "internals.errors",
     "AssemblyError": "internals.errors",
+    "ConvergenceWarning": "internals.errors",
     "JointForcesWarning": "internals.errors",
     "LoadError": "internals.errors",
     "NumericalError": "internals.errors",
@@ -177,6 +181,7 @@ _PROVIDED = {
     "subtree": "io.editing.parts",
     "to_mjcf": "io.editing.mjcf_writer",
     "to_urdf": "io.editing.urdf_writer",
+    "with_contacts": "io.editing.contacts",
     "with_frames": "io.editing.frames",
     "with_inertia": "io.editing.inertias",
     "with_shapes": "io.editing.shapes",
@@ -194,6 +199,8 @@ __all__ = [
     "Box",
     "Capsule",
     "CoMTask",
+    "Contact",
+    "ConvergenceWarning",
     "Coupling",
     "Cylinder",
     "DirectionTask",

@@ -26,6 +26,7 @@ from robodyn.api.motion.rollout import rollout, step, step_gradient
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.constrained import ConstraintQueries
 from robodyn.api.queries.core import require_model
+from robodyn.api.queries.contacts import ContactQueries
 from robodyn.api.queries.distances import DistanceQueries
 from robodyn.api.queries.energies import EnergyQueries
 from robodyn.api.queries.explanation import explain
@@ -75,6 +76,7 @@ class Dynamics(
     EnergyQueries,
     MomentumQueries,
     DistanceQueries,
+    ContactQueries,
 ):
     """Answers rigid-body dynamics queries about a model, for one state or a batch of states.
 
@@ -101,6 +103,8 @@ class Dynamics(
             names rows that depend on others; accelerations are unique all the same. Constraint queries, `step` and
             `rollout` obey the constraints. All other queries ignore them and treat the tree alone. Functions that can
             do neither raise for constrained robots (docs/constraints.md).
+        contacts: None: the model's (`Model.with_contacts`), which `contact_forward_dynamics`, `step` and `rollout` obey;
+            (): none.
         proximal: (size, iterations) of the proximal term that makes constraint forces unique, instead of the model's.
             The size is relative to the diagonal of J H^-1 J', at least 1e-14, in float32 1e-5. The iterations remove
             the term's effect again.
@@ -135,13 +139,14 @@ class Dynamics(
         gpu: GpuOptions | None = None,
         constraints: Sequence[Constraint] | None = None,
         proximal: tuple[float, int] | None = None,
+        contacts: tuple[()] | None = None,
     ) -> None:
         require_model(model)
         engine_name = one_of("engine", engine, ENGINE_NAMES)
         when = one_of("compile", compile, ("lazy", "eager", "background"))
         mode = one_of("code", code, ("auto", "unrolled", "rolled"))
         self.dtype = _dtype(dtype)
-        self.model = model = _constrained(model, constraints, proximal, self.dtype)
+        self.model = model = _constrained(_touching(model, contacts), constraints, proximal, self.dtype)
         self.threads = None if threads is None else count("threads", threads, 1, _MAX_THREADS)
         self.check = None if check is None else flag("check", check)
         self.joint_forces = () if joint_forces is None else _joint_forces(joint_forces)
@@ -575,6 +580,15 @@ class Dynamics(
         task = self.plain_task(query)
         self._require_possible(asked_of(self.model)[query])
         return self.engine.generated(task)
+
+
+def _touching(model: Model, contacts: Any) -> Model:
+    """The model, or the model without contacts."""
+    if contacts is None:
+        return model
+    if not strict_types.is_a(contacts, tuple, list) or strict_types.members(contacts):
+        raise ArgumentError(f"contacts: got {brief(contacts)}; wanted None, the model's (Model.with_contacts), or () for none")
+    return replace(model, contacts=None) if model.contacts is not None else model
 
 
 def _constrained(

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robodyn.core.constraints.kinds import Constraint
+from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.description import Extension, FileTree, Finding, Geometry
 from robodyn.core.findings import Report
 from robodyn.core.followers import Limits
@@ -119,6 +120,8 @@ class Model(Edits):
 
     `collision_pairs`: the pairs of `shapes` that distances are about, as pairs of indices; None: those that `pairs`
     finds. The shapes themselves are the `geometries` for collisions that have a formula.
+
+    `contacts`: contacts with friction and the rows of joints that act with them, None for none; see `with_contacts`.
     """
 
     name: str
@@ -161,6 +164,7 @@ class Model(Edits):
     extensions: tuple[Extension, ...] = ()
     configurations: Configurations = Configurations()
     collision_pairs: Pairs | None = None
+    contacts: Contacts | None = None
 
     def __post_init__(self) -> None:
         """Check the fields, and keep arrays that no other code can write to (`robodyn.core.model_fields`).
@@ -209,7 +213,7 @@ class Model(Edits):
             value = getattr(self, f.name)
             without_part = f.name in ("constraints", "proximal") and not self.constraints
             without_part |= f.name == "configurations" and not value  # programs may read them; the digest is their key
-            without_part |= f.name == "collision_pairs" and value is None
+            without_part |= f.name in ("collision_pairs", "contacts") and value is None
             if f.name in _WITHOUT_PART or without_part:
                 continue
             state.update(f.name.encode())

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from robodyn.internals.provided import provided
 
 if TYPE_CHECKING:
+    from robodyn.core.contacts.kinds import Contact
     from robodyn.core.model import Model
     from robodyn.core.shapes import Shape
     from robodyn.io.editing.writer_common import RobotText
@@ -63,6 +64,44 @@ class Edits:
             LoadError: no usable SRDF.
         """
         model: Model = provided("with_shapes")(self, shapes, pairs, srdf)
+        return model
+
+    def with_contacts(
+        self,
+        contacts: Sequence[Contact],
+        *,
+        cone: str = "pyramidal",
+        impratio: float = 1.0,
+        limits: bool = True,
+        dry_friction: bool = True,
+        iterations: int | None = None,
+        max_contacts: int | None = None,
+        refsafe: bool = True,
+    ) -> Model:
+        """A model with these contacts instead of its own, which `contact_forward_dynamics`, steps and rollouts obey.
+
+        Contacts are soft, as in MuJoCo. So are limits, dry friction and the model's constraints, which act with them.
+        The softness of each row is scaled by the robot's inertia at its neutral configuration; the model keeps these
+        numbers, whatever becomes of it.
+
+        Args:
+            contacts: `robodyn.Contact` of two shapes each.
+            cone: "pyramidal" or "elliptic".
+            impratio: ratio of the impedance of friction to that of the normal, above 0.
+            limits: whether joints have limits of position.
+            dry_friction: whether joints have the model's `friction`.
+            iterations: of Newton's method at most. None: 8 for pyramids, 12, 20 or 24 for elliptic cones with impratio
+                up to 1, 10 or more.
+            max_contacts: how many slots can act at once, the deepest ones; None for all.
+            refsafe: whether time constants are at least two time steps, as in MuJoCo.
+
+        Raises:
+            ArgumentError: other objects or numbers, unknown links, or two shapes on one body.
+            SingularError: the mass matrix is singular at the neutral configuration.
+        """
+        model: Model = provided("with_contacts")(
+            self, contacts, cone, impratio, limits, dry_friction, iterations, max_contacts, refsafe
+        )
         return model
 
     def with_inertia(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from robodyn.core.constraints.kinds import KINDS as CONSTRAINTS
 from robodyn.core.constraints.kinds import Constraint
+from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.description import (
     GEOMETRY_SIZES,
     ROLES,
@@ -250,6 +251,7 @@ def checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         checked[name] = None if none else _names(name, given[name], sizes[_NAMES[name]], _NAMES[name])
     checked["configurations"] = _configurations(given["configurations"], sizes["nq"])
     checked["collision_pairs"] = _collision_pairs(given["collision_pairs"], sum(map(is_shape, checked["geometries"])))
+    checked["contacts"] = _contacts(given["contacts"], checked)
     _require_places(checked)
     _require_couplings(checked)
     _require_forest(checked["link_parent"])
@@ -443,6 +445,28 @@ def _collision_pairs(value: Any, shapes: int) -> Pairs | None:
             )
         pairs.append((one, other))
     return tuple(pairs)
+
+
+def _contacts(value: Any, checked: Mapping[str, Any]) -> Contacts | None:
+    """Contacts whose links, joints and constraints the model has; None for none."""
+    if value is None:
+        return None
+    if type(value) is not Contacts:
+        raise ArgumentError(f"contacts: got {brief(value)}; wanted None, or a model's contacts (Model.with_contacts)")
+    links, joints = {"", *checked["link_names"]}, set(checked["joint_names"])
+    for k, pair in enumerate(value.pairs):
+        for each in (pair.first, pair.second):
+            if each.link not in links:
+                raise ArgumentError(f"contacts.pairs[{k}]: got the link {brief(each.link)}, which the model has not")
+    for row in (*value.limits, *value.dry_friction):
+        if row.joint not in joints:
+            raise ArgumentError(f"contacts: got a row of the joint {brief(row.joint)}, which the model has not")
+    if len(value.equalities) != len(checked["constraints"]):
+        raise ArgumentError(
+            f"contacts: got rows of {len(value.equalities)} constraints for a model of {len(checked['constraints'])}; "
+            "wanted with_contacts on the model with its constraints"
+        )
+    return value
 
 
 def _extensions(value: Any) -> tuple[Extension, ...]:

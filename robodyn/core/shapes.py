@@ -26,15 +26,15 @@ _KINDS = ("sphere", "capsule", "box", "cylinder", "plane")
 
 @dataclass(frozen=True, init=False, eq=False)
 class Shape:
-    """A convex shape that is fixed to a link. Attributes are as they were given."""
+    """A convex shape that is fixed to a link, or, for contacts, to the world. Attributes are as they were given."""
 
     kind: ClassVar[str]
-    link: str
+    link: str | None
     name: str | None
 
     def _set(self, link: Any, name: Any, **values: Any) -> None:
         owner = type(self).__name__
-        checked: dict[str, Any] = {"link": name_of(f"{owner}.link", link)}
+        checked: dict[str, Any] = {"link": None if link is None else name_of(f"{owner}.link", link)}
         checked["name"] = None if name is None else name_of(f"{owner}.name", name)
         for key, value in {**checked, **values}.items():
             object.__setattr__(self, key, value)
@@ -44,7 +44,7 @@ class Shape:
         """The shape as a geometry for collisions."""
         (x, y, z), R, size = self._placed()
         pose = Pose((x, y, z), R)
-        return Geometry(self.link, "collision", self.kind, pose, size, name=self.name or "")
+        return Geometry(self.link or "", "collision", self.kind, pose, size, name=self.name or "")
 
     def _placed(self) -> tuple[Vec3, Rotation, tuple[float, ...]]:
         """Position and rotation in the link's frame, and the size of the geometry."""
@@ -62,7 +62,7 @@ class Sphere(Shape):
     """A sphere.
 
     Args:
-        link: name of the link, or frame, that carries it.
+        link: name of the link, or frame, that carries it; None for the world, in contacts (`robodyn.Contact`) only.
         at: its centre (3,) in the link's frame, m.
         radius: m.
         name: for pairs and messages.
@@ -76,7 +76,9 @@ class Sphere(Shape):
     at: Vector3
     radius: float
 
-    def __init__(self, link: str, at: Any = (0.0, 0.0, 0.0), radius: float = 0.0, name: str | None = None) -> None:
+    def __init__(
+        self, link: str | None, at: Any = (0.0, 0.0, 0.0), radius: float = 0.0, name: str | None = None
+    ) -> None:
         self._set(link, name, at=_point("Sphere.at", at), radius=_length("Sphere.radius", radius))
 
     def _placed(self) -> tuple[Vec3, Rotation, tuple[float, ...]]:
@@ -103,7 +105,7 @@ class Capsule(Shape):
 
     def __init__(
         self,
-        link: str,
+        link: str | None,
         start: Any = (0.0, 0.0, 0.0),
         end: Any = (0.0, 0.0, 0.0),
         radius: float = 0.0,
@@ -139,7 +141,9 @@ class Box(Shape):
     pose: Any
     size: Vector3
 
-    def __init__(self, link: str, pose: Any = None, size: Any = (0.0, 0.0, 0.0), name: str | None = None) -> None:
+    def __init__(
+        self, link: str | None, pose: Any = None, size: Any = (0.0, 0.0, 0.0), name: str | None = None
+    ) -> None:
         edges = _point("Box.size", size)
         for edge in edges:
             _length("Box.size", edge)
@@ -169,7 +173,7 @@ class Cylinder(Shape):
     length: float
 
     def __init__(
-        self, link: str, pose: Any = None, radius: float = 0.0, length: float = 0.0, name: str | None = None
+        self, link: str | None, pose: Any = None, radius: float = 0.0, length: float = 0.0, name: str | None = None
     ) -> None:
         sizes = {"radius": _length("Cylinder.radius", radius), "length": _length("Cylinder.length", length)}
         self._set(link, name, pose=_pose("Cylinder.pose", pose), **sizes)
@@ -196,7 +200,9 @@ class Plane(Shape):
     normal: Vector3
     offset: float
 
-    def __init__(self, link: str, normal: Any = (0.0, 0.0, 1.0), offset: float = 0.0, name: str | None = None) -> None:
+    def __init__(
+        self, link: str | None = None, normal: Any = (0.0, 0.0, 1.0), offset: float = 0.0, name: str | None = None
+    ) -> None:
         n = _point("Plane.normal", normal)
         if abs(math.hypot(*n) - 1.0) > 1e-9:
             raise ArgumentError(f"Plane.normal: got {brief(normal)} of length {math.hypot(*n):g}; wanted length 1")
@@ -226,7 +232,7 @@ class HeightField(Shape):
     pose: Any
 
     def __init__(
-        self, link: str, heights: Any = None, size: Any = (0.0, 0.0), pose: Any = None, name: str | None = None
+        self, link: str | None, heights: Any = None, size: Any = (0.0, 0.0), pose: Any = None, name: str | None = None
     ) -> None:
         array = np.array(real_array("HeightField.heights", heights, (), np.float64))
         if array.ndim != 2 or min(array.shape) < 2:
@@ -258,7 +264,7 @@ def is_shape(geometry: Geometry) -> bool:
 
 def shape_of(geometry: Geometry) -> Shape:
     """The shape that a geometry describes, for which `is_shape` holds."""
-    link, name, size, pose = geometry.link, geometry.name or None, geometry.size, geometry.pose
+    link, name, size, pose = geometry.link or None, geometry.name or None, geometry.size, geometry.pose
     if geometry.kind == "sphere":
         return Sphere(link, pose.xyz, size[0], name)
     z = (pose.rotation[2], pose.rotation[5], pose.rotation[8])

@@ -31,6 +31,10 @@ class RedundantWarning(UserWarning):
     """Rows of constraints depend on others; names them."""
 
 
+class ConvergenceWarning(UserWarning):
+    """Contact forces of some states did not converge; names the rows."""
+
+
 class JointForcesWarning(UserWarning):
     """Joints have damping or friction that a motion ignores because `joint_forces` is not given."""
 

@@ -51,7 +51,7 @@ def with_shapes(model: Model, shapes: Any, pairs: Any, srdf: str | bytes | os.Pa
     for k, shape in enumerate(given):
         if type(shape) is HeightField:
             raise UnavailableError(
-                f"shapes[{k}]: got a HeightField on {quoted(shape.link)}; there is no formula for distances to height "
+                f"shapes[{k}]: got a HeightField on {brief(shape.link)}; there is no formula for distances to height "
                 "fields; cover it with Boxes or Spheres"
             )
         if type(shape) not in KINDS:

@@ -1,0 +1,1 @@
+"""Contacts with friction: geometry of slots, soft rows, Newton's method on accelerations."""

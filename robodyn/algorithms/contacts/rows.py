@@ -1,0 +1,352 @@
+"""Soft rows of a robot in a state: contacts, limits, dry friction and equalities, as groups of residuals.
+
+MuJoCo's accelerations are linear in the velocities of its free joints, which are in world axes. Ours of floating and
+planar joints are in body axes, so a = qdd + b with b = (omega x v, 0) takes the place of MuJoCo's accelerations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robodyn.algorithms.contacts.costs import Cost, Elliptic, Huber, OneSided, Pyramid, Quadratic
+from robodyn.algorithms.contacts.geometry import Slot, slots
+from robodyn.algorithms.definite import is_zero
+from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration
+from robodyn.algorithms.relative_motion import OfLink, between
+from robodyn.core.constraints.kinds import Coupling, Lock, Point
+from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
+from robodyn.core.contacts.kinds import ContactPair, Contacts, EqualityRows, JointRow, Softness
+from robodyn.core.joints import KINDS
+from robodyn.core.model import Model
+from robodyn.core.spatial import Vec3, add, cross, dot, select, sub
+from robodyn.internals.records import dataclass
+
+Row: TypeAlias = dict[int, Any]
+"""A row over degrees of freedom; others are zero."""
+_LEAST_R = 1e-15
+_DIRECT = 6
+"""Rows of a group up to which they are rows over degrees of freedom; more are combinations of the motion of two bodies
+relative to each other."""
+_WORLD = [float(k % 5 == 0) for k in range(16)]
+"""The pose of the world."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A cost of a group's rows: residuals are x = C y - target, with y the rows times accelerations.
+
+    `combines`: C, for each residual its coefficients by the index of a row. `targets`: a_ref.
+    """
+
+    cost: Cost
+    combines: Sequence[Mapping[int, Any]]
+    targets: Sequence[Any]
+
+    def of(self, y: Sequence[Any]) -> list[Any]:
+        """C y."""
+        return [_sum(c * y[k] for k, c in each.items()) for each in self.combines]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows over degrees of freedom, and costs of combinations of them."""
+
+    rows: Sequence[Row]
+    members: Sequence[Member]
+
+    def times(self, vector: Sequence[Any]) -> list[Any]:
+        """The rows times a vector over degrees of freedom."""
+        return [_sum(x * vector[k] for k, x in row.items()) for row in self.rows]
+
+
+class Rows:
+    """All soft rows of a model in a state.
+
+    Args:
+        model: a robot with contacts.
+        given: the state.
+        at: evaluates algorithms in the state.
+        bias: b.
+        dt: time step that bounds time constants.
+    """
+
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: float):
+        assert model.contacts is not None
+        self._model, self._at, self._q, self._qd, self._dt = model, at, given["q"], given["qd"], dt
+        self._contacts: Contacts = model.contacts
+        self._bias, self._given = bias, given
+        self._known: dict[tuple[str, int], Any] = {}
+        self.of_slots: list[Member] = []
+        """The members of slots, in their order."""
+        self.groups: list[Group] = [*self._of_contacts(), *self._of_joints(), *self._of_equalities()]
+
+    # Links.
+
+    def _pose(self, link: int) -> Sequence[Any]:
+        if link < 0:
+            return _WORLD
+        return self._once("T", link, lambda: self._at(forward_kinematics(True), link)["T"])
+
+    def _columns(self, link: int) -> Sequence[Any]:
+        """The Jacobian of a link's origin in world axes, row by row."""
+        if link < 0:
+            return [0.0] * (6 * self._model.nv)
+        return self._once("J", link, lambda: self._at(jacobian("world_aligned"), link)["J"])
+
+    def _once(self, name: str, link: int, found: Callable[[], Any]) -> Any:
+        if (name, link) not in self._known:
+            self._known[name, link] = found()
+        return self._known[name, link]
+
+    def _relative(self, one: int, other: int) -> list[Row]:
+        """The motion of one link relative to another at the origin of the first (of the second for the world)."""
+        model, nv = self._model, self._model.nv
+        dofs = [k for k, moves in enumerate(between(model, one, other)) if moves]
+        origins = [(T[3], T[7], T[11]) for T in (self._pose(one), self._pose(other))]
+        about = origins[0] if one >= 0 else origins[1]
+        rows: list[Row] = [{} for _ in range(6)]
+        for sign, link, origin in ((1.0, one, origins[0]), (-1.0, other, origins[1])):
+            if link < 0:
+                continue
+            J = self._columns(link)
+            away = sub(about, origin) if origin is not about else None
+            for k in dofs:
+                column = [J[nv * i + k] for i in range(6)]
+                if all(map(is_zero, column)):
+                    continue
+                if away is not None:
+                    column[3:] = add(column[3:], cross((column[0], column[1], column[2]), away))
+                for row, x in zip(rows, column, strict=True):
+                    row[k] = row.get(k, 0.0) + sign * x
+        return [{k: x for k, x in row.items() if not is_zero(x)} for row in rows]
+
+    # Contacts.
+
+    def _of_contacts(self) -> Iterator[Group]:
+        """Contacts of the same two links are a group."""
+        model = self._model
+        links = [
+            tuple(model.link_index(shape.link) if shape.link else -1 for shape in (pair.first, pair.second))
+            for pair in self._contacts.pairs
+        ]
+        found: dict[int, Member] = {}
+        order = sorted(range(len(links)), key=lambda k: links[k])
+        starts = np.cumsum([0, *(pair.slots for pair in self._contacts.pairs)])
+        for (one, other), same in groupby(order, key=lambda k: links[k]):
+            numbered = [
+                (int(starts[k]) + i, self._contacts.pairs[k], slot)
+                for k in same
+                for i, slot in enumerate(slots(self._contacts.pairs[k], self._pose(one), self._pose(other)))
+            ]
+            origin = self._pose(one if one >= 0 else other)
+            about: Vec3 = (origin[3], origin[7], origin[11])
+            moments = [[cross(sub(s.point, about), d) for d in (s.n, s.t1, s.t2)] for _, _, s in numbered]
+            wrenches = [
+                [{k: x for k, x in enumerate((*m, *d)) if not is_zero(x)} for m, d in zip(ms, (s.n, s.t1, s.t2))]
+                for ms, (_, _, s) in zip(moments, numbered, strict=True)
+            ]
+            for each, (_, pair, _) in zip(wrenches, numbered, strict=True):
+                del each[pair.condim :]
+            basis = self._relative(one, other)
+            count = sum(map(len, wrenches))
+            if count <= _DIRECT:
+                rows = [_combined(basis, wrench) for each in wrenches for wrench in each]
+                places = iter(range(count))
+                wrenches = [[{next(places): 1.0} for _ in each] for each in wrenches]
+            else:
+                rows = basis
+            group = Group(rows, [])
+            rates = group.times(self._qd)
+            members = []
+            for combines, (number, pair, slot) in zip(wrenches, numbered, strict=True):
+                found[number] = member = self._contact(pair, slot, combines, rates)
+                members.append(member)
+            yield Group(rows, members)
+        self.of_slots = [found[k] for k in sorted(found)]
+
+    def _contact(
+        self, pair: ContactPair, slot: Slot, combines: Sequence[Mapping[int, Any]], rates: Sequence[Any]
+    ) -> Member:
+        dt, options = self._dt, self._contacts
+        gap = slot.dist - pair.margin
+        K, B = pair.gains(dt, options.refsafe)
+        impedance = _impedance(pair, gap)
+        weight = pair.invweight
+        softness = (1.0 - impedance) / impedance * weight
+        v = [_sum(c * rates[k] for k, c in each.items()) for each in combines]
+        first, second = pair.friction
+        targets = [-B * v[0] - K * impedance * gap]
+        cost: Cost
+        if pair.condim == 1:
+            cost = OneSided(_stiffness(softness, gap))
+        elif options.cone == "pyramidal":
+            share = 2.0 * first * first * (1.0 + first * first) / options.impratio
+            cost = Pyramid(_stiffness(share * softness, gap), (first, second))
+        else:
+            if pair.solreffriction is not None:
+                B = pair.gains(dt, options.refsafe, pair.solreffriction)[1]
+            cost = Elliptic(_stiffness(softness, gap), (first, second), options.impratio)
+        targets += [-B * rate for rate in v[1:]]
+        return Member(cost, combines, targets)
+
+    # Joints.
+
+    def _of_joints(self) -> Iterator[Group]:
+        """Limits and dry friction of a degree of freedom are a group."""
+        members: dict[int, list[Member]] = {}
+        model, lower, upper = self._model, self._model.lower, self._model.upper
+        for row in self._contacts.limits:
+            i = model.joint_index(row.joint)
+            dof = int(model.v_source[model.v_start[i]]) + row.component
+            at = int(model.q_source[model.q_start[i]]) + row.component
+            for sign, bound in ((1.0, float(lower[at])), (-1.0, float(upper[at]))):
+                if np.isfinite(bound):
+                    gap = sign * (self._q[at] - bound) - row.margin
+                    members.setdefault(dof, []).append(self._joint_row(row, sign, dof, gap, None))
+        for row in self._contacts.dry_friction:
+            i = model.joint_index(row.joint)
+            dof = int(model.v_source[model.v_start[i]]) + row.component
+            loss = float(model.friction[dof])
+            if loss > 0.0:
+                members.setdefault(dof, []).append(self._joint_row(row, 1.0, dof, 0.0, loss))
+        for dof, each in members.items():
+            yield Group([{dof: 1.0}], each)
+
+    def _joint_row(self, row: JointRow, sign: float, dof: int, gap: Any, loss: float | None) -> Member:
+        K, B = row.gains(self._dt, self._contacts.refsafe)
+        v = sign * self._qd[dof]
+        assert row.invweight is not None
+        if loss is not None:
+            impedance = _impedance(row, 0.0)
+            R = max((1.0 - impedance) / impedance * row.invweight, _LEAST_R)
+            return Member(Huber(1.0 / R, loss), [{0: 1.0}], [-B * v])
+        impedance = _impedance(row, gap)
+        D = _stiffness((1.0 - impedance) / impedance * row.invweight, gap)
+        return Member(OneSided(D), [{0: sign}], [-B * v - K * impedance * gap])
+
+    # Equalities.
+
+    def _of_equalities(self) -> Iterator[Group]:
+        for held, rows in zip(resolved_constraints(self._model), self._contacts.equalities, strict=True):
+            if held.kind is Point:
+                yield self._point(held, rows)
+            elif held.kind in (Coupling, Lock):
+                yield self._coordinates(held, rows)
+
+    def _equality(self, rows: EqualityRows, J: list[Row], errors: Sequence[Any], drift: Sequence[Any]) -> Group:
+        """Rows that are held together: their impedance is that of the norm of the errors."""
+        size = abs(errors[0]) if len(errors) == 1 else np.sqrt(_sum(e * e for e in errors))
+        impedance = _impedance(rows, size)
+        K, B = rows.gains(self._dt, self._contacts.refsafe)
+        R = np.maximum((1.0 - impedance) / impedance * rows.invweight, _LEAST_R)
+        rates = Group(J, []).times(self._qd)
+        members = [
+            Member(Quadratic(1.0 / R), [{k: 1.0}], [-B * rates[k] - K * impedance * error - drift[k]])
+            for k, error in enumerate(errors)
+        ]
+        return Group(J, members)
+
+    def _point(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
+        """Both anchors, in world axes: p_1 - p_2, with the rows of MuJoCo's connect."""
+        ends, still = [], {"qdd": [-b for b in self._bias]}
+        still |= {name: [0.0] * 6 for name in ("V0", "dV0") if name in self._given}
+        for link, X in ((held.link, held.X), (held.to, held.X_to)):
+            point = list(X.r)
+            if link < 0:
+                ends.append((point, [0.0] * 3, None))
+                continue
+            T = self._at(forward_kinematics(True), link, point)["T"]
+            A = self._at(link_acceleration("world_aligned", True), link, point, **still)["A"]
+            ends.append(([T[3], T[7], T[11]], list(A[3:]), self._at(jacobian("world_aligned"), link, point)["J"]))
+        (p, a, J), (p_to, a_to, J_to) = ends
+        nv, lines = self._model.nv, list[Row]()
+        for i in range(3, 6):
+            row: Row = {}
+            for k, moves in enumerate(between(self._model, held.link, held.to)):
+                x = (0.0 if J is None else J[nv * i + k]) - (0.0 if J_to is None else J_to[nv * i + k])
+                if moves and not is_zero(x):
+                    row[k] = x
+            lines.append(row)
+        return self._equality(rows, lines, list(sub(p, p_to)), list(sub(a, a_to)))
+
+    def _coordinates(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
+        """A sum of coordinates, or the coordinate of a locked joint."""
+        model = self._model
+        if held.kind is Coupling:
+            terms = [(int(model.v_source[v]), x, c) for v, x, c in held.joints]
+            offset = held.offset
+        else:
+            i = held.joint
+            terms = [(int(model.v_source[model.v_start[i]]), int(model.q_start[i]), 1.0)]
+            offset = -held.value[0]
+        row: Row = {}
+        error: Any = offset
+        for dof, coordinate, factor in terms:
+            ratio, shift = float(model.q_multiplier[coordinate]), float(model.q_offset[coordinate])
+            row[dof] = row.get(dof, 0.0) + factor * ratio
+            error = error + factor * (ratio * self._q[int(model.q_source[coordinate])] + shift)
+        return self._equality(rows, [row], [error], [0.0])
+
+
+def bias_of_axes(model: Model, qd: Sequence[Any]) -> list[Any]:
+    """b (nv,): omega x v of joints whose linear velocities are in body axes."""
+    b: list[Any] = [0.0] * model.nv
+    for i in range(model.n_bodies):
+        kind, start = KINDS[model.joint_kind[i]].name, int(model.v_source[model.v_start[i]])
+        if kind == "floating":
+            b[start : start + 3] = cross(tuple(qd[start + 3 : start + 6]), tuple(qd[start : start + 3]))  # type: ignore[arg-type]
+        elif kind == "planar":
+            b[start : start + 2] = [-qd[start + 2] * qd[start + 1], qd[start + 2] * qd[start]]
+    return b
+
+
+def _sum(terms: Any) -> Any:
+    """The sum of scalars that are not structural zeros."""
+    total: Any = 0.0
+    for each in terms:
+        if not is_zero(each):
+            total = total + each
+    return total
+
+
+def _combined(rows: Sequence[Row], factors: Mapping[int, Any]) -> Row:
+    """A combination of rows."""
+    total: Row = {}
+    for k, factor in factors.items():
+        for dof, x in rows[k].items():
+            total[dof] = total.get(dof, 0.0) + factor * x
+    return {dof: x for dof, x in total.items() if not is_zero(x)}
+
+
+def _stiffness(softness: Any, gap: Any) -> Any:
+    """1 / R where the row acts, else 0."""
+    return select(-gap, 1.0 / np.maximum(softness, _LEAST_R), 0.0)
+
+
+def _impedance(row: Softness, gap: Any) -> Any:
+    """I at a distance, by MuJoCo's `solimp`."""
+    dmin, dmax, width, middle, power = row.impedance
+    if dmin == dmax or width <= _LEAST_R:
+        return 0.5 * (dmin + dmax)
+    x = abs(gap) * (1.0 / width)
+    if is_zero(x):
+        return dmin
+    x = np.minimum(x, 1.0)
+    if power == 1.0:
+        return dmin + x * (dmax - dmin)
+    rising = _power(x, power) * (1.0 / middle ** (power - 1.0))
+    falling = 1.0 - _power(1.0 - x, power) * (1.0 / (1.0 - middle) ** (power - 1.0))
+    return dmin + select(x - middle, falling, rising) * (dmax - dmin)
+
+
+def _power(x: Any, power: float) -> Any:
+    """x^p of x from 0 to 1; whole and half powers are exact."""
+    total: Any = 1.0
+    half = 2.0 * power
+    for _ in range(int(half) // 2):
+        total = total * x
+    return total * np.sqrt(x) if int(half) % 2 else total

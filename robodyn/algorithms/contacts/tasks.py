@@ -1,0 +1,175 @@
+"""Accelerations and forces with contacts as a task of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from robodyn.algorithms.contacts.newton import Newton
+from robodyn.algorithms.contacts.rows import Rows, bias_of_axes
+from robodyn.algorithms.constraints.terms import with_inputs
+from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.manifold import joint_by_joint, scalars
+from robodyn.algorithms.relative_motion import OfLink
+from robodyn.algorithms.rnea import rnea
+from robodyn.algorithms.tasks import ScalarTask, Sized
+from robodyn.core.contacts.kinds import Contacts
+from robodyn.core.model import Model
+
+BASE = ("V0", "dV0")
+BLOCK = 3
+"""Iterations of a program; states that want more are gathered for the next ones."""
+
+
+def most_iterations(contacts: Contacts) -> int:
+    """Iterations after which states count as not converged."""
+    if contacts.iterations is not None:
+        return contacts.iterations
+    if contacts.cone == "pyramidal":
+        return 8 if contacts.impratio <= 1.0 else 16
+    return 12 if contacts.impratio <= 1.0 else 20 if contacts.impratio <= 10.0 else 24
+
+
+def _looks(contacts: Contacts) -> int:
+    if contacts.impratio <= 1.0:
+        return 2
+    return 4 if contacts.impratio <= 10.0 else 8
+
+
+def contact_task(
+    model: Model, dt: float, iterations: int = BLOCK, inputs: tuple[str, ...] = ("q", "qd", "tau")
+) -> ScalarTask:
+    """Accelerations `qdd`, forces `f` on slots and the relative error of the accelerations at most, after some iterations.
+
+    `inputs`: also "f_ext", "inertia", "armature"; and "qdd", accelerations from which iterations start instead of those
+    without contacts.
+    """
+    return _task(_slots(model), _bounding(model, dt), iterations, tuple(name for name in _SIZES if name in inputs))
+
+
+def contact_step(
+    model: Model, dt: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
+) -> ScalarTask:
+    """The state after a time step dt, `q_next` and `qd_next`, and `error` as of `contact_task`.
+
+    `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients.
+    """
+    names = tuple(name for name in _SIZES if name in inputs)
+    return _step(_slots(model), dt, _bounding(model, dt), iterations, integrator, damped, names)
+
+
+def _slots(model: Model) -> int:
+    assert model.contacts is not None
+    return model.contacts.n_slots
+
+
+def _bounding(model: Model, dt: float) -> float:
+    """The time step if it bounds a time constant, else 0: other time steps compile nothing new."""
+    contacts = model.contacts
+    assert contacts is not None
+    rows = (*contacts.pairs, *contacts.limits, *contacts.dry_friction, *contacts.equalities)
+    times = [row.solref[0] for row in rows]
+    times += [pair.solreffriction[0] for pair in contacts.pairs if pair.solreffriction is not None]
+    return dt if contacts.refsafe and any(0.0 < time < 2.0 * dt for time in times) else 0.0
+
+
+class _Solved(NamedTuple):
+    """Accelerations, forces on slots, and the relative error."""
+
+    qdd: list[Any]
+    f: list[Any]
+    error: Any
+
+
+def _solved(
+    model: Model,
+    given: Mapping[str, Sequence[Any]],
+    at: OfLink,
+    dt: float,
+    iterations: int,
+    **changed: Sequence[Any],
+) -> _Solved:
+    """`changed`: values of "tau" and "armature" that replace those of the call."""
+    contacts, nv = model.contacts, model.nv
+    given = {**given, **changed}
+    of_inertia = {"armature": changed["armature"]} if "armature" in changed else {}
+    assert contacts is not None
+    b = bias_of_axes(model, given["qd"])
+    entries = at(with_inputs(CRBA, given), **of_inertia)["H"]
+    H = [entries[nv * i : nv * (i + 1)] for i in range(nv)]
+    external = ("f_ext",) if "f_ext" in given else ()
+    bias = with_inputs(rnea(("q", "qd", "qdd", *external)), given)
+    needed = at(bias, qdd=[-each for each in b], **of_inertia)["tau"]
+    force = [tau - each for tau, each in zip(given["tau"], needed, strict=True)]
+    rows = Rows(model, given, at, b, dt)
+    start = [x + each for x, each in zip(given["qdd"], b, strict=True)] if "qdd" in given else None
+    newton = Newton(H, force, rows.groups, start)
+    for _ in range(iterations):
+        newton.step(_looks(contacts))
+    forces, error = newton.finish()
+    members = [id(member) for group in rows.groups for member in group.members]
+    by_member = dict(zip(members, forces, strict=True))
+    f = [x for member in rows.of_slots for x in (*by_member[id(member)], 0.0, 0.0)[:3]]
+    return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error)
+
+
+_SIZES = {
+    "q": Sized(("nq",)),
+    **dict.fromkeys(("qd", "qdd", "tau", "armature"), Sized(("nv",))),
+    "f_ext": Sized(("n_bodies", 6)),
+    "inertia": Sized(("n_bodies", 10)),
+    **dict.fromkeys(BASE, Sized((6,))),
+}
+
+
+@lru_cache(maxsize=256)
+def _task(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
+    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        found = _solved(model, given, at, dt, iterations)
+        return {"qdd": found.qdd, "f": found.f, "error": [found.error]}
+
+    outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
+    name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(dt)))
+    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
+
+
+@lru_cache(maxsize=256)
+def _step(
+    n_slots: int, dt: float, bounding: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
+) -> ScalarTask:
+    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        damping = model.damping.tolist() if damped else [0.0] * model.nv
+        q, qd, error = STEPS[integrator](model, given, at, dt, bounding, iterations, damping)
+        return {"q_next": list(q), "qd_next": list(qd), "error": [error]}
+
+    outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "error": Sized(())}
+    words = (*inputs, str(iterations), repr(dt), *(("damped",) if damped else ()))
+    name = "_".join(("contact", integrator, *words))
+    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
+
+
+def _semi_implicit_euler(
+    model: Model,
+    given: Mapping[str, Sequence[Any]],
+    at: OfLink,
+    dt: float,
+    bounding: float,
+    iterations: int,
+    damping: Sequence[float],
+) -> tuple[Any, Any, Any]:
+    """`robodyn.core.integrators.semi_implicit_euler`, with implicit damping as armature."""
+    changed = {}
+    if any(damping):
+        armature = given.get("armature", model.armature.tolist())
+        changed["armature"] = [x + dt * d for x, d in zip(armature, damping, strict=True)]
+        changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
+    found = _solved(model, given, at, bounding, iterations, **changed)
+    qd = scalars(given["qd"]) + scalars(found.qdd) * dt
+    q, step = given["q"], qd * dt
+    moved = joint_by_joint(model, "q", lambda kind, i, along: kind.integrate(tuple(q[j] for j in i), tuple(step[along])))
+    return moved, qd, found.error
+
+
+STEPS = {"semi_implicit_euler": _semi_implicit_euler}
+"""Integrators whose steps are programs with contacts."""

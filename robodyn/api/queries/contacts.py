@@ -1,0 +1,234 @@
+"""Queries about contacts with friction: accelerations and forces."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.algorithms.contacts.tasks import BLOCK, contact_task, most_iterations
+from robodyn.api.queries.call import Call
+from robodyn.api.queries.core import Core
+from robodyn.core.model import Model
+from robodyn.engines.protocol import Engine
+from robodyn.internals.arguments import Array, finite_real, rows_named
+from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
+from robodyn.internals.messages import brief, quoted, users_line
+from robodyn.internals.records import dataclass
+
+_ENGINES = ("reference", "cpu")
+_STATE = ("q", "qd", "tau")
+_KEPT, _MOST_KEPT = "_contact_calls", 8
+"""Where a `Dynamics` keeps its prepared calls, and how many: one for each time step that bounds time constants."""
+
+
+class ContactQueries(Core):
+    """Queries about the contacts of `model.contacts` and the rows that act with them: limits, dry friction, constraints.
+
+    Raises, in all of them:
+        ArgumentError: the model has no contacts, or the `Dynamics` counts dry friction twice: by `joint_forces` and by
+            the model's rows.
+        UnavailableError: the engine is neither "reference" nor "cpu", or the robot is too large for one program.
+    """
+
+    def contact_forward_dynamics(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        dt: float = 0.002,
+        *,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(qdd, f): accelerations (..., nv), and contact forces (..., n_slots, 3) along the normal and both tangents of
+        each slot, N, on the first shape.
+
+        Contacts are MuJoCo's: accelerations minimise a convex cost of soft rows (docs/contacts.md). States that do not
+        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found.
+
+        Args:
+            dt: the time step in s, of which twice bounds time constants from below (`refsafe`).
+            inertia: softness stays that of the model's own inertia.
+
+        Raises:
+            SingularError: H is singular at every state.
+        """
+        seconds = finite_real(dt)
+        if seconds is None or not seconds > 0.0:
+            raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
+        require_contacts(self, "contact_forward_dynamics")
+        plain = f_ext is None and inertia is None and dV0 is None and out is None
+        if plain and type(q) is type(qd) is type(tau) is np.ndarray and q.ndim == 1 and self.engine.native:
+            answer = _prepared(self, q, qd, tau, seconds)
+            if answer is not None:
+                return answer
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
+        call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
+        if call.library.on_device:
+            raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
+        self._require_regular(call)
+        if "damping" in self.joint_forces:
+            with np.errstate(all="ignore"):
+                call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
+        slots = _slots(self.model)
+        results = call.results({"qdd": (self.model.nv,), "f": (slots, 3)})
+        if call.batch:
+            solution = solve(self.engine, self.model, call.inputs, results, seconds)
+            solution.warn("contact_forward_dynamics", call.leading)
+        return cast(tuple[Array, Array], call.finish(results))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN. `iterations`: of
+    the rows that took most."""
+
+    converged: Array
+    finite: Array
+    iterations: int
+
+    def warn(self, what: str, leading: tuple[int, ...]) -> None:
+        """Warn of rows of finite numbers that did not converge."""
+        lost = ~self.converged & self.finite
+        if lost.any():
+            where = f" ({rows_named(lost.reshape(leading), 0)})" if leading else ""
+            warnings.warn(
+                f"{what}: contacts of {int(lost.sum())} of {lost.size} states{where} did not converge in "
+                f"{self.iterations} iterations",
+                ConvergenceWarning,
+                stacklevel=users_line(),
+            )
+
+
+def solve(
+    engine: Engine, model: Model, inputs: Mapping[str, Array], results: Mapping[str, Array], dt: float
+) -> Solution:
+    """Fill `qdd` (B, nv) and `f` (B, n_slots, 3), or qdd alone. Rows that are left after a block of iterations are
+    gathered for the next one."""
+    assert model.contacts is not None
+    dtype, batch = inputs["q"].dtype, len(inputs["q"])
+    qdd, f = results["qdd"], results.get("f")
+    if f is None:
+        f = np.empty((batch, _slots(model), 3), dtype)
+    error = np.empty(batch, dtype)
+    names = tuple(inputs)
+    engine.compose(contact_task(model, dt, BLOCK, names), inputs, {"qdd": qdd, "f": f, "error": error})
+    most, done, most_error = most_iterations(model.contacts), BLOCK, tolerance(dtype)
+    left = np.flatnonzero(error > most_error)
+    warm = contact_task(model, dt, BLOCK, (*names, "qdd"))
+    while left.size and done < most:
+        some = {name: np.ascontiguousarray(array[left]) for name, array in inputs.items()}
+        found = {name: np.empty_like(array[left]) for name, array in (("qdd", qdd), ("f", f), ("error", error))}
+        engine.compose(warm, {**some, "qdd": np.ascontiguousarray(qdd[left])}, found)
+        qdd[left], f[left], error[left] = found["qdd"], found["f"], found["error"]
+        done += BLOCK
+        left = left[found["error"] > most_error]
+    return Solution(error <= most_error, np.isfinite(error), done)
+
+
+def tolerance(dtype: np.dtype[Any]) -> float:
+    """The error of accelerations, relative in the norm of H, up to which they count as converged."""
+    return float(np.finfo(dtype).eps) ** 0.75
+
+
+def require_contacts(dyn: Core, what: str) -> None:
+    """Raise if a `Dynamics` has no contacts, or cannot answer with them."""
+    contacts = dyn.model.contacts
+    if contacts is None:
+        raise ArgumentError(
+            f"{what}: {quoted(dyn.model.name)} has no contacts; wanted a model with them: Model.with_contacts"
+        )
+    if dyn.engine.name not in _ENGINES:
+        raise UnavailableError(
+            f"{what}: engine {dyn.engine.name!r} does not know contacts; wanted one of {', '.join(map(repr, _ENGINES))}"
+        )
+    if contacts.dry_friction and "friction" in dyn.joint_forces:
+        raise ArgumentError(
+            f"{what}: dry friction of joints is among joint_forces and among the rows of contacts; wanted one of them: "
+            "joint_forces without 'friction', or with_contacts(dry_friction=False)"
+        )
+
+
+def _slots(model: Model) -> int:
+    assert model.contacts is not None
+    return model.contacts.n_slots
+
+
+class _OneState:
+    """Calls about one state, prepared: a program on arrays that stay."""
+
+    def __init__(self, dyn: Core, dt: float) -> None:
+        model, dtype = dyn.model, dyn.dtype
+        self.engine, self.model = dyn.engine, model
+        sizes = {"q": model.nq, "qd": model.nv, "tau": model.nv}
+        self._inputs = {name: np.zeros((1, size), dtype) for name, size in sizes.items()}
+        self.qdd, self.f = np.zeros((1, model.nv), dtype), np.zeros((1, _slots(model), 3), dtype)
+        self._error = np.zeros((1,), dtype)
+        outputs = {"qdd": self.qdd, "f": self.f, "error": self._error}
+        self._tolerance, self._damping = tolerance(dtype), None
+        if "damping" in dyn.joint_forces and model.damping.any():
+            self._damping = model.damping.astype(dtype)
+        cold, warm = contact_task(model, dt), contact_task(model, dt, BLOCK, (*_STATE, "qdd"))
+        self._cold = dyn.engine.bound(cold, self._inputs, outputs)
+        self._start: Callable[[], Callable[[], None] | None] = lambda: dyn.engine.bound(
+            warm, {**self._inputs, "qdd": self.qdd}, outputs
+        )
+        self._warm: Callable[[], None] | None = None
+        assert model.contacts is not None
+        self._more = -(-(most_iterations(model.contacts) - BLOCK) // BLOCK)
+
+    @property
+    def works(self) -> bool:
+        """True if the engine has the program."""
+        return self._cold is not None
+
+    def __call__(self, q: Array, qd: Array, tau: Array) -> bool:
+        """Fill `qdd` and `f`; False if they are not finite, or not converged."""
+        assert self._cold is not None
+        inputs = self._inputs
+        inputs["q"][0], inputs["qd"][0] = q, qd
+        inputs["tau"][0] = tau if self._damping is None else tau - self._damping * qd
+        self._cold()
+        error = self._error.item()
+        if error <= self._tolerance:
+            return True
+        if self._warm is None:
+            self._warm = self._start()
+        for _ in range(self._more if self._warm is not None else 0):
+            self._warm()  # type: ignore[misc]
+            error = self._error.item()
+            if not error > self._tolerance:
+                break
+        return error <= self._tolerance
+
+
+def _prepared(dyn: Core, q: Array, qd: Array, tau: Array, dt: float) -> tuple[Array, Array] | None:
+    """The answer for one state by a call that is kept; None where the long way must answer."""
+    model, dtype = dyn.model, dyn.dtype
+    if q.shape != (model.nq,) or qd.shape != (model.nv,) or tau.shape != (model.nv,):
+        return None
+    if not (q.dtype is dtype and qd.dtype is dtype and tau.dtype is dtype) or dyn._singular is not None:
+        return None
+    kept: dict[float, list[_OneState]] = vars(dyn).setdefault(_KEPT, {})
+    waiting = kept.get(dt)
+    try:  # calls in progress, as of other threads, are not among those that wait
+        call = None if waiting is None else waiting.pop()
+    except IndexError:
+        call = None
+    if call is None or call.engine is not dyn.engine or call.model is not model:
+        call = _OneState(dyn, dt)
+        if not call.works:
+            return None
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+    if not call(q, qd, tau):
+        return None
+    answer = call.qdd[0].copy(), call.f[0].copy()
+    kept.setdefault(dt, []).append(call)
+    return answer
