@@ -26,7 +26,7 @@ TINY = 1e-30
 """Added to divisors, and the squared length up to which a vector has no direction. Normal in single precision."""
 _PARALLEL = 1e-10
 """Squared sine of the angle below which two axes have no common perpendicular."""
-_CROSSED = 1e-20
+CROSSED = 1e-20
 """Squared distance (m^2) below which two segments cross. The direction between their nearest points is rounding."""
 _UP: Vec3 = (0.0, 0.0, 1.0)
 _OWN: tuple[Vec3, ...] = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), _UP)
@@ -80,53 +80,54 @@ class Nearest(NamedTuple):
         return Nearest(self.d, self.p2, self.p1, scale(-1.0, self.n))
 
 
-def _pick(condition: Scalar, positive: Sequence[Scalar], otherwise: Sequence[Scalar]) -> tuple[Scalar, ...]:
+def pick(condition: Scalar, positive: Sequence[Scalar], otherwise: Sequence[Scalar]) -> tuple[Scalar, ...]:
     """`select` of every component."""
     return tuple([select(condition, x, y) for x, y in zip(positive, otherwise, strict=True)])
 
 
-def _sign(x: Scalar) -> Scalar:
+def sign(x: Scalar) -> Scalar:
     """1 where x is above 0, else -1."""
     return select(x, 1.0, -1.0)
 
 
-def _divisor(x: Scalar) -> Scalar:
+def divisor(x: Scalar) -> Scalar:
     """x, or a tiny number where x is less."""
     return max(x, TINY) if isinstance(x, float) else np.maximum(x, TINY)
 
 
-def _clamp(x: Scalar, most: Scalar) -> Scalar:
+def clamp(x: Scalar, most: Scalar) -> Scalar:
+    """x, or the nearer of -most and most where it is beyond."""
     return np.minimum(np.maximum(x, -most), most)
 
 
-def _along(p: Vec3, s: Scalar, v: Vec3) -> Vec3:
+def along(p: Vec3, s: Scalar, v: Vec3) -> Vec3:
     """p + s v."""
     x: Vec3 = add(p, scale(s, v))
     return x
 
 
-def _unit(v: Vec3, vv: Scalar, otherwise: Vec3, least: float = TINY) -> tuple[Scalar, Vec3]:
+def unit(v: Vec3, vv: Scalar, otherwise: Vec3, least: float = TINY) -> tuple[Scalar, Vec3]:
     """The length of v, and its direction; `otherwise` where v . v is at most `least`. `vv`: v . v."""
     length = np.sqrt(vv)
     if isinstance(vv, float) and not vv > least:  # a constant
         return length, otherwise
-    return length, _pick(vv - least, scale(1.0 / length, v), otherwise)
+    return length, pick(vv - least, scale(1.0 / length, v), otherwise)
 
 
-def _perpendicular(h: Vec3) -> Vec3:
+def perpendicular(h: Vec3) -> Vec3:
     """A unit vector perpendicular to h; some unit vector where h is zero."""
     x, y, z = map(abs, h)
     # The axis of the smallest component.
     is_x, is_y = np.minimum(y, z) - x, np.minimum(x, z) - y
-    axis = _pick(is_x, (1.0, 0.0, 0.0), _pick(is_y, (0.0, 1.0, 0.0), _UP))
+    axis = pick(is_x, (1.0, 0.0, 0.0), pick(is_y, (0.0, 1.0, 0.0), _UP))
     v = cross(h, axis)
-    return _unit(v, dot(v, v), (1.0, 0.0, 0.0))[1]
+    return unit(v, dot(v, v), (1.0, 0.0, 0.0))[1]
 
 
 def _balls(v: Vec3, x1: Vec3, r1: Scalar, x2: Vec3, r2: Scalar, otherwise: Vec3, least: float = TINY) -> Nearest:
     """Spheres about x1 and x2, with v = x1 - x2."""
-    length, n = _unit(v, dot(v, v), otherwise, least)
-    return Nearest(length - (r1 + r2), sub(x1, scale(r1, n)), _along(x2, r2, n), n)
+    length, n = unit(v, dot(v, v), otherwise, least)
+    return Nearest(length - (r1 + r2), sub(x1, scale(r1, n)), along(x2, r2, n), n)
 
 
 def ball_ball(first: Ball, second: Ball) -> Nearest:
@@ -137,38 +138,54 @@ def ball_ball(first: Ball, second: Ball) -> Nearest:
 def ball_rod(first: Ball, second: Rod) -> Nearest:
     """Sphere and capsule."""
     r = sub(first.c, second.c)
-    t = _clamp(dot(second.h, r) / _divisor(second.hh), 1.0)
+    t = clamp(dot(second.h, r) / divisor(second.hh), 1.0)
     v = sub(r, scale(t, second.h))
-    return _balls(v, first.c, first.r, _along(second.c, t, second.h), second.r, _perpendicular(second.h))
+    return _balls(v, first.c, first.r, along(second.c, t, second.h), second.r, perpendicular(second.h))
+
+
+SegmentPoints: TypeAlias = tuple[Scalar, Scalar, Scalar]
+"""Parameters s and t, from -1 to 1, of points of two segments, and the squared distance of these points."""
+
+
+def segment_pairs(first: Rod, second: Rod) -> list[SegmentPoints]:
+    """Candidates for the nearest points of the axes of two capsules: of both lines, and each end with the nearest point
+    of the other segment: the ends -1 of the first and of the second, then the ends +1."""
+    h1, h2 = first.h, second.h
+    r = sub(first.c, second.c)
+    a, e = divisor(first.hh), divisor(second.hh)
+    b, c, f = dot(h1, h2), dot(h1, r), dot(h2, r)
+    inner = clamp((b * f - c * e) / np.maximum(a * e - b * b, TINY), 1.0)
+    pairs: list[tuple[Scalar, Scalar]] = [(inner, clamp((b * inner + f) / e, 1.0))]
+    for end in (-1.0, 1.0):
+        pairs += [(end, clamp((b * end + f) / e, 1.0)), (clamp((b * end - c) / a, 1.0), end)]
+    vs = [sub(along(r, s, h1), scale(t, h2)) for s, t in pairs]
+    return [(s, t, dot(v, v)) for (s, t), v in zip(pairs, vs, strict=True)]
+
+
+def nearest_of(candidates: Sequence[SegmentPoints]) -> SegmentPoints:
+    """The candidate with the least distance; the first of equal ones."""
+    s, t, vv = candidates[0]
+    for s_new, t_new, new in candidates[1:]:
+        closer = vv - new
+        s, t, vv = select(closer, s_new, s), select(closer, t_new, t), np.minimum(vv, new)
+    return s, t, vv
 
 
 def rod_rod(first: Rod, second: Rod) -> Nearest:
     """Capsule and capsule: the least of the distance of the lines and of the four ends to the other segment."""
     h1, h2 = first.h, second.h
-    r = sub(first.c, second.c)
-    a, e = _divisor(first.hh), _divisor(second.hh)
-    b, c, f = dot(h1, h2), dot(h1, r), dot(h2, r)
-    inner = _clamp((b * f - c * e) / np.maximum(a * e - b * b, TINY), 1.0)
-    pairs: list[tuple[Scalar, Scalar]] = [(inner, _clamp((b * inner + f) / e, 1.0))]
-    for end in (-1.0, 1.0):
-        pairs += [(end, _clamp((b * end + f) / e, 1.0)), (_clamp((b * end - c) / a, 1.0), end)]
-    vs = [sub(_along(r, s, h1), scale(t, h2)) for s, t in pairs]
-    (s, t), vv = pairs[0], dot(vs[0], vs[0])
-    for (s_new, t_new), v in zip(pairs[1:], vs[1:], strict=True):
-        new = dot(v, v)
-        closer = vv - new
-        s, t, vv = select(closer, s_new, s), select(closer, t_new, t), np.minimum(vv, new)
-    x1, x2 = _along(first.c, s, h1), _along(second.c, t, h2)
+    s, t, vv = nearest_of(segment_pairs(first, second))
+    x1, x2 = along(first.c, s, h1), along(second.c, t, h2)
     across = cross(h1, h2)
-    longer = _pick(a - e, h1, h2)
-    _, aside = _unit(across, dot(across, across), _perpendicular(longer))
-    near = _balls(sub(x1, x2), x1, first.r, x2, second.r, aside, _CROSSED)
+    longer = pick(first.hh - second.hh, h1, h2)
+    _, aside = unit(across, dot(across, across), perpendicular(longer))
+    near = _balls(sub(x1, x2), x1, first.r, x2, second.r, aside, CROSSED)
     return near._replace(d=np.sqrt(vv) - (first.r + second.r))
 
 
-def _point_box(p: Vec3, b: Vec3) -> tuple[Scalar, Vec3]:
+def point_box(p: Vec3, b: Vec3) -> tuple[Scalar, Vec3]:
     """Signed distance of a point to a box, in the box's frame, and the normal out of the box."""
-    signs = [_sign(x) for x in p]
+    signs = [sign(x) for x in p]
     q = [abs(x) - edge for x, edge in zip(p, b, strict=True)]
     out = [np.maximum(x, 0.0) for x in q]
     oo = out[0] * out[0] + out[1] * out[1] + out[2] * out[2]
@@ -176,22 +193,22 @@ def _point_box(p: Vec3, b: Vec3) -> tuple[Scalar, Vec3]:
     deepest = np.maximum(np.maximum(q[0], q[1]), q[2])
     first = np.maximum(q[1], q[2]) - q[0]  # above 0 where another face is nearer
     second = q[2] - q[1]
-    face = _pick(first, _pick(second, (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)), (1.0, 0.0, 0.0))
-    n = _pick(oo - TINY, scale(1.0 / length, out), face)
+    face = pick(first, pick(second, (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)), (1.0, 0.0, 0.0))
+    n = pick(oo - TINY, scale(1.0 / length, out), face)
     turned: Vec3 = (signs[0] * n[0], signs[1] * n[1], signs[2] * n[2])
     return length + np.minimum(deepest, 0.0), turned
 
 
 def ball_brick(first: Ball, second: Brick) -> Nearest:
     """Sphere and box."""
-    d, n = _point_box(rotate(second.E, sub(first.c, second.c)), second.b)
+    d, n = point_box(rotate(second.E, sub(first.c, second.c)), second.b)
     n = rotate_back(second.E, n)
     return Nearest(d - first.r, sub(first.c, scale(first.r, n)), sub(first.c, scale(d, n)), n)
 
 
 def _off(x: Vec3, b: Vec3) -> Vec3:
     """From the nearest point of a box to x."""
-    return tuple([y - _clamp(y, edge) for y, edge in zip(x, b, strict=True)])
+    return tuple([y - clamp(y, edge) for y, edge in zip(x, b, strict=True)])
 
 
 def _crossings(c: Vec3, h: Vec3, b: Vec3) -> list[tuple[Scalar, Scalar]]:
@@ -200,8 +217,8 @@ def _crossings(c: Vec3, h: Vec3, b: Vec3) -> list[tuple[Scalar, Scalar]]:
     places = []
     for x, direction, edge in zip(c, h, b, strict=True):
         crosses = abs(direction) - TINY
-        divisor = 1.0 / select(crosses, direction, 1.0)
-        sides = [select(crosses, _clamp((side * edge - x) * divisor, 1.0), side) for side in (-1.0, 1.0)]
+        inverse = 1.0 / select(crosses, direction, 1.0)
+        sides = [select(crosses, clamp((side * edge - x) * inverse, 1.0), side) for side in (-1.0, 1.0)]
         places.append((sides[0], sides[1]))
     return places
 
@@ -215,7 +232,7 @@ def _segment_outside(c: Vec3, h: Vec3, b: Vec3, crossings: Sequence[tuple[Scalar
     """
 
     def slope(s: Scalar) -> Scalar:
-        return dot(h, _off(_along(c, s, h), b))
+        return dot(h, _off(along(c, s, h), b))
 
     at_start, at_end = slope(-1.0), slope(1.0)
     low, high, g_low, g_high = -1.0, 1.0, at_start, at_end
@@ -227,8 +244,8 @@ def _segment_outside(c: Vec3, h: Vec3, b: Vec3, crossings: Sequence[tuple[Scalar
     rise = g_high - g_low
     s = select(rise, low - g_low * ((high - low) / rise), 0.5 * (low + high))
     s = select(at_start, -1.0, select(-at_end, 1.0, s))
-    s = _clamp(s, 1.0)
-    return s, _off(_along(c, s, h), b)
+    s = clamp(s, 1.0)
+    return s, _off(along(c, s, h), b)
 
 
 def _segment_inside(
@@ -242,7 +259,7 @@ def _segment_inside(
     hh = np.maximum(dot(h, h), TINY)
     best, s, n = None, middle, _UP
     for i in range(3):
-        side = _sign(c[i])
+        side = sign(c[i])
         reach = side * h[i]
         axis: list[Scalar] = [0.0, 0.0, 0.0]
         axis[i] = side
@@ -261,14 +278,14 @@ def _segment_inside(
         defined = vv - _PARALLEL * hh
         across = scale(1.0 / np.sqrt(np.maximum(vv, TINY)), across)
         at = dot(across, c)
-        out: Vec3 = scale(_sign(at), across)
+        out: Vec3 = scale(sign(at), across)
         overlap = sum(abs(x) * edge for x, edge in zip(across, b, strict=True)) - abs(at)
         # The segment against the edge of the box that is outermost along the axis.
-        corner = tuple(_sign(x) * y for x, y in zip(out, b, strict=True))
+        corner = tuple(sign(x) * y for x, y in zip(out, b, strict=True))
         aside = cross(out, edge)
         speed = dot(h, aside)
         place = dot(sub(corner, c), aside) / select(abs(speed) - TINY, speed, 1.0)
-        best, s, n = _least(best, s, n, select(defined, overlap, _FAR), _clamp(place, 1.0), out)
+        best, s, n = _least(best, s, n, select(defined, overlap, _FAR), clamp(place, 1.0), out)
     return best, s, n
 
 
@@ -279,7 +296,7 @@ _FAR = 1e30
 def _least(best: Scalar, s: Scalar, n: Vec3, new: Scalar, s_new: Scalar, n_new: Vec3) -> tuple[Scalar, Scalar, Vec3]:
     """The smaller overlap, with its point and normal; the first of equal ones."""
     smaller = best - new
-    return np.minimum(best, new), select(smaller, s_new, s), _pick(smaller, n_new, n)
+    return np.minimum(best, new), select(smaller, s_new, s), pick(smaller, n_new, n)
 
 
 def rod_brick(first: Rod, second: Brick) -> Nearest:
@@ -292,8 +309,8 @@ def rod_brick(first: Rod, second: Brick) -> Nearest:
     length = np.sqrt(vv)
     apart = vv - TINY
     d, s = select(apart, length, -depth), select(apart, s_out, s_in)
-    n = rotate_back(second.E, _pick(apart, scale(1.0 / length, v), n_in))
-    x = _along(first.c, s, first.h)
+    n = rotate_back(second.E, pick(apart, scale(1.0 / length, v), n_in))
+    x = along(first.c, s, first.h)
     return Nearest(d - first.r, sub(x, scale(first.r, n)), sub(x, scale(d, n)), n)
 
 
@@ -305,9 +322,9 @@ def brick_brick(first: Brick, second: Brick) -> Nearest:
     vv, x1, x2 = _boxes_outside(t, axes, first.b, second.b)
     length = np.sqrt(vv)
     apart = np.minimum(-depth, vv - TINY)  # the least overlap is negative for boxes that are apart
-    n = _pick(apart, scale(1.0 / length, sub(x1, x2)), n_in)
+    n = pick(apart, scale(1.0 / length, sub(x1, x2)), n_in)
     d = select(apart, length, -depth)
-    x1, x2 = _pick(apart, x1, x1_in), _pick(apart, x2, x2_in)
+    x1, x2 = pick(apart, x1, x1_in), pick(apart, x2, x2_in)
     p1, p2 = (add(second.c, rotate_back(second.E, x)) for x in (x1, x2))
     return Nearest(d, p1, p2, rotate_back(second.E, n))
 
@@ -324,9 +341,9 @@ def _boxes_outside(t: Vec3, axes: Sequence[Vec3], b1: Vec3, b2: Vec3) -> tuple[S
         j, k = (i + 1) % 3, (i + 2) % 3
         for sj in (-1.0, 1.0):
             for sk in (-1.0, 1.0):
-                c = _along(_along(t, sj, halves[j]), sk, halves[k])
+                c = along(along(t, sj, halves[j]), sk, halves[k])
                 s, v = _segment_outside(c, halves[i], b2, _crossings(c, halves[i], b2))
-                x1 = _along(c, s, halves[i])
+                x1 = along(c, s, halves[i])
                 best = _closer(best, dot(v, v), x1, sub(x1, v))
     for corner in _CORNERS:
         x2: Vec3 = tuple(s * b for s, b in zip(corner, b2, strict=True))
@@ -346,7 +363,7 @@ def _closer(best: tuple[Scalar, Vec3, Vec3] | None, vv: Scalar, x1: Vec3, x2: Ve
     if best is None:
         return vv, x1, x2
     closer = best[0] - vv
-    return np.minimum(best[0], vv), _pick(closer, x1, best[1]), _pick(closer, x2, best[2])
+    return np.minimum(best[0], vv), pick(closer, x1, best[1]), pick(closer, x2, best[2])
 
 
 def _boxes_inside(t: Vec3, axes: Sequence[Vec3], b1: Vec3, b2: Vec3) -> tuple[Scalar, Vec3, Vec3, Vec3]:
@@ -364,7 +381,7 @@ def _boxes_inside(t: Vec3, axes: Sequence[Vec3], b1: Vec3, b2: Vec3) -> tuple[Sc
             across = scale(1.0 / np.sqrt(np.maximum(vv, TINY)), across)
             overlap, n_new = _less(_FAR, _UP, across, t, axes, b1, b2, vv - _PARALLEL)
             new = (overlap, *n_new, *one, *other)
-            edges = new if edges is None else _pick(edges[0] - overlap, new, edges)
+            edges = new if edges is None else pick(edges[0] - overlap, new, edges)
     assert edges is not None
     crossed, n_crossed, along_1, along_2 = edges[0], edges[1:4], edges[4:7], edges[7:10]
     # Faces: the corner of the other box that is deepest. Of the box whose axis n is, the components have the least sum.
@@ -372,21 +389,21 @@ def _boxes_inside(t: Vec3, axes: Sequence[Vec3], b1: Vec3, b2: Vec3) -> tuple[Sc
     of_second = sum(abs(dot(axis, n)) for axis in axes) - sum(map(abs, n))
     m1, m2 = _support(scale(-1.0, n), t, axes, b1, origin), _support(n, origin, own, b2, t)
     depth = np.minimum(best, crossed)
-    x1 = _pick(of_second, m1, _along(m2, -1.0 * depth, n))
-    x2 = _pick(of_second, _along(m1, depth, n), m2)
+    x1 = pick(of_second, m1, along(m2, -1.0 * depth, n))
+    x2 = pick(of_second, along(m1, depth, n), m2)
     # Edges: the nearest points of their lines.
     e1, e2 = _support(scale(-1.0, n_crossed), t, axes, b1, t), _support(n_crossed, origin, own, b2, origin)
     r, b = sub(e1, e2), dot(along_1, along_2)
     c, f = dot(along_1, r), dot(along_2, r)
-    y1 = _along(e1, (b * f - c) / np.maximum(1.0 - b * b, _PARALLEL), along_1)
-    y2 = _along(y1, depth, n_crossed)
+    y1 = along(e1, (b * f - c) / np.maximum(1.0 - b * b, _PARALLEL), along_1)
+    y2 = along(y1, depth, n_crossed)
     edge = best - crossed
-    picked = _pick(edge, (*n_crossed, *y1, *y2), (*n, *x1, *x2))
+    picked = pick(edge, (*n_crossed, *y1, *y2), (*n, *x1, *x2))
     n, x1 = picked[:3], picked[3:6]
     for _ in range(_PROJECTIONS):
         x1 = _nearest_in(x1, t, axes, b1)
-        x1 = _along(_nearest_in(_along(x1, depth, n), origin, own, b2), -1.0 * depth, n)
-    return depth, n, x1, _along(x1, depth, n)
+        x1 = along(_nearest_in(along(x1, depth, n), origin, own, b2), -1.0 * depth, n)
+    return depth, n, x1, along(x1, depth, n)
 
 
 _PROJECTIONS = 3
@@ -398,7 +415,7 @@ def _nearest_in(x: Vec3, c: Vec3, axes: Sequence[Vec3], b: Vec3) -> Vec3:
     """The point of a box that is nearest to x."""
     r, nearest_point = sub(x, c), c
     for axis, half in zip(axes, b, strict=True):
-        nearest_point = _along(nearest_point, _clamp(dot(axis, r), half), axis)
+        nearest_point = along(nearest_point, clamp(dot(axis, r), half), axis)
     return nearest_point
 
 
@@ -412,7 +429,7 @@ def _less(
     overlap = reach - abs(at)
     if not isinstance(defined, float):
         overlap = select(defined, overlap, _FAR)
-    return np.minimum(best, overlap), _pick(best - overlap, scale(_sign(at), axis), n)
+    return np.minimum(best, overlap), pick(best - overlap, scale(sign(at), axis), n)
 
 
 def _support(n: Vec3, c: Vec3, axes: Sequence[Vec3], b: Vec3, near: Vec3) -> Vec3:
@@ -420,9 +437,9 @@ def _support(n: Vec3, c: Vec3, axes: Sequence[Vec3], b: Vec3, near: Vec3) -> Vec
     `near`."""
     x, towards = c, sub(near, c)
     for axis, half in zip(axes, b, strict=True):
-        along = dot(axis, n)
-        level = abs(along) - _LEVEL
-        x = _along(x, select(level, _sign(along) * half, _clamp(dot(axis, towards), half)), axis)
+        reach = dot(axis, n)
+        level = abs(reach) - _LEVEL
+        x = along(x, select(level, sign(reach) * half, clamp(dot(axis, towards), half)), axis)
     return x
 
 
@@ -444,15 +461,15 @@ def ball_flat(first: Ball, second: Flat) -> Nearest:
 def rod_flat(first: Rod, second: Flat) -> Nearest:
     """Capsule, or cylinder, and plane."""
     reach = dot(second.n, first.h)
-    x = _along(first.c, select(reach, -1.0, select(-reach, 1.0, 0.0)), first.h)
+    x = along(first.c, select(reach, -1.0, select(-reach, 1.0, 0.0)), first.h)
     if not first.flat:
         return flat_point(x, first.r, second)
     # The point of the rim that is lowest; none is where the axis is along the normal.
     v = second.n
     for _ in range(2):  # once more, as the first difference is all rounding where the axis is along the normal
-        v = sub(v, scale(dot(v, first.h) / _divisor(first.hh), first.h))
+        v = sub(v, scale(dot(v, first.h) / divisor(first.hh), first.h))
     vv = dot(v, v)
-    rim = _pick(vv - _CROSSED, scale(1.0 / np.sqrt(vv), v), (0.0, 0.0, 0.0))
+    rim = pick(vv - CROSSED, scale(1.0 / np.sqrt(vv), v), (0.0, 0.0, 0.0))
     return flat_point(sub(x, scale(first.r, rim)), 0.0, second)
 
 
@@ -461,7 +478,7 @@ def brick_flat(first: Brick, second: Flat) -> Nearest:
     axes = [first.E[k : k + 3] for k in (0, 3, 6)]
     x = first.c
     for axis, half in zip(axes, first.b, strict=True):
-        x = _along(x, -half * _sign(dot(second.n, axis)), axis)
+        x = along(x, -half * sign(dot(second.n, axis)), axis)
     return flat_point(x, 0.0, second)
 
 

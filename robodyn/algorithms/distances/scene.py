@@ -71,7 +71,7 @@ class Scene:
             link = self._model.link_index(shape.link)
             if link not in self._poses:
                 self._poses[link] = self._at(forward_kinematics(True), link, **self._moved)["T"]
-            turned = [_exact(x) for x in shape.pose.rotation]
+            turned = [exact(x) for x in shape.pose.rotation]
             self._solids[k] = link, solid(shape.kind, shape.pose.xyz, turned, shape.size, self._poses[link])
         return self._solids[k]
 
@@ -150,7 +150,8 @@ def solid(
     return Rod(c, h, radius, half * half, kind == "cylinder")
 
 
-def _exact(x: float) -> float:
+def exact(x: float) -> float:
+    """An entry of a rotation without rounding next to 0, 1 and -1."""
     whole = float(round(x))
     return whole if abs(x - whole) <= _EXACT else x
 

@@ -37,7 +37,7 @@ SLOTS = {
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
     ("sphere", "box"): 1,
-    ("capsule", "capsule"): 1,
+    ("capsule", "capsule"): 2,
     ("capsule", "box"): 2,
 }
 """Points of contact that a pair of kinds can have, kinds in the order of `ORDER`."""
