@@ -79,7 +79,7 @@ def with_mjcf_contacts(model: Model, arrays: MjArrays, read: Rows, max_contacts:
     reader.report(notes)
     findings = notes.findings()
     if findings and unsupported == "refuse":
-        named = "; ".join(f"{each.subject}: {each.message}" for each in findings[:_MOST_NAMED])
+        named = "; ".join(f"{each.element}: {each.message}" for each in findings[:_MOST_NAMED])
         more = f"; and {len(findings) - _MOST_NAMED} more" if len(findings) > _MOST_NAMED else ""
         raise UnavailableError(
             f"contacts: {quoted(model.name)} has what contacts cannot do yet: {named}{more}; "
@@ -122,7 +122,9 @@ class _Reader:
             one, other = (self._a.number(f"pair_geom{k}", p, "ngeom") for k in (1, 2))
             explicit |= {(one, other), (other, one)}
             found.append((one, other, self._of_pair(p)))
-        dynamic = ((one, other, self._mixed(one, other)) for one, other in self._pairs() if (one, other) not in explicit)
+        dynamic = (
+            (one, other, self._mixed(one, other)) for one, other in self._pairs() if (one, other) not in explicit
+        )
         return [each for each in (self._contact(*pair) for pair in chain(found, dynamic)) if each is not None]
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
@@ -158,7 +160,9 @@ class _Reader:
             if a.any("geom_adhesion", g) or a.any("geom_surfacevel", g):
                 self._left_out.append((f"geom {self._named(g)}", "adhesion or surface velocity"))
         if given.condim not in (1, 3):
-            self._left_out.append((subject, f"friction against turning (condim {given.condim}); condim 3 is in its place"))
+            self._left_out.append(
+                (subject, f"friction against turning (condim {given.condim}); condim 3 is in its place")
+            )
         if (given.margin or given.gap) and not self._summed:
             self._left_out.append((subject, "margins and gaps of a MuJoCo before 4.0"))
         kinds = self._kinds[one], self._kinds[other]
@@ -235,9 +239,7 @@ class _Reader:
             dof = int(a["jnt_dofadr"][j])
             soft = self._softness("jnt_solref", "jnt_solimp", j)
             rows.append(
-                JointRow(
-                    *soft, float(a["jnt_margin"][j]), float(a["dof_invweight0"][dof]), joint=self._read.joints[j]
-                )
+                JointRow(*soft, float(a["jnt_margin"][j]), float(a["dof_invweight0"][dof]), joint=self._read.joints[j])
             )
         return rows
 
