@@ -25,6 +25,7 @@ from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.rollout import rollout, step, step_gradient
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.constrained import ConstraintQueries
+from robodyn.api.queries.contact_points import ContactPointQueries
 from robodyn.api.queries.core import require_model
 from robodyn.api.queries.contacts import ContactQueries
 from robodyn.api.queries.distances import DistanceQueries
@@ -75,6 +76,7 @@ class Dynamics(
     ConstraintQueries,
     EnergyQueries,
     MomentumQueries,
+    ContactPointQueries,
     DistanceQueries,
     ContactQueries,
 ):

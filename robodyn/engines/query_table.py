@@ -17,6 +17,7 @@ import numpy as np
 from robodyn.algorithms import energy, kinematic_gradients, kinematics, momentum, motion_gradients
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.constraints.tasks import constraint_task
+from robodyn.algorithms.contacts.points import contact_points_task
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.distances.tasks import distance_task
@@ -111,6 +112,7 @@ AXES: dict[str, Callable[[Model], int]] = {
     "n_links": lambda model: len(model.link_names),
     "n_bodies": lambda model: model.n_bodies,
     "n_pairs": lambda model: model.n_pairs,
+    "n_slots": lambda model: len(model.contacts.slot_pairs) if model.contacts is not None else 0,
     "parameters": lambda model: 10 * model.n_bodies,
 }
 """Names of axes of results, and functions for their lengths."""
@@ -169,6 +171,7 @@ class QuerySpec:
         in_frame: True if the result is a link's motion, expressed in a frame that the caller chooses.
         of_constraints: True if the query is about the model's constraints.
         of_shapes: True if the query is about the model's shapes.
+        of_contacts: True if the query is about the model's contacts.
         of_loads: True if the result depends on all forces on bodies: if the model has constraints, `f_ext` is required.
         short: a shorter name, for the command line and for names in C.
         eager: True if `compile="eager"` compiles the query at once.
@@ -190,6 +193,7 @@ class QuerySpec:
     in_frame: bool = False
     of_constraints: bool = False
     of_shapes: bool = False
+    of_contacts: bool = False
     of_loads: bool = False
     short: str = ""
     eager: bool = False
@@ -262,7 +266,7 @@ class QuerySpec:
             self._wrong("of_link", self.of_link, f"{not self.of_link}, as its task {task.name!r} has it")
         if asked.places is not None:
             return self._of_places(cast(Algorithm, task), asked.places, asked)
-        if self.of_constraints or self.of_shapes:
+        if self.of_constraints or self.of_shapes or self.of_contacts:
             return task
         if "point" in asked.inputs:
             return with_given(cast(Algorithm, task), "point")
@@ -972,13 +976,32 @@ _DISTANCES = (
     ),
 )
 
+_CONTACTS = (
+    QuerySpec(
+        "contact_distances",
+        ("q",),
+        {"phi": Result(("n_slots",), "m")},
+        lambda asked: contact_points_task("contact_distances", asked.model),
+        "Signed distances of the slots of the model's contacts, negative where shapes overlap.",
+        of_contacts=True,
+    ),
+    QuerySpec(
+        "contact_frames",
+        ("q",),
+        {"T": Result(("n_slots", 4, 4), "1, m")},
+        lambda asked: contact_points_task("contact_frames", asked.model),
+        "Normals, tangents and places of the slots of the model's contacts, in world coordinates.",
+        of_contacts=True,
+    ),
+)
+
 QUERIES: dict[str, QuerySpec] = {
     question.name: question
     for rows in (_DYNAMICS, _DERIVATIVES, _PARAMETERS, _KINEMATICS, _TOTALS, _MOMENTA)
     for question in rows
 }
-"""Every query by its name, except those about constraints and shapes. Read the table at the time of use: rows may be
-added later."""
+"""Every query by its name, except those about constraints, shapes and contacts. Read the table at the time of use: rows
+may be added later."""
 
 
 CONSTRAINED: dict[str, QuerySpec] = {question.name: question for question in _CONSTRAINED}
@@ -989,28 +1012,33 @@ OF_SHAPES: dict[str, QuerySpec] = {question.name: question for question in _DIST
 """Queries about distances, for models that have shapes."""
 
 
+OF_CONTACTS: dict[str, QuerySpec] = {question.name: question for question in _CONTACTS}
+"""Queries about contacts, for models that have contacts."""
+
+
 def find(name: str) -> QuerySpec | None:
     """The query of that name, from any table, or None."""
-    return QUERIES.get(name) or CONSTRAINED.get(name) or OF_SHAPES.get(name)
+    return QUERIES.get(name) or CONSTRAINED.get(name) or OF_SHAPES.get(name) or OF_CONTACTS.get(name)
 
 
 def every_query() -> dict[str, QuerySpec]:
     """The rows of all tables."""
-    return {**QUERIES, **CONSTRAINED, **OF_SHAPES}
+    return {**QUERIES, **CONSTRAINED, **OF_SHAPES, **OF_CONTACTS}
 
 
 def asked_of(model: Model) -> dict[str, QuerySpec]:
-    """Queries that apply to a model: those about constraints or shapes only if it has some."""
+    """Queries that apply to a model: those about constraints, shapes or contacts only if it has some."""
     return {
         **QUERIES,
         **(CONSTRAINED if model.constraints else {}),
         **(OF_SHAPES if model.collision_geometries else {}),
+        **(OF_CONTACTS if model.contacts is not None and model.contacts.pairs else {}),
     }
 
 
 def plain_questions(model: Model | None = None) -> tuple[str, ...]:
     """Names of queries that need arrays only, and no link. Without a model: except those about
-    constraints and shapes."""
+    constraints, shapes and contacts."""
     rows = QUERIES if model is None else asked_of(model)
     return tuple(name for name, question in rows.items() if not question.of_link)
 

@@ -20,7 +20,16 @@ import robodyn as rd
 from robodyn.api.autodiff.functions import WITH_RULES, DifferentiableDynamics
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.description import JOINT_TYPES
-from robodyn.engines.query_table import BASE, CONSTRAINED, EVERYWHERE, OF_SHAPES, QUERIES, QueryVariant, short_names
+from robodyn.engines.query_table import (
+    BASE,
+    CONSTRAINED,
+    EVERYWHERE,
+    OF_CONTACTS,
+    OF_SHAPES,
+    QUERIES,
+    QueryVariant,
+    short_names,
+)
 from robodyn.joints import KINDS
 from robodyn.sweeps import INPUTS
 
@@ -84,11 +93,12 @@ def test_every_query_has_a_row_and_every_row_a_query():
         n for n, method in methods.items() if not n.startswith("_") and "q" in inspect.signature(method).parameters
     }
     no_queries = {"step", "step_gradient", "mass_matrix_operator", "is_free"}
-    assert asked - no_queries == {*QUERIES, *CONSTRAINED, *OF_SHAPES, *MADE_OF_OTHERS}
+    assert asked - no_queries == {*QUERIES, *CONSTRAINED, *OF_SHAPES, *OF_CONTACTS, *MADE_OF_OTHERS}
     spheres = [rd.Sphere(link, radius=0.05) for link in rd.load_urdf(own("arm6")).link_names]
     model = dataclasses.replace(rd.load_urdf(own("arm6")).with_shapes(spheres), constraints=[rd.Point("tool0")])
+    model = model.with_contacts([rd.Contact(spheres[-1], rd.Plane())])
     short = list(short_names())
-    every = QUERIES | CONSTRAINED | OF_SHAPES
+    every = QUERIES | CONSTRAINED | OF_SHAPES | OF_CONTACTS
     assert len(short) == len(set(short)) == len(every) + sum(len(each.variants) for each in every.values())
     for name, question in every.items():
         parameters = inspect.signature(methods[name]).parameters

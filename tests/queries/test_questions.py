@@ -17,7 +17,7 @@ from robots import own
 import robodyn as rd
 from robodyn.algorithms.kinematics import base_velocity, velocity
 from robodyn.api.queries.fast_path import query
-from robodyn.engines.query_table import CONSTRAINED, OF_SHAPES, QUERIES, QuerySpec, Result
+from robodyn.engines.query_table import CONSTRAINED, OF_CONTACTS, OF_SHAPES, QUERIES, QuerySpec, Result
 from robodyn.sweeps import FORCE, MOTION, TRANSFORM, Algorithm, Inward, Outward, World, WorldOutput
 from robodyn.tools.benchmark.compare import Settings, compare
 
@@ -97,7 +97,7 @@ def test_an_added_query_is_on_the_command_line(added, tmp_path):
     status, shown, _ = run("queries")
     assert status == 0 and "momentum" in shown and ROW.about.split(",")[0].split()[-1] in shown
     listed = {row["query"]: row for row in json.loads(run("queries", "--json")[1])}
-    assert set(listed) == {*QUERIES, *CONSTRAINED, *OF_SHAPES}
+    assert set(listed) == {*QUERIES, *CONSTRAINED, *OF_SHAPES, *OF_CONTACTS}
     assert listed["momentum"]["results"] == {"h": {"axes": [6], "unit": "kg m^2/s, kg m/s"}}
     for name in ("momentum", "mom"):
         command = ["ask", own("arm6"), name, "--random", 3, "--seed", 1, "--base", "floating", "--json"]

@@ -121,8 +121,15 @@ def tangents(n: Vec3, hint: Vec3 | None = None) -> tuple[Vec3, Vec3]:
     if hint is not None:
         for _ in range(2):  # once more, as the first difference is all rounding where the hint is along n
             hint = sub(hint, scale(dot(n, hint), n))
-        t1 = unit(hint, dot(hint, hint), cross(t1, n))[1]
+        t1 = _direction(hint, cross(t1, n))
     return t1, cross(n, t1)
+
+
+def _direction(v: Vec3, otherwise: Vec3) -> Vec3:
+    """The direction of v, `otherwise` where it has none, with derivatives that are finite in either case."""
+    vv = dot(v, v)
+    direction: Vec3 = pick(vv - TINY, scale(1.0 / np.sqrt(divisor(vv)), v), otherwise)
+    return direction
 
 
 def _balls(x1: Vec3, r1: Scalar, x2: Vec3, r2: Scalar, otherwise: Vec3, least: float = TINY) -> Slot:
@@ -168,8 +175,7 @@ def _rim(n: Vec3, can: Can) -> list[Vec3]:
     the lower rim."""
     a = scale(select(dot(n, can.h), -1.0, 1.0), can.h)  # down
     v = sub(scale(dot(n, a) / divisor(can.hh), a), n)
-    vv = dot(v, v)
-    v = scale(can.r, pick(vv - TINY, scale(1.0 / np.sqrt(vv), v), can.x))
+    v = scale(can.r, _direction(v, can.x))
     s = cross(v, a)
     s = scale(np.sqrt(0.75) * can.r / np.sqrt(divisor(dot(s, s))), s)
     lower, upper = add(can.c, a), sub(can.c, a)
@@ -195,7 +201,7 @@ def _rod_rod(first: Rod, second: Rod) -> list[Slot]:
     s_low, s_high = clamp(low, 1.0), clamp(high, 1.0)
     t_low, t_high = (clamp(dot(second.h, sub(scale(x, first.h), r)) / divisor(second.hh), 1.0) for x in (s_low, s_high))
     t_low, t_high = select(low + 1.0, -1.0 * sign(half), t_low), select(1.0 - high, sign(half), t_high)
-    _, aside = unit(across, dot(across, across), perpendicular(first.h))
+    aside = _direction(across, perpendicular(first.h))
 
     def at(s: Scalar, t: Scalar) -> Slot:
         x1, x2 = along(first.c, s, first.h), along(second.c, t, second.h)

@@ -37,7 +37,14 @@ from robodyn.internals.messages import printable, quoted
 from robodyn.internals.version import __version__
 from robodyn.io.builders.values import whole_number
 from robodyn.tools.cli import export_verilog
-from robodyn.tools.cli.results import linked, pair_names, require_constraints, say_of_constraints, takes_obstacles
+from robodyn.tools.cli.results import (
+    linked,
+    pair_names,
+    require_constraints,
+    say_of_constraints,
+    slot_names,
+    takes_obstacles,
+)
 
 _MOST_VISITS = 10_000
 _EXTRAS = ("f_ext", "inertia", "point", *OF_CONSTRAINTS, *BASE)
@@ -354,6 +361,8 @@ def _about(
         counts, ignore = around or ((), ())
         near = Obstacles(ignore=ignore).near(model) if counts else ()
         lines += ["", "pairs", *_numbered(pair_names(model, counts, near))]
+    if any("n_slots" in result.axes for question in asked.values() for result in question.results.values()):
+        lines += ["", "points of contact", *_numbered(slot_names(model))]
     for kind, count in () if around is None else around[0]:
         lines += ["", f"{kind}: {count}, of each {_NUMBERS[kind]}"]
     if any(question.of_constraints for question in asked.values()):

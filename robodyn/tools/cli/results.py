@@ -288,6 +288,17 @@ def pair_names(model: Model, counts: Sequence[tuple[str, int]] = (), near: Seque
     return [f"{names[i]} - {names[j]}" for i, j in model.pairs] + [f"{names[i]} - {x}" for i in near for x in around]
 
 
+def slot_names(model: Model) -> list[str]:
+    """Names of the slots of a model's contacts: shapes by their names, or by kind and link, and a number where a pair
+    has several."""
+    names = []
+    for pair in model.contacts.pairs if model.contacts is not None else ():
+        shapes = (each.name or f"{each.kind} of {each.link or 'the world'}" for each in (pair.first, pair.second))
+        name = " - ".join(shapes)
+        names += [name] if pair.slots == 1 else [f"{name} {k}" for k in range(pair.slots)]
+    return names
+
+
 def _pairs_of(model: Model, obstacles: Obstacles | None) -> list[str]:
     if obstacles is None:
         return pair_names(model)
@@ -298,6 +309,8 @@ def _names(model: Model, axis: int | str, obstacles: Obstacles | None = None) ->
     """Names of the entries along an axis."""
     if axis == "n_pairs":
         return list(map(printable, _pairs_of(model, obstacles)))
+    if axis == "n_slots":
+        return list(map(printable, slot_names(model)))
     if axis == "nv":
         return list(map(printable, model.velocity_names))
     if axis == "n_links":
@@ -361,6 +374,7 @@ def as_json(dyn: Dynamics, asked: Asking, states: Mapping[str, Array], results: 
             "coordinate_names": list(model.coordinate_names),
             "velocity_names": list(model.velocity_names),
             **({"pair_names": _pairs_of(model, asked.obstacles)} if question.of_shapes else {}),
+            **({"slot_names": slot_names(model)} if question.of_contacts else {}),
             "inputs": inputs,
             "results": outputs,
         },
@@ -376,6 +390,7 @@ _MANY = {
     "n_rows": "rows of constraints",
     "nq": "coordinates",
     "n_pairs": "pairs",
+    "n_slots": "points of contact",
 }
 """Names of axes, in the plural for tables; `_AXES` has those for JSON."""
 _AXES = {
@@ -386,6 +401,7 @@ _AXES = {
     "n_rows": "row",
     "nq": "coordinate",
     "n_pairs": "pair",
+    "n_slots": "point of contact",
 }
 
 

@@ -1,0 +1,59 @@
+"""Queries about points of contact."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
+from robodyn.api.queries.call import Call
+from robodyn.api.queries.core import Core
+from robodyn.api.queries.fast_path import query
+from robodyn.internals.arguments import Array
+
+
+class ContactPointQueries(Core):
+    """Queries about the slots of `model.contacts`: points of contact that can act, pair by pair in their order, as
+    `model.contacts.slot_pairs` tells, whether they act or not.
+
+    Distances are signed, in m, negative where shapes overlap. They are those of MuJoCo's contacts, which are
+    approximate for shapes that overlap deeply. A slot that its pair does not have in a configuration, such as the
+    second point of two capsules that are not parallel, has the distance 1e10 m.
+
+    Raises, in all of them:
+        ArgumentError: the model has no contacts.
+        UnavailableError: too many pairs for one program, on a GPU.
+    """
+
+    @query
+    def contact_distances(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Distances (..., n_slots), m."""
+        return cast(Array, self._about_slots("contact_distances", locals()))
+
+    @query
+    def contact_frames(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+        """Places and axes of contacts in world coordinates, as matrices (..., n_slots, 4, 4).
+
+        The columns are the normal, two tangents, and the point in the middle between both surfaces (m). The normal
+        points from the second shape of the pair to the first. Tangents are MuJoCo's, along which friction acts. On a
+        horizontal plane the axes are z, y and -x.
+        """
+        return cast(Array, self._about_slots("contact_frames", locals()))
+
+    def _about_slots(self, name: str, given: dict[str, Any]) -> Any:
+        """Answer a query by one program, or by several where that would be too large."""
+        model = self.model
+        task = contact_points_task(name, model)
+        if not self.engine.native or not model.n_bodies or self.engine.has_program(task):
+            return self._ask(name, given)
+        call = Call(self, {"q": given["q"]}, (), given.get("out"))
+        (key, sized), contacts = next(iter(task.outputs.items())), contacts_of(model, name)
+        result = call.result(0, *sized.shape(model))
+        for pairs, slots in parts_of(contacts) if result.size else ():
+            part = contact_points_task(name, model, pairs)
+            found = np.empty((call.batch, slots.stop - slots.start, *result.shape[2:]), self.dtype)
+            call.engine.compose(part, {"q": call.inputs["q"]}, {key: found})
+            result[:, slots] = found
+        return call.finish({key: result})
