@@ -10,11 +10,14 @@ from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
 from robodyn.algorithms.contacts.rows import Rows, bias_of_axes
 from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.definite import TreeFactors
+from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.contacts.kinds import Contacts
+from robodyn.core.integrators import mujoco
 from robodyn.core.model import Model
 
 BASE = ("V0", "dV0")
@@ -75,11 +78,12 @@ def _bounding(model: Model, dt: float) -> float:
 
 
 class _Solved(NamedTuple):
-    """Accelerations, forces on slots, and the relative error."""
+    """Accelerations, forces on slots, the relative error, and the mass matrix."""
 
     qdd: list[Any]
     f: list[Any]
     error: Any
+    H: list[Sequence[Any]]
 
 
 def _solved(
@@ -111,7 +115,7 @@ def _solved(
     members = [id(member) for group in rows.groups for member in group.members]
     by_member = dict(zip(members, forces, strict=True))
     f = [x for member in rows.of_slots for x in (*by_member[id(member)], 0.0, 0.0)[:3]]
-    return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error)
+    return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error, H)
 
 
 _SIZES = {
@@ -177,5 +181,55 @@ def _semi_implicit_euler(
     return moved, qd, found
 
 
-STEPS = {"semi_implicit_euler": _semi_implicit_euler}
+class _Moving:
+    """A robot of known accelerations along axes that do not turn, for `robodyn.core.integrators.mujoco`."""
+
+    def __init__(self, model: Model, along: Sequence[Any]) -> None:
+        self._model, self._along, self._linear = model, scalars(along), scalars(linear_dofs(model).tolist())
+
+    def acceleration_along(self, q: Any, qd: Any, turning: Any, dt: float) -> Any:
+        """The known accelerations."""
+        return self._along
+
+    def linear(self, v: Any) -> Any:
+        """The components in m/s."""
+        return v * self._linear
+
+    def moved(self, q: Any, u: Any) -> Any:
+        """q (+) u."""
+        return joint_by_joint(self._model, "q", lambda kind, i, k: kind.integrate(tuple(q[i]), tuple(u[k])))
+
+    def turned(self, v: Any, u: Any) -> Any:
+        """Linear velocities in axes that turn by u."""
+        return joint_by_joint(self._model, "v", lambda kind, _, k: kind.turned(tuple(v[k]), tuple(u[k])))
+
+    def bracket(self, a: Any, b: Any) -> Any:
+        """The Lie bracket."""
+        return joint_by_joint(self._model, "v", lambda kind, _, k: kind.bracket(tuple(a[k]), tuple(b[k])))
+
+
+def _mujoco(
+    model: Model,
+    given: Mapping[str, Sequence[Any]],
+    at: OfLink,
+    dt: float,
+    bounding: float,
+    iterations: int,
+    damping: Sequence[float],
+) -> tuple[Any, Any, Any]:
+    """`robodyn.core.integrators.mujoco`: contact forces are those of explicit damping, as MuJoCo's."""
+    changed = {}
+    if any(damping):
+        changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
+    found = _solved(model, given, at, bounding, iterations, **changed)
+    a = [x + b for x, b in zip(found.qdd, bias_of_axes(model, given["qd"]), strict=True)]
+    if any(damping):  # (H + dt D)^-1 H a = a - (H + dt D)^-1 dt D a
+        damped = [[x + dt * damping[i] if i == k else x for k, x in enumerate(row)] for i, row in enumerate(found.H)]
+        lost = TreeFactors(damped).solve([dt * d * x for d, x in zip(damping, a, strict=True)])
+        a = [x - y for x, y in zip(a, lost, strict=True)]
+    q, qd = mujoco(_Moving(model, a), scalars(given["q"]), scalars(given["qd"]), dt)  # type: ignore[arg-type]
+    return q, qd, found.error
+
+
+STEPS = {"semi_implicit_euler": _semi_implicit_euler, "mujoco": _mujoco}
 """Integrators whose steps are programs with contacts."""

@@ -165,6 +165,7 @@ class _Reader:
             )
         if (given.margin or given.gap) and not self._summed:
             self._left_out.append((subject, "margins and gaps of a MuJoCo before 4.0"))
+        self._require_power(subject, given.solimp)
         kinds = self._kinds[one], self._kinds[other]
         if not all(kinds) or ordered(*kinds) not in SLOTS:
             words = " and ".join(sorted(kind or self._type(g) for kind, g in zip(kinds, (one, other), strict=True)))
@@ -290,7 +291,13 @@ class _Reader:
         return rows
 
     def _softness(self, solref: str, solimp: str, k: int) -> tuple[Pair, Solimp]:
-        return _solref(self._a[solref][k]), _solimp(self._a[solimp][k])
+        found = _solref(self._a[solref][k]), _solimp(self._a[solimp][k])
+        self._require_power(f"{solimp}[{k}]", found[1])
+        return found
+
+    def _require_power(self, subject: str, solimp: Solimp) -> None:
+        if (2.0 * solimp[4]) % 1.0:
+            self._left_out.append((subject, f"a power of solimp that is no multiple of 1/2 ({solimp[4]:g})"))
 
     # What is left out.
 
