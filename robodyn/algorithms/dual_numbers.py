@@ -179,6 +179,19 @@ class Duals(Driven):
         zeros = 0.0 * self._plain.identity
         return Dual(value, _sums(_rows_turned(of_a, b.by, zeros), _scaled(_rows_turned(of_b, a.by, zeros), -1.0)))
 
+    def linear(self, v: Any) -> Dual:
+        """The components in m/s."""
+        return v * self._plain.linear(1.0)  # type: ignore[no-any-return]
+
+    def turned(self, v: Any, u: Any) -> Dual:
+        """exp(-ad_u) v. A change of u turns the result by J(u) du, as in `moved`."""
+        value, zeros = self._plain.turned(v.value, u.value), 0.0 * self._plain.identity
+        blocks = self._plain.blocks(moved_by, u.value)
+        across = [each for _, each in self._plain.blocks(bracket_matrix, value)]
+        by_u = [(at, ad @ J) for (at, (_, J)), ad in zip(blocks, across, strict=True)]
+        by_v = _rows_turned([(at, turn) for at, (turn, _) in blocks], v.by)
+        return Dual(value, _sums(by_v, _rows_turned(by_u, u.by, zeros)) if by_u else by_v)
+
     def spread(self, values: Any, on: Any) -> Any:
         """A vector over all degrees of freedom: `values` at the indices `on`, zeros elsewhere."""
         if not isinstance(values, Dual):

@@ -39,6 +39,14 @@ def dof_of_coordinates(model: Model) -> Array:
     return dofs
 
 
+def linear_dofs(model: Model) -> Array:
+    """(nv,) 1 for velocities in m/s, 0 for others."""
+    linear = np.zeros(model.nv)
+    for kind, _, v_index in model.free_joints:
+        linear[v_index[:, list(kind.lengths)]] = 1.0
+    return linear
+
+
 def inertia_moved(model: Model) -> Array:
     """(nv,) the diagonal of the mass matrix at the neutral configuration, kg or kg m^2, without mixed terms of joints
     that mimic one another."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 
-from robodyn.core.integrators import HOLDS, IMPLICIT, INTEGRATORS, evaluations
+from robodyn.core.integrators import HOLDS, HOLDS_JOINTS, IMPLICIT, INTEGRATORS, evaluations
 from robodyn.core.joints import CODE
 from robodyn.core.model import Model
 from robodyn.core.sweeps import Algorithm, DofOutput, NamedScalars, Output, PairOutput, Sweep, TaskBase, Tracer
@@ -309,9 +309,10 @@ class Step(TaskBase):
 
     @property
     def implicit(self) -> bool:
-        """True if forces are evaluated at the velocities after the step."""
+        """True if the step adds an armature that stands for the change of forces during it, or needs the model's."""
         targets = [name for name in self.given if name in TARGETS]
-        return bool(self.joint_forces or targets or self.holds) and self.integrator in IMPLICIT
+        needed = bool(self.joint_forces or targets or self.holds) or self.integrator not in HOLDS_JOINTS
+        return needed and self.integrator in IMPLICIT
 
     @property
     def holds(self) -> bool:

@@ -151,6 +151,7 @@ _CODES: dict[str, tuple[Severity, str]] = {
     ),
     "mjcf-option": ("info", "options of MuJoCo's simulation, such as the time step, have no part in the model"),
     "mjcf-softness": ("info", "how soft MuJoCo's limits are has no part in the model"),
+    "mjcf-contact": ("warning", 'what contacts cannot do yet is left out because of `unsupported="ignore"`'),
     "mjcf-limit": ("info", "the range of a ball joint is not read"),
     "mjcf-initial-pose": ("info", "where MuJoCo begins (`qpos0`) has no part in the model; its neutral is another"),
     "mjcf-mocap": ("info", "mocap bodies are fixed to the world"),

@@ -37,6 +37,15 @@ class System(Protocol):
     def bracket(self, a: Vector, b: Vector) -> Vector:
         """The Lie bracket of two velocities, joint by joint."""
 
+    def acceleration_along(self, q: Coordinates, qd: Vector, turning: Vector, dt: Any) -> Vector:
+        """d/dt qd + `turning` over a time dt, with resistance at the velocities that it leads to."""
+
+    def linear(self, v: Vector) -> Vector:
+        """The components of a velocity in m/s; zeros for others."""
+
+    def turned(self, v: Vector, u: Vector) -> Vector:
+        """Linear velocities v in the axes of bodies that turn by u, whose linear components are zero."""
+
 
 Step: TypeAlias = Callable[[System, Coordinates, Vector, Any], tuple[Coordinates, Vector]]
 """(system, q, qd, dt) -> q and qd after the time dt."""
@@ -90,6 +99,18 @@ def rk4(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinate
     return system.moved(q, u), qd + (a1 + 2.0 * (a2 + a3) + a4) * sixth
 
 
+def mujoco(system: System, q: Coordinates, qd: Vector, dt: Any) -> tuple[Coordinates, Vector]:
+    """MuJoCo's semi-implicit Euler method, of order 1: linear velocities of floating bases change in the world's axes.
+    Damping and friction act at the new velocities, drives at the old ones (https://mujoco.readthedocs.io, Computation,
+    "Numerical integration": Euler with `eulerdamp`, or implicitfast without actuators). The new velocity is turned into
+    the body's new axes."""
+    across = system.linear(qd)
+    ahead = qd + system.acceleration_along(q, qd, system.bracket(qd - across, across), dt) * dt
+    across = system.linear(ahead)
+    turn = (ahead - across) * dt
+    return system.moved(system.moved(q, across * dt), turn), system.turned(across, turn) + (ahead - across)
+
+
 class _Counting:
     """A system at rest that counts evaluations of accelerations."""
 
@@ -108,6 +129,15 @@ class _Counting:
     def bracket(self, a: Any, b: Any) -> float:
         return 0.0
 
+    def acceleration_along(self, q: Any, qd: Any, turning: Any, dt: Any) -> float:
+        return self.acceleration(q, qd)
+
+    def linear(self, v: Any) -> float:
+        return 0.0
+
+    def turned(self, v: Any, u: Any) -> float:
+        return 0.0
+
 
 def evaluations(step: Step) -> int:
     """Number of accelerations that a step evaluates."""
@@ -116,10 +146,14 @@ def evaluations(step: Step) -> int:
     return system.count
 
 
-INTEGRATORS: dict[str, Step] = {each.__name__: each for each in (semi_implicit_euler, implicit, euler, midpoint, rk4)}
+INTEGRATORS: dict[str, Step] = {
+    each.__name__: each for each in (semi_implicit_euler, implicit, euler, midpoint, rk4, mujoco)
+}
 """Integrators by name."""
-IMPLICIT = ("semi_implicit_euler", "implicit")
-"""Integrators that call `System.acceleration_over`."""
+HOLDS_JOINTS = ("semi_implicit_euler", "implicit")
+"""Integrators that call `System.acceleration_over`, which can hold joints at limits and takes drives implicitly."""
+IMPLICIT = (*HOLDS_JOINTS, "mujoco")
+"""Integrators that take damping and friction at the velocities after the step."""
 GYROSCOPIC = ("implicit",)
 """Integrators that treat gyroscopic forces implicitly."""
 STABLE = {"euler": 2.0, "midpoint": 2.0, "rk4": 2.785}
@@ -191,6 +225,14 @@ class Driven(ABC):
         """other (-) q."""
 
     @abstractmethod
+    def linear(self, v: Vector) -> Vector:
+        """The components of a velocity in m/s; zeros for others."""
+
+    @abstractmethod
+    def turned(self, v: Vector, u: Vector) -> Vector:
+        """Linear velocities v in axes that turn by u."""
+
+    @abstractmethod
     def spread(self, values: Vector, on: Any) -> Vector:
         """A vector over all degrees of freedom: `values` at the indices `on`, zeros elsewhere."""
 
@@ -221,6 +263,14 @@ class Driven(ABC):
             # The acceleration without holding forces: they are the hold's armature times (bound - qdd).
             wished = qdd + HOLDING * held * (qdd - bound)
         return qdd - self._beyond(q, qd + qdd * dt, dt) / dt
+
+    def acceleration_along(self, q: Coordinates, qd: Vector, turning: Vector, dt: Any) -> Vector:
+        """d/dt qd + turning over a time dt: armature and damping act along axes that do not turn."""
+        tau, armature = self._driven(q, qd, 0.0)[0], self._given["armature"]
+        resistance = self._resistance(qd)
+        if resistance is not None:
+            tau, armature = tau - resistance * qd, armature + resistance * dt
+        return self.solved(q, qd, tau - armature * turning, armature) + turning
 
     def _acting(self, q: Coordinates, qd: Vector, dt: Any) -> tuple[Vector, Any]:
         """Forces on joints a time dt from now at constant velocities, and the armature that stands for their change

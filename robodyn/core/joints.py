@@ -90,6 +90,10 @@ class JointKind(ABC):
         """The Lie bracket of two velocities: how far moving by a, then b, is from moving by b, then a."""
         return (0.0,) * self.nv
 
+    def turned(self, v: Scalars, u: Scalars) -> Scalars:
+        """A linear velocity v in the axes after turning by u. The linear part of u and the angular part of v are 0."""
+        return v
+
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """q1 (-) q0: the step with integrate(q0, step) = q1."""
         return sub(q1, q0)  # type: ignore[no-any-return]
@@ -185,6 +189,11 @@ class Planar(JointKind):
     def bracket(self, a: Scalars, b: Scalars) -> Scalars:
         """The bracket of se(2)."""
         return (b[2] * a[1] - a[2] * b[1], a[2] * b[0] - b[2] * a[0], 0.0)
+
+    def turned(self, v: Scalars, u: Scalars) -> Scalars:
+        """Turned back by the angle."""
+        c, s = np.cos(u[2]), np.sin(u[2])
+        return (c * v[0] + s * v[1], c * v[1] - s * v[0], v[2])
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(2) logarithm; the angle is taken in (-pi, pi], the nearest way round."""
@@ -282,6 +291,10 @@ class Floating(JointKind):
     def bracket(self, a: Scalars, b: Scalars) -> Scalars:
         """The bracket of se(3)."""
         return (*add(cross(a[3:6], b[0:3]), cross(a[0:3], b[3:6])), *cross(a[3:6], b[3:6]))
+
+    def turned(self, v: Scalars, u: Scalars) -> Scalars:
+        """Turned back by the rotation vector."""
+        return (*rotate(rotation_from_quaternion(*quaternion_exp(u[3:6])), v[0:3]), *v[3:6])
 
     def difference(self, q0: Scalars, q1: Scalars) -> Scalars:
         """SE(3) logarithm, the short way round."""

@@ -9,6 +9,7 @@ import pytest
 from robots import own
 
 import robodyn as rd
+from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.joints import KINDS
 
@@ -45,6 +46,11 @@ ROBOTS = {
     "quadruped": lambda: rd.load_urdf(own("quadruped"), base="floating"),
     "hand": lambda: rd.load_urdf(own("hand")),
 }
+
+
+def turning_armature(model: rd.Model) -> Any:
+    """The model's armature of rotations. Integrators take that of linear velocities along axes of their own."""
+    return model.armature * (1.0 - linear_dofs(model))
 
 
 def everything(model: rd.Model, batch: tuple[int, ...], seed: int = 1) -> dict[str, Any]:

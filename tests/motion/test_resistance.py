@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import random_states
-from driven import EVERY_INTEGRATOR, every_kind, far
+from driven import EVERY_INTEGRATOR, every_kind, far, turning_armature
 from robots import own
 
 import robodyn as rd
@@ -144,15 +144,17 @@ def test_stopping_takes_the_time_that_friction_needs():
     assert run.q[-1, 0] == pytest.approx(J / 8.0, rel=0.01)
 
 
-@pytest.mark.parametrize(("integrator", "order"), [("semi_implicit_euler", 1), ("midpoint", 2), ("rk4", 4)])
+@pytest.mark.parametrize(
+    ("integrator", "order"), [("semi_implicit_euler", 1), ("midpoint", 2), ("rk4", 4), ("mujoco", 1)]
+)
 def test_damping_costs_no_order(integrator, order, awkward):
     q, qd, tau = random_states(awkward, (2,))
     dyn = rd.Dynamics(awkward, joint_forces="damping")
+    given = {"armature": turning_armature(awkward), "save_every": None}
     ends = [
-        dyn.rollout(q, qd, tau, 0.02 / steps, steps, integrator=integrator, save_every=None).qd[-1]
-        for steps in (16, 32, 64)
+        dyn.rollout(q, qd, tau, 0.02 / steps, steps, integrator=integrator, **given).qd[-1] for steps in (16, 32, 64)
     ]
-    fine = dyn.rollout(q, qd, tau, 0.02 / 1024, 1024, integrator="rk4", save_every=None).qd[-1]
+    fine = dyn.rollout(q, qd, tau, 0.02 / 1024, 1024, integrator="rk4", **given).qd[-1]
     errors = [far(each, fine) for each in ends]
     assert np.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.2)
 

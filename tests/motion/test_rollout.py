@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import random_states
 from cpu_queries import limit_programs
-from driven import EVERY_INTEGRATOR
+from driven import EVERY_INTEGRATOR, turning_armature
 from robots import own
 
 import robodyn as rd
@@ -57,16 +57,16 @@ def test_rollouts_are_the_same_on_every_engine(integrator, awkward, make_dynamic
 
 @pytest.mark.parametrize(
     ("integrator", "order"),
-    [("euler", 1), ("semi_implicit_euler", 1), ("implicit", 1), ("midpoint", 2), ("rk4", 4)],
+    [("euler", 1), ("semi_implicit_euler", 1), ("implicit", 1), ("midpoint", 2), ("rk4", 4), ("mujoco", 1)],
 )
 def test_integrators_have_their_order_on_the_manifold(integrator, order, awkward):
     q, qd, tau = random_states(awkward, (2,))
-    dyn = rd.Dynamics(awkward)
+    dyn, given = rd.Dynamics(awkward), {"armature": turning_armature(awkward), "save_every": None}
     ends = []
     for steps in (8, 16, 32):
-        run = dyn.rollout(q, qd, tau, 0.04 / steps, steps, integrator=integrator, save_every=None)
+        run = dyn.rollout(q, qd, tau, 0.04 / steps, steps, integrator=integrator, **given)
         ends.append((run.q[-1], run.qd[-1]))
-    fine = dyn.rollout(q, qd, tau, 0.04 / 512, 512, integrator="rk4", save_every=None)
+    fine = dyn.rollout(q, qd, tau, 0.04 / 512, 512, integrator="rk4", **given)
     errors = [distance(awkward, each, (fine.q[-1], fine.qd[-1])) for each in ends]
     assert np.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.15)
 

@@ -13,7 +13,7 @@ from driven import EVERY_INTEGRATOR, MATCHED, ROBOTS, every_kind, everything
 from robots import own
 
 import robodyn as rd
-from robodyn.core.integrators import IMPLICIT
+from robodyn.core.integrators import HOLDS_JOINTS
 
 SMALL = 1e-5
 
@@ -54,7 +54,7 @@ def test_they_are_what_differences_say(given, robot, integrator):
     options = {} if given == "nothing" else everything(model, ())
     if given == "limits":
         model = bounded(model)
-        options["limits"] = ("effort", "velocity", "position") if integrator in IMPLICIT else "effort"
+        options["limits"] = ("effort", "velocity", "position") if integrator in HOLDS_JOINTS else "effort"
     reference = rd.Dynamics(model, engine="reference")
     wanted = differences(reference, q, qd, tau, dt, integrator=integrator, **options)
     for engine in ("reference", "cpu"):

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
 from robodyn.algorithms.contacts.rows import Rows, bias_of_axes
-from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.crba import CRBA
+from robodyn.algorithms.definite import TreeFactors
+from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.contacts.kinds import Contacts
+from robodyn.core.integrators import mujoco
 from robodyn.core.model import Model
 
 BASE = ("V0", "dV0")
@@ -40,7 +43,7 @@ def _looks(contacts: Contacts) -> int:
 def contact_task(
     model: Model, dt: float, iterations: int = BLOCK, inputs: tuple[str, ...] = ("q", "qd", "tau")
 ) -> ScalarTask:
-    """Accelerations `qdd`, forces `f` on slots and the relative error of the accelerations at most, after some iterations.
+    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations.
 
     `inputs`: also "f_ext", "inertia", "armature"; and "qdd", accelerations from which iterations start instead of those
     without contacts.
@@ -51,7 +54,7 @@ def contact_task(
 def contact_step(
     model: Model, dt: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
 ) -> ScalarTask:
-    """The state after a time step dt, `q_next` and `qd_next`, and `error` as of `contact_task`.
+    """The state after a time step dt, `q_next` and `qd_next`, and `qdd` and `error` as of `contact_task`.
 
     `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients.
     """
@@ -75,11 +78,12 @@ def _bounding(model: Model, dt: float) -> float:
 
 
 class _Solved(NamedTuple):
-    """Accelerations, forces on slots, and the relative error."""
+    """Accelerations, forces on slots, the relative error, and the mass matrix."""
 
     qdd: list[Any]
     f: list[Any]
     error: Any
+    H: list[Sequence[Any]]
 
 
 def _solved(
@@ -93,7 +97,7 @@ def _solved(
     """`changed`: values of "tau" and "armature" that replace those of the call."""
     contacts, nv = model.contacts, model.nv
     given = {**given, **changed}
-    of_inertia = {"armature": changed["armature"]} if "armature" in changed else {}
+    of_inertia: Any = {"armature": changed["armature"]} if "armature" in changed else {}
     assert contacts is not None
     b = bias_of_axes(model, given["qd"])
     entries = at(with_inputs(CRBA, given), **of_inertia)["H"]
@@ -111,7 +115,7 @@ def _solved(
     members = [id(member) for group in rows.groups for member in group.members]
     by_member = dict(zip(members, forces, strict=True))
     f = [x for member in rows.of_slots for x in (*by_member[id(member)], 0.0, 0.0)[:3]]
-    return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error)
+    return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error, H)
 
 
 _SIZES = {
@@ -131,7 +135,11 @@ def _task(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> 
 
     outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
     name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(dt)))
-    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
+
+    def of(names: tuple[str, ...]) -> ScalarTask:
+        return _task(n_slots, dt, iterations, tuple(each for each in _SIZES if each in names))
+
+    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, of, one_program=True)
 
 
 @lru_cache(maxsize=256)
@@ -140,10 +148,10 @@ def _step(
 ) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = model.damping.tolist() if damped else [0.0] * model.nv
-        q, qd, error = STEPS[integrator](model, given, at, dt, bounding, iterations, damping)
-        return {"q_next": list(q), "qd_next": list(qd), "error": [error]}
+        q, qd, found = STEPS[integrator](model, given, at, dt, bounding, iterations, damping)
+        return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
 
-    outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "error": Sized(())}
+    outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
     words = (*inputs, str(iterations), repr(dt), *(("damped",) if damped else ()))
     name = "_".join(("contact", integrator, *words))
     return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
@@ -157,7 +165,7 @@ def _semi_implicit_euler(
     bounding: float,
     iterations: int,
     damping: Sequence[float],
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, _Solved]:
     """`robodyn.core.integrators.semi_implicit_euler`, with implicit damping as armature."""
     changed = {}
     if any(damping):
@@ -167,9 +175,61 @@ def _semi_implicit_euler(
     found = _solved(model, given, at, bounding, iterations, **changed)
     qd = scalars(given["qd"]) + scalars(found.qdd) * dt
     q, step = given["q"], qd * dt
-    moved = joint_by_joint(model, "q", lambda kind, i, along: kind.integrate(tuple(q[j] for j in i), tuple(step[along])))
-    return moved, qd, found.error
+    moved = joint_by_joint(
+        model, "q", lambda kind, i, along: kind.integrate(tuple(q[j] for j in i), tuple(step[along]))
+    )
+    return moved, qd, found
 
 
-STEPS = {"semi_implicit_euler": _semi_implicit_euler}
+class _Moving:
+    """A robot of known accelerations along axes that do not turn, for `robodyn.core.integrators.mujoco`."""
+
+    def __init__(self, model: Model, along: Sequence[Any]) -> None:
+        self._model, self._along, self._linear = model, scalars(along), scalars(linear_dofs(model).tolist())
+
+    def acceleration_along(self, q: Any, qd: Any, turning: Any, dt: float) -> Any:
+        """The known accelerations."""
+        return self._along
+
+    def linear(self, v: Any) -> Any:
+        """The components in m/s."""
+        return v * self._linear
+
+    def moved(self, q: Any, u: Any) -> Any:
+        """q (+) u."""
+        return joint_by_joint(self._model, "q", lambda kind, i, k: kind.integrate(tuple(q[i]), tuple(u[k])))
+
+    def turned(self, v: Any, u: Any) -> Any:
+        """Linear velocities in axes that turn by u."""
+        return joint_by_joint(self._model, "v", lambda kind, _, k: kind.turned(tuple(v[k]), tuple(u[k])))
+
+    def bracket(self, a: Any, b: Any) -> Any:
+        """The Lie bracket."""
+        return joint_by_joint(self._model, "v", lambda kind, _, k: kind.bracket(tuple(a[k]), tuple(b[k])))
+
+
+def _mujoco(
+    model: Model,
+    given: Mapping[str, Sequence[Any]],
+    at: OfLink,
+    dt: float,
+    bounding: float,
+    iterations: int,
+    damping: Sequence[float],
+) -> tuple[Any, Any, Any]:
+    """`robodyn.core.integrators.mujoco`: contact forces are those of explicit damping, as MuJoCo's."""
+    changed = {}
+    if any(damping):
+        changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
+    found = _solved(model, given, at, bounding, iterations, **changed)
+    a = [x + b for x, b in zip(found.qdd, bias_of_axes(model, given["qd"]), strict=True)]
+    if any(damping):  # (H + dt D)^-1 H a = a - (H + dt D)^-1 dt D a
+        damped = [[x + dt * damping[i] if i == k else x for k, x in enumerate(row)] for i, row in enumerate(found.H)]
+        lost = TreeFactors(damped).solve([dt * d * x for d, x in zip(damping, a, strict=True)])
+        a = [x - y for x, y in zip(a, lost, strict=True)]
+    q, qd = mujoco(_Moving(model, a), scalars(given["q"]), scalars(given["qd"]), dt)  # type: ignore[arg-type]
+    return q, qd, found.error
+
+
+STEPS = {"semi_implicit_euler": _semi_implicit_euler, "mujoco": _mujoco}
 """Integrators whose steps are programs with contacts."""

@@ -18,7 +18,7 @@ from robodyn.api.autodiff.traced_rules import Answers
 from robodyn.api.motion.step_spec import chosen_step, forces_given, limits_kept, require_targets
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.core.constraints.resolved import anchored_by_calls
-from robodyn.core.integrators import IMPLICIT, INTEGRATORS
+from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS
 from robodyn.engines.query_table import BASE
 from robodyn.internals.arguments import count, finite_real, one_of
 from robodyn.internals.errors import ArgumentError, UnavailableError
@@ -66,7 +66,7 @@ def as_static(name: str, value: Any) -> Any:
     if name == "integrator":
         return one_of("integrator", value, tuple(INTEGRATORS))
     if name == "limits":
-        return limits_kept(value, IMPLICIT[0])
+        return limits_kept(value, HOLDS_JOINTS[0])
     return None if value is None else count(name, value, 1, _MOST_STEPS)
 
 

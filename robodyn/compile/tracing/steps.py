@@ -9,7 +9,7 @@ import numpy as np
 
 from robodyn.algorithms.constraints.scalars import times
 from robodyn.algorithms.dual_numbers import Differentiable, step_gradient
-from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of
+from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.algorithms.tasks import Step, StepGradient, StepPart
 from robodyn.compile.tracing.expression import Value
@@ -33,6 +33,7 @@ class TracedSystem(Differentiable):
         super().__init__({name: scalars(each) for name, each in values.items()}, limits_of(model, task.limits), moves)
         self._model, self._dynamics = model, dynamics
         self.identity, self.v_of = np.eye(model.nv).astype(object), dof_of_coordinates(model)
+        self._linear = scalars(linear_dofs(model).tolist())
 
     def solved(self, q: Any, qd: Any, tau: Any, armature: Any) -> Any:
         """qdd (nv,)."""
@@ -70,6 +71,14 @@ class TracedSystem(Differentiable):
     def moved(self, q: Any, u: Any) -> Any:
         """q (+) u (nq,)."""
         return joint_by_joint(self._model, "q", lambda kind, at, along: kind.integrate(tuple(q[at]), tuple(u[along])))
+
+    def linear(self, v: Any) -> Any:
+        """The components in m/s."""
+        return v * self._linear
+
+    def turned(self, v: Any, u: Any) -> Any:
+        """Linear velocities (nv,) in axes that turn by u."""
+        return joint_by_joint(self._model, "v", lambda kind, _, along: kind.turned(tuple(v[along]), tuple(u[along])))
 
     def bracket(self, a: Any, b: Any) -> Any:
         """The Lie bracket (nv,)."""

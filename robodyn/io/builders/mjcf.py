@@ -17,14 +17,15 @@ from robodyn.core.findings import Notes, Report
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, flag, one_of
-from robodyn.internals.errors import LoadError, RobodynError, UnavailableError
-from robodyn.internals.messages import quoted
+from robodyn.internals.errors import ArgumentError, LoadError, RobodynError, UnavailableError
+from robodyn.internals.messages import brief, quoted
 from robodyn.io.builders.assemble import assemble, unused_name
 from robodyn.io.builders.check_joints import Coupling
 from robodyn.io.builders.checks import check_and_resolve
 from robodyn.io.builders.coefficients import finite_gravity, with_coefficients
 from robodyn.io.builders.foreign import foreign
 from robodyn.io.builders.mjcf_compiler import checked_binary, compiled
+from robodyn.io.builders.mjcf_contacts import WAYS, Rows, with_mjcf_contacts
 from robodyn.io.builders.mjcf_elements import kept_elements
 from robodyn.io.builders.mjcf_equalities import Equalities, Reading
 from robodyn.io.builders.mjcf_files import MeshFile, contents, is_binary, self_contained
@@ -37,6 +38,8 @@ from robodyn.io.builders.urdf import MAX_LINKS
 
 _OPTIONS = frozenset({"gravity", "density", "viscosity", "wind"})
 """Options that are read, or reported as forces of a fluid."""
+_OF_CONTACTS = frozenset({"cone", "impratio", "noslip_iterations", "enableflags"})
+"""Options that are read, or reported, with contacts."""
 _NOT_READ = {"ncam": "cameras", "nlight": "lights", "ntex": "textures", "nskin": "skins", "nplugin": "plugins"}
 """Elements that do not affect the dynamics, by the names of their sizes in MuJoCo."""
 _SOFTNESS = {"jnt_solref": (0.02, 1.0), "jnt_solimp": (0.9, 0.95, 0.001, 0.5, 2.0), "jnt_margin": (0.0,)}
@@ -45,7 +48,15 @@ EQUALITY = ("report", "mimic", "constraints")
 """Ways to handle equality constraints."""
 
 
-def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Model:
+def load_mjcf(
+    source: Any,
+    equality: str = "report",
+    strict: bool = True,
+    *,
+    contacts: bool = False,
+    max_contacts: int | None = None,
+    unsupported: str = "refuse",
+) -> Model:
     """Load a robot from MJCF or from a model of MuJoCo. Needs the extra `mujoco`.
 
     The root link is the world, and free bodies are its children on floating joints. Coordinates, velocities and their
@@ -68,6 +79,11 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         strict: True to refuse a negative mass, damping, friction or armature, and a principal moment of inertia that is
             negative by half of the largest or more. False to use and report such values. Moments that violate the
             triangle inequality are used and reported in any case.
+        contacts: True to read contacts with friction, limits, dry friction and equalities as the soft rows of
+            `model.contacts` (docs/contacts.md). Equalities become `model.constraints` with rows.
+        max_contacts: contact points that can act at once, the deepest ones; None for all.
+        unsupported: what becomes of contacts, rows and options that are not available, such as those of meshes:
+            "refuse" the file, or "ignore" them with findings.
 
     Returns:
         The model, with MuJoCo's gravity, armature, damping, friction and limits.
@@ -76,19 +92,27 @@ def load_mjcf(source: Any, equality: str = "report", strict: bool = True) -> Mod
         LoadError: MuJoCo cannot compile the source, or not within the limits; the result is no usable robot; or this
             version of MuJoCo has other arrays than 3.2 to 4.0. The message gives the reason.
         ArgumentError: an unknown option, or an unsupported kind of source.
-        UnavailableError: MuJoCo is not installed, or no child process can be started.
+        UnavailableError: MuJoCo is not installed, or no child process can be started; or the file has something that
+            contacts cannot do yet, and `unsupported` is "refuse".
     """
     equality, strict = one_of("equality", equality, EQUALITY), flag("strict", strict)
+    if not flag("contacts", contacts) and max_contacts is not None:
+        raise ArgumentError(f"max_contacts: got {brief(max_contacts)} with contacts=False; wanted None")
+    unsupported = one_of("unsupported", unsupported, WAYS)
+    if contacts and equality == "mimic":
+        raise ArgumentError("equality: got 'mimic' with contacts=True; wanted 'constraints', which get soft rows")
+    equality = "constraints" if contacts else equality
     mujoco, notes = mujoco_module("load_mjcf"), Notes()
     compiled, files = _compiled(mujoco, source, notes)
     with foreign("the mjModel"), np.errstate(all="ignore"):  # later checks report overflow
-        reader = _Reader(mujoco, compiled, equality, notes, files)
+        reader = _Reader(mujoco, compiled, equality, notes, files, soft=contacts)
         description = reader.description()
     checked, mimics = check_and_resolve(description, mimic="follow", strict=strict)
     model = assemble(checked, mimics, "fixed", reader.gravity)
     model = with_coefficients(model, reader.coefficients(model), "mjcf", strict)
     with foreign("the mjModel"), np.errstate(all="ignore"):
-        return reader.with_configurations(model, mimics.couplings)
+        model = reader.with_configurations(model, mimics.couplings)
+        return reader.with_contacts(model, max_contacts, unsupported) if contacts else model
 
 
 def joint_names(mj_model: Any) -> list[str]:
@@ -139,11 +163,13 @@ def _compiled(mujoco: Any, source: Any, notes: Notes) -> tuple[Any, dict[str, Me
 
 
 class _Reader:
-    """Reads a mjModel."""
+    """Reads a mjModel. `soft`: whether rows of contacts, limits and equalities are read."""
 
-    def __init__(self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, MeshFile]) -> None:
+    def __init__(
+        self, mujoco: Any, m: Any, equality: str, notes: Notes, files: Mapping[str, MeshFile], soft: bool = False
+    ) -> None:
         self._mujoco, self._m, self._equality, self._notes = mujoco, m, equality, notes
-        self._files = files
+        self._files, self._soft = files, soft
         self._a = MjArrays(mujoco, m)
         if sum(map(self._a.size, ("nbody", "njnt", "nsite"))) > MAX_LINKS:
             raise LoadError(f"the robot has more than {MAX_LINKS} bodies, joints and sites, the most that are read")
@@ -303,6 +329,8 @@ class _Reader:
             if reading.constraint is not None:
                 kind = type(reading.constraint).__name__
                 message = f" becomes a {kind} that holds exactly, where MuJoCo's is soft{reading.note}"
+                if self._soft:
+                    message = f" becomes a {kind}{reading.note}"
             message = f"a constraint ({self._eq.kind(e)}){message}"
             notes.gather("mjcf-equality", f"equality {e}", message, severity=reading.severity)
 
@@ -327,7 +355,7 @@ class _Reader:
             if self._types[j].kind == "spherical" and a["jnt_limited"][j]:
                 notes.gather("mjcf-limit", subject, "the range of a ball joint is not read")
             soft = [key for key, usual in _SOFTNESS.items() if not np.array_equal(np.ravel(a[key][j]), usual)]
-            if soft:
+            if soft and not self._soft:
                 notes.gather("mjcf-softness", subject, f"{', '.join(soft)}: how soft its limit is, is not read")
             if not self._starts_neutral(j):
                 notes.gather("mjcf-initial-pose", subject, "where MuJoCo begins (qpos0) has no part in the model")
@@ -383,7 +411,8 @@ class _Reader:
     def _options(self) -> list[str]:
         """Names of options that differ from MuJoCo's defaults, without those that are read or reported elsewhere."""
         defaults, actual = self._mujoco.MjOption(), self._m.opt
-        names = [name for name in dir(defaults) if name[0] != "_" and name not in _OPTIONS]
+        read = _OPTIONS | _OF_CONTACTS if self._soft else _OPTIONS
+        names = [name for name in dir(defaults) if name[0] != "_" and name not in read]
         pairs: list[tuple[str, Any, Any]] = [(name, getattr(defaults, name), getattr(actual, name)) for name in names]
         return [name for name, a, b in pairs if not callable(a) and not np.array_equal(a, b)]
 
@@ -400,6 +429,13 @@ class _Reader:
         if not names:
             return model
         return replace(model, configurations=keyframes, report=Report((*model.report, *notes.findings())))
+
+    def with_contacts(self, model: Model, max_contacts: Any, unsupported: str) -> Model:
+        """Adds contacts and other soft rows to the model."""
+        names = {e: each.constraint.name for e, each in self._constraints.items() if each.constraint is not None}
+        left = [self._eq.kind(e) for e, each in self._constraints.items() if each.constraint is None]
+        read = Rows(self._bodies, self._joints, {e: name or "" for e, name in names.items()}, left)
+        return with_mjcf_contacts(model, self._a, read, max_contacts, unsupported)
 
     def _dofs_of(self, j: int) -> slice:
         start = int(self._a["jnt_dofadr"][j])

@@ -54,6 +54,13 @@ def geoms(arrays: MjArrays, links: Sequence[str], files: Mapping[str, MeshFile],
     return tuple(geometries)
 
 
+def primitive(arrays: MjArrays, g: int, kind: str, link: str) -> Geometry:
+    """A geom that is no mesh, as a geometry for collisions, whatever it collides with by its own attributes."""
+    pose = Pose(three(arrays["geom_pos"][g]), rotation(arrays["geom_quat"][g]))
+    name = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_GEOM, g) or ""
+    return Geometry(link, "collision", kind, pose, _size(arrays, g, kind), name=name)
+
+
 def _geom(arrays: MjArrays, g: int, kind: str, link: str, files: Mapping[str, MeshFile]) -> Geometry:
     pose = Pose(three(arrays["geom_pos"][g]), rotation(arrays["geom_quat"][g]))
     size, path = _size(arrays, g, kind), ""
