@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from robots import own
 
 import robodyn as rd
 
@@ -186,3 +187,28 @@ def test_files_of_wheels_have_mujocos_accelerations_or_are_refused_by_name():
         same.append(name)
     print(f"MuJoCo's accelerations: {len(same)} {same}; refused by name: {refused}; too large: {other}")
     assert same
+
+
+@pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])
+def test_mjcf_that_is_written_has_the_contacts(cone):
+    """Of a URDF with contacts: MuJoCo's accelerations on the text are ours of the model."""
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    feet = [rd.Sphere(link, radius=0.03) for link in model.link_names if link.endswith("foot")]
+    contacts = [rd.Contact(foot, rd.Plane(), friction=0.6, solref=(0.03, 1.0)) for foot in feet]
+    model = model.with_contacts(contacts, cone=cone, impratio=2.0, dry_friction=False)
+    text = model.to_mjcf()
+    assert not any("contacts" in each.element for each in text.report)
+    m = mujoco.MjModel.from_xml_string(str(text))
+    exact(m)
+    some = states(m, 6)
+    assert max(errors(m, model, some)) < 1e-9 and len(some) > 2
+    again = rd.load_mjcf(str(text), contacts=True)
+    twice = rd.load_mjcf(str(again.to_mjcf()), contacts=True)
+    for other in (again, twice):
+        assert (other.contacts.cone, other.contacts.impratio) == (cone, 2.0)
+        assert not other.contacts.dry_friction and len(other.contacts.limits) == 12
+        for pair, wanted in zip(other.contacts.pairs, model.contacts.pairs, strict=True):
+            assert (pair.friction, pair.solref) == (wanted.friction, wanted.solref)
+            assert pair.invweight == pytest.approx(wanted.invweight)
+    assert len(twice.geometries) == len(again.geometries)
+    assert any("contacts" in each.message for each in model.to_urdf().report)
