@@ -26,8 +26,8 @@ from robodyn.api.motion.rollout import rollout, step, step_gradient
 from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.queries.constrained import ConstraintQueries
 from robodyn.api.queries.contact_points import ContactPointQueries
-from robodyn.api.queries.core import require_model
 from robodyn.api.queries.contacts import ContactQueries
+from robodyn.api.queries.core import require_model
 from robodyn.api.queries.distances import DistanceQueries
 from robodyn.api.queries.energies import EnergyQueries
 from robodyn.api.queries.explanation import explain
@@ -105,8 +105,8 @@ class Dynamics(
             names rows that depend on others; accelerations are unique all the same. Constraint queries, `step` and
             `rollout` obey the constraints. All other queries ignore them and treat the tree alone. Functions that can
             do neither raise for constrained robots (docs/constraints.md).
-        contacts: None: the model's (`Model.with_contacts`), which `contact_forward_dynamics`, `step` and `rollout` obey;
-            (): none.
+        contacts: None: the model's (`Model.with_contacts`); (): none. `contact_forward_dynamics`, `step` and `rollout`
+            obey them, other queries ignore them, and functions that can do neither raise.
         proximal: (size, iterations) of the proximal term that makes constraint forces unique, instead of the model's.
             The size is relative to the diagonal of J H^-1 J', at least 1e-14, in float32 1e-5. The iterations remove
             the term's effect again.
@@ -589,7 +589,9 @@ def _touching(model: Model, contacts: Any) -> Model:
     if contacts is None:
         return model
     if not strict_types.is_a(contacts, tuple, list) or strict_types.members(contacts):
-        raise ArgumentError(f"contacts: got {brief(contacts)}; wanted None, the model's (Model.with_contacts), or () for none")
+        raise ArgumentError(
+            f"contacts: got {brief(contacts)}; wanted None, the model's (Model.with_contacts), or () for none"
+        )
     return replace(model, contacts=None) if model.contacts is not None else model
 
 

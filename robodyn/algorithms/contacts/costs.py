@@ -91,7 +91,7 @@ class Huber:
 
 
 class Pyramid:
-    """D/2 min(0, e)^2 summed over the four edges e = x_0 +- mu_k x_k, k = 1, 2, of residuals along normal and tangents."""
+    """D/2 min(0, e)^2 of the four edges e = x_0 +- mu_k x_k, k = 1, 2; residuals are along normal and tangents."""
 
     def __init__(self, D: Any, friction: tuple[Any, Any]) -> None:
         self._D, self._friction = D, friction
@@ -176,9 +176,7 @@ class Elliptic:
             return select(-z, select(inside, between, below), 0.0)
 
         gradient = [region(between, d * each) for between, d, each in zip(middle, D, x, strict=True)]
-        return gradient, [
-            [region(second[k][m], D[k] if k == m else 0.0) for m in range(k + 1)] for k in range(3)
-        ]
+        return gradient, [[region(second[k][m], D[k] if k == m else 0.0) for m in range(k + 1)] for k in range(3)]
 
     def line(self, x: Sequence[Any], p: Sequence[Any]) -> Line:
         """From the regions along the line."""

@@ -22,7 +22,7 @@ from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_const
 from robodyn.core.contacts.kinds import ContactPair, Contacts, EqualityRows, JointRow, Softness
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
-from robodyn.core.spatial import Vec3, add, cross, dot, select, sub
+from robodyn.core.spatial import Vec3, add, cross, select, sub
 from robodyn.internals.records import dataclass
 
 Row: TypeAlias = dict[int, Any]
@@ -86,12 +86,12 @@ class Rows:
 
     # Links.
 
-    def _pose(self, link: int) -> Sequence[Any]:
+    def _pose(self, link: int) -> Any:
         if link < 0:
             return _WORLD
         return self._once("T", link, lambda: self._at(forward_kinematics(True), link)["T"])
 
-    def _columns(self, link: int) -> Sequence[Any]:
+    def _columns(self, link: int) -> Any:
         """The Jacobian of a link's origin in world axes, row by row."""
         if link < 0:
             return [0.0] * (6 * self._model.nv)
@@ -144,13 +144,10 @@ class Rows:
             ]
             origin = self._pose(one if one >= 0 else other)
             about: Vec3 = (origin[3], origin[7], origin[11])
-            moments = [[cross(sub(s.point, about), d) for d in (s.n, s.t1, s.t2)] for _, _, s in numbered]
             wrenches = [
-                [{k: x for k, x in enumerate((*m, *d)) if not is_zero(x)} for m, d in zip(ms, (s.n, s.t1, s.t2))]
-                for ms, (_, _, s) in zip(moments, numbered, strict=True)
+                [_wrench(sub(slot.point, about), axis) for axis in (slot.n, slot.t1, slot.t2)[: pair.condim]]
+                for _, pair, slot in numbered
             ]
-            for each, (_, pair, _) in zip(wrenches, numbered, strict=True):
-                del each[pair.condim :]
             basis = self._relative(one, other)
             count = sum(map(len, wrenches))
             if count <= _DIRECT:
@@ -252,7 +249,8 @@ class Rows:
 
     def _point(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
         """Both anchors, in world axes: p_1 - p_2, with the rows of MuJoCo's connect."""
-        ends, still = [], {"qdd": [-b for b in self._bias]}
+        ends: list[tuple[Any, Any, Any]] = []
+        still: dict[str, Any] = {"qdd": [-b for b in self._bias]}
         still |= {name: [0.0] * 6 for name in ("V0", "dV0") if name in self._given}
         for link, X in ((held.link, held.X), (held.to, held.X_to)):
             point = list(X.r)
@@ -298,7 +296,7 @@ def bias_of_axes(model: Model, qd: Sequence[Any]) -> list[Any]:
     for i in range(model.n_bodies):
         kind, start = KINDS[model.joint_kind[i]].name, int(model.v_source[model.v_start[i]])
         if kind == "floating":
-            b[start : start + 3] = cross(tuple(qd[start + 3 : start + 6]), tuple(qd[start : start + 3]))  # type: ignore[arg-type]
+            b[start : start + 3] = cross(tuple(qd[start + 3 : start + 6]), tuple(qd[start : start + 3]))
         elif kind == "planar":
             b[start : start + 2] = [-qd[start + 2] * qd[start + 1], qd[start + 2] * qd[start]]
     return b
@@ -311,6 +309,11 @@ def _sum(terms: Any) -> Any:
         if not is_zero(each):
             total = total + each
     return total
+
+
+def _wrench(arm: Vec3, axis: Vec3) -> dict[int, Any]:
+    """What a motion (w, v) contributes to the velocity along an axis of a point at `arm`, without structural zeros."""
+    return {k: x for k, x in enumerate((*cross(arm, axis), *axis)) if not is_zero(x)}
 
 
 def _combined(rows: Sequence[Row], factors: Mapping[int, Any]) -> Row:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
 from robodyn.algorithms.contacts.rows import Rows, bias_of_axes
-from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors
 from robodyn.algorithms.joint_limits import linear_dofs
@@ -43,7 +43,7 @@ def _looks(contacts: Contacts) -> int:
 def contact_task(
     model: Model, dt: float, iterations: int = BLOCK, inputs: tuple[str, ...] = ("q", "qd", "tau")
 ) -> ScalarTask:
-    """Accelerations `qdd`, forces `f` on slots and the relative error of the accelerations at most, after some iterations.
+    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations.
 
     `inputs`: also "f_ext", "inertia", "armature"; and "qdd", accelerations from which iterations start instead of those
     without contacts.
@@ -54,7 +54,7 @@ def contact_task(
 def contact_step(
     model: Model, dt: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
 ) -> ScalarTask:
-    """The state after a time step dt, `q_next` and `qd_next`, and `error` as of `contact_task`.
+    """The state after a time step dt, `q_next` and `qd_next`, and `qdd` and `error` as of `contact_task`.
 
     `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients.
     """
@@ -97,7 +97,7 @@ def _solved(
     """`changed`: values of "tau" and "armature" that replace those of the call."""
     contacts, nv = model.contacts, model.nv
     given = {**given, **changed}
-    of_inertia = {"armature": changed["armature"]} if "armature" in changed else {}
+    of_inertia: Any = {"armature": changed["armature"]} if "armature" in changed else {}
     assert contacts is not None
     b = bias_of_axes(model, given["qd"])
     entries = at(with_inputs(CRBA, given), **of_inertia)["H"]
@@ -135,7 +135,11 @@ def _task(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> 
 
     outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
     name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(dt)))
-    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
+
+    def of(names: tuple[str, ...]) -> ScalarTask:
+        return _task(n_slots, dt, iterations, tuple(each for each in _SIZES if each in names))
+
+    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, of, one_program=True)
 
 
 @lru_cache(maxsize=256)
@@ -144,10 +148,10 @@ def _step(
 ) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = model.damping.tolist() if damped else [0.0] * model.nv
-        q, qd, error = STEPS[integrator](model, given, at, dt, bounding, iterations, damping)
-        return {"q_next": list(q), "qd_next": list(qd), "error": [error]}
+        q, qd, found = STEPS[integrator](model, given, at, dt, bounding, iterations, damping)
+        return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
 
-    outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "error": Sized(())}
+    outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
     words = (*inputs, str(iterations), repr(dt), *(("damped",) if damped else ()))
     name = "_".join(("contact", integrator, *words))
     return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
@@ -161,7 +165,7 @@ def _semi_implicit_euler(
     bounding: float,
     iterations: int,
     damping: Sequence[float],
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, _Solved]:
     """`robodyn.core.integrators.semi_implicit_euler`, with implicit damping as armature."""
     changed = {}
     if any(damping):
@@ -171,8 +175,10 @@ def _semi_implicit_euler(
     found = _solved(model, given, at, bounding, iterations, **changed)
     qd = scalars(given["qd"]) + scalars(found.qdd) * dt
     q, step = given["q"], qd * dt
-    moved = joint_by_joint(model, "q", lambda kind, i, along: kind.integrate(tuple(q[j] for j in i), tuple(step[along])))
-    return moved, qd, found.error
+    moved = joint_by_joint(
+        model, "q", lambda kind, i, along: kind.integrate(tuple(q[j] for j in i), tuple(step[along]))
+    )
+    return moved, qd, found
 
 
 class _Moving:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.core.constraints.refusals import require_places
+from robodyn.core.constraints.refusals import require_no_contacts, require_places
 from robodyn.core.constraints.resolved import anchored_by_calls, resolved_constraints, row_sizes, row_units
 from robodyn.core.integrators import dry_resistance
 from robodyn.engines.query_table import FLAGS
@@ -33,6 +33,7 @@ class Equations:
     """
 
     def __init__(self, dyn: Dynamics, targets: Any = None, active: Any = None) -> None:
+        require_no_contacts(dyn.model, "an integrator of its own")
         self._friction = dyn.model.friction if "friction" in dyn.joint_forces and dyn.model.friction.any() else None
         if self._friction is not None:
             dyn = dyn.variant(joint_forces=[name for name in dyn.joint_forces if name != "friction"])

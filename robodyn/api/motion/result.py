@@ -33,6 +33,8 @@ class Rollout:
     `t`: times of the saved states, in seconds from the start. `diverged` (...): the step after which a row's state was
     no longer finite, -1 if it always was; afterwards the row keeps its last finite state. `steps`: number of steps
     computed, fewer than requested after an interruption. `model`: the robot; None for rollouts read from a file.
+    `converged` (...): for robots with contacts, whether the contact forces of all steps converged; None for others, and
+    for rollouts read from a file.
     """
 
     t: Array
@@ -41,6 +43,7 @@ class Rollout:
     diverged: Array
     steps: int
     model: Model | None = field(default=None, repr=False, compare=False)
+    converged: Any = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         # Only shapes are shown: reading values of arrays on a GPU would wait for it.
@@ -162,7 +165,7 @@ def rollout_of(t: Array, q: Array, qd: Array, diverged: Any, steps: int, model: 
     made = object.__new__(Rollout)
     values = made.__dict__
     values["t"], values["q"], values["qd"], values["diverged"] = t, q, qd, diverged
-    values["steps"], values["model"] = steps, model
+    values["steps"], values["model"], values["converged"] = steps, model, None
     return made
 
 

@@ -119,6 +119,7 @@ def step(
     run.window(states[0], states[1], 0)
     if run.interrupted:
         raise KeyboardInterrupt
+    run.warn_of_contacts("step")
     return _handed_out(run, "step", [slab[1] for slab in states], targets, "state after it")
 
 
@@ -257,6 +258,7 @@ class _Trajectory:
         if interrupted:
             text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
             warnings.warn(text, RuntimeWarning, stacklevel=5)
+        run.warn_of_contacts("rollout")
         diverged = self._diverged_by(done)
         rows = np.flatnonzero(diverged >= 0)
         if rows.size:
@@ -285,7 +287,9 @@ class _Trajectory:
             steps, n_kept = np.append(steps, done), n_kept + 1
         q, qd = (run.outward(array[:n_kept]) for array in self._arrays)
         diverged = self._diverged_by(done).reshape(run.start.leading)[()]
-        return Rollout(steps * run.dt, q, qd, diverged, done, run.dyn.model)
+        contacts = run.dyn.model.contacts is not None
+        converged = run.converged.reshape(run.start.leading)[()] if contacts else None
+        return Rollout(steps * run.dt, q, qd, diverged, done, run.dyn.model, converged)
 
     def finished(self) -> Rollout:
         """The result, copied to the user's `out` arrays if there are any."""

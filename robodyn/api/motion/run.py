@@ -11,10 +11,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.contacts.tasks import BLOCK, contact_step
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
@@ -22,6 +24,7 @@ from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_grav
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
+from robodyn.api.queries.contacts import solve, warn_of_rows
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
@@ -92,10 +95,16 @@ class Run:
             model_gravity = self.library.constant(dyn.model.gravity.astype(dyn.dtype))
             gravity, dV0 = self.given.pop("gravity"), self.given.get("dV0")
             self.given["dV0"] = against_gravity(self.library.xp, model_gravity, gravity, dV0)
-        if dyn.model.constraints and "targets" not in self.given and anchored_by_calls(dyn.model.constraints):
+        self.converged = np.ones(start.batch, bool)
+        if (
+            dyn.model.contacts is None
+            and dyn.model.constraints
+            and "targets" not in self.given
+            and anchored_by_calls(dyn.model.constraints)
+        ):
             standing = cast(Any, dyn).constraint_targets(self.library.to_numpy(self.first()[0]))
             self.given["targets"] = self.library.like_numpy(standing)[None]
-        self.step = chosen_step(dyn, tuple(self.given), integrator, checked_limits)
+        self.step = chosen_step(dyn, tuple(self.given), integrator, checked_limits, contacts=True)
         self._require_regular()
         if start.checked:
             start.require_attitudes()
@@ -353,14 +362,14 @@ class Run:
         none."""
         make = getattr(self.engine, "stepping", None)
         arrays = ("q", "qd", *names, *(("tau",) if "tau" not in names else ()))
-        if make is None:
+        if make is None or self.dyn.model.contacts is not None:
             return None
         return make(self.step, arrays, self.dt, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
 
     def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | None:
         """The steps of a window, one program each. None if the engine has none."""
         make = getattr(self.engine, "loop_table", None)
-        if make is None or not q.size:
+        if make is None or not q.size or self.dyn.model.contacts is not None:
             return None
         tau = self.library.xp.empty((1, self.start.batch, self.dyn.model.nv), self.dyn.dtype)
         given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
@@ -378,6 +387,9 @@ class Run:
 
     def _step(self, q: Array, qd: Array, given: dict[str, Array]) -> None:
         """Fill the second of two states."""
+        if self.dyn.model.contacts is not None:
+            self._contact_step(q, qd, given)
+            return
         if self.policy is not None and self._ran_time_loop((q, qd), {name: a[None] for name, a in given.items()}):
             return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
@@ -385,6 +397,23 @@ class Run:
             if self.step.projection is not None:
                 state = {"q": q[1].copy(), "qd": qd[1].copy()}
                 self.composed(self.step.projection, {**given, **state}, {"q_held": q[1], "qd_held": qd[1]})
+
+    def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array]) -> None:
+        """Fill the second of two states of a robot with contacts."""
+        model, names = self.dyn.model, ("q", "qd", "tau", "f_ext", "inertia", "dV0")
+        assert model.contacts is not None
+        inputs = {name: array for name, array in {**given, "q": q[0], "qd": qd[0]}.items() if name in names}
+        if not self.engine.normalizes:
+            inputs["q"] = model.unit_coordinates(inputs["q"])
+        damped = "damping" in self.dyn.joint_forces
+        task = partial(contact_step, model, self.dt, BLOCK, self.integrator, damped)
+        with memory_for(self.start.batch):
+            solution = solve(self.engine, model.contacts, task, inputs, {"q_next": q[1], "qd_next": qd[1]})
+        self.converged &= solution.converged | ~solution.finite
+
+    def warn_of_contacts(self, what: str) -> None:
+        """Warn of states whose contact forces did not converge."""
+        warn_of_rows(what, ~self.converged, self.start.leading)
 
     def given_at(self, k: int) -> dict[str, Array]:
         """The inputs of step `k`, (B, ...)."""
@@ -394,6 +423,8 @@ class Run:
         """Fill A and B with derivatives of the state after step `k` with respect to the state q, qd (B, ...) before it
         and to tau."""
         nv, engine = self.dyn.model.nv, self.engine
+        if self.dyn.model.contacts is not None:
+            raise UnavailableError("gradients of steps and rollouts are not available for robots with contacts")
         inputs = self.given_at(k)
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, TimeLoops):
@@ -415,6 +446,8 @@ class Run:
 
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
+        if self.dyn.model.contacts is not None:
+            return False
         with memory_for(self.start.batch):
             return isinstance(self.engine, TimeLoops) and self.engine.march(self.step, states, given, self.dt)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.algorithms.constraints.tasks import constraint_task
+from robodyn.algorithms.contacts.tasks import STEPS, contact_task
 from robodyn.algorithms.linearly_implicit import linearly_implicit
 from robodyn.algorithms.tasks import (
     COEFFICIENTS,
@@ -24,6 +25,7 @@ from robodyn.algorithms.tasks import (
     step_gradient_of,
     step_of,
 )
+from robodyn.api.queries.contacts import require_contacts
 from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, HOLDS_JOINTS, INTEGRATORS
 from robodyn.core.model import Model
@@ -77,13 +79,28 @@ def require_targets(given: Mapping[str, Any]) -> None:
         raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
 
 
-def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
+_WITH_CONTACTS = ("tau", "f_ext", "inertia", "dV0")
+"""Inputs of steps with contacts."""
+
+
+def chosen_step(
+    dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...], contacts: bool = False
+) -> Step:
     """The step for the names of arguments besides the state.
 
+    `contacts`: True if the caller takes steps with contacts by `robodyn.algorithms.contacts.tasks.contact_step`.
+
     Raises:
-        UnavailableError: the robot has constraints, which the integrator does not support.
+        UnavailableError: the robot has constraints or contacts, which the integrator or the caller does not support.
     """
     model = dyn.model
+    if model.contacts is not None:
+        if not contacts:
+            raise UnavailableError(
+                f"{quoted(model.name)} has contacts, which contact_forward_dynamics, step and rollout obey; "
+                "Dynamics(model, contacts=()) has none"
+            )
+        return _step_with_contacts(dyn, given, integrator, limits)
     inputs = tuple(name for name in INPUTS if name in ("q", "qd", "tau", *given) and name != "armature")
     projection: ScalarTask | None = None
     if integrator in GYROSCOPIC:
@@ -105,6 +122,29 @@ def chosen_step(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: 
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     names = tuple(name for name in (*COEFFICIENTS, *TARGETS) if name in given)
     return step_of(dynamics, integrator, forces, names, limits, projection)
+
+
+def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, limits: tuple[str, ...]) -> Step:
+    """A step with contacts, of which other code reads inputs and options only.
+
+    Raises:
+        UnavailableError: contacts do not support an argument.
+    """
+    require_contacts(dyn, "a step")
+    what = next((f"{name}: got some" for name in given if name not in _WITH_CONTACTS), None)
+    what = f"limits: got {limits[0]!r}" if limits else what
+    if what is not None:
+        raise UnavailableError(
+            f"{what} for a robot with contacts; wanted tau, f_ext, inertia, gravity and dV0 alone: limits of positions "
+            "are rows of the contacts, and a policy drives joints"
+        )
+    if integrator not in STEPS:
+        raise UnavailableError(
+            f"integrator: {integrator!r} is not available for robots with contacts; wanted one of "
+            f"{', '.join(map(repr, STEPS))}"
+        )
+    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces)
+    return step_of(contact_task(dyn.model, 1.0, inputs=("q", "qd", *given)), integrator, forces)
 
 
 def needs_armature(dyn: Dynamics) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.contacts.tasks import BLOCK, contact_task, most_iterations
+from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
-from robodyn.core.model import Model
+from robodyn.core.contacts.kinds import Contacts
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array, finite_real, rows_named
 from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
@@ -26,7 +29,7 @@ _KEPT, _MOST_KEPT = "_contact_calls", 8
 
 
 class ContactQueries(Core):
-    """Queries about the contacts of `model.contacts` and the rows that act with them: limits, dry friction, constraints.
+    """Queries about `model.contacts` and the rows that act with them: limits, dry friction, constraints.
 
     Raises, in all of them:
         ArgumentError: the model has no contacts, or the `Dynamics` counts dry friction twice: by `joint_forces` and by
@@ -62,7 +65,7 @@ class ContactQueries(Core):
         seconds = finite_real(dt)
         if seconds is None or not seconds > 0.0:
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
-        require_contacts(self, "contact_forward_dynamics")
+        contacts = require_contacts(self, "contact_forward_dynamics")
         plain = f_ext is None and inertia is None and dV0 is None and out is None
         if plain and type(q) is type(qd) is type(tau) is np.ndarray and q.ndim == 1 and self.engine.native:
             answer = _prepared(self, q, qd, tau, seconds)
@@ -76,69 +79,79 @@ class ContactQueries(Core):
         if "damping" in self.joint_forces:
             with np.errstate(all="ignore"):
                 call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
-        slots = _slots(self.model)
-        results = call.results({"qdd": (self.model.nv,), "f": (slots, 3)})
+        results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            solution = solve(self.engine, self.model, call.inputs, results, seconds)
-            solution.warn("contact_forward_dynamics", call.leading)
+            task = partial(contact_task, self.model, seconds, BLOCK)
+            solution = solve(self.engine, contacts, task, call.inputs, results)
+            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading)
         return cast(tuple[Array, Array], call.finish(results))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN. `iterations`: of
-    the rows that took most."""
+    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN. `finite` (B,):
+    False for NaN."""
 
     converged: Array
     finite: Array
-    iterations: int
 
-    def warn(self, what: str, leading: tuple[int, ...]) -> None:
-        """Warn of rows of finite numbers that did not converge."""
-        lost = ~self.converged & self.finite
-        if lost.any():
-            where = f" ({rows_named(lost.reshape(leading), 0)})" if leading else ""
-            warnings.warn(
-                f"{what}: contacts of {int(lost.sum())} of {lost.size} states{where} did not converge in "
-                f"{self.iterations} iterations",
-                ConvergenceWarning,
-                stacklevel=users_line(),
-            )
+
+def warn_of_rows(what: str, lost: Array, leading: tuple[int, ...]) -> None:
+    """Warn of the rows (B,) of a call whose contact forces did not converge."""
+    if lost.any():
+        where = f" {rows_named(lost.reshape(leading), 0)}" if leading else ""
+        warnings.warn(
+            f"{what}: contact forces did not converge{where}",
+            ConvergenceWarning,
+            stacklevel=users_line(),
+        )
 
 
 def solve(
-    engine: Engine, model: Model, inputs: Mapping[str, Array], results: Mapping[str, Array], dt: float
+    engine: Engine,
+    contacts: Contacts,
+    task: Callable[[tuple[str, ...]], ScalarTask],
+    inputs: Mapping[str, Array],
+    results: Mapping[str, Array],
 ) -> Solution:
-    """Fill `qdd` (B, nv) and `f` (B, n_slots, 3), or qdd alone. Rows that are left after a block of iterations are
-    gathered for the next one."""
-    assert model.contacts is not None
-    dtype, batch = inputs["q"].dtype, len(inputs["q"])
-    qdd, f = results["qdd"], results.get("f")
-    if f is None:
-        f = np.empty((batch, _slots(model), 3), dtype)
-    error = np.empty(batch, dtype)
-    names = tuple(inputs)
-    engine.compose(contact_task(model, dt, BLOCK, names), inputs, {"qdd": qdd, "f": f, "error": error})
-    most, done, most_error = most_iterations(model.contacts), BLOCK, tolerance(dtype)
+    """Fill results (B, ...) of a task by blocks of iterations. Rows that are left after a block are gathered for the
+    next one, which starts from their accelerations.
+
+    Args:
+        engine: runs the task.
+        contacts: of its model.
+        task: makes the task for names of inputs; "qdd" are accelerations from which iterations start. Its outputs
+            include "qdd" and "error".
+        inputs: (B, ...) arrays.
+        results: (B, ...) arrays for some of the outputs.
+    """
+    cold, warm = task(tuple(inputs)), task((*inputs, "qdd"))
+    batch, dtype = len(inputs["q"]), inputs["q"].dtype
+    every = {
+        name: results[name] if name in results else np.empty((batch, *output.shape(engine.model)), dtype)
+        for name, output in cold.outputs.items()
+    }
+    engine.compose(cold, inputs, every)
+    error, most_error, done = every["error"], tolerance(dtype), BLOCK
     left = np.flatnonzero(error > most_error)
-    warm = contact_task(model, dt, BLOCK, (*names, "qdd"))
-    while left.size and done < most:
-        some = {name: np.ascontiguousarray(array[left]) for name, array in inputs.items()}
-        found = {name: np.empty_like(array[left]) for name, array in (("qdd", qdd), ("f", f), ("error", error))}
-        engine.compose(warm, {**some, "qdd": np.ascontiguousarray(qdd[left])}, found)
-        qdd[left], f[left], error[left] = found["qdd"], found["f"], found["error"]
+    while left.size and done < most_iterations(contacts):
+        some = {name: array[left] for name, array in (*inputs.items(), ("qdd", every["qdd"]))}
+        found = {name: np.empty_like(array, shape=(left.size, *array.shape[1:])) for name, array in every.items()}
+        engine.compose(warm, some, found)
+        for name, array in every.items():
+            array[left] = found[name]
         done += BLOCK
         left = left[found["error"] > most_error]
-    return Solution(error <= most_error, np.isfinite(error), done)
+    return Solution(error <= most_error, np.isfinite(error))
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:
     """The error of accelerations, relative in the norm of H, up to which they count as converged."""
-    return float(np.finfo(dtype).eps) ** 0.75
+    return math.pow(np.finfo(dtype).eps, 0.75)
 
 
-def require_contacts(dyn: Core, what: str) -> None:
-    """Raise if a `Dynamics` has no contacts, or cannot answer with them."""
+def require_contacts(dyn: Core, what: str) -> Contacts:
+    """The contacts. Raise if a `Dynamics` has no contacts, or cannot answer with them."""
     contacts = dyn.model.contacts
     if contacts is None:
         raise ArgumentError(
@@ -148,16 +161,17 @@ def require_contacts(dyn: Core, what: str) -> None:
         raise UnavailableError(
             f"{what}: engine {dyn.engine.name!r} does not know contacts; wanted one of {', '.join(map(repr, _ENGINES))}"
         )
+    if contacts.max_contacts is not None and contacts.max_contacts < len(contacts.slot_pairs):
+        raise UnavailableError(
+            f"{what}: max_contacts={contacts.max_contacts} of {len(contacts.slot_pairs)} slots is not available yet; "
+            "wanted None, for all of them at once"
+        )
     if contacts.dry_friction and "friction" in dyn.joint_forces:
         raise ArgumentError(
             f"{what}: dry friction of joints is among joint_forces and among the rows of contacts; wanted one of them: "
             "joint_forces without 'friction', or with_contacts(dry_friction=False)"
         )
-
-
-def _slots(model: Model) -> int:
-    assert model.contacts is not None
-    return model.contacts.n_slots
+    return contacts
 
 
 class _OneState:
@@ -165,10 +179,12 @@ class _OneState:
 
     def __init__(self, dyn: Core, dt: float) -> None:
         model, dtype = dyn.model, dyn.dtype
+        contacts = model.contacts
+        assert contacts is not None
         self.engine, self.model = dyn.engine, model
         sizes = {"q": model.nq, "qd": model.nv, "tau": model.nv}
         self._inputs = {name: np.zeros((1, size), dtype) for name, size in sizes.items()}
-        self.qdd, self.f = np.zeros((1, model.nv), dtype), np.zeros((1, _slots(model), 3), dtype)
+        self.qdd, self.f = np.zeros((1, model.nv), dtype), np.zeros((1, len(contacts.slot_pairs), 3), dtype)
         self._error = np.zeros((1,), dtype)
         outputs = {"qdd": self.qdd, "f": self.f, "error": self._error}
         self._tolerance, self._damping = tolerance(dtype), None
@@ -180,8 +196,7 @@ class _OneState:
             warm, {**self._inputs, "qdd": self.qdd}, outputs
         )
         self._warm: Callable[[], None] | None = None
-        assert model.contacts is not None
-        self._more = -(-(most_iterations(model.contacts) - BLOCK) // BLOCK)
+        self._more = -(-(most_iterations(contacts) - BLOCK) // BLOCK)
 
     @property
     def works(self) -> bool:
@@ -205,7 +220,7 @@ class _OneState:
             error = self._error.item()
             if not error > self._tolerance:
                 break
-        return error <= self._tolerance
+        return bool(error <= self._tolerance)
 
 
 def _prepared(dyn: Core, q: Array, qd: Array, tau: Array, dt: float) -> tuple[Array, Array] | None:

@@ -15,15 +15,29 @@ if TYPE_CHECKING:
 
 
 def require_no_constraints(model: Model, what: str) -> None:
-    """Raise for a call that does not support constraints.
+    """Raise for a call that supports neither constraints nor contacts.
 
     Raises:
         UnavailableError: the model has some.
     """
+    require_no_contacts(model, what)
     if model.constraints:
         raise UnavailableError(
             f"{what}: not available for robots with constraints; {quoted(model.name)} has {constraints_named(model)}, "
             "which step, rollout and simulate obey; Dynamics(model, constraints=()) has none"
+        )
+
+
+def require_no_contacts(model: Model, what: str) -> None:
+    """Raise for a call that does not support contacts.
+
+    Raises:
+        UnavailableError: the model has some.
+    """
+    if model.contacts is not None:
+        raise UnavailableError(
+            f"{what}: not available for robots with contacts, as {quoted(model.name)}; contact_forward_dynamics, step "
+            "and rollout obey them; Dynamics(model, contacts=()) has none"
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.kinematics import jacobian
 from robodyn.algorithms.tasks import ScalarTask, Sized
+from robodyn.core.constraints.kinds import Coupling, Lock, Point
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.contacts.kinds import Contact, ContactPair, Contacts, EqualityRows, JointRow, checked_options
 from robodyn.core.joints import KINDS
@@ -19,7 +20,7 @@ from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, flag
 from robodyn.internals.cached import cached_property
-from robodyn.internals.errors import ArgumentError, SingularError
+from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
 from robodyn.internals.messages import brief, quoted
 
 if TYPE_CHECKING:
@@ -113,6 +114,12 @@ def _equalities(model: Model, given: Sequence[EqualityRows] | None, weights: _We
     by_name = {each.constraint: each for each in given or ()}
     found = []
     for each in resolved_constraints(model):
+        if each.kind not in (Point, Coupling, Lock) or each.anchored or len(each.rows) not in (1, 3):
+            raise UnavailableError(
+                f"constraints: {quoted(each.name)} is a {each.kind.__name__}; contacts can act together with Points "
+                "that hold three directions at a place that is known, Couplings, and Locks of one coordinate; "
+                "Dynamics(model, constraints=()), or a model without it, has none"
+            )
         rows = by_name.get(each.name, EqualityRows(constraint=each.name))
         if rows.invweight is None:
             translations, rotations = weights.of_constraint(each)
