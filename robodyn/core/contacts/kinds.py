@@ -25,7 +25,7 @@ SOLREF: Pair = (0.02, 1.0)
 SOLIMP: Solimp = (0.9, 0.95, 0.001, 0.5, 2.0)
 """MuJoCo's defaults."""
 _LEAST_FRICTION = 1e-5
-_MOST_POWER = 16
+MOST_POWER = 16
 _LEAST, _MOST = 1e-4, 0.9999
 """Bounds of impedances, as of MuJoCo."""
 ORDER = ("plane", "height field", "sphere", "capsule", "cylinder", "box")
@@ -272,8 +272,8 @@ def _solimp(name: str, given: Any) -> Solimp:
     if not (all(0.0 <= x <= 1.0 for x in (dmin, dmax, middle)) and width >= 0.0 and power >= 1.0):
         wanted = "wanted (dmin, dmax, width, midpoint, power): dmin, dmax and midpoint of 0 to 1, width 0 or more, "
         raise ArgumentError(f"{name}: got {brief(given)}; {wanted}power 1 or more")
-    if 2.0 * power != int(2.0 * power) or power > _MOST_POWER:
-        wanted = f"wanted a power of 1, 1.5, 2 and so on to {_MOST_POWER}"
+    if 2.0 * power != int(2.0 * power) or power > MOST_POWER:
+        wanted = f"wanted a power of 1, 1.5, 2 and so on to {MOST_POWER}"
         raise UnavailableError(f"{name}: got a power of {power:g}; {wanted}")
     return dmin, dmax, width, middle, power
 

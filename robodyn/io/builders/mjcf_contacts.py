@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.core.contacts.kinds import SLOTS, SOLREF, Cone, Contact, EqualityRows, JointRow, Pair, Solimp, ordered
+from robodyn.core.contacts.kinds import (
+    MOST_POWER,
+    SLOTS,
+    SOLREF,
+    Cone,
+    Contact,
+    EqualityRows,
+    JointRow,
+    Pair,
+    Solimp,
+    ordered,
+)
 from robodyn.core.findings import Notes, Report
 from robodyn.core.model import Model
 from robodyn.core.shapes import Shape, shape_of
@@ -165,7 +176,6 @@ class _Reader:
             )
         if (given.margin or given.gap) and not self._summed:
             self._left_out.append((subject, "margins and gaps of a MuJoCo before 4.0"))
-        self._require_power(subject, given.solimp)
         kinds = self._kinds[one], self._kinds[other]
         if not all(kinds) or ordered(*kinds) not in SLOTS:
             words = " and ".join(sorted(kind or self._type(g) for kind, g in zip(kinds, (one, other), strict=True)))
@@ -203,7 +213,7 @@ class _Reader:
             int(a["pair_dim"][p]),
             (float(friction[0]), float(friction[1])),
             _solref(solref),
-            _solimp(a["pair_solimp"][p]),
+            self._solimp(f"pair_solimp[{p}]", a["pair_solimp"][p]),
             float(a["pair_margin"][p]),
             float(a["pair_gap"][p]),
             _solref(tangents) if tangents.any() else None,
@@ -225,7 +235,12 @@ class _Reader:
         if not (a["geom_solref"][pair, 0] > 0.0).all():
             mixed[0] = a["geom_solref"][pair].min(axis=0)
         return _Parameters(
-            int(a["geom_condim"][pair].max()), (friction, friction), _solref(mixed[0]), _solimp(mixed[1]), margin, gap
+            int(a["geom_condim"][pair].max()),
+            (friction, friction),
+            _solref(mixed[0]),
+            self._solimp(f"geoms {self._named(one)} and {self._named(other)}", mixed[1]),
+            margin,
+            gap,
         )
 
     # Rows of joints and equalities.
@@ -291,13 +306,18 @@ class _Reader:
         return rows
 
     def _softness(self, solref: str, solimp: str, k: int) -> tuple[Pair, Solimp]:
-        found = _solref(self._a[solref][k]), _solimp(self._a[solimp][k])
-        self._require_power(f"{solimp}[{k}]", found[1])
-        return found
+        return _solref(self._a[solref][k]), self._solimp(f"{solimp}[{k}]", self._a[solimp][k])
 
-    def _require_power(self, subject: str, solimp: Solimp) -> None:
-        if (2.0 * solimp[4]) % 1.0:
-            self._left_out.append((subject, f"a power of solimp that is no multiple of 1/2 ({solimp[4]:g})"))
+    def _solimp(self, subject: str, values: Array) -> Solimp:
+        """`solimp` within its ranges."""
+        dmin, dmax, width, middle, power = (float(x) for x in values)
+        dmin, dmax, middle = (min(max(x, 0.0), 1.0) for x in (dmin, dmax, middle))
+        power = max(power, 1.0)
+        if 2.0 * power % 1.0 or power > MOST_POWER:
+            nearest = min(round(2.0 * power) / 2.0, float(MOST_POWER))
+            self._left_out.append((subject, f"a power of solimp of {power:g}; {nearest:g} is in its place"))
+            power = nearest
+        return dmin, dmax, max(width, 0.0), middle, power
 
     # What is left out.
 
@@ -338,10 +358,3 @@ def _solref(values: Array) -> Pair:
     """`solref`; the default in place of one of mixed signs."""
     one, other = (float(x) for x in values)
     return SOLREF if (one > 0.0) != (other > 0.0) else (one, other)
-
-
-def _solimp(values: Array) -> Solimp:
-    """`solimp` within its ranges."""
-    dmin, dmax, width, middle, power = (float(x) for x in values)
-    dmin, dmax, middle = (min(max(x, 0.0), 1.0) for x in (dmin, dmax, middle))
-    return dmin, dmax, max(width, 0.0), middle, max(power, 1.0)
