@@ -13,8 +13,8 @@ import robodyn as rd
 
 mujoco = pytest.importorskip("mujoco")
 
-BALLS = """<body pos="0 0 .05"><freejoint/><geom name="low" size=".05" mass="2" {low}/></body>
-<body pos=".03 .01 .14"><freejoint/><geom name="high" size=".05" mass="1" {high}/></body>"""
+BALLS = """<body name="bl" pos="0 0 .05"><freejoint/><geom name="low" size=".05" mass="2" {low}/></body>
+<body name="bh" pos=".03 .01 .14"><freejoint/><geom name="high" size=".05" mass="1" {high}/></body>"""
 ARM = """<body pos="0 0 .2"><joint axis="0 1 0" range="-20 20" damping=".1" {joint}/>
 <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/><body pos=".3 0 0"><joint axis="0 .6 .8" {joint}/>
 <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/></body></body>"""
@@ -45,6 +45,16 @@ SCENES = {
         '<body name="a" pos="0 0 .04"><freejoint/><geom size=".05" mass="1"/></body>'
         '<body name="b" pos=".2 0 .1"><freejoint/><geom type="box" size=".05 .03 .02" mass="1"/></body>',
         extra='<equality><connect body1="a" body2="b" anchor=".1 0 0" solref=".05 1"/></equality>',
+    ),
+    "a coupling of joints": scene(
+        '<body pos="0 0 .3"><joint name="j1" axis="0 1 0"/><geom size=".05" mass="1" pos=".2 0 0"/></body>'
+        '<body pos="1 0 .3"><joint name="j2" axis="0 1 0"/><geom size=".05" mass="1" pos=".2 0 0"/></body>',
+        extra='<equality><joint joint1="j1" joint2="j2" polycoef=".1 -.7 0 0 0" solref=".05 1"/></equality>',
+    ),
+    "boxes and capsules on spheres, static and moved bodies": scene(
+        """<geom type="box" size=".2 .2 .1" pos="0 0 .1"/><body pos="0 .02 .24"><freejoint/><geom size=".05"/></body>
+        <body mocap="true" pos=".3 0 .1"><geom size=".1"/></body>
+        <body pos=".3 .01 .24"><freejoint/><geom type="capsule" size=".03 .04"/></body>"""
     ),
     "shorter than two steps": scene(BALLS.format(low='solref=".001 1"', high='solref=".001 1"')),
 }
@@ -135,6 +145,7 @@ UNSUPPORTED = [
     (BALLS.format(low='condim="4"', high=""), "", "", "condim 4"),
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
     ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
+    (BALLS.format(low="", high=""), "", '<equality><weld body1="bl" body2="bh"/></equality>', "a weld"),
     ('<body pos="0 0 .5"><joint type="ball" range="0 10"/><geom size=".1"/></body>', "", "", "range of a ball joint"),
     (BALLS.format(low='solimp=".5 .9 .01 .5 2.3" priority="1"', high=""), "", "", "a power of solimp of 2.3"),
     (
@@ -218,10 +229,10 @@ def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
         away = [drifts(m, model, start) for start in states(m, 2)]
         assert max(away, default=0.0) < 1e-7, (name, away)
         same.append(f"{name}: {max(found, default=0.0):.0e}, {max(away, default=0.0):.0e}")
-    print(
-        f"errors of accelerations, and after 300 steps, of {len(same)} files: {same}; refused by name: {refused}; too large: {other}"
-    )
-    assert same
+    print(f"errors of accelerations, and after 300 steps, of {len(same)} files: {same}")
+    print(f"refused by name: {refused}; too large: {other}")
+    if importlib.util.find_spec("gymnasium") is not None:
+        assert any(each.startswith("ant.xml") for each in same)
 
 
 @pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])

@@ -276,7 +276,7 @@ class Rows:
         model = self._model
         if held.kind is Coupling:
             terms = [(int(model.v_source[v]), x, c) for v, x, c in held.joints]
-            offset = held.offset
+            offset = -held.offset
         else:
             i = held.joint
             terms = [(int(model.v_source[model.v_start[i]]), int(model.q_start[i]), 1.0)]

@@ -86,6 +86,8 @@ def with_mjcf_contacts(model: Model, arrays: MjArrays, read: Rows, max_contacts:
     reader = _Reader(arrays, read)
     contacts, limits, friction = reader.contacts(), reader.limits(), reader.dry_friction()
     equalities = reader.equalities()
+    held = tuple(each for each in model.constraints if each.name in {rows.constraint for rows in equalities})
+    model = model if len(held) == len(model.constraints) else replace(model, constraints=held)
     notes = Notes()
     reader.report(notes)
     findings = notes.findings()
@@ -289,8 +291,11 @@ class _Reader:
         for kind in self._read.equalities:
             self._left_out.append((f"an equality ({kind})", "there is no constraint for it"))
         for e, name in self._read.constraints.items():
-            ends = [int(a[f"eq_obj{k}id"][e]) for k in (1, 2)]
-            if kinds[int(a["eq_type"][e])] == "joint":
+            kind, ends = kinds[int(a["eq_type"][e])], [int(a[f"eq_obj{k}id"][e]) for k in (1, 2)]
+            if kind == "weld":
+                self._left_out.append((f"equality {quoted(name)}", "a weld"))
+                continue
+            if kind == "joint":
                 dofs = [int(a["jnt_dofadr"][j]) for j in ends if j >= 0]
                 weights = (float(a["dof_invweight0"][dofs].sum()),) * 2
             else:
@@ -298,9 +303,6 @@ class _Reader:
                 bodies = [int(a["site_bodyid"][s]) for s in ends] if types is not None and types[e] == sites else ends
                 one, other = a["body_invweight0"][bodies].sum(axis=0).tolist()
                 weights = one, other
-                scale = float(a["eq_data"][e][10]) if kinds[int(a["eq_type"][e])] == "weld" else 1.0
-                if scale != 1.0:
-                    self._left_out.append((f"equality {quoted(name)}", f"its torquescale, {scale:g}"))
             soft = self._softness("eq_solref", "eq_solimp", e)
             rows.append(EqualityRows(*soft, 0.0, weights[0], constraint=name, rotational=weights[1]))
         return rows
