@@ -214,7 +214,10 @@ class Plane(Shape):
 
 @dataclass(frozen=True, init=False, eq=False)
 class HeightField(Shape):
-    """A terrain over a rectangle. There is no formula for its distances yet, so `Model.with_shapes` refuses it.
+    """A terrain over a rectangle, for contacts (`robodyn.Contact`) with spheres and capsules.
+
+    Each cell of the grid is two triangles, divided from the vertex at the next column to that at the next row. Beside
+    the rectangle there is nothing. There is no formula for `Dynamics.distances`, so `Model.with_shapes` refuses it.
 
     Args:
         link, name: as of `Sphere`.
@@ -244,11 +247,9 @@ class HeightField(Shape):
             _length("HeightField.size", edge)
         self._set(link, name, heights=array, size=edges, pose=_pose("HeightField.pose", pose))
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    def _placed(self) -> tuple[Vec3, Rotation, tuple[float, ...]]:
+        rows, columns = self.heights.shape
+        return *_frame(self.pose), (*self.size, float(rows), float(columns), *self.heights.ravel().tolist())
 
 
 KINDS: tuple[type[Shape], ...] = (Sphere, Capsule, Box, Cylinder, Plane)

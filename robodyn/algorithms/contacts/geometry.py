@@ -10,11 +10,13 @@ Formulas take shapes in MuJoCo's order of kinds, and normals point from the firs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from robodyn.algorithms.contacts.height_fields import Field, point_to_field, segment_to_field
 from robodyn.algorithms.distances.formulas import (
     CROSSED,
     TINY,
@@ -59,8 +61,8 @@ class Can(NamedTuple):
     x: Vec3
 
 
-Body: TypeAlias = Solid | Can
-_ORDER = (Flat, Ball, Rod, Can, Brick)
+Body: TypeAlias = Solid | Can | Field
+_ORDER = (Flat, Field, Ball, Rod, Can, Brick)
 
 
 class Slot(NamedTuple):
@@ -84,7 +86,7 @@ class Slot(NamedTuple):
 def slots(pair: ContactPair, first: Sequence[Scalar], second: Sequence[Scalar]) -> list[Slot]:
     """The slots of a pair, `pair.slots` of them, apart or not. `first`, `second`: poses (16 scalars) of the links that
     carry the shapes."""
-    one, other = body(pair.second, second), body(pair.first, first)
+    one, other = body(pair.second, second, pair.margin), body(pair.first, first, pair.margin)
     if _ORDER.index(type(one)) <= _ORDER.index(type(other)):
         found = points(one, other)
     else:
@@ -92,9 +94,17 @@ def slots(pair: ContactPair, first: Sequence[Scalar], second: Sequence[Scalar]) 
     return found + [found[0]._replace(dist=APART)] * (pair.slots - len(found))
 
 
-def body(shape: Geometry, T: Sequence[Scalar]) -> Body:
-    """A shape on a link with the pose T in world coordinates. A capsule of length zero is a sphere."""
+def body(shape: Geometry, T: Sequence[Scalar], margin: float = 0.0) -> Body:
+    """A shape on a link with the pose T in world coordinates. A capsule of length zero is a sphere. `margin`: the
+    distance up to which formulas of height fields must be exact."""
     rotation = [exact(x) for x in shape.pose.rotation]
+    if shape.kind == "height field":
+        place = solid("box", shape.pose.xyz, rotation, (0.0, 0.0, 0.0), T)
+        assert isinstance(place, Brick)
+        x, y, rows, columns, *heights = shape.size
+        by_row = tuple(tuple(heights[k : k + int(columns)]) for k in range(0, len(heights), int(columns)))
+        assert len(by_row) == rows
+        return Field(place.c, place.E, (x, y), by_row, margin)
     found = solid(shape.kind, shape.pose.xyz, rotation, shape.size, T)
     if shape.kind != "cylinder" or not isinstance(found, Rod):
         return found
@@ -355,7 +365,37 @@ def _from_edge(
     return step, exists
 
 
+def _field_ball(field: Field, ball: Ball) -> list[Slot]:
+    d, n = point_to_field(field, ball.c, ball.r)
+    d = d - ball.r
+    return [Slot(d, along(ball.c, -(ball.r + 0.5 * d), n), n, *tangents(n))]
+
+
+def _field_rod(field: Field, rod: Rod) -> list[Slot]:
+    """Both ends, and a point between them that is closer to an edge of the field than the ends are to the field."""
+    found, nearest_end = [], APART
+    for end in (1.0, -1.0):
+        x = along(rod.c, end, rod.h)
+        d, n = point_to_field(field, x, rod.r)
+        found.append(_above(x, rod, d, n))
+        nearest_end = np.minimum(nearest_end, found[-1].dist)
+    d, s, n = segment_to_field(field, rod.c, rod.h, math.sqrt(rod.hh), rod.r)
+    between = _above(along(rod.c, s, rod.h), rod, d, n)
+    closer = nearest_end - _CLOSER * rod.r - between.dist
+    return [*found, between._replace(dist=select(closer, between.dist, APART))]
+
+
+def _above(x: Vec3, rod: Rod, d: Scalar, n: Vec3) -> Slot:
+    """A point on the axis of a capsule that is d above a field with the normal n."""
+    d = d - rod.r
+    return Slot(d, along(x, -(rod.r + 0.5 * d), n), n, *tangents(n, rod.h))
+
+
+_CLOSER = 1e-4
+"""By how much a point between the ends of a capsule must be closer, as a part of its radius."""
 _FORMULAS: dict[tuple[type[Body], type[Body]], Callable[..., list[Slot]]] = {
+    (Field, Ball): _field_ball,
+    (Field, Rod): _field_rod,
     (Ball, Ball): lambda first, second: [_balls(first.c, first.r, second.c, second.r, _X)],
     (Ball, Rod): _ball_rod,
     (Ball, Brick): _ball_brick,

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from robodyn.core.description import Geometry
-from robodyn.core.shapes import KINDS, Shape
+from robodyn.core.shapes import KINDS, HeightField, Shape
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import count, finite_number, finite_real, flag, one_of
 from robodyn.internals.cached import cached_property
@@ -25,7 +26,10 @@ SOLREF: Pair = (0.02, 1.0)
 SOLIMP: Solimp = (0.9, 0.95, 0.001, 0.5, 2.0)
 """MuJoCo's defaults."""
 _LEAST_FRICTION = 1e-5
+_MOST_SELECTIONS = 40_000
+"""Most selections of heights of a contact: rows times columns times those near a shape, roughly."""
 MOST_POWER = 16
+"""The largest power of `solimp`."""
 _LEAST, _MOST = 1e-4, 0.9999
 """Bounds of impedances, as of MuJoCo."""
 ORDER = ("plane", "height field", "sphere", "capsule", "cylinder", "box")
@@ -35,6 +39,8 @@ SLOTS = {
     ("plane", "capsule"): 2,
     ("plane", "cylinder"): 4,
     ("plane", "box"): 4,
+    ("height field", "sphere"): 1,
+    ("height field", "capsule"): 3,
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
     ("sphere", "box"): 1,
@@ -121,13 +127,15 @@ class Contact:
         invweight: float | None = None,
     ) -> None:
         for name, shape in (("first", first), ("second", second)):
-            if type(shape) not in KINDS:
-                wanted = "wanted a robodyn.Sphere, Capsule, Box, Cylinder or Plane"
+            if type(shape) not in (*KINDS, HeightField):
+                wanted = "wanted a robodyn.Sphere, Capsule, Box, Cylinder, Plane or HeightField"
                 raise ArgumentError(f"Contact.{name}: got {brief(shape)}; {wanted}")
         if ordered(first.kind, second.kind) not in SLOTS:
             known = ", ".join(f"{one} and {other}" for one, other in SLOTS)
             got = f"got a {first.kind} and a {second.kind}"
             raise UnavailableError(f"Contact: {got}; wanted one of the pairs that have contacts: {known}")
+        if HeightField in (type(first), type(second)):
+            _require_few_heights(*((first, second) if type(first) is HeightField else (second, first)), margin)
         if count("Contact.condim", condim, 1, 6) not in (1, 3):
             raise UnavailableError(f"Contact.condim: got {condim}; wanted 3, or 1 without friction")
         values = {
@@ -226,6 +234,28 @@ class Contacts:
         """Number of slots of results."""
         every = len(self.slot_pairs)
         return every if self.max_contacts is None else min(every, self.max_contacts)
+
+
+def heights_around(count: int, edge: float, reach: float) -> int:
+    """How many of a height field's vertices along an axis are looked at, so that all within `reach` of a point are.
+
+    `count`: vertices along the axis; `edge`: length of the field along it, m.
+    """
+    return min(2 * math.ceil(reach * (count - 1) / edge) + 2, count)
+
+
+def _require_few_heights(field: Any, shape: Shape, margin: Any) -> None:
+    """Refuse contacts whose programs would be too large: their operations grow with the selections of heights."""
+    radius, *length = shape.geometry.size
+    reach = radius + 0.5 * sum(length) + _not_negative("Contact.margin", margin)
+    rows, columns = field.heights.shape
+    at_once = heights_around(columns, field.size[0], reach)
+    selections = at_once * rows * (columns - at_once + 1)
+    if selections > _MOST_SELECTIONS:
+        raise UnavailableError(
+            f"Contact: got a HeightField of {rows} by {columns} heights, of which a {shape.kind} with a reach of "
+            f"{reach:g} m is near {at_once} along x: {selections} selections; wanted at most {_MOST_SELECTIONS}"
+        )
 
 
 def ordered(one: str, other: str) -> tuple[str, str]:
