@@ -100,5 +100,6 @@ def _frame(slot: Slot) -> list[Any]:
 _RESULTS: dict[str, tuple[str, tuple[int, ...], Callable[[Slot], list[Any]]]] = {
     "contact_distances": ("phi", (), lambda slot: [slot.dist]),
     "contact_frames": ("T", (4, 4), _frame),
+    "contact_slots": ("slots", (10,), lambda slot: [slot.dist, *slot.point, *slot.n, *slot.t1]),
 }
 """Name, axes of a slot, and scalars of a slot of each query's result."""

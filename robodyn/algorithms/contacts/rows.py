@@ -28,6 +28,9 @@ from robodyn.internals.records import dataclass
 Row: TypeAlias = dict[int, Any]
 """A row over degrees of freedom; others are zero."""
 _LEAST_R = 1e-15
+POINT = 16
+"""Numbers of a slot of the input `points`: distance less margin, place, normal, first tangent, softness (1-I)/I w, K I,
+B, B of tangents, and both coefficients of friction."""
 _DIRECT = 6
 """Rows of a group up to which they are rows over degrees of freedom; more are combinations of the motion of two bodies
 relative to each other."""
@@ -129,6 +132,9 @@ class Rows:
     def _of_contacts(self) -> Iterator[Group]:
         """Contacts of the same two links are a group."""
         model = self._model
+        if "points" in self._given:
+            yield from self._of_points()
+            return
         links = [
             tuple(model.link_index(shape.link) if shape.link else -1 for shape in (pair.first, pair.second))
             for pair in self._contacts.pairs
@@ -165,6 +171,47 @@ class Rows:
             yield Group(rows, members)
         self.of_slots = [found[k] for k in sorted(found)]
 
+    def _of_points(self) -> Iterator[Group]:
+        """The deepest slots, of any pairs. Their rows are about all degrees of freedom."""
+        columns, origin = self._columns_at_base()
+        contacts, points, sides, nv = self._contacts, self._given["points"], self._given["sides"], self._model.nv
+        condim = contacts.pairs[0].condim
+        for k in range(len(points) // POINT):
+            gap, *place, softness, KI, B, B_t, mu, mu_2 = points[POINT * k : POINT * (k + 1)]
+            p, n, t1 = (tuple(place[i : i + 3]) for i in (0, 3, 6))
+            arm, side = sub(p, origin), sides[nv * k : nv * (k + 1)]
+            wrenches = [(*cross(arm, axis), *axis) for axis in (n, t1, cross(n, t1))[:condim]]
+            rows: list[Row] = [
+                {i: side[i] * _sum(w * x for w, x in zip(wrench, column, strict=True)) for i, column in columns.items()}
+                for wrench in wrenches
+            ]
+            group = Group(rows, [])
+            v = group.times(self._qd)
+            targets = [-B * v[0] - KI * gap, *(-B_t * rate for rate in v[1:])]
+            cost = self._cost(condim, (mu, mu_2), softness, gap)
+            member = Member(cost, [{i: 1.0} for i in range(len(rows))], targets)
+            self.of_slots.append(member)
+            yield Group(rows, [member])
+
+    def _columns_at_base(self) -> tuple[dict[int, list[Any]], Vec3]:
+        """Velocities (w, v) of the point of the moving links that is at a common place, for each degree of freedom, and
+        that place: the origin of the first link."""
+        model, nv = self._model, self._model.nv
+        moved = [between(model, link, -1) for link in range(len(model.link_names))]
+        T = self._pose(0)
+        origin: Vec3 = (T[3], T[7], T[11])
+        columns: dict[int, list[Any]] = {}
+        for link in sorted(range(len(moved)), key=lambda link: -sum(moved[link])):
+            new = [i for i in range(nv) if moved[link][i] and i not in columns]
+            if not new:
+                continue
+            J, T = self._columns(link), self._pose(link)
+            away = sub(origin, (T[3], T[7], T[11]))
+            for i in new:
+                w, v = (tuple(J[nv * row + i] for row in rows) for rows in (range(3), range(3, 6)))
+                columns[i] = [*w, *add(v, cross(w, away))]
+        return columns, origin
+
     def _contact(
         self, pair: ContactPair, slot: Slot, combines: Sequence[Mapping[int, Any]], rates: Sequence[Any]
     ) -> Member:
@@ -175,20 +222,20 @@ class Rows:
         weight = pair.invweight
         softness = (1.0 - impedance) / impedance * weight
         v = [_sum(c * rates[k] for k, c in each.items()) for each in combines]
-        first, second = pair.friction
         targets = [-B * v[0] - K * impedance * gap]
-        cost: Cost
-        if pair.condim == 1:
-            cost = OneSided(_stiffness(softness, gap))
-        elif options.cone == "pyramidal":
-            share = 2.0 * first * first * (1.0 + first * first) / options.impratio
-            cost = Pyramid(_stiffness(share * softness, gap), (first, second))
-        else:
-            if pair.solreffriction is not None:
-                B = pair.gains(dt, options.refsafe, pair.solreffriction)[1]
-            cost = Elliptic(_stiffness(softness, gap), (first, second), options.impratio)
+        if pair.solreffriction is not None and options.cone == "elliptic":
+            B = pair.gains(dt, options.refsafe, pair.solreffriction)[1]
         targets += [-B * rate for rate in v[1:]]
-        return Member(cost, combines, targets)
+        return Member(self._cost(pair.condim, pair.friction, softness, gap), combines, targets)
+
+    def _cost(self, condim: int, friction: tuple[Any, Any], softness: Any, gap: Any) -> Cost:
+        if condim == 1:
+            return OneSided(_stiffness(softness, gap))
+        impratio, mu = self._contacts.impratio, friction[0]
+        if self._contacts.cone == "pyramidal":
+            share = 2.0 * mu * mu * (1.0 + mu * mu) / impratio
+            return Pyramid(_stiffness(share * softness, gap), friction)
+        return Elliptic(_stiffness(softness, gap), friction, impratio)
 
     # Joints.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
-from robodyn.algorithms.contacts.rows import Rows, bias_of_axes
+from robodyn.algorithms.contacts.rows import POINT, Rows, bias_of_axes
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors
 from robodyn.algorithms.joint_limits import linear_dofs
@@ -124,7 +124,21 @@ _SIZES = {
     "f_ext": Sized(("n_bodies", 6)),
     "inertia": Sized(("n_bodies", 10)),
     **dict.fromkeys(BASE, Sized((6,))),
+    "points": Sized((POINT,)),
+    "sides": Sized(("nv",)),
 }
+"""Inputs. `points` and `sides` are of each of the deepest slots, see `robodyn.api.queries.deepest`."""
+
+
+def _given(inputs: tuple[str, ...], n_slots: int) -> dict[str, Sized]:
+    return {
+        name: Sized((n_slots, *_SIZES[name].axes)) if name in ("points", "sides") else _SIZES[name] for name in inputs
+    }
+
+
+def _least(model: Model) -> int:
+    """A rough lower bound of the operations: the congruence of rows of the deepest slots."""
+    return 3 * _slots(model) * model.nv**2
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +153,8 @@ def _task(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> 
     def of(names: tuple[str, ...]) -> ScalarTask:
         return _task(n_slots, dt, iterations, tuple(each for each in _SIZES if each in names))
 
-    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, of, one_program=True)
+    least = _least if "points" in inputs else None
+    return ScalarTask(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
 
 
 @lru_cache(maxsize=256)
@@ -154,7 +169,8 @@ def _step(
     outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
     words = (*inputs, str(iterations), repr(dt), *(("damped",) if damped else ()))
     name = "_".join(("contact", integrator, *words))
-    return ScalarTask(name, {each: _SIZES[each] for each in inputs}, outputs, text, one_program=True)
+    least = _least if "points" in inputs else None
+    return ScalarTask(name, _given(inputs, n_slots), outputs, text, least=least, one_program=True)
 
 
 def _semi_implicit_euler(

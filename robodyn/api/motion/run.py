@@ -408,12 +408,14 @@ class Run:
         damped = "damping" in self.dyn.joint_forces
         task = partial(contact_step, model, self.dt, BLOCK, self.integrator, damped)
         with memory_for(self.start.batch):
-            solution = solve(self.engine, model.contacts, task, inputs, {"q_next": q[1], "qd_next": qd[1]})
+            solution = solve(self.engine, model.contacts, task, inputs, {"q_next": q[1], "qd_next": qd[1]}, self.dt)
         self.converged &= solution.converged | ~solution.finite
 
     def warn_of_contacts(self, what: str) -> None:
         """Warn of states whose contact forces did not converge."""
-        warn_of_rows(what, ~self.converged, self.start.leading)
+        contacts = self.dyn.model.contacts
+        if contacts is not None:
+            warn_of_rows(what, ~self.converged, self.start.leading, contacts)
 
     def given_at(self, k: int) -> dict[str, Array]:
         """The inputs of step `k`, (B, ...)."""

@@ -15,6 +15,7 @@ from robodyn.algorithms.contacts.tasks import BLOCK, contact_task, most_iteratio
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
+from robodyn.api.queries.deepest import deepest_of
 from robodyn.core.contacts.kinds import Contacts
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array, finite_real, rows_named
@@ -66,7 +67,7 @@ class ContactQueries(Core):
         if seconds is None or not seconds > 0.0:
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
         contacts = require_contacts(self, "contact_forward_dynamics")
-        plain = f_ext is None and inertia is None and dV0 is None and out is None
+        plain = not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None
         if plain and type(q) is type(qd) is type(tau) is np.ndarray and q.ndim == 1 and self.engine.native:
             answer = _prepared(self, q, qd, tau, seconds)
             if answer is not None:
@@ -82,26 +83,28 @@ class ContactQueries(Core):
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
             task = partial(contact_task, self.model, seconds, BLOCK)
-            solution = solve(self.engine, contacts, task, call.inputs, results)
-            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading)
+            solution = solve(self.engine, contacts, task, call.inputs, results, seconds)
+            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN. `finite` (B,):
+    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN, or where
+    more slots act than `max_contacts`. `finite` (B,):
     False for NaN."""
 
     converged: Array
     finite: Array
 
 
-def warn_of_rows(what: str, lost: Array, leading: tuple[int, ...]) -> None:
-    """Warn of the rows (B,) of a call whose contact forces did not converge."""
+def warn_of_rows(what: str, lost: Array, leading: tuple[int, ...], contacts: Contacts) -> None:
+    """Warn of the rows (B,) of a call whose contact forces did not converge, or did not have room."""
     if lost.any():
         where = f" {rows_named(lost.reshape(leading), 0)}" if leading else ""
+        or_full = f", or more than max_contacts={contacts.max_contacts} slots acted" if contacts.crowded else ""
         warnings.warn(
-            f"{what}: contact forces did not converge{where}",
+            f"{what}: contact forces did not converge{or_full}{where}",
             ConvergenceWarning,
             stacklevel=users_line(),
         )
@@ -113,6 +116,7 @@ def solve(
     task: Callable[[tuple[str, ...]], ScalarTask],
     inputs: Mapping[str, Array],
     results: Mapping[str, Array],
+    dt: float,
 ) -> Solution:
     """Fill results (B, ...) of a task by blocks of iterations. Rows that are left after a block are gathered for the
     next one, which starts from their accelerations.
@@ -124,7 +128,42 @@ def solve(
             include "qdd" and "error".
         inputs: (B, ...) arrays.
         results: (B, ...) arrays for some of the outputs.
+        dt: the time step, s.
     """
+    if contacts.crowded:
+        return _solve_deepest(engine, contacts, task, inputs, results, dt)
+    return _solve_by_blocks(engine, contacts, task, inputs, results)
+
+
+def _solve_deepest(
+    engine: Engine,
+    contacts: Contacts,
+    task: Callable[[tuple[str, ...]], ScalarTask],
+    inputs: Mapping[str, Array],
+    results: Mapping[str, Array],
+    dt: float,
+) -> Solution:
+    """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
+    chosen = deepest_of(engine.model, dt)(engine, inputs["q"])
+    own = dict(results)
+    if "f" in results:
+        own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
+    given = {**inputs, "points": chosen.points, "sides": chosen.sides}
+    solution = _solve_by_blocks(engine, contacts, task, given, own)
+    if "f" in results:
+        results["f"][...] = 0.0
+        np.put_along_axis(results["f"], chosen.slots[..., None], own["f"], 1)
+    return Solution(solution.converged & ~chosen.overflow, solution.finite)
+
+
+def _solve_by_blocks(
+    engine: Engine,
+    contacts: Contacts,
+    task: Callable[[tuple[str, ...]], ScalarTask],
+    inputs: Mapping[str, Array],
+    results: Mapping[str, Array],
+) -> Solution:
+    """`solve` by the program of the task alone."""
     cold, warm = task(tuple(inputs)), task((*inputs, "qdd"))
     batch, dtype = len(inputs["q"]), inputs["q"].dtype
     every = {
@@ -160,11 +199,6 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
     if dyn.engine.name not in _ENGINES:
         raise UnavailableError(
             f"{what}: engine {dyn.engine.name!r} does not know contacts; wanted one of {', '.join(map(repr, _ENGINES))}"
-        )
-    if contacts.max_contacts is not None and contacts.max_contacts < len(contacts.slot_pairs):
-        raise UnavailableError(
-            f"{what}: max_contacts={contacts.max_contacts} of {len(contacts.slot_pairs)} slots is not available yet; "
-            "wanted None, for all of them at once"
         )
     if contacts.dry_friction and "friction" in dyn.joint_forces:
         raise ArgumentError(

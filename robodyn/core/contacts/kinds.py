@@ -231,9 +231,14 @@ class Contacts:
 
     @property
     def n_slots(self) -> int:
-        """Number of slots of results."""
+        """Number of slots that can act at once."""
         every = len(self.slot_pairs)
         return every if self.max_contacts is None else min(every, self.max_contacts)
+
+    @property
+    def crowded(self) -> bool:
+        """True if there are more slots than can act at once."""
+        return self.n_slots < len(self.slot_pairs)
 
 
 def heights_around(count: int, edge: float, reach: float) -> int:

@@ -1,0 +1,118 @@
+"""The deepest slots of each state: a stage before the program of a robot with more slots than can act at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
+from robodyn.algorithms.contacts.rows import POINT
+from robodyn.algorithms.relative_motion import between
+from robodyn.core.model import Model
+from robodyn.engines.protocol import Engine
+from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
+from robodyn.internals.messages import quoted
+
+_KEPT = "_deepest_slots"
+"""Where a model keeps its stages, one for each bound of time constants."""
+_BLOCK = 1024
+"""States at once, whose slots are all in memory."""
+_MOST_GAP = 1e3
+"""Distance above margins, m, beyond which slots are equally far."""
+
+
+class Chosen(NamedTuple):
+    """The slots (B, K) that were chosen, in their order, numbers of each (B, K, POINT) as `Rows` reads them, the sides
+    (B, K, nv), and whether more than K slots act (B,)."""
+
+    slots: Array
+    points: Array
+    sides: Array
+    overflow: Array
+
+
+class Deepest:
+    """The stage of a model. `points` has of each slot what rows need besides the robot's motion; `sides` tells for each
+    degree of freedom whether it moves the first shape (1), the second (-1), or both or none (0).
+
+    Raises:
+        UnavailableError: joints mimic others, or contacts with and without friction are mixed.
+    """
+
+    def __init__(self, model: Model, dt: float) -> None:
+        contacts = contacts_of(model, "max_contacts")
+        if model.has_mimic or len({pair.condim for pair in contacts.pairs}) > 1:
+            why = "mimicking joints" if model.has_mimic else "contacts with and without friction"
+            raise UnavailableError(
+                f"max_contacts: {quoted(model.name)} has {why}; wanted none, or max_contacts=None, for all slots"
+            )
+        self._model, self._contacts = model, contacts
+        self._count = contacts.max_contacts or 0
+        of_slots = list(contacts.slot_pairs)
+        pairs, elliptic = contacts.pairs, contacts.cone == "elliptic"
+        normal = [pair.gains(dt, contacts.refsafe) for pair in pairs]
+        tangent = [pair.gains(dt, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
+        self._margin = np.array([pair.margin for pair in pairs])[of_slots]
+        self._weight = np.array([pair.invweight for pair in pairs])[of_slots]
+        self._impedance = np.array([pair.impedance for pair in pairs])[of_slots].T
+        constants = [(K, B, B_t, *pair.friction) for pair, (K, B), (_, B_t) in zip(pairs, normal, tangent, strict=True)]
+        self._constants = np.array(constants)[of_slots]
+        sides = []
+        for pair in pairs:
+            moved = [
+                np.array(between(model, model.link_index(each.link) if each.link else -1, -1), float)
+                for each in (pair.first, pair.second)
+            ]
+            sides.append(moved[0] - moved[1])
+        self._sides = np.array(sides)[of_slots]
+
+    def __call__(self, engine: Engine, q: Array) -> Chosen:
+        """Choose in each of the states q (B, nq)."""
+        parts = [self._block(engine, q[k : k + _BLOCK]) for k in range(0, len(q), _BLOCK)]
+        return parts[0] if len(parts) == 1 else Chosen(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _block(self, engine: Engine, q: Array) -> Chosen:
+        every = np.empty((len(q), len(self._margin), _SLOT), q.dtype)
+        for pairs, slots in parts_of(self._contacts):
+            task = contact_points_task("contact_slots", self._model, pairs)
+            part = np.empty((len(q), slots.stop - slots.start, _SLOT), q.dtype)
+            engine.compose(task, {"q": q}, {"slots": part})
+            every[:, slots] = part
+        gaps = every[..., 0] - self._margin.astype(q.dtype)
+        k = self._count
+        chosen = np.sort(np.argpartition(gaps, k - 1, axis=1)[:, :k], axis=1)
+        gap = np.minimum(np.take_along_axis(gaps, chosen, 1), _MOST_GAP)
+        points = np.empty((*chosen.shape, POINT), q.dtype)
+        points[..., 0] = gap
+        points[..., 1:10] = np.take_along_axis(every[..., 1:], chosen[..., None], 1)
+        K, *others = np.moveaxis(self._constants[chosen], -1, 0)
+        I = impedance(self._impedance[:, chosen], gap)
+        points[..., 10] = (1.0 - I) / I * self._weight[chosen]
+        points[..., 11] = K * I
+        points[..., 12:] = np.stack(others, -1)
+        return Chosen(chosen, points, self._sides[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
+
+
+_SLOT = 10
+"""Numbers of a slot of the query `contact_slots`."""
+
+
+def impedance(numbers: Array, gap: Array) -> Array:
+    """The impedance of rows at distances; `numbers` (5, ...) are those of `Softness.impedance` of each."""
+    dmin, dmax, width, middle, power = numbers
+    with np.errstate(all="ignore"):
+        x = np.minimum(np.abs(gap) / np.maximum(width, 1e-15), 1.0)
+        rising = x**power / middle ** (power - 1.0)
+        falling = 1.0 - (1.0 - x) ** power / (1.0 - middle) ** (power - 1.0)
+        found: Array = dmin + np.where(x > middle, falling, rising) * (dmax - dmin)
+    return np.where((dmin == dmax) | (width <= 1e-15), 0.5 * (dmin + dmax), found)
+
+
+def deepest_of(model: Model, dt: float) -> Deepest:
+    """The stage of a model for a time step, made once."""
+    kept: dict[float, Deepest] = vars(model).setdefault(_KEPT, {})
+    if dt not in kept:
+        kept[dt] = Deepest(model, dt)
+    return kept[dt]
