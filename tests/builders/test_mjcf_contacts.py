@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import glob
 import importlib.util
 from pathlib import Path
 
 import numpy as np
 import pytest
+from robots import own
 
 import robodyn as rd
 
 mujoco = pytest.importorskip("mujoco")
 
-BALLS = """<body pos="0 0 .05"><freejoint/><geom name="low" size=".05" mass="2" {low}/></body>
-<body pos=".03 .01 .14"><freejoint/><geom name="high" size=".05" mass="1" {high}/></body>"""
+BALLS = """<body name="bl" pos="0 0 .05"><freejoint/><geom name="low" size=".05" mass="2" {low}/></body>
+<body name="bh" pos=".03 .01 .14"><freejoint/><geom name="high" size=".05" mass="1" {high}/></body>"""
 ARM = """<body pos="0 0 .2"><joint axis="0 1 0" range="-20 20" damping=".1" {joint}/>
 <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/><body pos=".3 0 0"><joint axis="0 .6 .8" {joint}/>
 <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/></body></body>"""
@@ -45,6 +45,16 @@ SCENES = {
         '<body name="a" pos="0 0 .04"><freejoint/><geom size=".05" mass="1"/></body>'
         '<body name="b" pos=".2 0 .1"><freejoint/><geom type="box" size=".05 .03 .02" mass="1"/></body>',
         extra='<equality><connect body1="a" body2="b" anchor=".1 0 0" solref=".05 1"/></equality>',
+    ),
+    "a coupling of joints": scene(
+        '<body pos="0 0 .3"><joint name="j1" axis="0 1 0"/><geom size=".05" mass="1" pos=".2 0 0"/></body>'
+        '<body pos="1 0 .3"><joint name="j2" axis="0 1 0"/><geom size=".05" mass="1" pos=".2 0 0"/></body>',
+        extra='<equality><joint joint1="j1" joint2="j2" polycoef=".1 -.7 0 0 0" solref=".05 1"/></equality>',
+    ),
+    "boxes and capsules on spheres, static and moved bodies": scene(
+        """<geom type="box" size=".2 .2 .1" pos="0 0 .1"/><body pos="0 .02 .24"><freejoint/><geom size=".05"/></body>
+        <body mocap="true" pos=".3 0 .1"><geom size=".1"/></body>
+        <body pos=".3 .01 .24"><freejoint/><geom type="capsule" size=".03 .04"/></body>"""
     ),
     "shorter than two steps": scene(BALLS.format(low='solref=".001 1"', high='solref=".001 1"')),
 }
@@ -91,6 +101,38 @@ def errors(m, model, some):
     return found
 
 
+def drifts(m, model, start, steps=300):
+    """How far states are from MuJoCo's after these steps under the forces that MuJoCo's actuators and springs have."""
+    dyn, convert, d = rd.Dynamics(model, joint_forces="damping"), rd.converter(model, "mujoco"), mujoco.MjData(m)
+    d.qpos, d.qvel, d.ctrl, d.act = start
+    q0 = convert.q_from(d.qpos)
+    qd0, forces = convert.v_from(q0, d.qvel), np.empty((steps, m.nv))
+    for k in range(steps):
+        mujoco.mj_forward(m, d)
+        forces[k] = convert.tau_from(
+            convert.q_from(d.qpos), d.qfrc_actuator + d.qfrc_passive + m.dof_damping * d.qvel
+        )  # fmt: skip
+        mujoco.mj_step(m, d)
+    run = dyn.rollout(q0, qd0, forces, m.opt.timestep, steps, integrator="mujoco", save_every=None)
+    assert run.converged.all()
+    q = convert.q_to(run.q[-1])
+    away = np.abs(q - d.qpos)
+    for kind, at in zip(m.jnt_type, m.jnt_qposadr, strict=True):
+        if kind in (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_BALL):
+            part = slice(at + 3, at + 7) if kind == mujoco.mjtJoint.mjJNT_FREE else slice(at, at + 4)
+            away[part] = np.minimum(away[part], np.abs(q + d.qpos)[part])
+    return away.max()
+
+
+@pytest.mark.parametrize("name", ["limits and dry friction", pytest.param("elliptic", marks=pytest.mark.matrix)])
+def test_rollouts_are_mujocos(name):
+    m = mujoco.MjModel.from_xml_string(SCENES[name])
+    exact(m)
+    model = rd.load_mjcf(m, contacts=True)
+    for start in states(m, 2):
+        assert drifts(m, model, start) < 1e-9
+
+
 @pytest.mark.parametrize("name", SCENES)
 def test_accelerations_are_mujocos(name):
     m = mujoco.MjModel.from_xml_string(SCENES[name])
@@ -102,9 +144,10 @@ def test_accelerations_are_mujocos(name):
 UNSUPPORTED = [
     (BALLS.format(low='condim="4"', high=""), "", "", "condim 4"),
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
-    (BALLS.format(low='type="ellipsoid" ', high="").replace('size=".05"', 'size=".05 .04 .03"', 1), "", "", "ellipsoid"),
+    ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
+    (BALLS.format(low="", high=""), "", '<equality><weld body1="bl" body2="bh"/></equality>', "a weld"),
     ('<body pos="0 0 .5"><joint type="ball" range="0 10"/><geom size=".1"/></body>', "", "", "range of a ball joint"),
-    (BALLS.format(low='solimp=".5 .9 .01 .5 2.3"', high=""), "", "", "a power of solimp"),
+    (BALLS.format(low='solimp=".5 .9 .01 .5 2.3" priority="1"', high=""), "", "", "a power of solimp of 2.3"),
     (
         '<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
         '<body pos="0 0 .4"><freejoint/><geom type="box" size=".1 .1 .1"/></body>',
@@ -129,9 +172,9 @@ def test_what_contacts_cannot_do_is_refused_by_name_or_left_out_with_a_finding(b
 def test_filters_of_pairs_are_mujocos():
     """Parents, bodies without joints between, collision groups, excluded bodies."""
     text = scene(
-        """<body name="a" pos="0 0 1"><joint/><geom name="ga" size=".1"/><body name="fixed"><geom name="gf" size=".1"/>
-        <body name="b"><joint/><geom name="gb" size=".1"/><body name="c"><joint/><geom name="gc" size=".1"/></body></body>
-        </body></body><body name="d"><joint/><geom name="gd" size=".1" contype="2" conaffinity="4"/></body>
+        """<body name="a" pos="0 0 1"><joint/><geom name="ga" size=".1"/><body><geom name="gf" size=".1"/>
+        <body name="b"><joint/><geom name="gb" size=".1"/><body name="c"><joint/><geom name="gc" size=".1"/></body>
+        </body></body></body><body name="d"><joint/><geom name="gd" size=".1" contype="2" conaffinity="4"/></body>
         <body name="e"><joint/><geom name="ge" size=".1" contype="4" conaffinity="2"/></body>""",
         extra='<contact><exclude body1="a" body2="c"/></contact>',
     )
@@ -156,18 +199,17 @@ def test_disabled_rows_are_left_out():
 
 def files_of_wheels():
     """MJCF files of installed packages."""
-    folders = [Path(importlib.util.find_spec("mujoco").origin).parent.parent]
-    paths = {path for folder in folders for path in glob.glob(f"{folder}/**/*.xml", recursive=True)}
-    return sorted(path for path in paths if b"<mujoco" in Path(path).read_bytes()[:4000])
+    packages = Path(importlib.util.find_spec("mujoco").origin).parent.parent
+    return sorted(path for path in packages.rglob("*.xml") if b"<mujoco" in path.read_bytes()[:4000])
 
 
 @pytest.mark.matrix
-def test_files_of_wheels_have_mujocos_accelerations_or_are_refused_by_name():
+def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
     same, refused, other = [], [], []
     for path in files_of_wheels():
-        name = Path(path).name
+        name = path.name
         try:
-            m = mujoco.MjModel.from_xml_path(path)
+            m = mujoco.MjModel.from_xml_path(str(path))
         except ValueError:
             continue
         exact(m)
@@ -183,6 +225,36 @@ def test_files_of_wheels_have_mujocos_accelerations_or_are_refused_by_name():
             other.append(f"{name}: {error}")
             continue
         assert max(found, default=0.0) < 1e-9, (name, found)
-        same.append(name)
-    print(f"MuJoCo's accelerations: {len(same)} {same}; refused by name: {refused}; too large: {other}")
-    assert same
+        m.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+        away = [drifts(m, model, start) for start in states(m, 2)]
+        assert max(away, default=0.0) < 1e-7, (name, away)
+        same.append(f"{name}: {max(found, default=0.0):.0e}, {max(away, default=0.0):.0e}")
+    print(f"errors of accelerations, and after 300 steps, of {len(same)} files: {same}")
+    print(f"refused by name: {refused}; too large: {other}")
+    if importlib.util.find_spec("gymnasium") is not None:
+        assert any(each.startswith("ant.xml") for each in same)
+
+
+@pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])
+def test_mjcf_that_is_written_has_the_contacts(cone):
+    """Of a URDF with contacts: MuJoCo's accelerations on the text are ours of the model."""
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    feet = [rd.Sphere(link, radius=0.03) for link in model.link_names if link.endswith("foot")]
+    contacts = [rd.Contact(foot, rd.Plane(), friction=0.6, solref=(0.03, 1.0)) for foot in feet]
+    model = model.with_contacts(contacts, cone=cone, impratio=2.0, dry_friction=False)
+    text = model.to_mjcf()
+    assert not any("contacts" in each.element for each in text.report)
+    m = mujoco.MjModel.from_xml_string(str(text))
+    exact(m)
+    some = states(m, 6)
+    assert max(errors(m, model, some)) < 1e-9 and len(some) > 2
+    again = rd.load_mjcf(str(text), contacts=True)
+    twice = rd.load_mjcf(str(again.to_mjcf()), contacts=True)
+    for other in (again, twice):
+        assert (other.contacts.cone, other.contacts.impratio) == (cone, 2.0)
+        assert not other.contacts.dry_friction and len(other.contacts.limits) == 12
+        for pair, wanted in zip(other.contacts.pairs, model.contacts.pairs, strict=True):
+            assert (pair.friction, pair.solref) == (wanted.friction, wanted.solref)
+            assert pair.invweight == pytest.approx(wanted.invweight)
+    assert len(twice.geometries) == len(again.geometries)
+    assert any("contacts" in each.message for each in model.to_urdf().report)

@@ -311,9 +311,9 @@ class Rows:
         nv, lines = self._model.nv, list[Row]()
         for i in range(3, 6):
             row: Row = {}
-            for k, moves in enumerate(between(self._model, held.link, held.to)):
+            for k in range(nv):  # what carries both turns the line between them, too
                 x = (0.0 if J is None else J[nv * i + k]) - (0.0 if J_to is None else J_to[nv * i + k])
-                if moves and not is_zero(x):
+                if not is_zero(x):
                     row[k] = x
             lines.append(row)
         return self._equality(rows, lines, list(sub(p, p_to)), list(sub(a, a_to)))
@@ -323,7 +323,7 @@ class Rows:
         model = self._model
         if held.kind is Coupling:
             terms = [(int(model.v_source[v]), x, c) for v, x, c in held.joints]
-            offset = held.offset
+            offset = -held.offset
         else:
             i = held.joint
             terms = [(int(model.v_source[model.v_start[i]]), int(model.q_start[i]), 1.0)]

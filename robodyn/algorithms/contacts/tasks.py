@@ -244,7 +244,7 @@ def _mujoco(
         lost = TreeFactors(damped).solve([dt * d * x for d, x in zip(damping, a, strict=True)])
         a = [x - y for x, y in zip(a, lost, strict=True)]
     q, qd = mujoco(_Moving(model, a), scalars(given["q"]), scalars(given["qd"]), dt)  # type: ignore[arg-type]
-    return q, qd, found.error
+    return q, qd, found
 
 
 STEPS = {"semi_implicit_euler": _semi_implicit_euler, "mujoco": _mujoco}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -28,7 +29,8 @@ SOLIMP: Solimp = (0.9, 0.95, 0.001, 0.5, 2.0)
 _LEAST_FRICTION = 1e-5
 _MOST_SELECTIONS = 40_000
 """Most selections of heights of a contact: rows times columns times those near a shape, roughly."""
-_MOST_POWER = 16
+MOST_POWER = 16
+"""The largest power of `solimp`."""
 _LEAST, _MOST = 1e-4, 0.9999
 """Bounds of impedances, as of MuJoCo."""
 ORDER = ("plane", "height field", "sphere", "capsule", "cylinder", "box")
@@ -137,17 +139,10 @@ class Contact:
             _require_few_heights(*((first, second) if type(first) is HeightField else (second, first)), margin)
         if count("Contact.condim", condim, 1, 6) not in (1, 3):
             raise UnavailableError(f"Contact.condim: got {condim}; wanted 3, or 1 without friction")
-        values = {
-            "first": first,
-            "second": second,
-            "friction": _friction(friction),
-            "solref": _solref("Contact.solref", solref),
-            "solimp": _solimp("Contact.solimp", solimp),
-            "margin": _not_negative("Contact.margin", margin),
-            "condim": int(condim),
-            "solreffriction": None if solreffriction is None else _solref("Contact.solreffriction", solreffriction),
-            "invweight": None if invweight is None else _not_negative("Contact.invweight", invweight),
-        }
+        numbers = {"friction": friction, "solref": solref, "solimp": solimp, "margin": margin}
+        numbers |= {"solreffriction": solreffriction, "invweight": invweight}
+        values = {"first": first, "second": second, "condim": int(condim), **numbers}
+        values |= checked_softness("Contact", numbers)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -285,6 +280,27 @@ def checked_options(cone: Any, impratio: Any, refsafe: Any, iterations: Any, max
     }
 
 
+def checked_softness(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a contact or a row.
+
+    Raises:
+        ArgumentError, UnavailableError, NumericalError: as of `Contact`.
+    """
+    found: dict[str, Any] = {
+        "solref": _solref(f"{what}.solref", given["solref"]),
+        "solimp": _solimp(f"{what}.solimp", given["solimp"]),
+        "margin": _not_negative(f"{what}.margin", given["margin"]),
+    }
+    if "friction" in given:
+        found["friction"] = _friction(given["friction"])
+    if given.get("solreffriction") is not None:
+        found["solreffriction"] = _solref(f"{what}.solreffriction", given["solreffriction"])
+    for name in ("invweight", "rotational"):
+        if given.get(name) is not None:
+            found[name] = _not_negative(f"{what}.{name}", given[name])
+    return found
+
+
 def _friction(given: Any) -> Pair:
     members = strict_types.members(given) if strict_types.is_a(given, tuple, list) else (given, given)
     if len(members) != 2:
@@ -306,8 +322,8 @@ def _solimp(name: str, given: Any) -> Solimp:
     if not (all(0.0 <= x <= 1.0 for x in (dmin, dmax, middle)) and width >= 0.0 and power >= 1.0):
         wanted = "wanted (dmin, dmax, width, midpoint, power): dmin, dmax and midpoint of 0 to 1, width 0 or more, "
         raise ArgumentError(f"{name}: got {brief(given)}; {wanted}power 1 or more")
-    if 2.0 * power != int(2.0 * power) or power > _MOST_POWER:
-        wanted = f"wanted a power of 1, 1.5, 2 and so on to {_MOST_POWER}"
+    if 2.0 * power != int(2.0 * power) or power > MOST_POWER:
+        wanted = f"wanted a power of 1, 1.5, 2 and so on to {MOST_POWER}"
         raise UnavailableError(f"{name}: got a power of {power:g}; {wanted}")
     return dmin, dmax, width, middle, power
 

@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.core.contacts.kinds import SLOTS, SOLREF, Cone, Contact, EqualityRows, JointRow, Pair, Solimp, ordered
+from robodyn.core.contacts.kinds import (
+    MOST_POWER,
+    SLOTS,
+    SOLREF,
+    Cone,
+    Contact,
+    EqualityRows,
+    JointRow,
+    Pair,
+    Solimp,
+    ordered,
+)
 from robodyn.core.findings import Notes, Report
 from robodyn.core.model import Model
 from robodyn.core.shapes import Shape, shape_of
@@ -75,6 +86,8 @@ def with_mjcf_contacts(model: Model, arrays: MjArrays, read: Rows, max_contacts:
     reader = _Reader(arrays, read)
     contacts, limits, friction = reader.contacts(), reader.limits(), reader.dry_friction()
     equalities = reader.equalities()
+    held = tuple(each for each in model.constraints if each.name in {rows.constraint for rows in equalities})
+    model = model if len(held) == len(model.constraints) else replace(model, constraints=held)
     notes = Notes()
     reader.report(notes)
     findings = notes.findings()
@@ -165,7 +178,6 @@ class _Reader:
             )
         if (given.margin or given.gap) and not self._summed:
             self._left_out.append((subject, "margins and gaps of a MuJoCo before 4.0"))
-        self._require_power(subject, given.solimp)
         kinds = self._kinds[one], self._kinds[other]
         if not all(kinds) or ordered(*kinds) not in SLOTS:
             words = " and ".join(sorted(kind or self._type(g) for kind, g in zip(kinds, (one, other), strict=True)))
@@ -203,7 +215,7 @@ class _Reader:
             int(a["pair_dim"][p]),
             (float(friction[0]), float(friction[1])),
             _solref(solref),
-            _solimp(a["pair_solimp"][p]),
+            self._solimp(f"pair_solimp[{p}]", a["pair_solimp"][p]),
             float(a["pair_margin"][p]),
             float(a["pair_gap"][p]),
             _solref(tangents) if tangents.any() else None,
@@ -225,7 +237,12 @@ class _Reader:
         if not (a["geom_solref"][pair, 0] > 0.0).all():
             mixed[0] = a["geom_solref"][pair].min(axis=0)
         return _Parameters(
-            int(a["geom_condim"][pair].max()), (friction, friction), _solref(mixed[0]), _solimp(mixed[1]), margin, gap
+            int(a["geom_condim"][pair].max()),
+            (friction, friction),
+            _solref(mixed[0]),
+            self._solimp(f"geoms {self._named(one)} and {self._named(other)}", mixed[1]),
+            margin,
+            gap,
         )
 
     # Rows of joints and equalities.
@@ -274,8 +291,11 @@ class _Reader:
         for kind in self._read.equalities:
             self._left_out.append((f"an equality ({kind})", "there is no constraint for it"))
         for e, name in self._read.constraints.items():
-            ends = [int(a[f"eq_obj{k}id"][e]) for k in (1, 2)]
-            if kinds[int(a["eq_type"][e])] == "joint":
+            kind, ends = kinds[int(a["eq_type"][e])], [int(a[f"eq_obj{k}id"][e]) for k in (1, 2)]
+            if kind == "weld":
+                self._left_out.append((f"equality {quoted(name)}", "a weld"))
+                continue
+            if kind == "joint":
                 dofs = [int(a["jnt_dofadr"][j]) for j in ends if j >= 0]
                 weights = (float(a["dof_invweight0"][dofs].sum()),) * 2
             else:
@@ -283,21 +303,23 @@ class _Reader:
                 bodies = [int(a["site_bodyid"][s]) for s in ends] if types is not None and types[e] == sites else ends
                 one, other = a["body_invweight0"][bodies].sum(axis=0).tolist()
                 weights = one, other
-                scale = float(a["eq_data"][e][10]) if kinds[int(a["eq_type"][e])] == "weld" else 1.0
-                if scale != 1.0:
-                    self._left_out.append((f"equality {quoted(name)}", f"its torquescale, {scale:g}"))
             soft = self._softness("eq_solref", "eq_solimp", e)
             rows.append(EqualityRows(*soft, 0.0, weights[0], constraint=name, rotational=weights[1]))
         return rows
 
     def _softness(self, solref: str, solimp: str, k: int) -> tuple[Pair, Solimp]:
-        found = _solref(self._a[solref][k]), _solimp(self._a[solimp][k])
-        self._require_power(f"{solimp}[{k}]", found[1])
-        return found
+        return _solref(self._a[solref][k]), self._solimp(f"{solimp}[{k}]", self._a[solimp][k])
 
-    def _require_power(self, subject: str, solimp: Solimp) -> None:
-        if (2.0 * solimp[4]) % 1.0:
-            self._left_out.append((subject, f"a power of solimp that is no multiple of 1/2 ({solimp[4]:g})"))
+    def _solimp(self, subject: str, values: Array) -> Solimp:
+        """`solimp` within its ranges."""
+        dmin, dmax, width, middle, power = (float(x) for x in values)
+        dmin, dmax, middle = (min(max(x, 0.0), 1.0) for x in (dmin, dmax, middle))
+        power = max(power, 1.0)
+        if 2.0 * power % 1.0 or power > MOST_POWER:
+            nearest = min(round(2.0 * power) / 2.0, float(MOST_POWER))
+            self._left_out.append((subject, f"a power of solimp of {power:g}; {nearest:g} is in its place"))
+            power = nearest
+        return dmin, dmax, max(width, 0.0), middle, power
 
     # What is left out.
 
@@ -338,10 +360,3 @@ def _solref(values: Array) -> Pair:
     """`solref`; the default in place of one of mixed signs."""
     one, other = (float(x) for x in values)
     return SOLREF if (one > 0.0) != (other > 0.0) else (one, other)
-
-
-def _solimp(values: Array) -> Solimp:
-    """`solimp` within its ranges."""
-    dmin, dmax, width, middle, power = (float(x) for x in values)
-    dmin, dmax, middle = (min(max(x, 0.0), 1.0) for x in (dmin, dmax, middle))
-    return dmin, dmax, max(width, 0.0), middle, max(power, 1.0)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from robodyn.core.description import IDENTITY, Geometry, Pose
 from robodyn.core.findings import Notes
@@ -14,6 +17,7 @@ from robodyn.internals.messages import quoted
 from robodyn.io.builders.elements import Element, written
 from robodyn.io.builders.mesh_files import MeshFiles
 from robodyn.io.editing.carried import LINKS, Names, element_name, element_of, remaining
+from robodyn.io.editing.mjcf_contacts import MjcfContacts
 from robodyn.io.editing.to_description import Described
 from robodyn.io.editing.writer_common import numbered, quaternion_of, text_value, values
 
@@ -26,14 +30,17 @@ _LEAST_SIZE = 1e-9
 """Length in m below which a capsule is written as a sphere. MuJoCo refuses sizes up to 1e-15."""
 _SEEN, _UNSEEN = 2, 3
 """Groups of visible and hidden geoms. MuJoCo's viewer shows groups up to 2."""
+WORLD = "world"
+_ROUNDING = 1e-9
+"""Difference in m of numbers of shapes that count as the same."""
 _STL_HEADER, _STL_FACE, _MOST_FACES = 84, 50, 200_000
 
 
 class MjcfGeometries:
     """Writes the geoms of links. `assets`: elements of the meshes that they use."""
 
-    def __init__(self, model: Model, files: MeshFiles, notes: Notes) -> None:
-        self._files, self._notes = files, notes
+    def __init__(self, model: Model, files: MeshFiles, notes: Notes, contacts: MjcfContacts) -> None:
+        self._files, self._notes, self._paired = files, notes, contacts.present
         self._of: dict[str, list[Geometry]] = defaultdict(list)
         bodies = dict(zip(model.link_names, model.link_body.tolist(), strict=True))
         for each in model.geometries:
@@ -45,6 +52,19 @@ class MjcfGeometries:
                 self._of[each.link].append(each)
                 continue
             notes.gather("not-written", f"link {quoted(each.link)}", message)
+        self._touching: dict[int, Geometry] = {}
+        for shape in contacts.shapes():
+            if shape.kind == "plane" and bodies.get(shape.link, -1) >= 0:
+                notes.gather("not-written", f"link {quoted(shape.link)}", "contacts of a plane that moves")
+                continue
+            known = self._of[shape.link or (WORLD if WORLD in bodies else "")]
+            same = next((each for each in known if _is_same(each, shape)), None)
+            if same is None:
+                same = replace(shape)
+                known.append(same)
+            self._touching[id(same)] = shape
+        self.of_contacts: dict[Geometry, str] = {}
+        """The names of geoms of contacts, as attributes, filled while the lines are generated."""
         self._names: dict[str, int] = {}
         self._meshes: dict[tuple[object, ...], tuple[str | None, str]] = {}
         self._mesh_names: dict[str, int] = {}
@@ -61,12 +81,19 @@ class MjcfGeometries:
         for each in shapes:
             if (shape := self._shape(each)) is None:
                 continue
-            name_attribute = f" name={text_value(numbered(each.name, self._names))}" if each.name else ""
+            touching = self._touching.get(id(each))
+            name = numbered(each.name or ("contact" if touching else ""), self._names) if each.name or touching else ""
+            name_attribute = f" name={text_value(name)}" if name else ""
+            if touching is not None:
+                self.of_contacts[touching] = text_value(name)
             color = "" if each.color is None else f" rgba={values(each.color)}"
             yield f"<geom{name_attribute} {shape}{placed(each.pose)}{color}{self._contact(each, has_visual)}/>"
 
     def _contact(self, each: Geometry, seen: bool) -> str:
         """The attributes of a geom for contacts and visibility. `seen`: True if its link has visuals."""
+        if self._paired:
+            hidden = seen and each.role == "collision"
+            return f' contype="0" conaffinity="0" group="{_UNSEEN if hidden else _SEEN}"'
         if each.format == "mjcf":
             return "".join(f" {key}={text_value(value)}" for key, value in each.attributes)
         if each.texture:
@@ -156,6 +183,22 @@ def _refers_correctly(element: Element, sites: set[str]) -> bool:
     return all(
         (attributes[key] in sites) == (key == "site") for key in ("site", "body", "body1", "body2") if key in attributes
     )
+
+
+def _is_same(one: Geometry, other: Geometry) -> bool:
+    """True if two geometries of a link have the same name, kind and place."""
+    if one.kind != other.kind or one.name != other.name:
+        return False
+    return bool(np.allclose(_place(one), _place(other), rtol=0.0, atol=_ROUNDING))
+
+
+def _place(each: Geometry) -> tuple[float, ...]:
+    """The numbers that determine the surface of a shape."""
+    (x, y, z), R = each.pose.xyz, each.pose.rotation
+    axis = (R[2], R[5], R[8])
+    if each.kind == "plane":
+        return *axis, axis[0] * x + axis[1] * y + axis[2] * z
+    return x, y, z, *({"sphere": (), "box": R}.get(each.kind, axis)), *each.size
 
 
 def unreadable(path: Path) -> str:

@@ -22,6 +22,7 @@ from robodyn.internals.messages import quoted
 from robodyn.io.builders.axes import pose_transform, turn_to_z
 from robodyn.io.builders.mesh_files import MeshFiles
 from robodyn.io.editing.constraint_edits import element
+from robodyn.io.editing.mjcf_contacts import MjcfContacts
 from robodyn.io.editing.mjcf_geometries import MjcfGeometries, kept_lines, placed
 from robodyn.io.editing.mjcf_keys import keyframes
 from robodyn.io.editing.parts import unused
@@ -52,16 +53,19 @@ _COMPILER = 'angle="radian" autolimits="false" inertiafromgeom="false" balancein
 def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
     """Writes the robot as MJCF; see `Model.to_mjcf`."""
     notes = Notes()
-    geoms = MjcfGeometries(model, MeshFiles(package_dirs), notes)
+    contacts = MjcfContacts(model, notes)
+    geoms = MjcfGeometries(model, MeshFiles(package_dirs), notes, contacts)
     robot = describe(model, notes)
     note_pairs(model, notes)
-    equalities = _Equalities(model, robot, notes)
-    bodies = _Bodies(model, robot, equalities.sites, geoms, notes)
+    equalities = _Equalities(model, robot, notes, contacts)
+    bodies = _Bodies(model, robot, equalities.sites, geoms, notes, contacts)
     body_lines = [*bodies.lines()]
     lines = [
         f"<mujoco model={name('robot', model.name or 'robot')}>",
         f"  <compiler {_COMPILER}/>",
-        f"  <option gravity={values(model.gravity.tolist())}/>",
+        f"  <option gravity={values(model.gravity.tolist())}{contacts.option}>{contacts.flags}</option>"
+        if contacts.flags
+        else f"  <option gravity={values(model.gravity.tolist())}{contacts.option}/>",
         *(["  <asset>", *(f"    {asset}" for asset in geoms.assets), "  </asset>"] if geoms.assets else []),
         *body_lines,
     ]
@@ -69,6 +73,7 @@ def to_mjcf(model: Model, package_dirs: Any) -> RobotText:
     equality_lines = [*(line for joint in followers for line in _equality(joint, notes)), *equalities.equalities]
     if equality_lines:
         lines += ["  <equality>", *equality_lines, "  </equality>"]
+    lines += contacts.lines(geoms.of_contacts)
     lines += [*kept_lines(model, robot, bodies.frames, bodies.renamed, notes), *keyframes(model, bodies.joints)]
     note_unread(model, notes)
     return RobotText.of([*lines, "</mujoco>"], notes)
@@ -88,7 +93,8 @@ class _Equalities:
     link floats.
     """
 
-    def __init__(self, model: Model, robot: Described, notes: Notes) -> None:
+    def __init__(self, model: Model, robot: Described, notes: Notes, contacts: MjcfContacts) -> None:
+        self._soft = contacts.equality
         self.sites: dict[str, list[str]] = defaultdict(list)
         self.equalities: list[str] = []
         self._notes, self._taken = notes, {link.name for link in robot.links}  # some links become sites
@@ -133,7 +139,7 @@ class _Equalities:
             X_pose = pose_of(Transform(IDENTITY.E, shift).after(frame(place)))
             self.sites[self._world if link is None else link].append(f"<site name={site}{placed(X_pose)}/>")
             ends.append(f"{end}={site}")
-        return f"    <{kind} name={name('constraint', equality_name)} {' '.join(ends)}/>"
+        return f"    <{kind} name={name('constraint', equality_name)} {' '.join(ends)}{self._soft(held.name)}/>"
 
     def _sum(self, model: Model, held: Coupling | Lock) -> list[str]:
         """An equality that fixes a joint or couples two joints. MuJoCo supports joints with one coordinate only."""
@@ -151,15 +157,22 @@ class _Equalities:
         if not np.isfinite(numbers).all():
             return []
         equality_name = name("constraint", unused(held.name, self._names))
-        return [f"    <joint name={equality_name} {joints} polycoef={values(numbers)}/>"]
+        return [f"    <joint name={equality_name} {joints} polycoef={values(numbers)}{self._soft(held.name)}/>"]
 
 
 class _Bodies:
     """Writes the links of a robot as nested bodies, each with the joint that moves it."""
 
     def __init__(
-        self, model: Model, robot: Described, sites: dict[str, list[str]], geoms: MjcfGeometries, notes: Notes
+        self,
+        model: Model,
+        robot: Described,
+        sites: dict[str, list[str]],
+        geoms: MjcfGeometries,
+        notes: Notes,
+        contacts: MjcfContacts,
     ) -> None:
+        self._soft = contacts.joint
         self._model, self._robot, self._notes = model, robot, notes
         self._sites, self._geoms = sites, geoms
         self._links = {link.name: link for link in robot.links}
@@ -191,6 +204,7 @@ class _Bodies:
             if self._links[root].inertial is not None:
                 self._notes.add("not-written", 'link "world"', "the mass of what is the world itself")
         else:
+            yield from (f"    {geom}" for geom in self._geoms.lines(""))
             stack = [(root, 2)]
             self._notes.add("written-otherwise", f"link {quoted(root)}", 'it stands in a root link that is "world"')
         closing: list[int] = []
@@ -366,7 +380,7 @@ class _Bodies:
             else:
                 message = "effort limits that are not positive, or of a joint of several coordinates"
                 self._notes.gather("not-written", subject, message)
-        return attributes
+        return attributes + self._soft(joint.name)
 
 
 def _composed(steps: Sequence[Transform]) -> Transform:

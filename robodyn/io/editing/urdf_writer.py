@@ -42,6 +42,8 @@ def to_urdf(model: Model, meshes: Any, folder: Any, package_dirs: Any) -> RobotT
     names = MeshNames(one_of("meshes", meshes, MESHES), target_folder, files, notes)
     robot = describe(model, notes)
     note_pairs(model, notes)
+    if model.contacts is not None:
+        notes.add("not-written", f"robot {quoted(model.name)}", "its contacts; MJCF has them")
     shapes = UrdfGeometries(model, robot, names, notes)
     if robot.floating is not None:
         element = f"joint {quoted(model.joint_names[robot.floating])}"
