@@ -22,6 +22,7 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "an element that has no part in dynamics, such as `<transmission>`, is kept as text, to be written again; a "
         "warning where it is a shape that cannot be read",
     ),
+    "contact-dropped": ("warning", "an edit left out a contact whose links are gone, or on one body"),
     "shape-not-read": ("warning", "what a link looks like or collides with is left out, such as a height field"),
     "ignored-attribute": (
         "info",

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Edits:
     """Edits of a `Model`. Models never change: every edit returns a new one, with the findings of the old one.
 
-    Constraints are kept. Those whose links or joints are gone, and those whose two frames are now on one body, are
-    left out and reported. Named configurations are kept, with the coordinates of the remaining joints.
+    Constraints and contacts are kept. Those whose links or joints are gone, and those whose two frames or shapes are
+    now on one body, are left out and reported. `attach`, `subtree` and `reroot` refuse robots with contacts. Named
+    configurations are kept, with the coordinates of the remaining joints.
     """
 
     def with_frames(self, frames: dict[str, tuple[str | int, Any]]) -> Model:

@@ -426,7 +426,7 @@ def _constraints(value: Any) -> tuple[Constraint, ...]:
 def _geometries(value: Any) -> tuple[Geometry, ...]:
     geometries = _parts("geometries", value, (Geometry,), "a tuple of robodyn.description.Geometry")
     for k, each in enumerate(geometries):
-        _require_geometry(f"geometries[{k}]", each)
+        require_geometry(f"geometries[{k}]", each)
     return geometries
 
 
@@ -487,7 +487,8 @@ def _parts(name: str, value: Any, kinds: Collection[type[Any]], wanted: str) -> 
     return entries
 
 
-def _require_geometry(name: str, each: Geometry) -> None:
+def require_geometry(name: str, each: Geometry) -> None:
+    """Raise an ArgumentError unless these are the values of a geometry."""
     for key in ("link", "role", "kind", "mesh", "folder", "name", "material", "texture", "format", "elements"):
         if type(getattr(each, key)) is not str:
             raise ArgumentError(f"{name}.{key}: got {brief(getattr(each, key))}; wanted a text")

@@ -311,9 +311,9 @@ class Rows:
         nv, lines = self._model.nv, list[Row]()
         for i in range(3, 6):
             row: Row = {}
-            for k, moves in enumerate(between(self._model, held.link, held.to)):
+            for k in range(nv):  # what carries both turns the line between them, too
                 x = (0.0 if J is None else J[nv * i + k]) - (0.0 if J_to is None else J_to[nv * i + k])
-                if moves and not is_zero(x):
+                if not is_zero(x):
                     row[k] = x
             lines.append(row)
         return self._equality(rows, lines, list(sub(p, p_to)), list(sub(a, a_to)))

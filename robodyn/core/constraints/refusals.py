@@ -28,17 +28,17 @@ def require_no_constraints(model: Model, what: str) -> None:
         )
 
 
-def require_no_contacts(model: Model, what: str) -> None:
-    """Raise for a call that does not support contacts.
+_WITHOUT = "contact_forward_dynamics, step and rollout obey them; Dynamics(model, contacts=()) has none"
+
+
+def require_no_contacts(model: Model, what: str, instead: str = _WITHOUT) -> None:
+    """Raise for a call that does not support contacts. `instead`: what to do.
 
     Raises:
         UnavailableError: the model has some.
     """
     if model.contacts is not None:
-        raise UnavailableError(
-            f"{what}: not available for robots with contacts, as {quoted(model.name)}; contact_forward_dynamics, step "
-            "and rollout obey them; Dynamics(model, contacts=()) has none"
-        )
+        raise UnavailableError(f"{what}: not available for robots with contacts, as {quoted(model.name)}; {instead}")
 
 
 def require_places(model: Model, what: str) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -138,17 +139,10 @@ class Contact:
             _require_few_heights(*((first, second) if type(first) is HeightField else (second, first)), margin)
         if count("Contact.condim", condim, 1, 6) not in (1, 3):
             raise UnavailableError(f"Contact.condim: got {condim}; wanted 3, or 1 without friction")
-        values = {
-            "first": first,
-            "second": second,
-            "friction": _friction(friction),
-            "solref": _solref("Contact.solref", solref),
-            "solimp": _solimp("Contact.solimp", solimp),
-            "margin": _not_negative("Contact.margin", margin),
-            "condim": int(condim),
-            "solreffriction": None if solreffriction is None else _solref("Contact.solreffriction", solreffriction),
-            "invweight": None if invweight is None else _not_negative("Contact.invweight", invweight),
-        }
+        numbers = {"friction": friction, "solref": solref, "solimp": solimp, "margin": margin}
+        numbers |= {"solreffriction": solreffriction, "invweight": invweight}
+        values = {"first": first, "second": second, "condim": int(condim), **numbers}
+        values |= checked_softness("Contact", numbers)
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -284,6 +278,27 @@ def checked_options(cone: Any, impratio: Any, refsafe: Any, iterations: Any, max
         "iterations": None if iterations is None else count("iterations", iterations, 1, 1000),
         "max_contacts": None if max_contacts is None else count("max_contacts", max_contacts, 1, 1 << 20),
     }
+
+
+def checked_softness(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a contact or a row.
+
+    Raises:
+        ArgumentError, UnavailableError, NumericalError: as of `Contact`.
+    """
+    found: dict[str, Any] = {
+        "solref": _solref(f"{what}.solref", given["solref"]),
+        "solimp": _solimp(f"{what}.solimp", given["solimp"]),
+        "margin": _not_negative(f"{what}.margin", given["margin"]),
+    }
+    if "friction" in given:
+        found["friction"] = _friction(given["friction"])
+    if given.get("solreffriction") is not None:
+        found["solreffriction"] = _solref(f"{what}.solreffriction", given["solreffriction"])
+    for name in ("invweight", "rotational"):
+        if given.get(name) is not None:
+            found[name] = _not_negative(f"{what}.{name}", given[name])
+    return found
 
 
 def _friction(given: Any) -> Pair:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robodyn.core.constraints.refusals import require_no_contacts
 from robodyn.core.findings import Notes, Report, listed
 from robodyn.core.poses import row_of, transform_in, transform_of
 from robodyn.core.spatial import IDENTITY
@@ -25,6 +26,8 @@ def attach(model: Model, other: Any, link: str | int, pose: Any, prefix: Any) ->
     """Fixes one robot to a link of another one; see `Model.attach`."""
     if not strict_types.is_a(other, type(model)):
         raise ArgumentError(f"other: got {brief(other)}; wanted a robodyn.Model")
+    for each in (model, other):
+        require_no_contacts(each, "attach", carried.AFTERWARDS)
     prefix_text = strict_types.text_or_none(prefix)
     if prefix_text is None:
         raise ArgumentError(f"prefix: got {brief(prefix)}; wanted a text")

@@ -92,6 +92,7 @@ def keep(model: Model, fields: Fields) -> None:
     """
     links = set(fields["link_names"])
     _keep_pairs(fields, links)
+    _keep_contacts(model, fields)
     fields["geometries"] = tuple(each for each in fields["geometries"] if each.link in links)
     if not fields["extensions"]:
         return
@@ -127,6 +128,37 @@ def _keep_pairs(fields: Fields, links: set[str]) -> None:
         for i, j in fields["collision_pairs"]
         if i in new and j in new and body[shapes[i]] != body[shapes[j]]
     )
+
+
+def _keep_contacts(model: Model, fields: Fields) -> None:
+    """Keeps contacts between links that remain, on different bodies, and rows of joints and constraints that remain."""
+    contacts = fields["contacts"]
+    if contacts is None:
+        return
+    notes, joints = Notes(), set(fields["joint_names"])
+    body = {"": -1, **dict(zip(fields["link_names"], fields["link_body"].tolist(), strict=True))}
+    pairs = []
+    for pair in contacts.pairs:
+        one, other = (body.get(shape.link) for shape in (pair.first, pair.second))
+        if one is not None and other is not None and one != other:
+            pairs.append(pair)
+        else:
+            named = " and ".join(quoted(shape.link or "world") for shape in (pair.first, pair.second))
+            notes.gather("contact-dropped", f"contact of {named}", "its links are gone, or on one body; left out")
+    waiting = [(each.name, rows) for each, rows in zip(model.constraints, contacts.equalities, strict=True)]
+    held = []
+    for each in fields["constraints"]:
+        k = next(k for k, (name, _) in enumerate(waiting) if name == each.name)
+        held.append(waiting.pop(k)[1])
+    rows = ([row for row in some if row.joint in joints] for some in (contacts.limits, contacts.dry_friction))
+    limits, friction = map(tuple, rows)
+    kept = replace(contacts, pairs=tuple(pairs), limits=limits, dry_friction=friction, equalities=tuple(held))
+    fields["contacts"] = kept
+    fields["report"] = Report((*fields["report"], *notes.findings()))
+
+
+AFTERWARDS = "wanted a model without them, dataclasses.replace(model, contacts=None), and with_contacts afterwards"
+"""What to do where an edit does not carry contacts."""
 
 
 def renamed(

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.core.constraints.serialization import constraint_of, plain
+from robodyn.core.contacts.serialization import contacts_of
+from robodyn.core.contacts.serialization import plain as plain_contacts
 from robodyn.core.description import Extension, FileTree, Finding, Geometry, Pose, Severity
 from robodyn.core.findings import SEVERITIES
-from robodyn.core.model_fields import Configurations, Numbered
+from robodyn.core.model_fields import Configurations, Numbered, require_geometry
 from robodyn.internals.archives import Archive, damaged
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, LoadError
 from robodyn.internals.files import LONGEST_PATH, file_named, open_regular, whole_file
-from robodyn.internals.messages import quoted
+from robodyn.internals.messages import brief, quoted
 
 if TYPE_CHECKING:
     from robodyn.core.model import Model
@@ -53,6 +56,8 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
             texts[each.name] = None if value is None else dataclasses.asdict(value)
         elif each.name == "constraints":
             texts[each.name] = [plain(constraint) for constraint in value]
+        elif each.name == "contacts":
+            texts |= {} if value is None else {each.name: plain_contacts(value)}
         elif each.name == "collision_pairs":
             texts |= {} if value is None else {each.name: value}
         elif each.name in ("geometries", "extensions"):
@@ -101,6 +106,8 @@ def _read(kind: type[Model], archive: Archive) -> Model:
             fields[name] = tuple(map(constraint_of, value))
         elif name == "geometries":
             fields[name] = tuple(map(_geometry, value))
+        elif name == "contacts":
+            fields[name] = contacts_of(value, _shape)
         elif name == "collision_pairs":
             fields[name] = tuple(map(tuple, value))
         elif name == "extensions":
@@ -129,6 +136,19 @@ def _finding(given: dict[str, Any]) -> Finding:
         raise ArgumentError(f"it holds a finding of severity {quoted(given['severity'])}, which there is not")
     element, message = _text(given["element"]), _text(given["message"])
     return Finding(severity, code, element, message, line, tuple(map(_text, elements)))
+
+
+def _shape(given: dict[str, Any]) -> Geometry:
+    """A shape of a contact, checked; that of a height field has all heights in its size."""
+    found = _geometry(given)
+    size = found.size
+    if found.kind == "height field":
+        n = math.prod(int(x) for x in size[2:4]) if len(size) > 4 and all(math.isfinite(x) for x in size) else -1
+        if len(size) != 4 + n or min(size[2:4]) < 2.0 or min(size[:2]) <= 0.0:
+            raise ArgumentError(f"it holds a height field of size {brief(size)}")
+        found = dataclasses.replace(found, kind="box", size=(1.0, 1.0, 1.0))
+    require_geometry("contacts", found)
+    return dataclasses.replace(found, kind=given["kind"], size=size)
 
 
 def _geometry(given: dict[str, Any]) -> Geometry:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from robodyn.core.constraints.refusals import require_no_contacts
 from robodyn.core.inertial_parameters import in_frame
 from robodyn.core.joints import KINDS
 from robodyn.core.model_fields import FIRST_AXES, REFERENCES
@@ -227,6 +228,7 @@ def hung_on(fields: Fields) -> list[int]:
 
 def subtree(model: Model, link: str | int) -> Model:
     """The part of a robot from a link outward; see `Model.subtree`."""
+    require_no_contacts(model, "subtree", carried.AFTERWARDS)
     root = model.link_index(link)
     fields = fields_of(model)
     above: list[int] = fields["link_parent"].tolist()

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from robodyn.core.constraints.refusals import require_no_contacts
 from robodyn.core.joints import CODE, KINDS
 from robodyn.core.poses import row_of, transform_in
 from robodyn.core.spatial import IDENTITY, ZERO3, Transform
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import quoted
 from robodyn.io.editing import configured, constraint_edits
+from robodyn.io.editing.carried import AFTERWARDS
 from robodyn.io.editing.parts import Fields, add_link, fields_of, finished, parents_first, taken, unused
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def reroot(model: Model, link: str | int) -> Model:
     world (-1), to the joint that moves it in the new tree. `frames` has the transform from a body's new frame to its
     old one.
     """
+    require_no_contacts(model, "reroot", AFTERWARDS)
     root = model.link_index(link)
     fields = fields_of(model)
     base = _base(model, int(fields["link_body"][root]))

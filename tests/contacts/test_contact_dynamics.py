@@ -1,0 +1,269 @@
+"""Accelerations, forces and steps with contacts: against MuJoCo's Newton solver, and by invariants."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from robots import own
+
+import robodyn as rd
+
+mujoco = pytest.importorskip("mujoco")
+
+FEET = ("front_left_foot", "front_right_foot", "hind_left_foot", "hind_right_foot")
+CONES = [("pyramidal", 1.0), ("pyramidal", 10.0), ("elliptic", 1.0), ("elliptic", 10.0), ("elliptic", 100.0)]
+EXTRA = {
+    "plain": "",
+    "held": """<equality><connect body1="front_left_foot" body2="hind_left_foot" anchor="0.1 0 0.02"/>
+               <joint joint1="front_right_hip" joint2="hind_right_hip" polycoef="0.05 0.8 0 0 0"/></equality>""",
+}
+
+
+def quadruped(base: str, extra: str, softness: str = "") -> str:
+    """MJCF of the quadruped with a sphere on each foot, a floor, damping, limits and dry friction."""
+    root = ET.fromstring(str(rd.load_urdf(own("quadruped"), base=base).to_mjcf()))
+    floor = ET.fromstring('<geom type="plane" size="9 9 .1" friction=".8 .005 .0001"/>')
+    world = root.find("worldbody")
+    assert world is not None
+    world.append(floor)
+    for body in world.iter("body"):
+        if body.get("name") in FEET:
+            body.append(ET.fromstring(f'<geom type="sphere" size="0.02" mass="0" friction="0.6" {softness}/>'))
+        for joint in body.findall("joint"):
+            if joint.get("type", "hinge") == "hinge":
+                joint.set("frictionloss", "0.4")
+                joint.set("damping", "1")
+                joint.set("range", "-1.5 0.75")
+                joint.set("limited", "true")
+    root.extend(ET.fromstring(f"<root>{extra}</root>"))
+    return ET.tostring(root, encoding="unicode")
+
+
+def balls() -> str:
+    """Three free balls that touch each other and the floor: margins, both forms of solref, no friction."""
+    forms = (
+        'margin="0.01" friction="0.7"',
+        'solref="-900 -30" solimp="0.8 0.97 0.004 0.4 3" friction="0.5"',
+        'condim="1" priority="1" solref="0.005 0.9"',
+    )
+    places = ("0 0 0.049", "0.03 0.01 0.14", "0.06 -0.05 0.045")
+    bodies = "".join(
+        f'<body pos="{at}"><freejoint/><geom size="0.05" mass="{k + 1}" {form}/></body>'
+        for k, (at, form) in enumerate(zip(places, forms, strict=True))
+    )
+    return f'<mujoco><worldbody><geom type="plane" size="9 9 .1"/>{bodies}</worldbody></mujoco>'
+
+
+def theirs_of(text: str, cone: str, impratio: float):
+    """MuJoCo's model, solved to rounding."""
+    m = mujoco.MjModel.from_xml_string(text)
+    m.opt.cone, m.opt.impratio, m.opt.solver, m.opt.tolerance = ("pyramidal", "elliptic").index(cone), impratio, 2, 0.0
+    m.opt.iterations, m.opt.ls_iterations = 200, 100
+    return m
+
+
+def visited(m, count: int, seed: int = 0):
+    """States (q, qd, tau, qdd) of MuJoCo in contact, pushed about."""
+    print(f"states of MuJoCo: seed {seed}")
+    d, rng, found = mujoco.MjData(m), np.random.default_rng(seed), []
+    legs = m.nu == 0 and m.njnt > 10
+    if legs:
+        d.qpos[-12:] = np.tile([0.0, 0.7, -1.4], 4)
+        d.qpos[-17 if m.nq > 12 else 0 :][:0] = 0.0
+        if m.nq > 12:
+            d.qpos[2] = 0.32
+    goal = d.qpos[-12:].copy()
+    for k in range(count * 6):
+        d.qfrc_applied[:] = 0.0
+        if legs:
+            d.qfrc_applied[-12:] = 80.0 * (goal - d.qpos[-12:]) - 2.0 * d.qvel[-12:] + rng.normal(0, 5, 12)
+        if k % 60 == 59:
+            d.qvel[:] += rng.normal(0, 0.5, m.nv)
+        mujoco.mj_step(m, d)
+        if k % 6 == 5:
+            mujoco.mj_forward(m, d)
+            found.append([each.copy() for each in (d.qpos, d.qvel, d.qfrc_applied, d.qacc)])
+    return found
+
+
+def converted(model, m, states):
+    """The states in this package's conventions."""
+    c, rows = rd.converter(model, "mujoco"), []
+    for qpos, qvel, applied, qacc in states:
+        q = c.q_from(qpos)
+        v = c.v_from(q, qvel)
+        rows.append((q, v, c.tau_from(q, applied), c.a_from(q, v, qacc)))
+    return [np.array(column) for column in zip(*rows, strict=True)]
+
+
+def on_feet(**options):
+    """The quadruped on four spheres, and a state that stands on them."""
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    contacts = [rd.Contact(rd.Sphere(foot, radius=0.02), rd.Plane(), friction=0.8) for foot in FEET]
+    q = model.neutral()
+    q[7:] = np.tile([0.0, 0.8, -1.6], 4)
+    q[2] = 0.0195 - rd.Dynamics(model).forward_kinematics(q)[model.link_index(FEET[0]), 2, 3]
+    return model.with_contacts(contacts, **options), q
+
+
+@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.parametrize(("cone", "impratio"), CONES)
+@pytest.mark.parametrize("scene", ["floating plain", "fixed held", "floating held", "balls"])
+def test_accelerations_are_those_of_mujoco(scene, cone, impratio, make_dynamics):
+    text = balls() if scene == "balls" else quadruped(scene.split()[0], EXTRA[scene.split()[1]])
+    m = theirs_of(text, cone, impratio)
+    model = rd.load_mjcf(m, contacts=True)
+    dyn = make_dynamics(model, joint_forces=("damping",))
+    few, pairs = dyn.engine.name == "reference", model.contacts.slot_pairs
+    q, qd, tau, wanted = converted(model, m, visited(m, 12 if few else 60))
+    out = (
+        np.full(qd.shape, np.nan, dyn.dtype),
+        np.full((len(q), len(model.contacts.slot_pairs), 3), np.nan, dyn.dtype),
+    )
+    qdd, f = dyn.contact_forward_dynamics(q, qd, tau, out=out)
+    assert qdd is out[0] and f is out[1] and np.isfinite(f).all()
+    size = np.maximum(1.0, np.abs(wanted).max(axis=1, keepdims=True))
+    error = (np.abs(qdd - wanted) / size).max(axis=1)
+    if dyn.dtype == np.float64:
+        assert error.max() <= 1e-9
+    else:  # rounding decides whether shapes touch that are within it
+        assert np.quantile(error, 0.8) <= 5e-3
+    one = dyn.contact_forward_dynamics(q[3], qd[3], tau[3])
+    assert np.abs(one[0] - qdd[3]).max() <= (1e-9 if dyn.dtype == np.float64 else 1e-3) * size[3]
+    mu = np.array([model.contacts.pairs[k].friction for k in pairs])
+    slid = np.abs(f[..., 1:]) / mu
+    slid = slid.sum(axis=-1) if cone == "pyramidal" else np.hypot(*np.moveaxis(slid, -1, 0))
+    assert (f[..., 0] >= 0.0).all() and (slid <= f[..., 0] * (1.0 + 1e-5) + 1e-9 * size).all()
+
+
+@pytest.mark.some(of=2, rest="matrix")
+def test_forces_at_rest_carry_the_weight(make_dynamics):
+    model, q = on_feet()
+    dyn = make_dynamics(model, joint_forces=("damping",))
+    steps = 400 if dyn.engine.name == "cpu" else 3
+    goal = q[7:].copy()
+
+    def policy(t, q, qd):
+        tau = np.zeros((*q.shape[:-1], model.nv), q.dtype)
+        tau[..., 6:] = 40.0 * (goal - q[..., 7:]) - 0.5 * qd[..., 6:]
+        return tau
+
+    report = dyn.rollout(np.stack([q, q]), np.zeros((2, model.nv)), policy=policy, dt=0.002, steps=steps)
+    assert report.converged.shape == (2,) and report.converged.all()
+    if steps > 100:
+        end = report.q[-1], report.qd[-1]
+        _, f = dyn.contact_forward_dynamics(*end, policy(0.0, *end))
+        assert f[:, :, 0].sum(axis=-1) == pytest.approx(9.81 * model.total_mass, rel=2e-2)
+        assert np.abs(end[1]).max() < 0.05
+
+
+@pytest.mark.some(of=2, rest="matrix")
+def test_a_step_moves_with_the_new_velocities(make_dynamics):
+    model, q = on_feet(dry_friction=False)
+    dyn, rng = make_dynamics(model, joint_forces=()), np.random.default_rng(0)
+    qd, tau = rng.normal(0.0, 0.3, (2, 5, model.nv))
+    qdd, _ = dyn.contact_forward_dynamics(q, qd, tau, dt=0.004)
+    wanted = qd + 0.004 * qdd
+    moved, ahead = dyn.step(q, qd, tau, 0.004)
+    exact = 1e-12 if dyn.dtype == np.float64 else 1e-5
+    assert np.abs(ahead - wanted).max() <= exact * np.abs(wanted).max()
+    assert np.abs(moved - model.integrate(q, wanted, 0.004)).max() <= exact
+
+
+@pytest.mark.some(of=2, rest="matrix")
+def test_nan_stays_in_its_row(make_dynamics):
+    model, q = on_feet()
+    dyn = make_dynamics(model)
+    states, qd = np.tile(q, (11, 1)), np.zeros((11, model.nv))
+    right = dyn.contact_forward_dynamics(states, qd, qd)
+    states[4, 9], qd[7, 2] = np.nan, np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = dyn.contact_forward_dynamics(states, qd, np.zeros_like(qd))
+    for got, wanted in zip(found, right, strict=True):
+        bad = np.isnan(got).reshape(11, -1).any(axis=1)
+        assert bad.nonzero()[0].tolist() == [4, 7]
+        assert np.array_equal(got[~bad], wanted[~bad])
+    with pytest.raises(rd.NumericalError):
+        dyn.contact_forward_dynamics(states[4], qd[0], qd[0])
+
+
+def test_rows_that_do_not_converge_are_named():
+    model, q = on_feet(cone="elliptic", impratio=100.0, iterations=1)
+    dyn, rng = rd.Dynamics(model), np.random.default_rng(3)
+    qd = rng.normal(0.0, 1.0, (40, model.nv))
+    with pytest.warns(rd.ConvergenceWarning, match="contact_forward_dynamics: contact forces did not converge"):
+        dyn.contact_forward_dynamics(q, qd, np.zeros_like(qd))
+    with pytest.warns(rd.ConvergenceWarning, match="rollout"):
+        assert not dyn.rollout(np.tile(q, (40, 1)), qd, dt=0.002, steps=1).converged.all()
+
+
+def test_wrong_values_are_refused_by_name():
+    foot, floor = rd.Sphere(FEET[0], radius=0.02), rd.Plane()
+    model, q = on_feet()
+    for named, wrong in (
+        ("friction", {"friction": -0.1}),
+        ("friction", {"friction": (0.1, 0.2, 0.3)}),
+        ("solref", {"solref": (0.02, -1.0)}),
+        ("solimp", {"solimp": (0.9, 0.95)}),
+        ("solimp", {"solimp": (0.9, 0.95, 0.001, 0.5, 2.3)}),
+        ("margin", {"margin": -1.0}),
+        ("condim", {"condim": 4}),
+    ):
+        with pytest.raises(rd.RobodynError, match=f"Contact.{named}: got"):
+            rd.Contact(foot, floor, **wrong)
+    with pytest.raises(rd.UnavailableError, match="a plane and a plane"):
+        rd.Contact(floor, rd.Plane())
+    for named, call in (
+        ("cone", lambda: model.with_contacts([], cone="round")),
+        ("impratio", lambda: model.with_contacts([], impratio=0.0)),
+        ("iterations", lambda: model.with_contacts([], iterations=0)),
+        (r"contacts\[0\].first.link", lambda: model.with_contacts([rd.Contact(rd.Sphere("x", radius=1.0), floor)])),
+        (r"contacts\[0\]", lambda: model.with_contacts([rd.Contact(foot, rd.Sphere(FEET[0], radius=0.1))])),
+        ("contacts", lambda: model.with_contacts([foot])),
+        ("contacts", lambda: rd.Dynamics(model, contacts=[foot])),
+        ("contacts", lambda: dataclasses.replace(model, contacts="feet")),
+    ):
+        with pytest.raises(rd.ArgumentError, match=f"^{named}: got"):
+            call()
+    zero = np.zeros(model.nv)
+    dyn = rd.Dynamics(model)
+    with pytest.raises(rd.ArgumentError, match="has no contacts"):
+        rd.Dynamics(model, contacts=()).contact_forward_dynamics(q, zero, zero)
+    with pytest.raises(rd.ArgumentError, match="dt: got 0"):
+        dyn.contact_forward_dynamics(q, zero, zero, dt=0.0)
+    with pytest.raises(rd.ArgumentError, match="dry friction"):
+        rd.Dynamics(model, joint_forces=("friction",)).step(q, zero, zero)
+    for refused in (
+        lambda: dyn.step(q, zero, zero, integrator="rk4"),
+        lambda: dyn.step(q, zero, zero, limits="velocity"),
+        lambda: dyn.step(q, zero, zero, V0=np.zeros(6)),
+        lambda: dyn.step_gradient(q, zero, zero),
+        lambda: rd.simulate(model, (q, zero), 0.1),
+        lambda: rd.Dynamics(model, engine="scan").contact_forward_dynamics(q, zero, zero),
+    ):
+        with pytest.raises(rd.UnavailableError, match="contacts"):
+            refused()
+
+
+def test_models_keep_their_contacts(tmp_path):
+    model, _ = on_feet(cone="elliptic", impratio=3.0)
+    model.save(tmp_path / "feet.npz")
+    again = rd.Model.load(tmp_path / "feet.npz")
+    assert again == model and again.contacts == model.contacts
+    framed = model.with_frames({"cap": (FEET[0], (0.0, 0.0, 0.1))})
+    assert framed.contacts == model.contacts
+    locked = model.lock({"front_left_knee": None})
+    assert locked.contacts is not None
+    assert len(locked.contacts.pairs) == 4 and len(locked.contacts.limits) == len(model.contacts.limits) - 1
+    assert rd.Dynamics(locked).contact_forward_dynamics(locked.neutral(), np.zeros(locked.nv), np.zeros(locked.nv))[
+        1
+    ].shape == (4, 3)
+    for edit in (lambda: model.subtree("trunk"), lambda: model.attach(model, "trunk", prefix="b_")):
+        with pytest.raises(rd.UnavailableError, match="contacts"):
+            edit()
+    assert any("contacts" in each.message for each in model.to_urdf().report)
