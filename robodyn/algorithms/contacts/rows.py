@@ -29,8 +29,8 @@ Row: TypeAlias = dict[int, Any]
 """A row over degrees of freedom; others are zero."""
 _LEAST_R = 1e-15
 POINT = 16
-"""Numbers of a slot of the input `points`: distance less margin, place, normal, first tangent, softness (1-I)/I w, K I,
-B, B of tangents, and both coefficients of friction."""
+"""Numbers of a slot of the input `points`: distance less margin, place, normal, first tangent, R, K I, B,
+B B of tangents, and both coefficients of friction."""
 _DIRECT = 6
 """Rows of a group up to which they are rows over degrees of freedom; more are combinations of the motion of two bodies
 relative to each other."""
@@ -175,9 +175,9 @@ class Rows:
         """The deepest slots, of any pairs. Their rows are about all degrees of freedom."""
         columns, origin = self._columns_at_base()
         contacts, points, sides, nv = self._contacts, self._given["points"], self._given["sides"], self._model.nv
-        condim = contacts.pairs[0].condim
+        condim = max(pair.condim for pair in contacts.pairs)
         for k in range(len(points) // POINT):
-            gap, *place, softness, KI, B, B_t, mu, mu_2 = points[POINT * k : POINT * (k + 1)]
+            gap, *place, R, KI, B, B_t, mu, mu_2 = points[POINT * k : POINT * (k + 1)]
             p, n, t1 = (tuple(place[i : i + 3]) for i in (0, 3, 6))
             arm, side = sub(p, origin), sides[nv * k : nv * (k + 1)]
             wrenches = [(*cross(arm, axis), *axis) for axis in (n, t1, cross(n, t1))[:condim]]
@@ -188,7 +188,7 @@ class Rows:
             group = Group(rows, [])
             v = group.times(self._qd)
             targets = [-B * v[0] - KI * gap, *(-B_t * rate for rate in v[1:])]
-            cost = self._cost(condim, (mu, mu_2), softness, gap)
+            cost = self._cost(condim, (mu, mu_2), R, gap)
             member = Member(cost, [{i: 1.0} for i in range(len(rows))], targets)
             self.of_slots.append(member)
             yield Group(rows, [member])
@@ -226,16 +226,16 @@ class Rows:
         if pair.solreffriction is not None and options.cone == "elliptic":
             B = pair.gains(dt, options.refsafe, pair.solreffriction)[1]
         targets += [-B * rate for rate in v[1:]]
-        return Member(self._cost(pair.condim, pair.friction, softness, gap), combines, targets)
+        R = regularisation(softness, pair.condim, pair.friction[0], options)
+        return Member(self._cost(pair.condim, pair.friction, R, gap), combines, targets)
 
-    def _cost(self, condim: int, friction: tuple[Any, Any], softness: Any, gap: Any) -> Cost:
+    def _cost(self, condim: int, friction: tuple[Any, Any], R: Any, gap: Any) -> Cost:
+        D = _stiffness(R, gap)
         if condim == 1:
-            return OneSided(_stiffness(softness, gap))
-        impratio, mu = self._contacts.impratio, friction[0]
+            return OneSided(D)
         if self._contacts.cone == "pyramidal":
-            share = 2.0 * mu * mu * (1.0 + mu * mu) / impratio
-            return Pyramid(_stiffness(share * softness, gap), friction)
-        return Elliptic(_stiffness(softness, gap), friction, impratio)
+            return Pyramid(D, friction)
+        return Elliptic(D, friction, self._contacts.impratio)
 
     # Joints.
 
@@ -335,6 +335,13 @@ class Rows:
             row[dof] = row.get(dof, 0.0) + factor * ratio
             error = error + factor * (ratio * self._q[int(model.q_source[coordinate])] + shift)
         return self._equality(rows, [row], [error], [0.0])
+
+
+def regularisation(softness: Any, condim: int, mu: Any, contacts: Contacts) -> Any:
+    """R of a contact's normal, or of the edges of its pyramid. `softness`: (1-I)/I w."""
+    if condim == 1 or contacts.cone == "elliptic":
+        return softness
+    return 2.0 * mu * mu * (1.0 + mu * mu) / contacts.impratio * softness
 
 
 def bias_of_axes(model: Model, qd: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
-from robodyn.algorithms.contacts.rows import POINT
+from robodyn.algorithms.contacts.rows import POINT, regularisation
 from robodyn.algorithms.relative_motion import between
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
@@ -17,7 +17,7 @@ from robodyn.internals.messages import quoted
 
 _KEPT = "_deepest_slots"
 """Where a model keeps its stages, one for each bound of time constants."""
-_BLOCK = 1024
+_BLOCK = 256
 """States at once, whose slots are all in memory."""
 _MOST_GAP = 1e3
 """Distance above margins, m, beyond which slots are equally far."""
@@ -38,13 +38,14 @@ class Deepest:
     degree of freedom whether it moves the first shape (1), the second (-1), or both or none (0).
 
     Raises:
-        UnavailableError: joints mimic others, or contacts with and without friction are mixed.
+        UnavailableError: joints mimic others, or elliptic contacts with and without friction are mixed.
     """
 
     def __init__(self, model: Model, dt: float) -> None:
         contacts = contacts_of(model, "max_contacts")
-        if model.has_mimic or len({pair.condim for pair in contacts.pairs}) > 1:
-            why = "mimicking joints" if model.has_mimic else "contacts with and without friction"
+        mixed = len({pair.condim for pair in contacts.pairs}) > 1
+        if model.has_mimic or (mixed and contacts.cone == "elliptic"):
+            why = "mimicking joints" if model.has_mimic else "elliptic contacts with and without friction"
             raise UnavailableError(
                 f"max_contacts: {quoted(model.name)} has {why}; wanted none, or max_contacts=None, for all slots"
             )
@@ -55,9 +56,13 @@ class Deepest:
         normal = [pair.gains(dt, contacts.refsafe) for pair in pairs]
         tangent = [pair.gains(dt, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
         self._margin = np.array([pair.margin for pair in pairs])[of_slots]
-        self._weight = np.array([pair.invweight for pair in pairs])[of_slots]
         self._impedance = np.array([pair.impedance for pair in pairs])[of_slots].T
-        constants = [(K, B, B_t, *pair.friction) for pair, (K, B), (_, B_t) in zip(pairs, normal, tangent, strict=True)]
+        constants = []
+        for pair, (K, B), (_, B_t) in zip(pairs, normal, tangent, strict=True):
+            factor, friction = regularisation(1.0, pair.condim, pair.friction[0], contacts), pair.friction
+            if mixed and pair.condim == 1:  # a pyramid whose four edges are the normal
+                factor, friction = 4.0, (0.0, 0.0)
+            constants.append((factor * pair.invweight, K, B, B_t, *friction))
         self._constants = np.array(constants)[of_slots]
         sides = []
         for pair in pairs:
@@ -87,9 +92,9 @@ class Deepest:
         points = np.empty((*chosen.shape, POINT), q.dtype)
         points[..., 0] = gap
         points[..., 1:10] = np.take_along_axis(every[..., 1:], chosen[..., None], 1)
-        K, *others = np.moveaxis(self._constants[chosen], -1, 0)
+        weight, K, *others = np.moveaxis(self._constants[chosen], -1, 0)
         I = impedance(self._impedance[:, chosen], gap)
-        points[..., 10] = (1.0 - I) / I * self._weight[chosen]
+        points[..., 10] = (1.0 - I) / I * weight
         points[..., 11] = K * I
         points[..., 12:] = np.stack(others, -1)
         return Chosen(chosen, points, self._sides[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
