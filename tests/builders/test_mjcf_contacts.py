@@ -205,7 +205,7 @@ def files_of_wheels():
 
 @pytest.mark.matrix
 def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
-    same, refused, other = [], [], []
+    same, refused, staged = [], [], []
     for path in files_of_wheels():
         name = path.name
         try:
@@ -219,18 +219,17 @@ def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
             assert "has what contacts cannot do yet" in str(error)
             refused.append(name)
             continue
-        try:
-            found = errors(m, model, states(m, 10))
-        except rd.UnavailableError as error:
-            other.append(f"{name}: {error}")
-            continue
+        if model.contacts.n_slots > 64:  # too many for one program
+            model = rd.load_mjcf(m, contacts=True, max_contacts=16)
+            staged.append(name)
+        found = errors(m, model, states(m, 10))
         assert max(found, default=0.0) < 1e-9, (name, found)
         m.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
         away = [drifts(m, model, start) for start in states(m, 2)]
         assert max(away, default=0.0) < 1e-7, (name, away)
         same.append(f"{name}: {max(found, default=0.0):.0e}, {max(away, default=0.0):.0e}")
     print(f"errors of accelerations, and after 300 steps, of {len(same)} files: {same}")
-    print(f"refused by name: {refused}; too large: {other}")
+    print(f"refused by name: {refused}; by the 16 deepest points: {staged}")
     if importlib.util.find_spec("gymnasium") is not None:
         assert any(each.startswith("ant.xml") for each in same)
 
