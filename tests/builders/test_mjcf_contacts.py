@@ -56,6 +56,10 @@ SCENES = {
         <body mocap="true" pos=".3 0 .1"><geom size=".1"/></body>
         <body pos=".3 .01 .24"><freejoint/><geom type="capsule" size=".03 .04"/></body>"""
     ),
+    "the range of a ball joint": scene(
+        """<body pos="0 0 .5"><joint type="ball" range="0 20" margin=".05" damping=".01" frictionloss=".02"/>
+        <geom type="capsule" fromto="0 0 0 .2 0 .1" size=".03"/></body>"""
+    ),
     "shorter than two steps": scene(BALLS.format(low='solref=".001 1"', high='solref=".001 1"')),
 }
 
@@ -146,7 +150,6 @@ UNSUPPORTED = [
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
     ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
     (BALLS.format(low="", high=""), "", '<equality><weld body1="bl" body2="bh"/></equality>', "a weld"),
-    ('<body pos="0 0 .5"><joint type="ball" range="0 10"/><geom size=".1"/></body>', "", "", "range of a ball joint"),
     (BALLS.format(low='solimp=".5 .9 .01 .5 2.3" priority="1"', high=""), "", "", "a power of solimp of 2.3"),
     (
         '<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
