@@ -14,13 +14,13 @@ def crowd(most: int | None, cone: str = "pyramidal", **options: float) -> rd.Mod
     """A floating arm with shapes on all links, that can touch the floor, a wall and each other."""
     model = rd.load_urdf(own("arm6"), base="floating")
     names = model.link_names
-    balls = [rd.Sphere(name, (0.02, 0.0, 0.05), 0.05 + 0.01 * k) for k, name in enumerate(names[2:6])]
+    balls = [rd.Sphere(name, (0.02, 0.0, 0.05), 0.05 + 0.01 * k) for k, name in enumerate(names[3:6])]
     boxes = [rd.Box(names[6], None, (0.1, 0.12, 0.2))]
     wall = rd.Plane(normal=(-1.0, 0.0, 0.0), offset=-0.4)
     rows = [rd.Contact(each, rd.Plane(), friction=0.5 + 0.1 * k) for k, each in enumerate((*balls, *boxes))]
     rows += [rd.Contact(each, wall, solref=(0.03, 0.8), margin=0.01) for each in balls]
     alone = {"condim": 1} if cone == "pyramidal" else {}
-    among = [(balls[0], balls[2]), (balls[0], balls[3]), (balls[1], balls[3])]
+    among = [(balls[0], balls[2]), (boxes[0], balls[0]), (boxes[0], balls[1])]
     rows += [rd.Contact(*pair, **alone, solimp=(0.8, 0.9, 0.01, 0.4, 3.0)) for pair in among]
     return model.with_contacts(rows, max_contacts=most, cone=cone, **options)
 
@@ -33,11 +33,11 @@ def touching(model: rd.Model, n: int) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.filterwarnings("ignore:.*did not converge")  # in single precision
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=1, rest="matrix")
 @pytest.mark.parametrize(("cone", "impratio"), [("pyramidal", 1.0), ("elliptic", 5.0)])
 def test_the_deepest_slots_act_as_all_do(make_dynamics, tolerance, cone, impratio):
     every, some = (crowd(most, cone, impratio=impratio) for most in (None, 6))
-    assert every.contacts is not None and len(every.contacts.slot_pairs) > 12
+    assert every.contacts is not None and len(every.contacts.slot_pairs) > 8
     q, qd, tau = touching(every, 24)
     act = (rd.Dynamics(every, engine="reference").contact_distances(q) < 0.0).sum(1)
     q, qd, tau = q[act <= 6], qd[act <= 6], tau[act <= 6]
@@ -62,8 +62,9 @@ def test_more_than_fit_are_reported():
     assert rd.Dynamics(some).contact_distances(q).shape == rd.Dynamics(every).contact_distances(q).shape
 
 
+@pytest.mark.matrix
 def test_steps_obey_the_deepest():
-    every, some = crowd(None), crowd(9)
+    every, some = crowd(None), crowd(8)
     q, qd, tau = (each[:4] for each in touching(every, 4))
     found = [rd.Dynamics(each).rollout(q, qd, tau, dt=0.001, steps=20) for each in (some, every)]
     assert np.abs(found[0].q - found[1].q).max() < 1e-7

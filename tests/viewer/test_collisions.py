@@ -139,3 +139,24 @@ def test_geoms_of_mjcf_are_what_a_robot_looks_like():
     with rd.show(model) as view:
         assert {model.link_names[k] for k in view._scene._nodes["looks"]} >= {"a", "b"}
         assert "bare" not in view._scene._nodes and view.layers["shapes"]
+
+
+def test_normals_of_contacts_that_touch_are_lines():
+    arm = rd.load_urdf(own("arm6"))
+    shapes = [rd.Sphere(name, radius=0.1) for name in arm.link_names[-4:]]
+    model = arm.with_contacts([rd.Contact(each, rd.Plane(offset=0.3)) for each in shapes])
+    dyn = rd.Dynamics(model)
+    with rd.show(arm) as view:
+        assert "contacts" not in view.layers
+    with rd.show(model) as view:
+        view.layer("contacts")
+        touched = set()
+        for q in model.random_configuration(3, (6,)):
+            view.show(q)
+            ends, T = np.asarray(view._scene._contacts.lines().points), dyn.contact_frames(q)
+            touching = dyn.contact_distances(q) < 0.0
+            np.testing.assert_allclose(ends[:, 0], T[:, :3, 3], atol=1e-6)
+            long = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
+            assert ((long > 0.01) == touching).all() and (ends[touching, 1, 2] > ends[touching, 0, 2]).all()
+            touched |= set(touching.tolist())
+        assert touched == {True, False}

@@ -18,6 +18,7 @@ from robodyn.io.editing.writer_common import values
 if TYPE_CHECKING:
     from robodyn.core.model import Model
 
+_FIELD = "height field"
 _TURNING = (0.005, 0.0001, 0.0001)
 """Friction against turning and rolling, which contacts here do not have."""
 
@@ -49,6 +50,8 @@ class MjcfContacts:
                 notes.gather("written-otherwise", "contacts", f"{flag}: MuJoCo has rows for all joints, or for none")
         if not self._contacts.refsafe:
             self._off.append("refsafe")
+        if any(_FIELD in pair.kinds for pair in contacts.pairs):
+            notes.add("not-written", "contacts", "those with height fields, which MuJoCo computes otherwise")
         for name in ("iterations", "max_contacts"):
             if getattr(self._contacts, name) is not None:
                 notes.add("not-written", "contacts", name)
@@ -67,7 +70,8 @@ class MjcfContacts:
 
     def shapes(self) -> list[Geometry]:
         """The shapes of all contacts, each once."""
-        return list(dict.fromkeys(shape for pair in self._contacts.pairs for shape in (pair.first, pair.second)))
+        every = dict.fromkeys(shape for pair in self._contacts.pairs for shape in (pair.first, pair.second))
+        return [shape for shape in every if shape.kind != _FIELD]
 
     def joint(self, joint: str) -> str:
         """Attributes of a joint."""

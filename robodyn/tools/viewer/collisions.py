@@ -1,4 +1,4 @@
-"""Draws a model's shapes for distances, which of them touch, and the nearest points of the nearest pairs."""
+"""Draws a model's shapes for distances, which of them touch, the nearest points of the nearest pairs, and contacts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _BLUE, _RED, _BLACK = (90, 140, 205), (220, 45, 45), (30, 30, 30)
 _OPACITY = 0.55
 _LINES = 5
 """Number of pairs whose nearest points are joined by a line."""
+_NORMAL = 0.1
+"""Length of a drawn normal relative to the robot's size."""
 _REACH, _FLAT = 4.0, 1e-3
 """Edge and thickness of a drawn plane relative to the robot's size."""
 
@@ -99,6 +101,31 @@ class Collisions:
         if each.kind == "plane":
             return _REACH * self._size, _REACH * self._size, _FLAT * self._size
         return size[0], size[0], size[1] if each.kind == "cylinder" else size[0]
+
+
+class ContactLines:
+    """The normals of contacts that touch, as lines from their points; arguments as of `Collisions`."""
+
+    def __init__(self, scene: Any, dyn: Dynamics, size: float) -> None:
+        contacts = dyn.model.contacts
+        assert contacts is not None
+        self._scene, self._dyn, self._size = scene, dyn, size
+        self._margins = np.array([contacts.pairs[k].margin for k in contacts.slot_pairs])
+        self._lines: Any = None
+
+    def lines(self) -> Any:
+        """The node of lines, made at the first call."""
+        if self._lines is None:
+            none, thick = np.zeros((len(self._margins), 2, 3)), 0.01 * self._size
+            self._lines = self._scene.add_line_segments("/contacts", none, _RED, thickness=thick)
+        return self._lines
+
+    def place(self, q: Array) -> None:
+        """Move the lines to a configuration. Those of slots that are apart have no length."""
+        T = np.asarray(self._dyn.contact_frames(q))
+        touch = np.asarray(self._dyn.contact_distances(q)) < self._margins
+        along = (_NORMAL * self._size * touch)[:, None] * T[:, :3, 0]
+        self._lines.points = np.stack([T[:, :3, 3], T[:, :3, 3] + along], axis=1)
 
 
 def _mesh(kind: str, ratio: float) -> Any:

@@ -17,7 +17,7 @@ from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import NumericalError
 from robodyn.internals.messages import printable, quoted, shortened
-from robodyn.tools.viewer.collisions import Collisions
+from robodyn.tools.viewer.collisions import Collisions, ContactLines
 from robodyn.tools.viewer.framing import FIELD, camera_for, corners, middle_and_size, together
 from robodyn.tools.viewer.motion import Motion
 from robodyn.tools.viewer.shapes import (
@@ -35,7 +35,7 @@ from robodyn.tools.viewer.visuals import GROUND, Looks
 
 SHAPES, FRAMES, INERTIA, LINES = "shapes", "frames", "inertia", "lines"
 CENTRE, FORCES, CONSTRAINTS, NAMES = "centre of mass", "forces", "constraints", "names"
-COLLISIONS, DISTANCES = "collisions", "distances"
+COLLISIONS, DISTANCES, CONTACTS = "collisions", "distances", "contacts"
 
 _FRAME, _SMALLEST, _LARGEST = 0.5, 1e-3, 0.1
 """Length of a frame's axes relative to the median distance of neighbouring links, and its bounds relative to the
@@ -84,6 +84,10 @@ class Scene:
             self._collisions = Collisions(self._scene, dyn, self.size)
             self._layers |= {COLLISIONS: [], DISTANCES: []}
             self._shown |= {COLLISIONS: False, DISTANCES: False}
+        self._contacts: ContactLines | None = None
+        if self._model.contacts is not None and self._model.contacts.pairs:
+            self._contacts = ContactLines(self._scene, dyn, self.size)
+            self._layers[CONTACTS], self._shown[CONTACTS] = [], False
         self._add_ground(float(poses[:, 2, 3].min(initial=0.0)))
         pushed = self._arrows(poses, motion.forces(0, row)).reshape(-1, 3)
         clouds = [drawn.points(each) for each in self._all_poses(motion.some(row))]
@@ -122,6 +126,9 @@ class Scene:
         if layer in self._shown:
             if layer in (COLLISIONS, DISTANCES):
                 self._make_collisions(layer, shown)
+            if layer == CONTACTS and shown and self._contacts is not None:
+                self._layers[layer] = [self._contacts.lines()]
+                self._contacts.place(self._q)
             self._shown[layer] = shown
             if layer == NAMES:
                 self._make_names(shown)
@@ -257,6 +264,8 @@ class Scene:
                 label.position = poses[link, :3, 3]
             if self._collisions is not None:
                 self._collisions.place(q, poses, self._shown[COLLISIONS], self._shown[DISTANCES])
+            if self._contacts is not None and self._shown[CONTACTS]:
+                self._contacts.place(q)
             self._place_forces(poses, f_ext)
         return poses
 
