@@ -56,6 +56,10 @@ SCENES = {
         <body mocap="true" pos=".3 0 .1"><geom size=".1"/></body>
         <body pos=".3 .01 .24"><freejoint/><geom type="capsule" size=".03 .04"/></body>"""
     ),
+    "the range of a ball joint": scene(
+        """<body pos="0 0 .5"><joint type="ball" range="0 20" margin=".05" damping=".01" frictionloss=".02"/>
+        <geom type="capsule" fromto="0 0 0 .2 0 .1" size=".03"/></body>"""
+    ),
     "shorter than two steps": scene(BALLS.format(low='solref=".001 1"', high='solref=".001 1"')),
 }
 
@@ -146,7 +150,6 @@ UNSUPPORTED = [
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
     ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
     (BALLS.format(low="", high=""), "", '<equality><weld body1="bl" body2="bh"/></equality>', "a weld"),
-    ('<body pos="0 0 .5"><joint type="ball" range="0 10"/><geom size=".1"/></body>', "", "", "range of a ball joint"),
     (BALLS.format(low='solimp=".5 .9 .01 .5 2.3" priority="1"', high=""), "", "", "a power of solimp of 2.3"),
     (
         '<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
@@ -205,7 +208,7 @@ def files_of_wheels():
 
 @pytest.mark.matrix
 def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
-    same, refused, other = [], [], []
+    same, refused, staged = [], [], []
     for path in files_of_wheels():
         name = path.name
         try:
@@ -219,18 +222,17 @@ def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
             assert "has what contacts cannot do yet" in str(error)
             refused.append(name)
             continue
-        try:
-            found = errors(m, model, states(m, 10))
-        except rd.UnavailableError as error:
-            other.append(f"{name}: {error}")
-            continue
+        if model.contacts.n_slots > 64:  # too many for one program
+            model = rd.load_mjcf(m, contacts=True, max_contacts=16)
+            staged.append(name)
+        found = errors(m, model, states(m, 10))
         assert max(found, default=0.0) < 1e-9, (name, found)
         m.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
         away = [drifts(m, model, start) for start in states(m, 2)]
         assert max(away, default=0.0) < 1e-7, (name, away)
         same.append(f"{name}: {max(found, default=0.0):.0e}, {max(away, default=0.0):.0e}")
     print(f"errors of accelerations, and after 300 steps, of {len(same)} files: {same}")
-    print(f"refused by name: {refused}; too large: {other}")
+    print(f"refused by name: {refused}; by the 16 deepest points: {staged}")
     if importlib.util.find_spec("gymnasium") is not None:
         assert any(each.startswith("ant.xml") for each in same)
 

@@ -20,14 +20,15 @@ from robodyn.algorithms.relative_motion import OfLink, between
 from robodyn.core.constraints.kinds import Coupling, Lock, Point
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.contacts.kinds import ContactPair, Contacts, EqualityRows, JointRow, Softness
-from robodyn.core.joints import KINDS
+from robodyn.core.joints import KINDS, quaternion_log
 from robodyn.core.model import Model
-from robodyn.core.spatial import Vec3, add, cross, select, sub
+from robodyn.core.spatial import Vec3, add, cross, dot, select, sub
 from robodyn.internals.records import dataclass
 
 Row: TypeAlias = dict[int, Any]
 """A row over degrees of freedom; others are zero."""
 _LEAST_R = 1e-15
+_TINY = 1e-30
 POINT = 16
 """Numbers of a slot of the input `points`: distance less margin, place, normal, first tangent, R, K I, B,
 B B of tangents, and both coefficients of friction."""
@@ -247,6 +248,9 @@ class Rows:
             i = model.joint_index(row.joint)
             dof = int(model.v_source[model.v_start[i]]) + row.component
             at = int(model.q_source[model.q_start[i]]) + row.component
+            if row.most is not None:
+                yield self._largest_angle(row, row.most, dof, self._q[at : at + 4])
+                continue
             for sign, bound in ((1.0, float(lower[at])), (-1.0, float(upper[at]))):
                 if np.isfinite(bound):
                     gap = sign * (self._q[at] - bound) - row.margin
@@ -259,6 +263,19 @@ class Rows:
                 members.setdefault(dof, []).append(self._joint_row(row, 1.0, dof, 0.0, loss))
         for dof, each in members.items():
             yield Group([{dof: 1.0}], each)
+
+    def _largest_angle(self, row: JointRow, most: float, dof: int, quaternion: Any) -> Group:
+        """The limit of a spherical joint: one row, about the axis of its rotation."""
+        turn = quaternion_log(tuple(quaternion))
+        angle = np.sqrt(dot(turn, turn) + _TINY)
+        line: Row = {dof + k: -x / angle for k, x in enumerate(turn)}
+        v = Group([line], []).times(self._qd)[0]
+        gap = most - angle - row.margin
+        impedance = _impedance(row, gap)
+        K, B = row.gains(self._dt, self._contacts.refsafe)
+        assert row.invweight is not None
+        D = _stiffness((1.0 - impedance) / impedance * row.invweight, gap)
+        return Group([line], [Member(OneSided(D), [{0: 1.0}], [-B * v - K * impedance * gap])])
 
     def _joint_row(self, row: JointRow, sign: float, dof: int, gap: Any, loss: float | None) -> Member:
         K, B = row.gains(self._dt, self._contacts.refsafe)

@@ -179,10 +179,14 @@ class ContactPair(Softness):
 
 @dataclass(frozen=True)
 class JointRow(Softness):
-    """A limit or dry friction of a joint: `joint` by name, `component` of its velocity."""
+    """A limit or dry friction of a joint: `joint` by name, `component` of its velocity.
+
+    `most`: the limit of a spherical joint, the largest angle by which it turns, rad. Those of others are the model's.
+    """
 
     joint: str = ""
     component: int = 0
+    most: float | None = None
 
 
 @dataclass(frozen=True)

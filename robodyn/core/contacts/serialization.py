@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
@@ -56,6 +57,9 @@ def _row(kind: type[_T], given: Any) -> _T:
     for name, wanted in (("joint", str), ("constraint", str), ("component", int), ("condim", int)):
         if type(getattr(found, name, wanted())) is not wanted:
             raise ArgumentError(f"it holds a {kind.__name__} with {name} {brief(getattr(found, name))}")
+    most = getattr(found, "most", None)
+    if most is not None and not (strict_types.is_a(most, float) and math.isfinite(most)):
+        raise ArgumentError(f"it holds a {kind.__name__} with most {brief(most)}")
     return found
 
 

@@ -352,7 +352,7 @@ class _Reader:
         for j, joint in enumerate(self._joints):
             subject = f"joint {quoted(joint)}"
             v = self._dofs_of(j)
-            if self._types[j].kind == "spherical" and a["jnt_limited"][j]:
+            if self._types[j].kind == "spherical" and a["jnt_limited"][j] and not self._soft:
                 notes.gather("mjcf-limit", subject, "the range of a ball joint is not read")
             soft = [key for key, usual in _SOFTNESS.items() if not np.array_equal(np.ravel(a[key][j]), usual)]
             if soft and not self._soft:

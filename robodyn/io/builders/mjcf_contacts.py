@@ -248,17 +248,14 @@ class _Reader:
     # Rows of joints and equalities.
 
     def limits(self) -> list[JointRow]:
-        """Limits of hinges and slides."""
+        """Limits of hinges, slides and ball joints."""
         a, rows = self._a, []
         for j in np.flatnonzero(a["jnt_limited"]).tolist() if not self.is_off("CONSTRAINT", "LIMIT") else ():
-            if a.joint_types()[j].nv > 1:
-                self._left_out.append((f"joint {quoted(self._read.joints[j])}", "the range of a ball joint"))
-                continue
+            most = float(a["jnt_range"][j].max()) if a.joint_types()[j].nv > 1 else None
             dof = int(a["jnt_dofadr"][j])
             soft = self._softness("jnt_solref", "jnt_solimp", j)
-            rows.append(
-                JointRow(*soft, float(a["jnt_margin"][j]), float(a["dof_invweight0"][dof]), joint=self._read.joints[j])
-            )
+            numbers = float(a["jnt_margin"][j]), float(a["dof_invweight0"][dof])
+            rows.append(JointRow(*soft, *numbers, joint=self._read.joints[j], most=most))
         return rows
 
     def dry_friction(self) -> list[JointRow]:

@@ -77,6 +77,8 @@ class MjcfContacts:
         """Attributes of a joint."""
         limit, friction = self._limits.get(joint), self._friction.get(joint)
         margin = f" margin={values([limit.margin])}" if limit is not None and limit.margin else ""
+        if limit is not None and limit.most is not None:
+            margin += f' limited="true" range={values([0.0, limit.most])}'
         return margin + _soft(limit, "limit") + _soft(friction, "friction")
 
     def equality(self, constraint: str) -> str:

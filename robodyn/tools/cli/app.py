@@ -189,6 +189,7 @@ def _version(wanted: bool) -> None:
     "robodyn ask arm.urdf jacobian --link tool0\n\n"
     "robodyn ask arm.urdf min_distance --random 1000 --obstacles table.json\n\n"
     "robodyn view arm.urdf\n\n"
+    "robodyn simulate walker.xml --seconds 2 --html walker.html\n\n"
     "robodyn ik arm.urdf --link tool0 --position 0.4,0,0.3\n\n"
     "robodyn bench arm.urdf --batch 1,4096\n\n"
     "robodyn export arm.urdf --query id,fd --out arm.c\n\n"
@@ -484,6 +485,42 @@ def view(
     cli_view.view(_load(file, **reading), q, package_dir or [], port, browser, out)
 
 
+@_declare(
+    help="Simulate a robot without forces of motors, and print where it goes.\n\n"
+    "MJCF is read with its contacts, limits and dry friction. Exit status: 0 fine, 1 the state diverged."
+)
+def simulate(
+    context: typer.Context,
+    file: File,
+    q: Q = None,
+    qd: Qd = None,
+    keyframe: Annotated[str | None, typer.Option(metavar="NAME", help="Of MJCF, to begin with.")] = None,
+    reading: Options = NONE,
+    seconds: Annotated[float, typer.Option(min=0.0, metavar="S", help="Simulated time.")] = 1.0,
+    dt: Annotated[float, typer.Option(min=1e-9, metavar="S", help="Time step.")] = 0.002,
+    integrator: Annotated[str, typer.Option(metavar="NAME", help="mujoco, semi_implicit_euler, rk4 and others.")] = (
+        "mujoco"
+    ),
+    contacts: Annotated[
+        bool | None, typer.Option("--contacts/--no-contacts", help="Read contacts; of MJCF alone, if not given.")
+    ] = None,
+    max_contacts: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Contact points that can act at once.")
+    ] = None,
+    ignore_unsupported: Annotated[
+        bool, typer.Option("--ignore-unsupported", help="Leave out what contacts cannot do yet.")
+    ] = False,
+    joint_forces: JointForces = "damping",
+    out: Annotated[str | None, typer.Option(metavar="FILE.npz", help="Write times and states.")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE.html", help="Write a page that plays it.")] = None,
+) -> None:
+    """Simulate a robot."""
+    from robodyn.tools.cli import simulate as cli_simulate
+
+    options = cli_simulate.contacts_of(file, context.params)
+    raise typer.Exit(0 if cli_simulate.simulate(lambda: _load(file, **reading, **options), context.params) else 1)
+
+
 @_declare()
 def bench(
     context: typer.Context,
@@ -629,13 +666,14 @@ def _load(
     model_dir: list[str] | None,
     gravity: str | None = None,
     meshes: str | None = None,
+    **contacts: Any,
 ) -> Model:
     """Load the robot of a file. Options that are not given have the format's defaults."""
     from robodyn.io.builders.load_any import load
     from robodyn.io.builders.xacro import load_xacro
     from robodyn.tools.cli.states import numbers
 
-    options: dict[str, Any] = {"base": base, "mimic": mimic, "strict": False if lenient else None}
+    options: dict[str, Any] = {"base": base, "mimic": mimic, "strict": False if lenient else None, **contacts}
     options["gravity"] = None if gravity is None else numbers("--gravity", gravity, ("x", "y", "z"))
     options["model_dirs"] = model_dir or None
     options["meshes"] = meshes
