@@ -198,7 +198,9 @@ levels there."""
 ONE_BY_ONE, SMALL_STATES_MATRIX, SEVERAL_STATES = 64, 24, 8
 """Most rows of a matrix that is not factorised along branches; most rows, and least states, of matrices that are
 factorised vectorised over states."""
-CASADI_OPERATIONS = {"auto": 5_000, "sx": 50_000, "compiled": 400_000}
+CASADI_OPERATIONS = {"auto": 500, "sx": 50_000, "compiled": 400_000}
 """Functions of CasADi: operations up to which `way="auto"` prints a query as SX expressions, and most operations of SX
 expressions and of one compiled function. CasADi's own interpreter takes 5 ns an operation, and its derivatives have
-several times the operations of the analytical ones; gcc takes 0.2 ms an operation."""
+several times the operations of the analytical ones."""
+CASADI_OPTIMISED = 15_000
+"""Most operations of a compiled function that gcc optimises, which takes 0.15 ms an operation; without it takes 0.04."""

@@ -42,9 +42,9 @@ except ImportError as error:
     ) from error
 
 from robodyn.bridges.casadi import expressions, plugin
-from robodyn.bridges.casadi.blocks import Blocks, Level, Matrix
+from robodyn.bridges.casadi.blocks import Blocks, Level, Library, Matrix
 
-__all__ = ["CasadiDynamics", "ContinuousModel", "wrap"]
+__all__ = ["CasadiDynamics", "ContinuousModel", "has_compiler", "wrap"]
 
 WAYS = ("auto", "sx", "compiled")
 
@@ -110,8 +110,8 @@ class CasadiDynamics:
                 follow in the order of the table.
             way: "sx": expressions in SX, which CasADi differentiates. "compiled": C, compiled by gcc, or by the
                 compiler that the environment variable CC names, with the analytical derivatives of robodyn. "auto":
-                "sx" up to 5,000 operations or without a compiler, else "compiled". None: the way of this object.
-            name: of the function, a C identifier; by default the robot's and the query's.
+                "sx" up to 500 operations or without a compiler, else "compiled". None: the way of this object.
+            name: of the function: letters, digits and single underscores; by default the robot's and the query's.
             choices: `link`, `links`, `relative_to`, `frame`, `classical`, `axes`, as for the method.
 
         Raises:
@@ -123,8 +123,8 @@ class CasadiDynamics:
         chosen = self.way if way is None else one_of("way", way, WAYS)
         inputs = words("given", given, question.optional)
         named = f"{identifier(self.model.name)}_{query}" if name is None else name
-        if type(named) is not str or identifier(named) != named or not casadi.Function.check_name(named):
-            raise ArgumentError(f"name: got {brief(named)}; wanted a C identifier, such as 'arm_fd'")
+        if type(named) is not str or not casadi.Function.check_name(named):
+            raise ArgumentError(f"name: got {brief(named)}; wanted letters, digits and single underscores, as in 'arm_fd'")
         link, options = self._chosen(question, choices)
         self._require_answer(question, inputs)
         key = query, tuple(sorted(inputs)), chosen, named, link, *options.items()
@@ -181,6 +181,13 @@ class CasadiDynamics:
     def _made(self, blocks: Blocks, name: str, way: str) -> Any:
         level = blocks.level(name)
         operations = level.program.operations
+        if blocks.question.of_shapes:
+            if way == "sx":
+                raise ArgumentError(
+                    f"way: got 'sx' for {blocks.question.name}, whose formulas CasADi cannot differentiate where shapes "
+                    "overlap; wanted 'compiled', which has the derivatives of witness points"
+                )
+            way = "compiled"
         if way == "auto":
             way = "sx" if operations <= CASADI_OPERATIONS["auto"] or plugin.compiler() is None else "compiled"
         instead = "; way='compiled' takes more" if way == "sx" else ""
@@ -213,7 +220,7 @@ class CasadiDynamics:
         `robodyn.jax`."""
         model, graph = self.model, Graph()
         q, qd = graph.inputs(model.nq), graph.inputs(model.nv)
-        rate = Coordinates(model).rate(scalars(unit_quaternions(model, q)), scalars(qd)).tolist()
+        rate = Coordinates(model, Library()).rate(scalars(unit_quaternions(model, q)), scalars(qd)).tolist()
         inputs = {"q": Matrix(model.nq, 1, q), "qd": Matrix(model.nv, 1, qd)}
         return expressions.function(Level("coordinate_rate", graph, inputs, {"rate": Matrix(model.nq, 1, rate)}))
 
@@ -279,3 +286,8 @@ def wrap(dyn: Dynamics | Model, way: str = "auto") -> CasadiDynamics:
         ArgumentError: a `Dynamics` in float32, or a robot without degrees of freedom.
     """
     return CasadiDynamics(dyn, way)
+
+
+def has_compiler() -> bool:
+    """Whether there is a C compiler for `way="compiled"`: the one that the environment variable CC names, gcc or cc."""
+    return plugin.compiler() is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -20,13 +21,14 @@ from robodyn.compile.tracing.expression import Expression, Graph, Value
 from robodyn.compile.tracing.joint_forces import JointForces
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.tracing.unrolled import Record, record, unit_quaternions
-from robodyn.compile.tracing.visits import MOST_VISITS, visits
-from robodyn.engines.query_table import BASE, QUERIES, QuerySpec, QueryVariant
+from robodyn.core.sweeps import Inward, Outward
+from robodyn.engines.query_table import BASE, QUERIES, QuerySpec, QueryVariant, every_query
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import quoted
 from robodyn.internals.records import dataclass
+from robodyn.internals.tuning import MAX_TRACED_BODIES, MAX_TRACED_STEPS
 
 Pair: TypeAlias = tuple[str, str]
 _ID = ("inverse_dynamics_gradient", {"q": "dtau_dq", "qd": "dtau_dqd"}, "inverse_dynamics_hessian")
@@ -39,8 +41,11 @@ _RULES: dict[str, tuple[str, Mapping[str, str], str]] = {
         {"q": "dqdd_dq", "qd": "dqdd_dqd", "tau": "dqdd_dtau"},
         "forward_dynamics_hessian",
     ),
+    "distances": ("distances_gradient", {"q": "dd_dq"}, ""),
+    "min_distance": ("min_distance_gradient", {"q": "dd_min_dq"}, ""),
 }
-"""For a query with analytical derivatives: the query of its gradient, its results by input, and that of its Hessian."""
+"""For a query with analytical derivatives: the query of its gradient, its results by input, and that of its Hessian, if
+there is one. Formulas of distances have selections whose slopes can be infinite: witness points give the derivative."""
 _HESSIANS = {
     "inverse_dynamics_hessian": {
         ("q", "q"): "d2tau_dqdq",
@@ -109,6 +114,15 @@ class Level:
         return Program.of(self.name, self.graph, cast(Any, inputs), outputs)
 
 
+class Library:
+    """NumPy for arrays of expressions."""
+
+    sin, cos = (staticmethod(np.frompyfunc(each, 1, 1)) for each in (np.sin, np.cos))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
 class Blocks:
     """A traced query of a robot, and its derivatives.
 
@@ -147,7 +161,8 @@ class Blocks:
         arrays = [name for name in question.arrays if name in question.plain or name in given]
         inputs = tuple(name for name in arrays if name not in BASE)
         task = question.made(QueryVariant(model, inputs, damping="damping" in counted, **(choices or {})))
-        if visits(model, task, question.of_constraints) > MOST_VISITS:
+        lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in task.sweeps)
+        if model.n_bodies > MAX_TRACED_BODIES or (lanes and model.n_bodies * model.nv > MAX_TRACED_STEPS):
             raise UnavailableError(
                 f"{question.name} of {quoted(model.name)}: {model.n_bodies} bodies are too many for code without loops; "
                 "Dynamics computes it for robots of any size"
@@ -171,13 +186,17 @@ class Blocks:
         return Level(name, self.graph, self.inputs, self.outputs)
 
     def derivatives(self, name: str, most: int) -> list[Level]:
-        """The derivatives that take at most so many operations."""
-        adjoint, levels = self.adjoint(name), []
-        if self._has_rules or self.level(name).program.operations * min(len(self._results), len(self._nodes)) <= most:
-            levels.append(self.jacobian(name))
-        if self._has_rules or adjoint.program.operations * len(self._nodes) <= most:
-            levels.append(self.hessian(name))
-        return [each for each in (adjoint, *levels) if each.program.operations <= most]
+        """The derivatives that take at most so many operations. Those of distances have none themselves."""
+        if self.question.of_shapes:
+            return [self.adjoint(name), self.jacobian(name)] if self._has_rules else []
+        levels = [self.adjoint(name)]
+        columns, rows = len(self._nodes), min(len(self._results), len(self._nodes))
+        with suppress(UnavailableError):  # CasADi makes the Jacobian of a larger robot from adjoints
+            if self._has_rules or self.level(name).program.operations * rows <= most:
+                levels.append(self.jacobian(name))
+            if self._has_rules or levels[0].program.operations * columns <= most:
+                levels.append(self.hessian(name))
+        return [each for each in levels if each.program.operations <= most]
 
     # Derivatives, under the names and with the arguments that CasADi wants of external functions.
 
@@ -193,7 +212,12 @@ class Blocks:
 
     def adjoint(self, name: str) -> Level:
         """The gradient of weights times outputs by every input."""
-        gradient = iter(against(self.graph, self._results, self._weights_of_results, self._nodes))
+        if self.question.of_shapes:
+            (result,) = self.outputs.values()
+            columns = zip(*self._rows(result)["q"], strict=True)
+            gradient = iter([_dot(column, self._weights_of_results) for column in columns])
+        else:
+            gradient = iter(against(self.graph, self._results, self._weights_of_results, self._nodes))
         adjoints = {
             f"adj_{key}": Matrix(each.rows, each.columns, [next(gradient) for _ in each.scalars], dense=True)
             for key, each in self.inputs.items()
@@ -264,22 +288,22 @@ class Blocks:
     def _state(self) -> dict[str, Sequence[Value]]:
         """The inputs by name, and zeros for those that a query such as `bias_force` leaves out."""
         gradient, _, _ = _RULES[self.question.name]
-        return {name: self._named.get(name, [0.0] * self.model.nv) for name in QUERIES[gradient].inputs}
+        return {name: self._named.get(name, [0.0] * self.model.nv) for name in every_query()[gradient].inputs}
 
     @cached_property
     def _gradient(self) -> dict[str, list[list[Value]]]:
         """Rows of the derivatives by each input, for q on the tangent space."""
         query, results, _ = _RULES[self.question.name]
-        outputs = self._record(QUERIES[query], (), self._state).outputs
+        outputs = self._record(every_query()[query], (), self._state).outputs
         if "qdd" in self.inputs:
             results = {**results, "qdd": "H"}
             outputs.update(self._record(QUERIES["mass_matrix"], (), {"q": self._state["q"]}).outputs)
-        return {name: _square(outputs[results[name]][1], self.model.nv) for name in self.inputs}
+        return {name: _rows_of(outputs[results[name]][1], self.model.nv) for name in self.inputs}
 
     @cached_property
     def _velocities(self) -> list[list[Value]] | None:
         """The matrix V (nv, nq) of velocity = V rate of coordinates, or None where both are the same."""
-        coordinates = Coordinates(self.model)
+        coordinates = Coordinates(self.model, Library())
         if coordinates._additive:
             return None
         q = self._state["q"]
@@ -317,7 +341,7 @@ class Blocks:
         query = _RULES[self.question.name][2]
         (weights,) = (each.scalars for each in self._weights.values())
         outputs = self._record(QUERIES[query], (), {**self._state, "vector": weights}).outputs
-        tangent = {pair: _square(outputs[name][1], self.model.nv) for pair, name in _HESSIANS[query].items()}
+        tangent = {pair: _rows_of(outputs[name][1], self.model.nv) for pair, name in _HESSIANS[query].items()}
         V, blocks = self._velocities, {}
         for (first, second), rows in tangent.items():
             if first in self.inputs and second in self.inputs:
@@ -359,8 +383,8 @@ def _matrix(rows: list[list[Value]], height: int, width: int) -> Matrix:
     return Matrix(height, width, [rows[i][j] for j in range(width) for i in range(height)])
 
 
-def _square(scalars: Sequence[Value], n: int) -> list[list[Value]]:
-    return [list(scalars[n * i : n * i + n]) for i in range(n)]
+def _rows_of(scalars: Sequence[Value], n: int) -> list[list[Value]]:
+    return [list(scalars[start : start + n]) for start in range(0, len(scalars), n)]
 
 
 def _times(rows: list[list[Value]], V: list[list[Value]] | None) -> list[list[Value]]:

@@ -24,8 +24,9 @@ from robodyn.compile.c.code import Function, c_source
 from robodyn.compile.cache import ObjectCache
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import quoted
+from robodyn.internals.tuning import CASADI_OPTIMISED
 
-_FLAGS = ("-std=c99", "-O1", "-fPIC")
+_FLAGS = ("-std=c99", "-fPIC")
 _SHOWN = 500
 
 
@@ -41,7 +42,7 @@ def function(name: str, levels: Sequence[Level]) -> casadi.Function:
     Raises:
         UnavailableError: there is no C compiler, or it fails.
     """
-    return casadi.external(name, str(_library(tuple(map(_source, levels)))))
+    return casadi.external(name, str(_library(tuple((_source(each), _optimised(each)) for each in levels))))
 
 
 def require_compiler() -> str:
@@ -58,9 +59,14 @@ def require_compiler() -> str:
     return path
 
 
+def _optimised(level: Level) -> str:
+    """The compiler's option: code without optimisation takes a third longer, and compiles in a quarter of the time."""
+    return "-O1" if level.program.operations <= CASADI_OPTIMISED else "-O0"
+
+
 @cache
-def _library(sources: tuple[str, ...]) -> Path:
-    """The path of the shared library of some C files, from the cache if they were compiled before."""
+def _library(sources: tuple[tuple[str, str], ...]) -> Path:
+    """The path of the shared library of some C files, each with an option, from the cache if they were compiled before."""
     path, kept = require_compiler(), ObjectCache.from_environment()
     told = subprocess.run([path, "--version"], capture_output=True, check=False).stdout
     key = hashlib.blake2b(repr((path, told, _FLAGS, sources)).encode(), digest_size=16).hexdigest()
@@ -74,14 +80,14 @@ def _library(sources: tuple[str, ...]) -> Path:
     return library
 
 
-def _compile(path: str, sources: Sequence[str], library: Path) -> None:
+def _compile(path: str, sources: Sequence[tuple[str, str]], library: Path) -> None:
     """Compile C files at the same time, and link them."""
     running, objects = [], []
-    for k, text in enumerate(sources):
+    for k, (text, option) in enumerate(sources):
         source = library.with_suffix(f".{k}.c")
         source.write_text(text, encoding="ascii")
         objects.append(source.with_suffix(".o"))
-        command = [path, *_FLAGS, "-c", str(source), "-o", str(objects[-1])]
+        command = [path, *_FLAGS, option, "-c", str(source), "-o", str(objects[-1])]
         running.append((source, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)))
     said = [(process.communicate()[0], process.returncode) for _, process in running]
     if not any(code for _, code in said):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, task_of
-from robodyn.algorithms.tasks import RESISTANCES, Task
+from robodyn.algorithms.tasks import RESISTANCES, Solve, Task
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.obstacles import Obstacles
 from robodyn.compile.c.code import Function, c_header, c_source, identifier
 from robodyn.compile.tracing.joint_forces import JointForces
-from robodyn.compile.tracing.unrolled import trace
-from robodyn.compile.tracing.visits import MOST_VISITS, visits
+from robodyn.compile.tracing.unrolled import output_shape, trace
 from robodyn.core.constraints.resolved import row_names
 from robodyn.core.model import Model
+from robodyn.core.sweeps import Ancestors, Inward, Outward
 from robodyn.core.tables import units
 from robodyn.engines.protocol import DTYPES
 from robodyn.engines.query_table import (
@@ -38,6 +39,7 @@ from robodyn.io.builders.values import whole_number
 from robodyn.tools.cli import export_verilog
 from robodyn.tools.cli.results import linked, pair_names, require_constraints, say_of_constraints, takes_obstacles
 
+_MOST_VISITS = 10_000
 _EXTRAS = ("f_ext", "inertia", "point", *OF_CONSTRAINTS, *BASE)
 """Optional inputs of exported functions."""
 
@@ -284,13 +286,25 @@ def _seen_from(question: QuerySpec, frame: str, classical: bool, at_point: bool)
 
 
 def _require_moderate(model: Model, name: str, question: QuerySpec, algorithm: Task) -> None:
-    """Raise if straight-line code would be too large to compile."""
-    times = visits(model, algorithm, question.of_constraints)
-    if times > MOST_VISITS:
+    """Raise if straight-line code would be too large to compile. Its size grows with the algorithm's visits to
+    bodies."""
+    lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in algorithm.sweeps)
+    pairs = any(isinstance(sweep, Ancestors) and not sweep.of_link for sweep in algorithm.sweeps)
+    visits = model.n_bodies * (model.nv if lanes else 1)
+    if pairs or question.of_constraints:
+        visits = int((model.tree.depth + 1).sum())
+    if question.of_constraints:  # a right-hand side for each row
+        visits += model.n_rows * model.n_bodies
+    visits *= 1 + sum(_columns(model, solve) for solve in algorithm.solves)  # solves visit all pairs for each column
+    if visits > _MOST_VISITS:
         raise ArgumentError(
-            f"--query: {name!r} of {quoted(model.name)} visits its {model.n_bodies} bodies {times} times, too often "
-            f"for code without loops; wanted at most {MOST_VISITS}"
+            f"--query: {name!r} of {quoted(model.name)} visits its {model.n_bodies} bodies {visits} times, too often "
+            f"for code without loops; wanted at most {_MOST_VISITS}"
         )
+
+
+def _columns(model: Model, solve: Solve) -> int:
+    return sum(math.prod(output_shape(model, solution)) for solution in solve.outputs.values()) // max(1, model.nv)
 
 
 def _sizes(model: Model) -> dict[str, int]:
