@@ -274,7 +274,8 @@ def test_continuous_model(which):
     assert np.isfinite(np.array(simulate(x0=x, u=tau[:2])["xf"])).all()
 
 
-TWO_SHAPES = """<robot name="two"><link name="base"><collision><geometry><box size=".1 .2 .3"/></geometry></collision></link>
+TWO_SHAPES = """<robot name="two">
+<link name="base"><collision><geometry><box size=".1 .2 .3"/></geometry></collision></link>
 <link name="ball"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial>
 <collision><origin xyz="0 0 .1"/><geometry><sphere radius=".05"/></geometry></collision></link>
 <joint name="j" type="floating"><parent link="base"/><child link="ball"/></joint></robot>"""

@@ -124,7 +124,9 @@ class CasadiDynamics:
         inputs = words("given", given, question.optional)
         named = f"{identifier(self.model.name)}_{query}" if name is None else name
         if type(named) is not str or not casadi.Function.check_name(named):
-            raise ArgumentError(f"name: got {brief(named)}; wanted letters, digits and single underscores, as in 'arm_fd'")
+            raise ArgumentError(
+                f"name: got {brief(named)}; wanted letters, digits and single underscores, as in 'arm_fd'"
+            )
         link, options = self._chosen(question, choices)
         self._require_answer(question, inputs)
         key = query, tuple(sorted(inputs)), chosen, named, link, *options.items()
@@ -163,13 +165,15 @@ class CasadiDynamics:
         self.dyn._require_loads(question, given)
         if "targets" in question.optional and "targets" not in given and anchored_by_calls(model.constraints):
             raise ArgumentError(
-                f"given: {question.name} of {quoted(model.name)} needs 'targets', the places that its constraints hold: "
-                "without them they hold links wherever q has them"
+                f"given: {question.name} of {quoted(model.name)} needs 'targets', places that its constraints hold; "
+                "without them constraints hold links wherever q has them"
             )
         if question.of_shapes:
             least = Asked(model.pairs).least_operations(model)
             if not model.pairs:
-                raise ArgumentError(f"query: {question.name} is about pairs of shapes, and {quoted(model.name)} has none")
+                raise ArgumentError(
+                    f"query: {question.name} is about pairs of shapes, and {quoted(model.name)} has none"
+                )
             self._require_moderate(question.name, least, CASADI_OPERATIONS["sx"], "")
 
     def _require_moderate(self, name: str, operations: int, most: int, instead: str) -> None:
@@ -184,8 +188,8 @@ class CasadiDynamics:
         if blocks.question.of_shapes:
             if way == "sx":
                 raise ArgumentError(
-                    f"way: got 'sx' for {blocks.question.name}, whose formulas CasADi cannot differentiate where shapes "
-                    "overlap; wanted 'compiled', which has the derivatives of witness points"
+                    f"way: got 'sx' for {blocks.question.name}, whose formulas CasADi cannot differentiate where "
+                    "shapes overlap; wanted 'compiled', which has the derivatives of witness points"
                 )
             way = "compiled"
         if way == "auto":
@@ -216,8 +220,7 @@ class CasadiDynamics:
 
     @cached_property
     def coordinate_rate(self) -> Any:
-        """The rate of coordinates dq/dt at velocity qd, as a function (q, qd) -> rate; see
-        `robodyn.jax`."""
+        """The rate dq/dt of coordinates at velocity qd, as a function (q, qd) -> rate."""
         model, graph = self.model, Graph()
         q, qd = graph.inputs(model.nq), graph.inputs(model.nv)
         rate = Coordinates(model, Library()).rate(scalars(unit_quaternions(model, q)), scalars(qd)).tolist()

@@ -164,8 +164,8 @@ class Blocks:
         lanes = any(isinstance(sweep, Outward | Inward) and sweep.lanes for sweep in task.sweeps)
         if model.n_bodies > MAX_TRACED_BODIES or (lanes and model.n_bodies * model.nv > MAX_TRACED_STEPS):
             raise UnavailableError(
-                f"{question.name} of {quoted(model.name)}: {model.n_bodies} bodies are too many for code without loops; "
-                "Dynamics computes it for robots of any size"
+                f"{question.name} of {quoted(model.name)}: {model.n_bodies} bodies are too many for code without "
+                "loops; Dynamics computes it for robots of any size"
             )
         forces = JointForces(model, question.joint_forces, tuple(question.results), counted)
         of_one = question.of_link and (choices or {}).get("places") is None

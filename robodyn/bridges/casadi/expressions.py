@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import casadi
@@ -30,7 +30,7 @@ from robodyn.compile.tracing.expression import (
 )
 from robodyn.core.joints import WHOLE
 
-_OPERATIONS = {
+_OPERATIONS: dict[int, Callable[..., Any]] = {
     ADD: lambda a, b: a + b,
     SUB: lambda a, b: a - b,
     MUL: lambda a, b: a * b,

@@ -66,7 +66,7 @@ def _optimised(level: Level) -> str:
 
 @cache
 def _library(sources: tuple[tuple[str, str], ...]) -> Path:
-    """The path of the shared library of some C files, each with an option, from the cache if they were compiled before."""
+    """The path of the shared library of C files, each with an option; from the cache if they were compiled before."""
     path, kept = require_compiler(), ObjectCache.from_environment()
     told = subprocess.run([path, "--version"], capture_output=True, check=False).stdout
     key = hashlib.blake2b(repr((path, told, _FLAGS, sources)).encode(), digest_size=16).hexdigest()
@@ -96,9 +96,9 @@ def _compile(path: str, sources: Sequence[tuple[str, str]], library: Path) -> No
         said.append((done.stdout, done.returncode))
     for each in (*objects, *(source for source, _ in running)):
         each.unlink(missing_ok=True)
-    for text, code in said:
+    for output, code in said:
         if code:
-            message = text.decode(errors="replace").strip()[:_SHOWN]
+            message = output.decode(errors="replace").strip()[:_SHOWN]
             raise UnavailableError(f"{path} failed with exit status {code}: {message}")
 
 

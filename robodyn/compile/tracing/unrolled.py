@@ -490,7 +490,9 @@ def record(
         ) from None
     if joint_forces is not None:
         results = joint_forces.added(results, pool)
-    outputs = {name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results.items()}
+    outputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]] = {
+        name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results.items()
+    }
     return Record(graph, inputs, outputs)
 
 
