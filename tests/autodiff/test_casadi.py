@@ -274,6 +274,16 @@ def test_continuous_model(which):
     assert np.isfinite(np.array(simulate(x0=x, u=tau[:2])["xf"])).all()
 
 
+def test_a_continuous_model_obeys_constraints():
+    model, constraints = robots_with_loops.load("four_bar")
+    dyn = rd.Dynamics(replace(model, constraints=tuple(constraints)), engine="reference")
+    ode = robodyn.casadi.wrap(dyn).continuous_model()
+    q, (qd, tau) = dyn.model.neutral(), np.random.default_rng(RNG).standard_normal((2, model.nv))
+    rate = np.array(casadi.Function("f", [ode.x, ode.u], [ode.f_expl_expr])(np.append(q, qd), tau)).ravel()
+    expected = np.append(qd, dyn.constrained_forward_dynamics(q, qd, tau)[0])
+    assert np.abs(rate - expected).max() < 1e-10 * max(1.0, np.abs(expected).max())
+
+
 TWO_SHAPES = """<robot name="two">
 <link name="base"><collision><geometry><box size=".1 .2 .3"/></geometry></collision></link>
 <link name="ball"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial>

@@ -41,8 +41,9 @@ except ImportError as error:
         f"robodyn.casadi needs CasADi, which cannot be imported here ({error}): pip install 'robodyn[casadi]'"
     ) from error
 
-from robodyn.bridges.casadi import expressions, plugin
 from robodyn.bridges.casadi.blocks import Blocks, Level, Library, Matrix
+from robodyn.bridges.casadi.expressions import sx_function
+from robodyn.bridges.casadi.plugin import compiled_function, compiler, require_compiler
 
 __all__ = ["CasadiDynamics", "ContinuousModel", "has_compiler", "wrap"]
 
@@ -193,13 +194,13 @@ class CasadiDynamics:
                 )
             way = "compiled"
         if way == "auto":
-            way = "sx" if operations <= CASADI_OPERATIONS["auto"] or plugin.compiler() is None else "compiled"
+            way = "sx" if operations <= CASADI_OPERATIONS["auto"] or compiler() is None else "compiled"
         instead = "; way='compiled' takes more" if way == "sx" else ""
         self._require_moderate(blocks.question.name, operations, CASADI_OPERATIONS[way], instead)
         if way == "sx":
-            return expressions.function(level)
-        plugin.require_compiler()
-        return plugin.function(name, [level, *blocks.derivatives(name, CASADI_OPERATIONS["compiled"])])
+            return sx_function(level)
+        require_compiler()
+        return compiled_function(name, [level, *blocks.derivatives(name, CASADI_OPERATIONS["compiled"])])
 
     # Configurations.
 
@@ -225,13 +226,13 @@ class CasadiDynamics:
         q, qd = graph.inputs(model.nq), graph.inputs(model.nv)
         rate = Coordinates(model, Library()).rate(scalars(unit_quaternions(model, q)), scalars(qd)).tolist()
         inputs = {"q": Matrix(model.nq, 1, q), "qd": Matrix(model.nv, 1, qd)}
-        return expressions.function(Level("coordinate_rate", graph, inputs, {"rate": Matrix(model.nq, 1, rate)}))
+        return sx_function(Level("coordinate_rate", graph, inputs, {"rate": Matrix(model.nq, 1, rate)}))
 
     def _of_task(self, task: ScalarTask, names: Sequence[str], result: str) -> Any:
         made = record(self.model, task)
         inputs = {name: Matrix.of(*each) for name, each in zip(names, made.inputs.values(), strict=True)}
         ((shape, values),) = made.outputs.values()
-        return expressions.function(Level(task.name, made.graph, inputs, {result: Matrix.of(shape, values)}))
+        return sx_function(Level(task.name, made.graph, inputs, {result: Matrix.of(shape, values)}))
 
     def continuous_model(self, actuated: Sequence[str | int] | None = None) -> ContinuousModel:
         """The robot as an ordinary differential equation in SX: what acados and CasADi's integrators take.
@@ -293,4 +294,4 @@ def wrap(dyn: Dynamics | Model, way: str = "auto") -> CasadiDynamics:
 
 def has_compiler() -> bool:
     """Whether there is a C compiler for `way="compiled"`: the one that the environment variable CC names, gcc or cc."""
-    return plugin.compiler() is not None
+    return compiler() is not None

@@ -52,7 +52,7 @@ def sparsity(matrix: Matrix) -> casadi.Sparsity:
     return casadi.Sparsity.triplet(matrix.rows, matrix.columns, rows, columns)
 
 
-def function(level: Level) -> casadi.Function:
+def sx_function(level: Level) -> casadi.Function:
     """The function as SX expressions; equal subexpressions of the program exist once."""
     arguments = {name: casadi.SX.sym(name, each.rows, each.columns) for name, each in level.inputs.items()}
     made: dict[int, Any] = {}

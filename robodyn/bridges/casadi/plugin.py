@@ -36,7 +36,7 @@ def compiler() -> str | None:
     return shutil.which(named) if named else shutil.which("gcc") or shutil.which("cc")
 
 
-def function(name: str, levels: Sequence[Level]) -> casadi.Function:
+def compiled_function(name: str, levels: Sequence[Level]) -> casadi.Function:
     """The first of `levels`, whose derivatives are the others.
 
     Raises:
