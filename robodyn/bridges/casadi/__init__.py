@@ -90,6 +90,10 @@ class CasadiDynamics:
     def __repr__(self) -> str:
         return f"<CasadiDynamics of {self.dyn!r}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the constructor's arguments only."""
+        return type(self), (self.dyn, self.way)
+
     def function(
         self,
         query: str,

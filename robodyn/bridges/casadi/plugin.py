@@ -22,12 +22,14 @@ from robodyn.bridges.casadi.blocks import Level, Matrix
 from robodyn.bridges.casadi.expressions import sparsity
 from robodyn.compile.c.code import Function, c_source
 from robodyn.compile.cache import ObjectCache
+from robodyn.internals import forks
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import quoted
 from robodyn.internals.tuning import CASADI_OPTIMISED
 
 _FLAGS = ("-std=c99", "-fPIC")
 _SHOWN = 500
+_LOCK = forks.lock()
 
 
 def compiler() -> str | None:
@@ -42,7 +44,9 @@ def compiled_function(name: str, levels: Sequence[Level]) -> casadi.Function:
     Raises:
         UnavailableError: there is no C compiler, or it fails.
     """
-    return casadi.external(name, str(_library(tuple((_source(each), _optimised(each)) for each in levels))))
+    sources = tuple((_source(each), _optimised(each)) for each in levels)
+    with _LOCK:
+        return casadi.external(name, str(_library(sources)))
 
 
 def require_compiler() -> str:
@@ -105,8 +109,13 @@ def _compile(path: str, sources: Sequence[tuple[str, str]], library: Path) -> No
 @cache
 def _folder() -> Path:
     """A folder of this process for libraries."""
-    path = tempfile.mkdtemp(prefix="robodyn_casadi_")
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    path, process = tempfile.mkdtemp(prefix="robodyn_casadi_"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # a forked process leaves it to its parent
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
     return Path(path)
 
 
