@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -35,6 +36,8 @@ nb_execution_mode = "off"
 # API reference: docstrings and signatures are read by _ext/plain_docstrings.py.
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+# An extra, whose own names no page shows.
+autodoc_mock_imports = [] if find_spec("casadi") else ["casadi"]
 toc_object_entries_show_parents = "hide"
 
 # Straight quotes stay: X' is a transpose.

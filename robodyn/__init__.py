@@ -266,7 +266,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"robodyn.{name}")
-    if name in ("jax", "torch"):
+    if name in ("casadi", "jax", "torch"):
         raise AttributeError(f"module 'robodyn' has no attribute {name!r} before `import robodyn.{name}`")
     if name not in _HOME:
         raise AttributeError(f"module 'robodyn' has no attribute {name!r}")

@@ -392,13 +392,13 @@ def angle(sine: Scalar, cosine: Scalar) -> Scalar:
 _ARC_TERMS = tuple((-1.0) ** k / (2 * k + 1) for k in range(12))
 """arctan t / t as a series in t^2, exact to 1e-17 where t^2 < 0.04."""
 _ROUNDINGS = 2.0**-50
-_WHOLE = 1.5 * 2.0**52
+WHOLE = 1.5 * 2.0**52
 """Adding this to a number below 2^51 and subtracting it again rounds to the nearest whole number, ties to even."""
 
 
 def _ceiling(x: Scalar) -> Scalar:
     """The smallest whole number >= x, without a branch."""
-    nearest = (x + _WHOLE) - _WHOLE
+    nearest = (x + WHOLE) - WHOLE
     # `nearest` is zero in single precision; the loops then count up to four. In double precision it is 1/2 off at most.
     left = x - nearest
     for k in range(4):

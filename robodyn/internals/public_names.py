@@ -15,6 +15,7 @@ from typing import Any
 
 _TOP = "robodyn."
 HOMES = {
+    "casadi": "bridges.casadi",
     "conventions": "io.conventions",
     "description": "core.description",
     "distributed": "bridges.distributed",

@@ -77,6 +77,7 @@ STANCES = {
         "write_bag"
     },
     "robodyn.simulators.tasks": {OBEYS: "Task"},
+    "robodyn.casadi": {TREE: "wrap CasadiDynamics", OTHER: "ContinuousModel has_compiler"},
     "robodyn.jax": {TREE: "wrap JaxDynamics"},
     "robodyn.torch": {TREE: "wrap TorchDynamics"},
     "functions of JAX and PyTorch": {OBEYS: "step rollout"},  # besides plain queries
@@ -137,7 +138,7 @@ def test_every_public_name_has_a_stance(place):
 
 def test_every_bridge_and_module_is_looked_at():
     modules = {f"robodyn.simulators.{path.stem}" for path in PACKAGE.glob("bridges/simulators/[a-z]*.py")}
-    modules |= {f"robodyn.{name}" for name in (*rd._MODULES, "testing", "jax", "torch")}
+    modules |= {f"robodyn.{name}" for name in (*rd._MODULES, "testing", "casadi", "jax", "torch")}
     assert modules <= set(STANCES)
 
 

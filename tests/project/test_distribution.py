@@ -62,7 +62,7 @@ def test_the_wheel_is_the_package(built: Path) -> None:
     assert "robodyn = robodyn.tools.cli:main" in entries
     assert f"\nVersion: {robodyn.__version__}\n" in said and "\nRequires-Python: >=3.11\n" in said
     simulators = ("drake", "gymnasium", "mujoco", "pybullet", "ros")
-    for extra in ("bench", "docs", "gpu", "jax", "lint", "test", "torch", *simulators):
+    for extra in ("bench", "casadi", "docs", "gpu", "jax", "lint", "test", "torch", *simulators):
         assert f"\nProvides-Extra: {extra}\n" in said
 
 

@@ -48,7 +48,7 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-EXTRAS = {"dask", "jax", "matplotlib", "torch", "viser"}
+EXTRAS = {"casadi", "dask", "jax", "matplotlib", "torch", "viser"}
 """What the tests' own dependencies do not bring."""
 
 

@@ -16,7 +16,7 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 # Packages that an example may do without, but then shows nothing.
 OPTIONAL = ("mujoco", "scipy", "pinocchio", "gymnasium")
 # Those of extras, without which an example leaves out a part, or all.
-PARTIAL = ("jax", "torch", "distributed", "viser")
+PARTIAL = ("casadi", "jax", "torch", "distributed", "viser")
 
 # A script takes a few seconds, the one that learns a minute; a machine that is busy or slow may take long.
 TIMEOUT = 300

@@ -162,7 +162,7 @@ def test_public_names_are_the_modules_themselves():
             try:
                 module = importlib.import_module("robodyn." + name)
             except (ImportError, UnavailableError) as error:  # of an extra that is not installed
-                assert name in ("jax", "torch", "distributed"), error
+                assert name in ("casadi", "jax", "torch", "distributed"), error
                 continue
             assert module is sys.modules["robodyn." + home] is getattr(sys.modules["robodyn"], name)
             assert module.__name__ == module.__spec__.name == "robodyn." + home

@@ -209,6 +209,7 @@ def _definition(function: Function, macros: str, dialect: Dialect, part_operatio
 def _function(start: str, parameters: str, lines: Sequence[str], names: Sequence[str]) -> str:
     """A function definition. Unused parameters among `names` are cast to void, so that compilers do not warn."""
     text = "\n".join(lines)
-    casts = [f"(void){name};" for name in names if not re.search(rf"\b{name}\[", text)]
+    used = set(re.findall(r"(\w+)\[", text))
+    casts = [f"(void){name};" for name in names if name not in used]
     statements = "".join(f"    {line}\n" for line in [*lines, *casts])
     return f"{start}(\n    {parameters})\n{{\n{statements}}}\n"

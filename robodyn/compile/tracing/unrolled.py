@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -71,6 +71,7 @@ from robodyn.core.sweeps import (
     with_given,
 )
 from robodyn.internals.errors import SingularError
+from robodyn.internals.records import dataclass
 
 WORLD = -1
 _Key = tuple[str, Any, int | None]
@@ -452,6 +453,49 @@ class Trace:
         return (nv, nv), [total[v, 0, c] for v in range(nv) for c in range(nv)]
 
 
+@dataclass(frozen=True)
+class Record:
+    """A traced task: its graph, and for each input and output the shape of one state and the scalars in C order."""
+
+    graph: Graph
+    inputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]]
+    outputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]]
+
+
+def record(
+    model: Model,
+    task: Traceable,
+    *,
+    link: int | None = None,
+    base: Iterable[str] = (),
+    joint_forces: JointForces | None = None,
+    graph: Graph | None = None,
+    given: Mapping[str, Sequence[Value]] | None = None,
+) -> Record:
+    """Trace a task on a model; see `trace`. `graph` and `given`: a graph to continue, and inputs that are already
+    there."""
+    graph, given = Graph() if graph is None else graph, {} if given is None else given
+    inputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]] = {
+        name: (shape, given[name] if name in given else graph.inputs(int(np.prod(shape))))
+        for name, shape in input_shapes(model, task, base).items()
+    }
+    pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
+    tracer = _Tracer(model, link, tuple(base), graph)
+    try:
+        results = task.trace(tracer, pool if joint_forces is None else joint_forces.taken(pool))
+    except ZeroDivisionError:
+        raise SingularError(
+            f"{task.name}: the joint-space inertia matrix of {model.name!r} is singular, some joint has no inertia to "
+            "move; wanted a robot for which Dynamics.singularity() is None"
+        ) from None
+    if joint_forces is not None:
+        results = joint_forces.added(results, pool)
+    outputs: dict[str, tuple[tuple[int, ...], Sequence[Value]]] = {
+        name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results.items()
+    }
+    return Record(graph, inputs, outputs)
+
+
 def trace(
     model: Model,
     task: Traceable,
@@ -472,23 +516,8 @@ def trace(
     Raises:
         SingularError: the program divides by an inertia that is zero for this robot in every state.
     """
-    graph = Graph()
-    inputs = {
-        name: (shape, graph.inputs(int(np.prod(shape)))) for name, shape in input_shapes(model, task, base).items()
-    }
-    pool: dict[str, Sequence[Value]] = {name: scalars for name, (_, scalars) in inputs.items()}
-    tracer = _Tracer(model, link, tuple(base), graph)
-    try:
-        results = task.trace(tracer, pool if joint_forces is None else joint_forces.taken(pool))
-    except ZeroDivisionError:
-        raise SingularError(
-            f"{task.name}: the joint-space inertia matrix of {model.name!r} is singular, some joint has no inertia to "
-            "move; wanted a robot for which Dynamics.singularity() is None"
-        ) from None
-    if joint_forces is not None:
-        results = joint_forces.added(results, pool)
-    outputs = {name: (output_shape(model, task.outputs[name]), list(scalars)) for name, scalars in results.items()}
-    return Program.of(task.name, graph, inputs, outputs)
+    made = record(model, task, link=link, base=base, joint_forces=joint_forces)
+    return Program.of(task.name, made.graph, cast(Any, made.inputs), made.outputs)
 
 
 class _Tracer:

@@ -1,0 +1,361 @@
+"""robodyn.casadi against the queries of `Dynamics`, both ways of making functions against each other, and IPOPT."""
+
+from __future__ import annotations
+
+import ctypes
+import runpy
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import robots_with_loops
+from robots import ROOT, own, tree
+
+import robodyn as rd
+from robodyn.engines.query_table import asked_of
+
+casadi = pytest.importorskip("casadi")
+import robodyn.casadi  # noqa: E402
+
+pytestmark = pytest.mark.extras
+VALUES = 1e-12
+# Two orders of the same operations, through second derivatives.
+DERIVATIVES = 1e-10
+compiled = pytest.mark.skipif(not robodyn.casadi.has_compiler(), reason="there is no C compiler")
+RNG = 17
+
+
+def arrays(dyn, names, rng):
+    """Arguments of a query; quaternions are longer than one."""
+    model, made = dyn.model, {}
+    for name in names:
+        if name == "q":
+            q = model.random_configuration(rng)
+            for start in model.quaternion_starts:
+                q[start : start + 4] *= 1.3
+            made[name] = q
+        elif name == "inertia":
+            made[name] = np.tile([2.0, 0.1, 0.2, 0.3, 1.0, 0.01, 0.02, 1.1, 0.03, 1.2], (model.n_bodies, 1))
+        elif name == "targets":
+            made[name] = dyn.constraint_targets(made["q"])
+        elif name == "active":
+            made[name] = np.ones(model.n_constraints)
+        else:
+            made[name] = rng.standard_normal(dyn.argument_shapes[name])
+    return made
+
+
+def matrix(array):
+    """An array in the layout of CasADi."""
+    array = np.asarray(array)
+    return array.reshape(-1, 1) if array.ndim < 2 else array.reshape(-1, array.shape[-1])
+
+
+def required(question):
+    return ("targets",) if "targets" in question.optional else ("f_ext",) if question.of_loads else ()
+
+
+def compare(dyn, rc, name, question, given, rng):
+    """Values of a function and of the query."""
+    link = {"link": dyn.model.link_names[-1]} if question.of_link else {}
+    function = rc.function(name, given=given, **link)
+    made = arrays(dyn, function.name_in(), rng)
+    by_name = {key: value for key, value in made.items() if key not in question.inputs or key == "vector"}
+    expected = getattr(dyn, name)(*(made[key] for key in question.inputs if key != "vector"), **by_name, **link)
+    results = function.call([casadi.DM(matrix(made[key])) for key in function.name_in()])
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    assert function.name_out() == list(question.results)
+    for key, result, value in zip(question.results, results, expected, strict=True):
+        result, value = np.array(result), matrix(value)
+        assert result.shape == value.shape, (name, key)
+        assert np.abs(result - value).max() <= VALUES * max(1.0, np.abs(value).max()), (name, key, given)
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_every_query_in_sx(seed):
+    rng = np.random.default_rng(RNG)
+    model = tree(seed, 4)
+    dyn = rd.Dynamics(model, joint_forces=("damping", "friction"), engine="reference")
+    rc = robodyn.casadi.wrap(dyn, "sx")
+    for name, question in asked_of(model).items():
+        optional = tuple(each for each in question.optional if each != "vector")
+        for given in {(), optional}:
+            compare(dyn, rc, name, question, given, rng)
+
+
+@pytest.mark.parametrize("which", ["four_bar", "linkage_gripper"])
+def test_queries_about_constraints(which):
+    rng = np.random.default_rng(RNG)
+    model, constraints = robots_with_loops.load(which)
+    dyn = rd.Dynamics(replace(model, constraints=tuple(constraints)), engine="reference")
+    rc = robodyn.casadi.wrap(dyn, "sx")
+    for name, question in asked_of(dyn.model).items():
+        if question.of_constraints or question.of_loads:
+            compare(dyn, rc, name, question, required(question), rng)
+
+
+def small():
+    return {
+        "floating": tree(1, 2, joints=("revolute", "helical"), base="floating", mimic=0.0, shape="chain"),
+        "spherical and planar": tree(2, 2, joints=("spherical", "planar"), mimic=0.0, shape="chain"),
+        "mimic": rd.load_urdf(own("gripper")),
+    }
+
+
+OF_TREES = ("forward_dynamics", "inverse_dynamics", "bias_force", "gravity_force", "link_pose", "kinetic_energy")
+
+
+@compiled
+@pytest.mark.parametrize("which", ["floating", "spherical and planar", "mimic", "four_bar"])
+def test_both_ways_agree_to_second_order(which):
+    """Analytical derivatives of C against CasADi's own of SX: by plain coordinates, quaternions of any length."""
+    rng = np.random.default_rng(RNG)
+    if which == "four_bar":
+        model, constraints = robots_with_loops.load(which)
+        model = replace(model, constraints=tuple(constraints))
+    else:
+        model = small()[which]
+    dyn = rd.Dynamics(model, joint_forces="damping")
+    rc = robodyn.casadi.wrap(dyn)
+    names = ("constrained_forward_dynamics", "project") if model.constraints else OF_TREES
+    for name in names:
+        question = asked_of(model)[name]
+        link = {"link": model.link_names[-1]} if question.of_link else {}
+        pair = [rc.function(name, given=required(question), way=way, **link) for way in ("sx", "compiled")]
+        made = arrays(dyn, pair[0].name_in(), rng)
+        x = [casadi.DM(matrix(made[key])) for key in pair[0].name_in()]
+        seeds = [casadi.DM(rng.standard_normal(pair[0].size_out(k))) for k in range(pair[0].n_out())]
+        y, z = [0] * len(seeds), [0] * len(x)
+        adjoints = [each.reverse(1) for each in pair]
+        for what, functions, arguments in (
+            ("value", pair, x),
+            ("jacobian", [each.jacobian() for each in pair], x + y),
+            ("adjoint", adjoints, x + y + seeds),
+            ("hessian", [each.jacobian() for each in adjoints], x + y + seeds + z),
+        ):
+            sx, c = (each.call(arguments) for each in functions)
+            for key, a, b in zip(functions[1].name_out(), sx, c, strict=True):
+                a, b = np.array(a), np.array(b)
+                assert np.isfinite(a).all() and np.isfinite(b).all(), (name, what, key)
+                scale = max(1.0, np.abs(a).max(initial=0.0))
+                assert np.abs(a - b).max(initial=0.0) <= DERIVATIVES * scale, (name, what, key)
+
+
+@compiled
+def test_derivatives_on_the_tangent_space():
+    """Plain derivatives times the rate of coordinates are those of `forward_dynamics_gradient`, and of differences."""
+    rng = np.random.default_rng(RNG)
+    dyn = rd.Dynamics(small()["floating"])
+    rc = robodyn.casadi.wrap(dyn, "compiled")
+    function = rc.function("forward_dynamics")
+    assert rc.function("forward_dynamics") is function
+    q = dyn.model.normalize(dyn.model.random_configuration(rng))
+    qd, tau, direction = rng.standard_normal((3, dyn.model.nv))
+    by_q = np.array(function.jacobian()(q, qd, tau, 0)[0])
+    rate = np.array(rc.coordinate_rate(q, direction)).ravel()
+    expected = dyn.forward_dynamics_gradient(q, qd, tau)[0] @ direction
+    assert np.abs(by_q @ rate - expected).max() < 1e-11 * max(1.0, np.abs(expected).max())
+    step = 1e-6
+    ahead, behind = (np.array(function(rc.integrate(q, s * direction), qd, tau)).ravel() for s in (step, -step))
+    assert np.abs((ahead - behind) / (2 * step) - expected).max() < 1e-6 * max(1.0, np.abs(expected).max())
+
+
+def test_an_arm_takes_few_operations():
+    function = robodyn.casadi.wrap(rd.load_urdf(own("arm7")), "sx").function("forward_dynamics")
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")))
+    assert function.n_instructions() - function.nnz_in() - function.nnz_out() < 2_000
+    q, qd, tau = np.random.default_rng(RNG).standard_normal((3, 7))
+    assert np.allclose(np.array(function(q, qd, tau)).ravel(), dyn.forward_dynamics(q, qd, tau), rtol=1e-12)
+
+
+def test_configurations():
+    rng = np.random.default_rng(RNG)
+    model = tree(6, 4, mimic=0.0)
+    rc = robodyn.casadi.wrap(model)
+    a, b = model.random_configuration(rng, (2,))
+    v = rng.standard_normal(model.nv)
+
+    def close(result, expected):
+        return np.abs(np.array(result).ravel() - expected).max() < 1e-12
+
+    assert close(rc.integrate(a, v), model.integrate(a, v))
+    assert close(rc.difference(a, b), model.difference(a, b))
+    assert close(rc.normalize(1.7 * a), model.normalize(1.7 * a))
+    v_of_rate = (np.array(rc.integrate(a, 1e-7 * v)) - np.array(rc.integrate(a, -1e-7 * v))) / 2e-7
+    assert np.abs(np.array(rc.coordinate_rate(a, v)) - v_of_rate).max() < 1e-7
+    slope = np.array(rc.difference.jacobian()(a, a, 0)[1]) @ np.array(rc.coordinate_rate(a, v))
+    assert close(slope, v), "difference at equal configurations"
+
+
+@pytest.mark.parametrize("way", ["sx", pytest.param("compiled", marks=compiled)])
+@pytest.mark.parametrize("how", ["serial", "thread"])
+def test_map_is_a_batch(way, how):
+    model = rd.load_urdf(own("cartpole"))
+    dyn = rd.Dynamics(model)
+    q, qd, tau = np.random.default_rng(RNG).standard_normal((3, 40, 2))
+    function = robodyn.casadi.wrap(dyn, way).function("forward_dynamics")
+    mapped = function.map(40) if how == "serial" else function.map(40, how, 4)
+    assert np.abs(np.array(mapped(q.T, qd.T, tau.T)).T - dyn.forward_dynamics(q, qd, tau)).max() < 1e-12
+
+
+@pytest.mark.parametrize("way", ["sx", pytest.param("compiled", marks=compiled)])
+def test_ipopt_finds_the_optimum_of_ilqr(way):
+    """The problems of example 14, from its solutions: DDP's swing-up, iLQR's reach."""
+    solved = runpy.run_path(str(ROOT / "examples" / "14_ilqr.py"))
+    for problem, found in ((solved["swing"], solved["swung"]["DDP"]), (solved["arm"], solved["reached"]["iLQR"])):
+        cost = _optimum(problem, found.trajectory, way)
+        assert abs(cost / found.costs[-1] - 1.0) < 1e-5
+
+
+def _optimum(problem, trajectory, way):
+    knots, (nv, nu) = len(trajectory.u), problem.actuation.shape
+    rc = robodyn.casadi.wrap(problem.dyn.dyn, way)
+    opti = casadi.Opti()
+    q, qd, u = opti.variable(nv, knots + 1), opti.variable(nv, knots + 1), opti.variable(nu, knots)
+    qdd = rc.function("forward_dynamics").map(knots)(q[:, :-1], qd[:, :-1], casadi.DM(problem.actuation) @ u)
+    opti.subject_to(qd[:, 1:] == qd[:, :-1] + problem.dt * qdd)
+    opti.subject_to(q[:, 1:] == q[:, :-1] + problem.dt * qd[:, 1:])
+    opti.subject_to(casadi.vertcat(q[:, 0], qd[:, 0]) == np.append(problem.start, np.zeros(nv)))
+    x, weights = casadi.vertcat(q, qd), problem.state_weights.T
+    cost = casadi.sum1(casadi.sum2(weights * (x - np.repeat(problem.goal[:, None], knots + 1, 1)) ** 2))
+    cost += casadi.sum1(casadi.sum2(np.repeat(problem.input_weights[:, None], knots, 1) * u**2))
+    if problem.pose is not None:
+        T = rc.function("link_pose", link=problem.pose.link)(q[:, -1])[:3, :]
+        cost += problem.pose.weights[-1] * casadi.sumsqr(T - problem.pose.target)
+    opti.minimize(0.5 * cost)
+    for variable, value in ((q, trajectory.q), (qd, trajectory.qd), (u, trajectory.u)):
+        opti.set_initial(variable, value.T)
+    opti.solver("ipopt", {"ipopt": {"print_level": 0, "sb": "yes", "tol": 1e-8}, "print_time": False})
+    return float(opti.solve().value(opti.f))
+
+
+@compiled
+def test_c_of_casadi(tmp_path):
+    """C by CasADi's generator, compiled, against the query."""
+    dyn = rd.Dynamics(rd.load_urdf(own("arm6")))
+    function = robodyn.casadi.wrap(dyn, "sx").function("forward_dynamics", name="arm_fd")
+    generator = casadi.CodeGenerator("arm_fd.c")
+    generator.add(function)
+    generator.generate(f"{tmp_path}/")
+    library = tmp_path / "arm_fd.so"
+    compiler = shutil.which("gcc") or "cc"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O0", str(tmp_path / "arm_fd.c"), "-o", library, "-lm"], check=True)
+    q, qd, tau = np.random.default_rng(RNG).standard_normal((3, 6))
+    qdd = np.full(6, np.nan)
+    pointer = ctypes.POINTER(ctypes.c_double)
+    arguments, results = ((pointer * 64)() for _ in range(2))
+    for k, array in enumerate((q, qd, tau)):
+        arguments[k] = array.ctypes.data_as(pointer)
+    results[0] = qdd.ctypes.data_as(pointer)
+    work = (ctypes.c_double * max(1, function.sz_w()))()
+    assert ctypes.CDLL(str(library)).arm_fd(arguments, results, None, work, 0) == 0
+    assert np.abs(qdd - dyn.forward_dynamics(q, qd, tau)).max() < 1e-11
+
+
+@pytest.mark.parametrize("which", ["cartpole", "ball_joint_arm"])
+def test_continuous_model(which):
+    rng = np.random.default_rng(RNG)
+    dyn = rd.Dynamics(rd.load_urdf(own(which)))
+    model = dyn.model
+    rc = robodyn.casadi.wrap(dyn)
+    ode = rc.continuous_model(actuated=[model.velocity_names[0], 1])
+    q = model.normalize(model.random_configuration(rng))
+    qd, tau = rng.standard_normal(model.nv), np.append(rng.standard_normal(2), np.zeros(model.nv - 2))
+    expected = np.append(np.array(rc.coordinate_rate(q, qd)), dyn.forward_dynamics(q, qd, tau))
+    explicit = casadi.Function("f", [ode.x, ode.u], [ode.f_expl_expr])
+    implicit = casadi.Function("f", [ode.x, ode.xdot, ode.u], [ode.f_impl_expr])
+    x = np.append(q, qd)
+    assert np.abs(np.array(explicit(x, tau[:2])).ravel() - expected).max() < 1e-11 * max(1.0, np.abs(expected).max())
+    assert np.abs(np.array(implicit(x, expected, tau[:2]))).max() < 1e-11 * max(1.0, np.abs(expected).max())
+    simulate = casadi.integrator("F", "cvodes", {"x": ode.x, "u": ode.u, "ode": ode.f_expl_expr}, 0.0, 0.01)
+    assert np.isfinite(np.array(simulate(x0=x, u=tau[:2])["xf"])).all()
+
+
+def test_a_continuous_model_obeys_constraints():
+    model, constraints = robots_with_loops.load("four_bar")
+    dyn = rd.Dynamics(replace(model, constraints=tuple(constraints)), engine="reference")
+    ode = robodyn.casadi.wrap(dyn).continuous_model()
+    q, (qd, tau) = dyn.model.neutral(), np.random.default_rng(RNG).standard_normal((2, model.nv))
+    rate = np.array(casadi.Function("f", [ode.x, ode.u], [ode.f_expl_expr])(np.append(q, qd), tau)).ravel()
+    expected = np.append(qd, dyn.constrained_forward_dynamics(q, qd, tau)[0])
+    assert np.abs(rate - expected).max() < 1e-10 * max(1.0, np.abs(expected).max())
+
+
+TWO_SHAPES = """<robot name="two">
+<link name="base"><collision><geometry><box size=".1 .2 .3"/></geometry></collision></link>
+<link name="ball"><inertial><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".1" ixy="0" ixz="0" iyz="0"/></inertial>
+<collision><origin xyz="0 0 .1"/><geometry><sphere radius=".05"/></geometry></collision></link>
+<joint name="j" type="floating"><parent link="base"/><child link="ball"/></joint></robot>"""
+
+
+@compiled
+def test_distances():
+    """The derivative of the witness points, also where the ball's centre is in the box."""
+    rng = np.random.default_rng(RNG)
+    model = rd.load_urdf(TWO_SHAPES)
+    model = model if model.pairs else model.with_shapes(pairs="all")
+    dyn = rd.Dynamics(model)
+    rc = robodyn.casadi.wrap(dyn)
+    function = rc.function("distances")
+    for spread in (0.02, 0.5):
+        q = model.neutral()
+        q[:3] = rng.uniform(-spread, spread, 3) - [0.0, 0.0, 0.1]
+        v = rng.standard_normal(model.nv)
+        assert abs(float(function(q)) - dyn.distances(q)[0]) < 1e-12
+        slope = np.array(function.jacobian()(q, 0)) @ np.array(rc.coordinate_rate(q, v))
+        assert np.abs(slope.ravel() - dyn.distances_gradient(q) @ v).max() < 1e-12
+    with pytest.raises(rd.ArgumentError, match="'sx'"):
+        rc.function("distances", way="sx")
+
+
+def test_refusals(monkeypatch):
+    model = rd.load_urdf(own("arm6"))
+    rc = robodyn.casadi.wrap(model)
+    for match, arguments in {
+        "query": {"query": "forward_dinamics"},
+        "has none": {"query": "delassus"},
+        "given": {"query": "mass_matrix", "given": ("f_ext",)},
+        "choices": {"query": "mass_matrix", "frame": "world"},
+        "link": {"query": "jacobian"},
+        "frame": {"query": "jacobian", "link": "tool0", "frame": "moon"},
+        "way": {"query": "mass_matrix", "way": "mx"},
+        "name": {"query": "mass_matrix", "name": "a b"},
+    }.items():
+        with pytest.raises(rd.ArgumentError, match=match):
+            rc.function(**arguments)
+    with pytest.raises(rd.ArgumentError, match="float32"):
+        robodyn.casadi.wrap(rd.Dynamics(model, dtype="float32"))
+    with pytest.raises(rd.ArgumentError, match="no degrees"):
+        robodyn.casadi.wrap(rd.load_urdf('<robot name="rock"><link name="a"/></robot>'))
+    with pytest.raises(rd.ArgumentError, match="actuated"):
+        rc.continuous_model(actuated=[0, 0])
+    with pytest.raises(RuntimeError, match="dimension"):
+        rc.function("gravity_force", way="sx")(np.zeros(5))
+    with pytest.raises(rd.UnavailableError, match="too many"):
+        robodyn.casadi.wrap(rd.random_tree(20_000, seed=0)).function("inverse_dynamics")
+    with pytest.raises(rd.UnavailableError, match="operations"):
+        humanoid = rd.load_urdf(own("humanoid"), base="floating")
+        robodyn.casadi.wrap(humanoid, "sx").function("forward_dynamics_gradient")
+    with pytest.raises(rd.SingularError):
+        robodyn.casadi.wrap(rd.load_urdf(own("massless_tip"))).function("forward_dynamics")
+    feet = replace(model, constraints=(rd.Point("tool0"),))
+    with pytest.raises(rd.ArgumentError, match="targets"):
+        robodyn.casadi.wrap(feet).function("constrained_forward_dynamics")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert not robodyn.casadi.has_compiler()
+    with pytest.raises(rd.UnavailableError, match="no-such-compiler"):
+        rc.function("gravity_force", way="compiled", name="new")
+    assert rc.function("forward_dynamics").class_name() == "SXFunction", "auto does without a compiler"
+
+
+def test_without_casadi():
+    program = (
+        "import sys; sys.modules['casadi'] = None\n"
+        "import robodyn as rd\n"
+        "try:\n    import robodyn.casadi\nexcept rd.UnavailableError as error:\n    print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert "pip install 'robodyn[casadi]'" in said
