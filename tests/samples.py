@@ -1,7 +1,8 @@
 """Samples of the cases of tests that take long: what every run asks.
 
-A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, a quarter of the others by
-that mark, and what is left by the mark `nightly`. The sample is the same in every process and run. Every value of every
+A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, an eighth of the others by
+that mark, and what is left by the mark `nightly`; with `some(of=n, when=mark)` about an n-th runs by that mark, and no
+case in every run. The sample is the same in every process and run. Every value of every
 parameter is in it, where a parameter does not have more values than the sample has cases.
 """
 
@@ -15,19 +16,22 @@ import pytest
 
 RARE = ("extras", "matrix", "kernels", "nightly")
 """Marks of tests that not every run asks."""
+_OF_REST = 8
 
 
 def thin_out(items: list[pytest.Item]) -> None:
     """Mark the cases that are not in the samples."""
     groups = defaultdict(list)
     for item in items:
-        marked = any(item.get_closest_marker(mark) for mark in RARE)
-        if isinstance(item, pytest.Function) and item.get_closest_marker("some") and not marked:
-            groups[item.path, item.originalname, item.get_closest_marker("gpu") is not None].append(item)
+        marks = {mark.name for mark in item.iter_markers()}
+        if isinstance(item, pytest.Function) and "some" in marks and marks.isdisjoint(RARE):
+            groups[item.path, item.originalname, "gpu" in marks].append(item)
     for cases in groups.values():
-        some = cases[0].get_closest_marker("some")
-        _, left = _parted(cases, some.kwargs["of"])
-        for mark, marked in zip((some.kwargs["rest"], "nightly"), _parted(left, 4), strict=True):
+        some = cases[0].get_closest_marker("some").kwargs
+        parts = _parted(cases, some["of"])
+        if "rest" in some:
+            parts = _parted(parts[1], _OF_REST)
+        for mark, marked in zip((some.get("rest") or some["when"], "nightly"), parts, strict=True):
             for case in marked:
                 case.add_marker(mark)
 

@@ -135,6 +135,7 @@ ROBOTS = [
     ("oblique", "fixed", None, "world", ()),
 ]
 LARGE = ("quadruped", "hand")
+NIGHTLY = ("hand", "floating")
 
 
 def possible(model, name):
@@ -154,7 +155,7 @@ def cases():
     for robot, base, *others in ROBOTS:
         for dtype in ("float64", "float32"):
             often = robot in SMALL if dtype == "float64" else robot == "gripper"
-            rare = pytest.mark.matrix if dtype == "float64" else pytest.mark.nightly
+            rare = pytest.mark.matrix if dtype == "float64" and (robot, base) != NIGHTLY else pytest.mark.nightly
             yield pytest.param(robot, base, *others, dtype, marks=[] if often else [rare])
 
 

@@ -97,6 +97,7 @@ def imported(module, package):
     return {name for name in found if (package / name).is_file()}
 
 
+@pytest.mark.matrix
 def test_all_that_turns_models_into_code_is_in_the_first_key(package, fresh, monkeypatch):
     starts = ("cpu/engine", "scan/engine", "scan/elementwise", "gpu/engine")
     reached, left = (
@@ -450,6 +451,7 @@ def answer(package, tmp_path):
     return run
 
 
+@pytest.mark.matrix
 def test_edited_sources_give_new_answers_and_comments_compile_nothing(package, answer):
     first = answer()
     assert np.array_equal(answer("nothing to compile"), first)
@@ -469,6 +471,7 @@ def test_edited_sources_give_new_answers_and_comments_compile_nothing(package, a
     assert np.array_equal(answer("nothing to compile"), first)
 
 
+@pytest.mark.matrix
 def test_edits_under_a_running_process_are_not_taken_for_what_it_runs(answer):
     old = answer("edit")
     new = answer()

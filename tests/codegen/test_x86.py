@@ -170,7 +170,7 @@ def test_instructions_are_those_of_llvms_assembler(level, dtype):
 
 @kinds
 @pytest.mark.parametrize("register", [*SAVED, 8, 10, 11])
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, when="matrix")
 def test_bases_are_near_what_is_far_from_pointers(register, level, dtype):
     """At each base, and at all ends of what is near it."""
     for coarse in (False, True)[: 1 + (ALONE.get(level) == "avx512")]:

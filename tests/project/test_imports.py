@@ -92,6 +92,7 @@ def circle(graph):
     return next((found for found in map(visit, sorted(graph)) if found), [])
 
 
+@pytest.mark.matrix
 def test_no_file_imports_itself_through_others():
     graph = graph_of_package()
     assert len(graph) > 200 and sum(map(len, graph.values())) > 800
@@ -200,6 +201,7 @@ def test_retired_names_warn(name):
     subprocess.run([sys.executable, "-W", "ignore", "-c", f"import robodyn.{name} as old; old.__doc__"], check=True)
 
 
+@pytest.mark.matrix
 def test_types_are_checked_alike_without_optional_packages():
     """mypy runs where extras are missing, too, and so is told of every package that is not a dependency of the core."""
     path = PACKAGE.parent / "pyproject.toml"

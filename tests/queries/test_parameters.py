@@ -275,7 +275,7 @@ def test_inertias_are_keywords_alone():
     assert {parameter.default for parameter in with_them} == {None}
 
 
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_rows_of_inertias_that_are_not_finite_spoil_nothing_else(model, make_dynamics):
     arrays, pi = arrays_of(model, (4,)), changed(model, (4,))
     dyn = make_dynamics(model)

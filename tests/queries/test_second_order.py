@@ -453,6 +453,7 @@ def test_single_precision_is_silent_on_ordinary_robots(name, base, monkeypatch):
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 @pytest.mark.parametrize("leading", [(), (3,), (2, 2), (17,)], ids=str)
+@pytest.mark.some(of=3, rest="matrix")
 def test_single_precision_is_computed_in_double(engine, leading, monkeypatch):
     """Also where it has no digits left; what comes out is rounded once, and some rows are done after the others."""
     monkeypatch.setattr(second_order, "_ROUNDED_ROWS", 5)

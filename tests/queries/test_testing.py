@@ -236,6 +236,7 @@ def test_a_robot_that_cannot_move_is_sound() -> None:
     assert "identities" in assert_sound(rd.load_urdf(rock))
 
 
+@pytest.mark.matrix
 def test_the_fixture(tmp_path: Path) -> None:
     """As a user has it: a conftest.py and a test of their own."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["robodyn.testing.fixtures"]\n')
