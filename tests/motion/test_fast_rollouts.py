@@ -150,7 +150,7 @@ GIVEN = [
 ]
 
 
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.parametrize("given", GIVEN, ids="+".join)
 @pytest.mark.parametrize("robot", ["arm", "floating", "mimic", "loop", "feet"])

@@ -42,7 +42,7 @@ def distance(model: rd.Model, a: Any, b: Any) -> float:
 
 
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
-@pytest.mark.some(of=7, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_rollouts_are_the_same_on_every_engine(integrator, awkward, make_dynamics, engine_dtype):
     q, qd, tau = random_states(awkward, (3,))
     wanted = rd.Dynamics(awkward, engine="reference").rollout(q, qd, tau, 1e-3, 20, integrator=integrator)

@@ -172,6 +172,7 @@ def test_explicit_methods_say_that_friction_is_stiff(monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("push", [0.0, 1.0])
+@pytest.mark.some(of=4, rest="matrix")
 def test_forces_that_jump_end_in_an_error(method, push):
     """f sign(qd) of the user's own: no method makes its way along the jump."""
 
