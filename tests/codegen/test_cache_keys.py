@@ -365,6 +365,7 @@ def test_answers_do_not_depend_on_what_stands_in_the_place_of_code(arm):
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics_gradient"])
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_code_is_there_where_link_and_object_are(code, query, single, arm):
     """Of every kernel that a query takes."""
     engine = rd.Dynamics(arm, engine="cpu", code=code).engine

@@ -174,6 +174,7 @@ def test_states_outside_the_box_are_flagged():
         assert d.outside.all(), name
 
 
+@pytest.mark.matrix
 def test_sums_that_vanish_are_left_out_and_the_program_stays_right():
     d = datapath(load("arm7"))
     assert d.vanishing > 0

@@ -65,7 +65,7 @@ def case_of(name: str, where: str, base: str) -> Case:
 # Robot by robot, so that each is loaded once.
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=24, rest="matrix")
 def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     case = case_of(name, where, base)
     if quantity not in case.quantities:

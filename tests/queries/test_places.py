@@ -64,7 +64,7 @@ def test_several_links_are_each_of_them(leading, model, make_dynamics, tolerance
                     assert relative(np.take(every, k, axis=len(leading)), one) < tolerance, (name, options)
 
 
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_points_are_frames_at_that_place(model, make_dynamics, tolerance):
     """A point that is given for each state, and the same as a frame of the model."""
     q, qd, qdd = random_states(model, (2,), seed=2)
@@ -76,7 +76,7 @@ def test_points_are_frames_at_that_place(model, make_dynamics, tolerance):
             assert relative(one, other) < 10 * tolerance, (name, options)
 
 
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_frames_of_relative_motion(model, make_dynamics, tolerance):
     """All frames have the same motion; a base that moves takes the observer with it; a link sees itself at rest."""
     dyn = make_dynamics(model)

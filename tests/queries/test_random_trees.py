@@ -109,7 +109,7 @@ def judged_by_the_oracle():
 
 
 @pytest.mark.parametrize(("kind", "dtype", "seed"), tuple(judged_by_the_oracle()))
-@pytest.mark.some(of=9, rest="matrix")
+@pytest.mark.some(of=14, rest="matrix")
 def test_agrees_with_dense_oracle(kind, dtype, seed, one_code):
     """One state on even pairs of trees, three on odd ones: engines may have code for each."""
     description, base, rng = tree(seed)
@@ -143,7 +143,7 @@ def test_rolled_code_agrees_with_the_reference_engine(seed, one_code):
 
 
 @pytest.mark.parametrize("seed", range(N_TREES))
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=20, rest="matrix")
 def test_identities(seed):
     description, base, rng = tree(seed)
     model = rd.build_model(description, base=base)

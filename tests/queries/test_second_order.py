@@ -174,7 +174,7 @@ class ComplexSteps:
 
 
 @pytest.mark.parametrize("seed", range(50))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_complex_steps_through_another_algorithm(seed):
     model = tree(100 + seed)
     q, qd, x, _, options = state(model, seed)
