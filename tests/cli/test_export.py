@@ -207,6 +207,7 @@ def test_the_length_of_parts_changes_nothing(part_operations, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_with_fused_multiply_add(dtype, tmp_path):
     """The branch for processors that have it; others call the library's function."""
     model = rd.load_urdf(own("arm6"))

@@ -401,7 +401,7 @@ def random_program(seed, count):
 
 @kinds
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_random_programs_have_llvms_bits(seed, level, dtype):
     compare(seed, 150, level, dtype, plain=True)
 

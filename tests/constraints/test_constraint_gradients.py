@@ -130,7 +130,7 @@ def test_gradients_are_differences(seed):
 
 
 @pytest.mark.parametrize("moving", [False, True], ids=["", "moving base"])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_engines_agree(make_dynamics, engine_dtype, tolerance, moving):
     """With several constraints at once, some of them off."""
     model = of_every_kind()
@@ -347,6 +347,7 @@ def test_gradients_of_steps_are_differences(made, integrator, dt):
 
 
 @pytest.mark.parametrize("made", ["small", pytest.param("quadruped", marks=pytest.mark.matrix)])
+@pytest.mark.some(of=6, rest="matrix")
 def test_engines_agree_on_gradients_of_steps(made, make_dynamics, tolerance):
     """In one program, with damping and targets of drives; some constraints off."""
     rng = np.random.default_rng(2)

@@ -362,6 +362,7 @@ def test_ladders_are_programs():
         *(pytest.param(*each, marks=pytest.mark.matrix) for each in ((104, 2.0), (150, 1.0), (150, 1.5))),
     ],
 )
+@pytest.mark.matrix
 def test_trees_of_any_size(bodies, branching):
     """By mass matrices, by recursions and by loops: what constraints want is so, and nothing else has changed."""
     model = rd.auto_tree(bodies, branching=branching, skew=0.3)

@@ -85,7 +85,7 @@ QUERIES = {
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_every_layout_and_type(layout, dtype, code, model):
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
     s = states_of(model, (ROWS,), seed=1, dtype=dtype)

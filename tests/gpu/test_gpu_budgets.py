@@ -103,7 +103,7 @@ def _check(source: KernelSource, arch: str, registers: int, stack: int, spills: 
 
 
 @pytest.mark.parametrize(("robot", "query", "dtype"), tuple(UNROLLED))
-@pytest.mark.some(of=9, rest="kernels")
+@pytest.mark.some(of=18, rest="kernels")
 def test_gpu_budget_of_unrolled_kernels(robot: str, query: str, dtype: str) -> None:
     source = _unrolled(robot, query, dtype)
     assert _check(source, "sm_90", *UNROLLED[robot, query, dtype]).shared_bytes > 0
@@ -111,6 +111,7 @@ def test_gpu_budget_of_unrolled_kernels(robot: str, query: str, dtype: str) -> N
 
 @pytest.mark.parametrize("robot", ["arm6", "arm7"])
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics"])
+@pytest.mark.some(of=4, rest="kernels")
 def test_gpu_budget_of_unrolled_kernels_on_an_older_gpu(robot: str, query: str) -> None:
     _check(_unrolled(robot, query, "float32"), "sm_80", *UNROLLED[robot, query, "float32"])
 

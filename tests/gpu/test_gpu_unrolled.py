@@ -327,6 +327,7 @@ def test_gpu_windows_are_written_and_read_in_turn(query, output, lines, sanitize
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bodies", [9, 10, 11, 12])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_lines_of_rows_of_any_length(bodies, dtype):
     """Rows begin in turn at every place of a line where their length is odd; results behind a line are complete."""
     model = rd.auto_tree(bodies, branching=3.0, skew=0.3)

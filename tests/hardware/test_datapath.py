@@ -71,6 +71,7 @@ FORMATS = (
 
 @pytest.mark.parametrize("options", FORMATS, ids=str)
 @pytest.mark.parametrize("formulation", FORMULATIONS)
+@pytest.mark.some(of=12, rest="matrix")
 def test_the_model_is_integer_arithmetic_to_the_bit(options, formulation):
     d = datapath(load("double_pendulum"), formulation=formulation, **options)
     s = Box(qd=3.0, qdd=20.0).samples(d.model, ASKED, 40, 5)  # beyond the box, too

@@ -162,6 +162,7 @@ def test_stiff_methods_stop_what_is_light():
     assert abs(run.q[-1, 0] - 1.25e-7) < 1e-9 and len(run.t) < 200
 
 
+@pytest.mark.matrix
 def test_explicit_methods_say_that_friction_is_stiff(monkeypatch):
     monkeypatch.setattr(simulation, "_MANY", 1000)
     light = cart(2e-3, joint_forces="friction")

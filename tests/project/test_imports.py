@@ -154,6 +154,7 @@ def test_all_that_the_package_provides_is_there():
             assert hasattr(importlib.import_module(f"robodyn.{home[name]}"), name), name
 
 
+@pytest.mark.matrix
 def test_public_names_are_the_modules_themselves():
     script = """
         import importlib, importlib.util, sys

@@ -88,7 +88,7 @@ def require_solved(H, gradient, by_inverse_dynamics, dtype):
         assert (left < (1e-10 if dtype == np.float64 else 1e-3)).all()
 
 
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_forward_gradient_follows_from_that_of_inverse_dynamics(model, make_dynamics):
     dyn = make_dynamics(model)
     s = states_of(model, (2, 3), dtype=dyn.dtype.name)

@@ -190,7 +190,7 @@ def arrays_of(model, shape=(), seed=7):
 
 
 @pytest.mark.parametrize("name", ON_INERTIA)
-@pytest.mark.some(of=10, rest="matrix")
+@pytest.mark.some(of=20, rest="matrix")
 def test_given_inertias_are_those_of_another_model(name, model, make_dynamics, engine_dtype, tolerance):
     """Row by row, of every query that takes them."""
     if name in LONG_TO_COMPILE and engine_dtype[0] != "reference":

@@ -78,7 +78,7 @@ def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     ("name", "where", "base"),
     [pytest.param(*case, marks=[pytest.mark.matrix] if case[0] in SLOW else []) for case in COMPILED],
 )
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_robot_by_machine_code(name: str, where: str, base: str) -> None:
     """The engine that users get."""
     case = case_of(name, where, base)

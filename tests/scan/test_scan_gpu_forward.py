@@ -81,7 +81,7 @@ def residual(device: Any, model: rd.Model, method: str, shape: tuple[int, ...] =
 
 @pytest.mark.parametrize("name", ["arm", "chain", "bush", "kinds", "forest"])
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.some(of=7, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_forward_dynamics_on_a_gpu_is_right(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert residual(device, model, method) < RESIDUAL
@@ -143,6 +143,7 @@ def test_rows_stay_apart_in_forward_dynamics_on_a_gpu(method: str, device: Any) 
     np.testing.assert_array_equal(found[[0, 2]], right[[0, 2]])
 
 
+@pytest.mark.kernels
 def test_stretches_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are longer where a batch keeps the device busy, and there is one kernel for all lengths."""
     monkeypatch.setattr(orders, "DEVICE_STRETCH", 4)
@@ -224,6 +225,7 @@ def test_the_recursion_runs_while_scans_are_launched(method: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=6, rest="kernels")
 def test_recorded_calls_do_not_look(method: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("robodyn.engines.gpu.engine.default_device", lambda: device)
     model = rd.auto_tree(70)

@@ -82,7 +82,7 @@ def filled(tree: str, terms: int, batch: int, dtype: str, order: str | None, mov
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("tree", TREES)
-@pytest.mark.some(of=4, rest="kernels")
+@pytest.mark.some(of=8, rest="kernels")
 def test_kernels_make_the_matrices_that_numpy_makes(tree: str, batch: int, moved: bool, dtype: str) -> None:
     """What is no place of a pair stays as it was, or is zero in whole matrices."""
     for terms in (1, 3):
