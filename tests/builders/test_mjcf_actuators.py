@@ -245,7 +245,6 @@ OF_A_MODEL = [name for name in mjmodel.ARRAYS if not name.startswith(("key_", "q
 
 @COUNTED_APART
 @pytest.mark.parametrize("name", OF_A_MODEL)
-@pytest.mark.some(of=4, rest="matrix")
 def test_an_array_of_another_shape_is_refused_by_name(name, other):
     m = mujoco.MjModel.from_xml_string(EVERYTHING, ASSETS)
     assert rd.load_mjcf(Changed(m), equality="constraints").constraints

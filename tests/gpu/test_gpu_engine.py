@@ -56,7 +56,6 @@ def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> N
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDevice) -> None:
     states = random_states(small, (5,))
     wanted = queries(rd.Dynamics(small, engine="reference"), *states)[name][0]()

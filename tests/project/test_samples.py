@@ -5,7 +5,7 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
-from samples import RARE, sample, thin_out
+from samples import RARE, lacking, sample, thin_out
 
 
 @pytest.mark.parametrize("of", [2, 3, 5, 7])
@@ -19,6 +19,12 @@ def test_samples_have_every_value_of_short_parameters(sizes, of):
     for name, size in zip(names, sizes, strict=True):
         asked = {cases[number][name] for number in chosen}
         assert len(asked) == size or size > len(cases) / of
+
+
+def test_what_samples_lack_is_found_for_parameters_with_few_values():
+    cases = [{"few": k % 3, "many": k} for k in range(30)]
+    assert lacking(cases, {0, 3}) == {1, 2}
+    assert lacking(cases, {0, 4, 8}) == set()
 
 
 @pytest.mark.parametrize(

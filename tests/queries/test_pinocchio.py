@@ -39,8 +39,8 @@ COMPILED = [
     *((name, where, base) for name, where, base in FOLLOWING if base == "fixed"),
 ]
 SLOW = ("pr2_pr2", "pepper", "g1_29dof")
-AGAIN = ("pr2", "talos_full_v2_box")
-"""As pr2_pr2, of every run, and talos_full_v2."""
+AGAIN = ("pr2", "simple_humanoid_classical", "talos_full_v2", "talos_full_v2_box")
+"""Like pr2_pr2, of every run, and like simple_humanoid, g1_29dof and atlas."""
 BY_MACHINE_CODE = {
     "inverse dynamics, external forces",
     "bias force",
@@ -177,7 +177,7 @@ def test_what_pinocchio_says_on_stderr_is_heard(tmp_path: Path, value: str) -> N
 
 def every_robot() -> Iterator[Any]:
     """Robots of the shared collection, and of the wheel's folders the first that is not among them: every third one,
-    the others and other versions by night. So are large robots of which another version is asked more often."""
+    the others and other versions by night. So are large robots that are like another one."""
     shared = {path.stem for path in robots.SHARED}
     firsts: dict[Path, Path] = {}
     for path in robots.example_robot_data():

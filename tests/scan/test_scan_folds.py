@@ -185,7 +185,7 @@ def folded(fold: Fold, model: rd.Model, batch: int, dtype: Any, device: Any) -> 
 @pytest.mark.parametrize("name", ALONG)
 @pytest.mark.parametrize("which", ["bush", "kinds"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.some(of=30, rest="kernels")
+@pytest.mark.some(of=12, rest="kernels")
 def test_kernels_of_folds_are_numpys_loops(name: str, which: str, dtype: str) -> None:
     fold, model = ALONG[name], models()[which]
     for batch in (1, 3):

@@ -117,7 +117,7 @@ ASKED = [name for name in QUERIES if name not in ("inverse_dynamics_hessian", "f
 
 
 @pytest.mark.parametrize("name", ASKED)
-@pytest.mark.some(of=10, rest="matrix")
+@pytest.mark.some(of=5, rest="matrix")
 def test_derivatives_of_queries(name, make_dynamics, tolerance):
     """Rates against differences of the query itself, and w . J v = v . J' w, by every input, quaternions included."""
     model = rd.random_tree(3, seed=4, joints=("revolute", "spherical"), base="floating", armature=True)

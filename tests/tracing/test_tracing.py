@@ -214,7 +214,7 @@ TREES = {
 
 @pytest.mark.parametrize("options", TREES.values(), ids=TREES)
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.some(of=22, rest="matrix")
+@pytest.mark.some(of=11, rest="matrix")
 def test_every_algorithm_on_random_trees(name, options):
     algorithm = ALGORITHMS[name]
     model = rd.random_tree(9, joints=JOINT_TYPES, **options)
