@@ -93,6 +93,7 @@ def test_steps_of_large_trees_obey():
     assert np.abs(phi).max() < 1e-9 and np.abs(phidot).max() < 1e-9 and np.abs(motion.qd[-1]).max() > 1e-4
 
 
+@pytest.mark.matrix
 def test_many_loops_are_solved_in_blocks():
     """More rows than a block of the products has, on paths that meet at different bodies."""
     model = rd.auto_tree(60, branching=1.3, skew=0.3)

@@ -497,6 +497,7 @@ def test_biases(model, make_dynamics, tolerance):
 # Large trees, devices.
 
 
+@pytest.mark.matrix
 def test_a_closure_of_a_long_chain():
     """By recursions: its mass matrix would have a hundred million entries."""
     chain = rd.auto_tree(10_000)

@@ -104,7 +104,7 @@ def test_what_is_not_held_is_named(make_dynamics):
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=1, when="matrix")
 def test_rollouts_and_inverse_dynamics(engine):
     """The motion is that of a robot whose light links weigh next to nothing, and conserves energy."""
     model = light()
@@ -126,6 +126,7 @@ def test_rollouts_and_inverse_dynamics(engine):
     assert np.abs(dyn.constrained_forward_dynamics(q, qd, drive, targets)[0] - qdd).max() < 1e-6 * np.abs(qdd).max()
 
 
+@pytest.mark.matrix
 def test_large_trees():
     """Too large for a program: a chain of many links whose last ones weigh nothing."""
     chain = rd.auto_tree(400)

@@ -345,6 +345,7 @@ def test_gpu_lines_of_rows_of_any_length(bodies, dtype):
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
+@pytest.mark.kernels
 def test_gpu_kernels_share_memory_in_turn(sanitizer):
     """No two threads of a warp use a tile's place without a barrier between, and none a place outside."""
     if missing(sanitizer):

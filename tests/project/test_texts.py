@@ -71,6 +71,7 @@ def test_llvm_is_printed():
     assert holders(LLVM) == set()
 
 
+@pytest.mark.matrix
 def test_cuda_is_printed():
     assert holders(CUDA) == CUDA_LEFT
 
