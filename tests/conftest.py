@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from samples import thin_out
 import robodyn as rd
 from robodyn.api.queries.fast_path import query as declared
 from robodyn.compile.cache import FOLDER_VARIABLE, ObjectCache
+from robodyn.engines.cpu import tiered_compilation
 from robodyn.engines.protocol import DTYPES
 from robodyn.engines.query_table import QUERIES
 
@@ -65,6 +67,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Objects that stand for tests live until the end: no collection of garbage looks at them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -150,7 +163,9 @@ def nothing_compiles() -> None:
 
 @pytest.fixture(autouse=True)
 def _alone_with_what_it_replaces(request: pytest.FixtureRequest) -> None:
-    """What an earlier test left to be compiled must not meet what this one replaces."""
+    """Better code that earlier tests asked for is no longer wanted: it takes longer than many of them. What is
+    compiled just now must not meet what this test replaces."""
+    tiered_compilation._WAITING.clear()
     if "monkeypatch" in request.fixturenames:
         nothing_compiles()
 

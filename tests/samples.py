@@ -1,8 +1,9 @@
 """Samples of the cases of tests that take long: what every run asks.
 
-A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, a quarter of the others by
-that mark, and what is left by the mark `nightly`. The sample is the same in every process and run. Every value of every
-parameter is in it, where a parameter does not have more values than the sample has cases.
+A test with the mark `some(of=n, rest=mark)` runs about an n-th of its cases in every run, an eighth of the others by
+that mark, and what is left by the mark `nightly`; with `some(of=n, when=mark)` about an n-th runs by that mark, and no
+case in every run. Samples are the same in every process and run. Every value of every parameter is in them, where a
+parameter does not have more values than the sample has cases; in both together, where it has no more than sixteen.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ import pytest
 
 RARE = ("extras", "matrix", "kernels", "nightly")
 """Marks of tests that not every run asks."""
+_OF_REST, _FEW = 8, 16
 
 
 def thin_out(items: list[pytest.Item]) -> None:
     """Mark the cases that are not in the samples."""
     groups = defaultdict(list)
     for item in items:
-        marked = any(item.get_closest_marker(mark) for mark in RARE)
-        if isinstance(item, pytest.Function) and item.get_closest_marker("some") and not marked:
-            groups[item.path, item.originalname, item.get_closest_marker("gpu") is not None].append(item)
+        marks = {mark.name for mark in item.iter_markers()}
+        if isinstance(item, pytest.Function) and "some" in marks and marks.isdisjoint(RARE):
+            groups[item.path, item.originalname, "gpu" in marks].append(item)
     for cases in groups.values():
-        some = cases[0].get_closest_marker("some")
-        _, left = _parted(cases, some.kwargs["of"])
-        for mark, marked in zip((some.kwargs["rest"], "nightly"), _parted(left, 4), strict=True):
-            for case in marked:
-                case.add_marker(mark)
-
-
-def _parted(cases: list[pytest.Function], of: int) -> tuple[list[pytest.Function], list[pytest.Function]]:
-    """The sample, and the others."""
-    chosen = sample([values(case) for case in cases], of) if cases else set()
-    return [cases[k] for k in sorted(chosen)], [case for k, case in enumerate(cases) if k not in chosen]
+        some, known = cases[0].get_closest_marker("some").kwargs, [values(case) for case in cases]
+        often, rare = sample(known, some["of"]), set[int]()
+        if "when" in some:
+            often, rare = rare, often
+        elif left := [k for k in range(len(cases)) if k not in often]:
+            rare = {left[k] for k in sample([known[k] for k in left], _OF_REST)}
+        rare |= lacking(known, often | rare)
+        for k, case in enumerate(cases):
+            if k not in often:
+                case.add_marker((some.get("rest") or some["when"]) if k in rare else "nightly")
 
 
 def values(case: pytest.Function) -> dict[str, Any]:
@@ -58,3 +59,16 @@ def sample(cases: list[dict[str, Any]], of: int) -> set[int]:
                     asked.add(cases[number][name])
                     chosen.add(number)
     return chosen
+
+
+def lacking(cases: list[dict[str, Any]], chosen: set[int]) -> set[int]:
+    """Numbers of cases that have a value which no chosen one has, of parameters with few values."""
+    found: set[int] = set()
+    for name in cases[0]:
+        asked = {cases[number][name] for number in chosen | found}
+        if len({case[name] for case in cases}) <= _FEW:
+            for number, case in enumerate(cases):
+                if case[name] not in asked:
+                    asked.add(case[name])
+                    found.add(number)
+    return found

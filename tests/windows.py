@@ -1,8 +1,8 @@
 """A program that has less of Python than there is here, as on Windows, and asks robots questions then.
 
-    python windows.py little|all MODELS FOLDER
+    python windows.py MODELS FOLDER
 
-with how much it asks, the folder of models, and one to write in.
+with the folder of models, and one to write in.
 
 Taken away before robodyn is imported: what the modules os, signal, mmap and socket lack on Windows; the modules fcntl,
 resource, pwd, grp and termios; `ctypes.CDLL(None)`, and C's library in `ctypes.pythonapi`; folders that are opened as
@@ -199,7 +199,7 @@ def ask_more(rd, robots, model):
     close(shared, rd.Dynamics(model, engine="reference").mass_matrix(many), "float64")
 
 
-def main(asked, models, folder):
+def main(models, folder):
     take_away()
     import robodyn as rd
 
@@ -212,8 +212,7 @@ def main(asked, models, folder):
     robots = pathlib.Path(models)
     model = rd.load_urdf(robots / "cartpole.urdf")
     move(ask(rd, model, "float64"))
-    if asked == "all":
-        ask_more(rd, robots, model)
+    ask_more(rd, robots, model)
 
     file = pathlib.Path(folder) / "model.npz"
     for _ in range(2):  # also over one that is there

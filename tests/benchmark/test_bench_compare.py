@@ -29,6 +29,7 @@ def interpreter(path, text):
     return str(path)
 
 
+@pytest.mark.matrix
 def test_libraries_do_the_same_work():
     pytest.importorskip("pinocchio")
     for _ in range(5):

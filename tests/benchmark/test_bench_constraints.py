@@ -32,6 +32,7 @@ def test_robots_are_closed_where_they_are_said_to_be(name):
     assert np.abs(phi).max() < 1e-14
 
 
+@pytest.mark.matrix
 def test_large_trees_are_judged_and_written(monkeypatch):
     monkeypatch.setattr(constraints, "LADDER_RUNGS", 10)
     found = constraints.Results([], [])

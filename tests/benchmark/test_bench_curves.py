@@ -52,6 +52,7 @@ def map_run(tmp_path_factory):
     return *call("scan: forward_dynamics", folder, 4), folder
 
 
+@pytest.mark.matrix
 def test_the_map_names_the_fastest_method(map_run):
     _, found, page, folder = map_run
     points = found.points

@@ -75,6 +75,7 @@ def papers_run(tmp_path_factory):
     return *records.load(folder / "papers.json", Measured), (folder / "papers.md").read_text(), folder
 
 
+@pytest.mark.matrix
 def test_the_papers_are_measured_and_written(papers_run):
     about, found, page, folder = papers_run
     points = found.points

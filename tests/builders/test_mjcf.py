@@ -258,6 +258,7 @@ def test_gravity_that_is_no_number():
         rd.load_mjcf(theirs)
 
 
+@pytest.mark.matrix
 def test_many_equalities_and_bodies_take_no_time():
     """Each looked for in a list of all would take minutes."""
     n = 2000

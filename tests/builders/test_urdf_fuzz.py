@@ -177,6 +177,7 @@ def test_mutated_robots_are_read_or_refused(data, mimic, strict):
 
 @settings(max_examples=200, deadline=None)
 @given(robots())
+@pytest.mark.matrix
 def test_robots_that_are_not_mutated_are_accepted(root):
     """So that the mutations above start from something that the reader goes through to its end."""
     try:

@@ -79,7 +79,7 @@ TREES: dict[str, tuple[Callable[[int], int], Callable[[int], dict[str, Any]]]] =
 
 @pytest.mark.parametrize("name", TREES)
 @pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_building_takes_lines_in_proportion(name, backwards):
     def build(n: int) -> None:
         made = description(n, *TREES[name])

@@ -135,6 +135,7 @@ ROBOTS = [
     ("oblique", "fixed", None, "world", ()),
 ]
 LARGE = ("quadruped", "hand")
+NIGHTLY = ("hand", "floating")
 
 
 def possible(model, name):
@@ -154,7 +155,7 @@ def cases():
     for robot, base, *others in ROBOTS:
         for dtype in ("float64", "float32"):
             often = robot in SMALL if dtype == "float64" else robot == "gripper"
-            rare = pytest.mark.matrix if dtype == "float64" else pytest.mark.nightly
+            rare = pytest.mark.matrix if dtype == "float64" and (robot, base) != NIGHTLY else pytest.mark.nightly
             yield pytest.param(robot, base, *others, dtype, marks=[] if often else [rare])
 
 
@@ -175,6 +176,7 @@ def test_every_query_computes_what_the_library_computes(robot, base, link, frame
     check_syntax(source, "c++")
 
 
+@pytest.mark.matrix
 def test_a_long_program_becomes_several_functions(tmp_path):
     model = rd.load_urdf(own("humanoid"), base="floating")
     source = tmp_path / "humanoid.c"
@@ -205,6 +207,7 @@ def test_the_length_of_parts_changes_nothing(part_operations, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_with_fused_multiply_add(dtype, tmp_path):
     """The branch for processors that have it; others call the library's function."""
     model = rd.load_urdf(own("arm6"))
@@ -274,6 +277,7 @@ def test_the_file_as_cpp_and_the_file_as_c_link_alike(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_constraints_of_a_loop(dtype, tmp_path):
     """With places, what holds and bounces; of constraints that are off, too."""
     model, source = rd.load_urdf(own("loops/four_bar")), tmp_path / "four_bar.c"
@@ -310,6 +314,7 @@ def test_a_robot_that_cannot_move(tmp_path):
 
 @pytest.mark.parametrize("robot", ["gripper", "cartpole"])
 @pytest.mark.parametrize("counted", ["damping", "friction", "damping,friction"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_joint_forces_that_count(robot, counted, tmp_path):
     """In every query that they have a part in, of joints that mimic others, too."""
     names = [name for name, (question, _) in short_names().items() if question.joint_forces]
@@ -409,6 +414,7 @@ def test_any_name_is_a_name_in_c(name, tmp_path):
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.text() | st.text("0aA_ -", min_size=30))
+@pytest.mark.matrix
 def test_identifiers(text):
     assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9]|_(?!_))*", identifier(text))
     assert len(identifier(text)) <= 40

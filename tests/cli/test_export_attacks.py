@@ -125,6 +125,7 @@ def watched_names(model: rd.Model, *, moderate: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", _SCALARS)
+@pytest.mark.matrix
 def test_exported_code_is_clean_under_sanitizers(dtype: str, tmp_path: Path) -> None:
     if reason := unable(*WATCH):
         pytest.skip(reason)
@@ -188,7 +189,7 @@ def text_with(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[:12]))
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_hostile_names_stay_in_their_comments(name: str, tmp_path: Path) -> None:
     path, source, header = tmp_path / "robot.urdf", tmp_path / "robot.c", tmp_path / "robot.h"
     path.write_text(text_with(name), encoding="utf-8")
@@ -275,6 +276,7 @@ def test_files_of_any_name(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, f"{name}.h"])
 
 
+@pytest.mark.matrix
 def test_any_locale_gives_the_same_bytes() -> None:
     command = [sys.executable, "-m", "robodyn", "export", str(own("cartpole"))]
     texts = set()
@@ -285,6 +287,7 @@ def test_any_locale_gives_the_same_bytes() -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.matrix
 def test_a_robot_too_large_is_refused_with_its_sizes(tmp_path: Path) -> None:
     path = tmp_path / "chain.urdf"
     path.write_text(chain(10_001))

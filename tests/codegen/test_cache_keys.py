@@ -97,6 +97,7 @@ def imported(module, package):
     return {name for name in found if (package / name).is_file()}
 
 
+@pytest.mark.matrix
 def test_all_that_turns_models_into_code_is_in_the_first_key(package, fresh, monkeypatch):
     starts = ("cpu/engine", "scan/engine", "scan/elementwise", "gpu/engine")
     reached, left = (
@@ -364,6 +365,7 @@ def test_answers_do_not_depend_on_what_stands_in_the_place_of_code(arm):
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics_gradient"])
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_code_is_there_where_link_and_object_are(code, query, single, arm):
     """Of every kernel that a query takes."""
     engine = rd.Dynamics(arm, engine="cpu", code=code).engine
@@ -450,6 +452,7 @@ def answer(package, tmp_path):
     return run
 
 
+@pytest.mark.matrix
 def test_edited_sources_give_new_answers_and_comments_compile_nothing(package, answer):
     first = answer()
     assert np.array_equal(answer("nothing to compile"), first)
@@ -469,6 +472,7 @@ def test_edited_sources_give_new_answers_and_comments_compile_nothing(package, a
     assert np.array_equal(answer("nothing to compile"), first)
 
 
+@pytest.mark.matrix
 def test_edits_under_a_running_process_are_not_taken_for_what_it_runs(answer):
     old = answer("edit")
     new = answer()

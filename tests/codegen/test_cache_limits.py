@@ -74,6 +74,7 @@ assert cache.get(key) == b"kept"
 
 
 @pytest.mark.parametrize("kind", ["0", "1", "size"])
+@pytest.mark.matrix
 def test_answers_come_where_no_file_can_be_opened_or_written(tmp_path, kind):
     """That many descriptors are left, or files may have no bytes."""
     run(_LIMITED, kind, str(tmp_path / "objects"))

@@ -57,6 +57,7 @@ def given_to(model: rd.Model, program: Program, vectors: int) -> dict[str, np.nd
 
 
 @pytest.mark.parametrize(("task", "name"), list(itertools.product(TASKS, TREES)))
+@pytest.mark.some(of=8, rest="matrix")
 def test_halves_compute_what_the_whole_does(task, name):
     """In the same operations, so to the bit; the first without the vector, the second without the state."""
     model = tree(name)
@@ -106,7 +107,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 @here
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", TREES)
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_numbers_that_are_spread_have_llvms_bits(name, dtype):
     """The second half beside LLVM's code, which reads vectors of the same numbers; vectors of every remainder."""
     model, target, kind = tree(name), host_target(), np.dtype(dtype)
@@ -163,7 +164,7 @@ def kernels(dyn: rd.Dynamics) -> list:
 @here
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("query", UNITS)
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=4, when="matrix")
 def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
     """Of a robot with more degrees of freedom than a vector has lanes; a row of a batch has the bits of one state."""
     model = rd.random_tree(12, seed=6, joints=("revolute",), shape="star", base="floating")
@@ -190,6 +191,7 @@ def test_whole_second_derivatives_are_made_of_halves(query, dtype, monkeypatch):
 
 
 @here
+@pytest.mark.matrix
 def test_halves_come_from_the_cache(folder, monkeypatch):
     """Another engine makes nothing anew; what is no code of both is made again."""
     model = rd.load_urdf(own("arm7"))

@@ -152,6 +152,7 @@ def without_kept_offsets(encoder):
 
 
 @kinds
+@pytest.mark.some(of=2, rest="matrix")
 def test_instructions_are_those_of_llvms_assembler(level, dtype):
     encoder = encoder_of(level, dtype)
     code = list(instructions_of(encoder))
@@ -170,7 +171,7 @@ def test_instructions_are_those_of_llvms_assembler(level, dtype):
 
 @kinds
 @pytest.mark.parametrize("register", [*SAVED, 8, 10, 11])
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, when="matrix")
 def test_bases_are_near_what_is_far_from_pointers(register, level, dtype):
     """At each base, and at all ends of what is near it."""
     for coarse in (False, True)[: 1 + (ALONE.get(level) == "avx512")]:
@@ -400,7 +401,7 @@ def random_program(seed, count):
 
 @kinds
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_random_programs_have_llvms_bits(seed, level, dtype):
     compare(seed, 150, level, dtype, plain=True)
 

@@ -21,20 +21,20 @@ from robodyn.engines.query_table import QUERIES
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
 MOST = 6000
 """Operations of a program from which LLVM takes seconds."""
-EVERY_RUN = {"gripper": "floating"}
-MATRIX = [path for path in OWN if path.stem not in ("humanoid", "quadruped", "hand")]
+MATRIX = ("arm7", "ball_joint_arm", "massless_chain", "planar_rover", "satellite", "screw_press")
+"""All kinds of joints, fixed; and one robot that floats and mimics."""
 
 
 def cases():
-    """Robots of every run, small ones, and all; levels and precisions in turns."""
+    """Small robots by the mark `matrix`, and all; levels and precisions in turns."""
     levels = ("avx512", "avx2") if host_target().level == "avx512" else ("avx2",)
     kinds = itertools.cycle(itertools.product(levels, ("float64", "float32")))
     for path in (*OWN, *SHARED):
         for base in ("fixed", "floating"):
             level, dtype = next(kinds)
-            rare = pytest.mark.matrix if path in MATRIX and base == "fixed" else pytest.mark.nightly
-            often = EVERY_RUN.get(path.stem) == base
-            yield pytest.param(path, base, level, dtype, marks=[] if often else [rare])
+            often = (path.stem in MATRIX and base == "fixed") or (path.stem, base) == ("gripper", "floating")
+            marks = [pytest.mark.matrix if often else pytest.mark.nightly]
+            yield pytest.param(path, base, level, dtype, marks=marks)
         next(kinds)
 
 

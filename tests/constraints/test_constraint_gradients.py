@@ -109,7 +109,7 @@ def differences(model, ask, q, others, h=1e-4):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_gradients_are_differences(seed):
     """Off the constraints; with all arguments and without."""
     model = robot(seed)
@@ -130,7 +130,7 @@ def test_gradients_are_differences(seed):
 
 
 @pytest.mark.parametrize("moving", [False, True], ids=["", "moving base"])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_engines_agree(make_dynamics, engine_dtype, tolerance, moving):
     """With several constraints at once, some of them off."""
     model = of_every_kind()
@@ -166,6 +166,7 @@ def test_a_wheel_that_lies_flat_and_is_off(make_dynamics, tolerance):
     assert not any(np.any(each[0]) for each in found[3:]) and np.isnan(found[0][1]).any()
 
 
+@pytest.mark.some(of=4, rest="matrix")
 def test_nan_stays_in_its_row(make_dynamics):
     model = of_every_kind()
     dyn = make_dynamics(model, constraints=every(model, 2)[4:7])
@@ -323,6 +324,7 @@ def step_differences(dyn, q, qd, tau, dt, **options):
     ("made", "integrator"),
     [*((made, "semi_implicit_euler") for made in ("points", "loops", "four-bar", "many")), ("four-bar", "rk4")],
 )
+@pytest.mark.some(of=3, rest="matrix")
 def test_gradients_of_steps_are_differences(made, integrator, dt):
     """Steps end with a projection. From states that are not on the constraints, too."""
     rng = np.random.default_rng(3)
@@ -345,6 +347,7 @@ def test_gradients_of_steps_are_differences(made, integrator, dt):
 
 
 @pytest.mark.parametrize("made", ["small", pytest.param("quadruped", marks=pytest.mark.matrix)])
+@pytest.mark.some(of=6, rest="matrix")
 def test_engines_agree_on_gradients_of_steps(made, make_dynamics, tolerance):
     """In one program, with damping and targets of drives; some constraints off."""
     rng = np.random.default_rng(2)

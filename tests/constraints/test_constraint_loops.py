@@ -45,7 +45,7 @@ def asked(dyn, name, given, **options):
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", [name for name in CONSTRAINED if constraint_query(name, (), PROXIMAL)])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_loops_answer_as_the_reference_engine(name, seed, dtype):
     """A floating and a fixed base, batches and single states, and all options; a state with NaN leaves others alone."""
     model = tree(seed, 14, joints=("revolute", "helical", "spherical"), mimic=0.0)
@@ -93,6 +93,7 @@ def test_steps_of_large_trees_obey():
     assert np.abs(phi).max() < 1e-9 and np.abs(phidot).max() < 1e-9 and np.abs(motion.qd[-1]).max() > 1e-4
 
 
+@pytest.mark.matrix
 def test_many_loops_are_solved_in_blocks():
     """More rows than a block of the products has, on paths that meet at different bodies."""
     model = rd.auto_tree(60, branching=1.3, skew=0.3)

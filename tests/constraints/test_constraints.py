@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -496,6 +497,7 @@ def test_biases(model, make_dynamics, tolerance):
 # Large trees, devices.
 
 
+@pytest.mark.matrix
 def test_a_closure_of_a_long_chain():
     """By recursions: its mass matrix would have a hundred million entries."""
     chain = rd.auto_tree(10_000)
@@ -508,8 +510,7 @@ def test_a_closure_of_a_long_chain():
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("base", ["fixed", "floating"])
-@pytest.mark.parametrize("name", CONSTRAINED)
+@pytest.mark.parametrize(("name", "base"), tuple(zip(CONSTRAINED, cycle(("fixed", "floating")))))
 def test_many_bodies_that_mimic(name, base):
     """Too many for a program, and with mimics, whose responses come by no recursion: with all that a query takes."""
     model = rd.random_tree(

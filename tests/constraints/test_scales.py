@@ -43,6 +43,7 @@ def exact(dyn: rd.Dynamics, q: np.ndarray, qd: np.ndarray, tau: np.ndarray) -> t
 
 
 @pytest.mark.parametrize("c", [1e-14, 1e-6, 1e-4, 1.0, 1e6, 1e14])
+@pytest.mark.some(of=3, rest="matrix")
 def test_couplings_of_any_coefficients(make_dynamics, engine_dtype, c):
     """Beside rows of another scale they hold as any other: in accelerations, impacts and projections."""
     model = rd.load_urdf(own("arm7"))
@@ -63,6 +64,7 @@ def test_couplings_of_any_coefficients(make_dynamics, engine_dtype, c):
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-3, 1e3, 1e5])
+@pytest.mark.some(of=3, rest="matrix")
 def test_small_and_large_robots_hold_alike(make_dynamics, engine_dtype, size):
     """Lengths and gravity times a number leave accelerations of turning joints as they are."""
     model = rd.load_urdf(own("arm7"))
@@ -83,6 +85,7 @@ def test_small_and_large_robots_hold_alike(make_dynamics, engine_dtype, size):
 
 
 @pytest.mark.parametrize("times", [1e-10, 1e-4, 1e6, 1e10])
+@pytest.mark.some(of=3, rest="matrix")
 def test_light_and_heavy_robots_hold_alike(make_dynamics, engine_dtype, times):
     """Masses times a number leave accelerations as they are where no force acts but weight."""
     model = rd.load_urdf(own("arm7"))
@@ -181,6 +184,7 @@ def test_one_drive_for_one_freedom(make_dynamics, engine_dtype):
     assert relative(off, dyn.inverse_dynamics(q, still, still)) < 1e-6
 
 
+@pytest.mark.some(of=3, rest="matrix")
 def test_standing_on_one_foot(make_dynamics, engine_dtype):
     """Six joints without drives fix the forces of the foot; what holds what falls is left over in no joint."""
     model = rd.load_urdf(own("humanoid"), base="floating")
@@ -358,6 +362,7 @@ def test_ladders_are_programs():
         *(pytest.param(*each, marks=pytest.mark.matrix) for each in ((104, 2.0), (150, 1.0), (150, 1.5))),
     ],
 )
+@pytest.mark.matrix
 def test_trees_of_any_size(bodies, branching):
     """By mass matrices, by recursions and by loops: what constraints want is so, and nothing else has changed."""
     model = rd.auto_tree(bodies, branching=branching, skew=0.3)

@@ -38,6 +38,7 @@ def kkt(model, q, r, force):
 
 
 @pytest.mark.parametrize(("base", "mimic"), [("fixed", False), ("floating", False), ("fixed", True)])
+@pytest.mark.some(of=3, rest="matrix")
 def test_accelerations_and_forces(base, mimic, make_dynamics, tolerance):
     model = light(base, mimic)
     dyn = make_dynamics(model)
@@ -103,6 +104,7 @@ def test_what_is_not_held_is_named(make_dynamics):
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
+@pytest.mark.some(of=1, when="matrix")
 def test_rollouts_and_inverse_dynamics(engine):
     """The motion is that of a robot whose light links weigh next to nothing, and conserves energy."""
     model = light()
@@ -124,6 +126,7 @@ def test_rollouts_and_inverse_dynamics(engine):
     assert np.abs(dyn.constrained_forward_dynamics(q, qd, drive, targets)[0] - qdd).max() < 1e-6 * np.abs(qdd).max()
 
 
+@pytest.mark.matrix
 def test_large_trees():
     """Too large for a program: a chain of many links whose last ones weigh nothing."""
     chain = rd.auto_tree(400)

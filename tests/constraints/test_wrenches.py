@@ -201,6 +201,7 @@ def test_forces_in_world_axes(make_dynamics, tolerance):
         dyn.impact(q, qd, axes="body")
 
 
+@pytest.mark.matrix
 def test_forces_of_large_trees_in_world_axes():
     chain, turned = rd.auto_tree(400), np.eye(4)
     turned[:3, :3] = [[0.0, -1.0, 0.0], [0.6, 0.0, -0.8], [0.8, 0.0, 0.6]]

@@ -85,7 +85,7 @@ QUERIES = {
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_every_layout_and_type(layout, dtype, code, model):
     dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, code=code)
     s = states_of(model, (ROWS,), seed=1, dtype=dtype)
@@ -231,7 +231,7 @@ def bytes_of(out):
 
 @pytest.mark.parametrize("check", [None, True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_the_fast_path_does_what_the_checked_path_does(dtype, check, model):
     first = rd.Dynamics(model, engine="cpu", dtype=dtype, check=check, threads=2)
     s = states_of(model, (ROWS,), seed=5, dtype=dtype)

@@ -89,7 +89,7 @@ def test_all_plain_calls_answer_as_their_methods(robot, dtype, code, monkeypatch
 
 @pytest.mark.parametrize("code", ["unrolled", "rolled"])
 @pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics_gradient", "centroidal_momentum"])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_which_calls_the_method_answers(name, code, passed_on, monkeypatch):
     """The first one of single states and of batches, one more where these have code of their own, then none."""
     model = ROBOTS["plain"]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,14 @@ from robodyn.internals.errors import UnavailableError
 
 
 def cases() -> Iterator[Any]:
-    """Level, dtype, kind of code. Rolled code takes seconds to compile: every run asks that of one level and dtype."""
-    for level in LEVELS:
-        for dtype in ("float64", "float32"):
-            yield level, dtype, "unrolled"
-            marks = [] if level == "avx512" else [pytest.mark.matrix]
-            yield pytest.param(level, dtype, "many results", marks=marks)
-            yield pytest.param(level, dtype, "stages", marks=marks if dtype == "float64" else [pytest.mark.matrix])
-            often = False
-            yield pytest.param(level, dtype, "rolled", marks=[] if often else [pytest.mark.matrix])
+    """Level, dtype, kind of code. Programs are quick to compile; of other code the mark `matrix` has all pairs of a
+    level, a dtype and a kind, not all threes."""
+    kinds = ("unrolled", "many results", "stages", "rolled")
+    for (row, level), (column, code), (turn, dtype) in product(
+        enumerate(LEVELS), enumerate(kinds), enumerate(("float64", "float32"))
+    ):
+        rare = pytest.mark.matrix if (row + column + turn) % 2 == 0 else pytest.mark.nightly
+        yield pytest.param(level, dtype, code, marks=[] if code == "unrolled" else [rare])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="mprotect is POSIX")

@@ -458,7 +458,7 @@ print(os.waitstatus_to_exitcode(status))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("when", ["before", "after", "working", "compiling"])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 def test_forks(when, code):
     """From Python 3.12 on a fork of several threads warns, which is beside the point."""
     program = [sys.executable, "-X", "faulthandler", "-W", "ignore::DeprecationWarning", "-c", _FORK, when, code]

@@ -128,6 +128,7 @@ def odd_argument(rng: random.Random, rows: int, n: int, dtype: str) -> tuple[Any
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(of=2, rest="matrix")
 def test_any_arguments(dtype: str) -> None:
     seed = 77
     print(f"seed {seed}")
@@ -190,6 +191,7 @@ def entry_code_for(level: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
 
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(of=2, rest="matrix")
 def test_not_finite_inputs(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = entry_code_for(level, monkeypatch)
     huge = float(np.finfo(dtype).max) / 8
@@ -232,6 +234,7 @@ def test_not_finite_outputs(dtype: str, pool: Pool) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="guard pages are set with mprotect")
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(of=2, rest="matrix")
 def test_nothing_is_read_outside_the_arrays(dtype: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = entry_code_for(level, monkeypatch)
     page, size = mmap.PAGESIZE, np.dtype(dtype).itemsize

@@ -365,6 +365,7 @@ def test_fork() -> None:
 
 @pytest.mark.skipif(native_sleep() == "", reason="large batches would go through the fallback")
 @pytest.mark.parametrize("rows", [1, 400, 200_000])
+@pytest.mark.matrix
 def test_exit_while_daemon_threads_work(rows: int) -> None:
     script(
         f"""

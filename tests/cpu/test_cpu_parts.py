@@ -168,7 +168,7 @@ def asked(dyn: rd.Dynamics, s) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rows", [(), (3,)])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_same_bits_as_one_thread_and_right(shape, rows, forced):
     model = rd.random_tree(80, seed=len(shape), shape=shape)
     s = states_of(model, rows, seed=1)

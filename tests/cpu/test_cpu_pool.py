@@ -480,6 +480,7 @@ def test_fork_in_the_middle_of_a_batch(kind: str) -> None:
 
 @needs_fork
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.matrix
 def test_forks_while_threads_work(kind: str) -> None:
     script(
         """
@@ -526,6 +527,7 @@ def test_exit_while_daemon_threads_work(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NATIVE)
+@pytest.mark.matrix
 def test_exit_while_a_kernel_never_returns(kind: str) -> None:
     script(
         """

@@ -227,6 +227,7 @@ def test_a_property_that_another_thread_computes_does_not_hold_up_the_child():
     ("module", "what"),
     [("engines.cpu.chains.build", "chained"), ("engines.recursions", "first"), ("compile.llvm.jit", "first")],
 )
+@pytest.mark.matrix
 def test_a_module_that_another_thread_imports_does_not_hold_up_the_child(module, what):
     """Also where nothing was asked before."""
     assert run(_IMPORT, f"robodyn.{module}", what) == "0"
@@ -236,6 +237,7 @@ def test_locks_of_other_threads_are_free_in_the_child():
     assert run(_LOCK) == "0"
 
 
+@pytest.mark.matrix
 def test_a_fork_that_a_signal_interrupts_waits_all_the_same():
     """Python prints what handlers raise in the middle of a fork, and forks."""
     assert run(_INTERRUPTED) == "told\n0\n[True]"
@@ -245,6 +247,7 @@ def test_a_fork_in_a_handler_frees_the_lock_that_its_thread_waits_for():
     assert run(_HANDLER) == "0"
 
 
+@pytest.mark.matrix
 def test_forks_while_four_threads_load_and_compile():
     assert run(_MANY, "10", str(own("arm6"))) == "done"
 

@@ -35,6 +35,7 @@ def test_each_precision_has_its_way(name: str, base: str) -> None:
             assert (np.abs(one - found[0][3]) <= tolerance * largest[3]).all()
 
 
+@pytest.mark.matrix
 def test_factors_take_half_of_the_operations() -> None:
     for name, share in (("arm7", 0.4), ("humanoid", 0.6)):
         model = rd.load_urdf(own(name), base="floating" if name == "humanoid" else "fixed")

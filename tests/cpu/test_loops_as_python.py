@@ -139,7 +139,7 @@ def compare(dyn, rows):
     return len(kernels)
 
 
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize("tree", [{"joints": ("revolute",)}, {"armature": True}, {"base": "floating"}])
 def test_loops_over_trees(tree, rows, as_python):
@@ -166,6 +166,7 @@ def test_loops_over_joints_that_follow_others(as_python):
     assert compare(dyn, 3) >= 2
 
 
+@pytest.mark.matrix
 def test_loops_over_parts_of_a_tree(as_python, monkeypatch):
     for module, name, value in ((plan, "LEAST_BODIES", 1), (plan, "LEAST_GAIN", 0.0), (program, "LEAST_GRAIN", 3)):
         monkeypatch.setattr(module, name, value)

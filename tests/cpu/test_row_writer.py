@@ -195,7 +195,7 @@ def test_rows_with_gaps_and_odd_addresses_are_brought_at_once(dtype: str) -> Non
 @dtypes
 @pytest.mark.parametrize("large", [STREAMED_BYTES, 1 << 25, 1 << 18])
 @pytest.mark.parametrize("query", ["mass_matrix", "inverse_dynamics_hessian", "body_regressor"])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=3, rest="matrix")
 def test_small_batches_are_brought_at_once(query: str, large: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the caches' size what is many bytes of a vector of states, or of little arithmetic."""
     monkeypatch.setattr("robodyn.engines.cpu.chains.row_writer.streamed_bytes", lambda target: large)

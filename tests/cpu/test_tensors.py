@@ -51,7 +51,7 @@ def require_close(found, right, tolerance: float) -> None:
 
 @pytest.mark.parametrize("level", list(LEVELS))
 @pytest.mark.parametrize("name", list(MODELS))
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 def test_a_chain_that_is_taken_apart(name: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory that holds no numbers, on every level; a row has the bits of the state alone."""
     in_stages(monkeypatch)
@@ -74,7 +74,7 @@ def test_a_chain_that_is_taken_apart(name: str, level: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("given", ["f_ext", "V0", "dV0", "inertia", "joint_forces"])
 @pytest.mark.parametrize("name", ["floats", "mimics"])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=4, rest="matrix")
 def test_whatever_is_given_besides(name: str, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     in_stages(monkeypatch)
     model, values = tree(name), state(tree(name), 3)
@@ -87,6 +87,7 @@ def test_whatever_is_given_besides(name: str, given: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, when="matrix")
 def test_a_humanoid_is_taken_apart(dtype: str) -> None:
     """As it stands, with the contraction in halves where that is done; each slice is what its unit vector gives."""
     model = rd.load_urdf(own("humanoid"), base="floating")
@@ -102,6 +103,7 @@ def test_a_humanoid_is_taken_apart(dtype: str) -> None:
         require_close([each[:, k] for each in found], alone, 1e-10 if dtype == "float64" else 1e-5)
 
 
+@pytest.mark.matrix
 def test_what_the_cache_has_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("ROBODYN_CACHE_DIR", str(tmp_path))
     in_stages(monkeypatch)

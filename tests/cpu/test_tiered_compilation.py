@@ -283,6 +283,7 @@ print("end")
 
 
 @pytest.mark.parametrize("what", ["at once", "compiling", "fork"])
+@pytest.mark.matrix
 def test_processes_end_and_fork_meanwhile(what, tmp_path):
     if what == "fork" and not hasattr(os, "fork"):
         pytest.skip("this system has no fork")

@@ -49,6 +49,7 @@ def scene(seed: int, n: int = 13, joints: int = 9, base: str = "floating") -> rd
         *(pytest.param(*each, marks=MATRIX) for each in (("float64", "fixed"), ("float32", "floating"))),
     ],
 )
+@pytest.mark.matrix
 def test_loops_are_programs(dtype, base):
     """Also in one state, and for robots with mimicking joints and joints of several degrees of freedom."""
     model = scene(1 if base == "fixed" else 2, base=base)
@@ -138,6 +139,7 @@ def test_nan_and_infinity_in_loops(dtype):
     assert np.isfinite(rd.Dynamics(spheres, engine="cpu", dtype=dtype).min_distance(q, far)).all()
 
 
+@pytest.mark.matrix
 def test_what_was_too_large_for_programs():
     """Some 2,000 pairs of all kinds; 150 and more of boxes."""
     model = scene(5, n=66, joints=12)

@@ -71,7 +71,7 @@ def some_links(model, count=4):
     return model.link_names[:: max(1, len(model.link_names) // count)]
 
 
-@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.some(of=16, rest="matrix")
 @pytest.mark.parametrize("path", EVERY, ids=name)
 def test_every_robot_hangs_on_other_links(path):
     model = loaded(path)
@@ -93,7 +93,7 @@ def test_every_robot_hangs_on_other_links(path):
         ]
 
 
-@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.some(of=16, rest="matrix")
 @pytest.mark.parametrize("path", EVERY, ids=name)
 def test_floating_robots_move_alike(path):
     """The same motion has the same energies, and forces of joints alone the same accelerations of joints."""

@@ -236,6 +236,7 @@ def test_mujoco_reads_our_urdf(path):
     require_mass_matrix(model, m, mujoco)
 
 
+@pytest.mark.matrix
 def test_mujoco_reads_chains_that_are_not_too_deep():
     mujoco = pytest.importorskip("mujoco")
     for joints, refused in ((495, False), (496, True)):

@@ -105,7 +105,7 @@ def test_gpu_rollouts_obey_constraints(integrator: str, host: HostDevice) -> Non
 
 @pytest.mark.parametrize("timed", [False, True])
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rk4"])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=4, rest="kernels")
 def test_gpu_rollouts_obey_what_holds(integrator: str, timed: bool, host: HostDevice) -> None:
     """Some constraints for each state, or others in each step; from NumPy's arrays and from those of the device."""
     model, steps = held(), 4

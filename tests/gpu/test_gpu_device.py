@@ -214,6 +214,7 @@ def test_gpu_device_answers_every_query(cuda: Device, name: str, kernel: str, dt
 
 @pytest.mark.parametrize("batch", [0, 1, 5, 1000])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_device_takes_any_batch(place: Place, dtype: str, batch: int) -> None:
     states = random_states(place.model, (batch,))
     dyn, reference = place.dynamics(dtype=dtype), rd.Dynamics(place.model, engine="reference")

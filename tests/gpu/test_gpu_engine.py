@@ -56,7 +56,6 @@ def compare(got: Any, wanted: Any, tolerance: float = TOLERANCE["float64"]) -> N
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_engine_answers_every_query(name: str, small: rd.Model, host: HostDevice) -> None:
     states = random_states(small, (5,))
     wanted = queries(rd.Dynamics(small, engine="reference"), *states)[name][0]()
@@ -512,6 +511,7 @@ def test_gpu_rollouts_are_one_kernel(order: str, integrator: str, monkeypatch: p
             compare((found.q, found.qd), (wanted.q, wanted.qd), 1e-10)
 
 
+@pytest.mark.kernels
 def test_gpu_rollouts_of_many_states_are_few_launches(host: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many steps in one as there is memory for: looking at the last states waits for the device."""
     model = rd.load_urdf(own("double_pendulum"))
@@ -574,7 +574,7 @@ def test_gpu_rollouts_in_parts(robot: str, options: GpuOptions, host: HostDevice
 
 @pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp"), GpuOptions("warp", "split")])
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "implicit", "midpoint"])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_gpu_rollouts_with_coefficients_of_each_state(integrator: str, options: GpuOptions, host: HostDevice) -> None:
     """Armature that a step adds to is an input of the dynamics, also of those that are rolled; so is a moving base."""
     model = rd.random_tree(5, seed=2, joints=("revolute", "spherical"))
@@ -608,7 +608,7 @@ def test_gpu_rollouts_with_targets_and_limits(options: GpuOptions, arm: rd.Model
 @pytest.mark.parametrize("options", [GpuOptions(), GpuOptions("warp")])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("robot", ["arm", "ball"])
-@pytest.mark.some(of=4, rest="kernels")
+@pytest.mark.some(of=8, rest="kernels")
 def test_gpu_gradients_of_steps(robot: str, dtype: str, options: GpuOptions, host: HostDevice) -> None:
     """As one kernel, and by those of the dynamics with arrays between them; arrays of both kinds."""
     names = ("revolute", "spherical") if robot == "ball" else ("revolute",)

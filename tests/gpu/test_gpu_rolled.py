@@ -279,7 +279,7 @@ def test_gpu_schedules_keep_columns_that_meet_with_one_thread() -> None:
 @pytest.mark.parametrize(
     ("sanitizer", "partition"), [("thread", "warp"), ("thread", "block"), ("address", "warp"), ("address", "thread")]
 )
-@pytest.mark.some(of=6, rest="kernels")
+@pytest.mark.some(of=6, when="kernels")
 def test_gpu_rolled_kernel_is_clean_under_sanitizers(sanitizer: str, partition: str, query: str) -> None:
     if reason := missing(sanitizer):
         pytest.skip(reason)

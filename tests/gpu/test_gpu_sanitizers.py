@@ -57,6 +57,7 @@ def test_kernels_of_scans_are_clean_under_compute_sanitizer(words: tuple[str, st
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+@pytest.mark.kernels
 def test_what_is_watched_runs(capsys: pytest.CaptureFixture[str]) -> None:
     host = HostDevice()
     watched.main("inverse_dynamics", "warp", host)

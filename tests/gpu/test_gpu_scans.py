@@ -4,6 +4,7 @@ reports of them."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,13 @@ def segments_of(n: int, kind: str, seed: int = 0) -> Segments:
     return Segments(lengths)
 
 
+def lengths() -> Iterator[Any]:
+    """Elements, and kinds of segments; the most elements take long."""
+    for n, kind in itertools.product(SIZES, ("one", "short", "random")):
+        rare = pytest.mark.kernels if kind == "random" else pytest.mark.nightly
+        yield pytest.param(n, kind, marks=[rare] if n == SIZES[-1] else [])
+
+
 def check_scan(
     device: Device, op: Semigroup, segments: Segments, batch: int, dtype: str = "float64", seed: int = 0
 ) -> list[np.ndarray]:
@@ -94,8 +102,7 @@ def check_scan(
 
 
 @on_host
-@pytest.mark.parametrize("kind", ["one", "short", "random"])
-@pytest.mark.parametrize("n", [*SIZES[:-1], pytest.param(SIZES[-1], marks=pytest.mark.kernels)])
+@pytest.mark.parametrize(("n", "kind"), tuple(lengths()))
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 @pytest.mark.some(of=7, rest="kernels")
 def test_scan_kernels_are_numpys_scans(op: Semigroup, n: int, kind: str) -> None:
@@ -133,6 +140,7 @@ def test_scan_kernels_take_elements_for_which_shared_memory_has_no_room() -> Non
 
 @on_host
 @pytest.mark.parametrize("op", [AFFINE_FORCES, sums(10)], ids=lambda op: op.name)
+@pytest.mark.some(of=1, when="kernels")
 def test_scan_kernels_in_single_precision(op: Semigroup) -> None:
     check_scan(HostDevice(), op, segments_of(1500, "random"), 3, "float32")
 
@@ -183,7 +191,7 @@ def test_scan_kernels_know_segments_of_totals() -> None:
 @pytest.mark.skipif(bool(missing("thread")), reason=missing("thread") or "it runs")
 @pytest.mark.parametrize("number", [0, 1], ids=["totals", "prefixes"])
 @pytest.mark.parametrize("op", [POSES, CORRECTIONS], ids=["registers", "shared memory"])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=2, when="kernels")
 def test_scan_kernels_have_no_races(op: Semigroup, number: int) -> None:
     """What threads write, no other one reads without a barrier between."""
     n, batch = 200, 2
@@ -278,11 +286,14 @@ LARGE: dict[str, tuple[int, int]] = {"Riccati": (720, 360), "Riccati correction"
 
 
 def compiled_for(*always: tuple[str, str]) -> Any:
-    """Every dtype and architecture, but for these by the mark alone."""
+    """These in every run; by the mark every dtype and architecture once, and their other pairs by night."""
+    once = ("float64", "sm_90"), ("float32", "sm_80")
     return pytest.mark.parametrize(
         ("dtype", "architecture"),
         [
-            pytest.param(*case, marks=[] if case in always else [pytest.mark.kernels])
+            pytest.param(
+                *case, marks=[] if case in always else pytest.mark.kernels if case in once else pytest.mark.nightly
+            )
             for case in itertools.product(DTYPES, ("sm_80", "sm_90"))
         ],
     )
@@ -299,8 +310,7 @@ def kernels_of(op: Semigroup, dtype: str) -> list[KernelSource]:
 
 
 @compiles
-@compiled_for(("float64", "sm_90"), ("float32", "sm_80"))
-@pytest.mark.kernels
+@compiled_for()
 def test_scan_kernels_keep_their_budgets(dtype: str, architecture: str) -> None:
     which = DTYPES.index(dtype)
     scans = {op.name: kernels_of(op, dtype) for op in OPERATORS}
@@ -325,8 +335,7 @@ def test_compositions_of_riccati_elements_wait_for_few_values() -> None:
 
 
 @compiles
-@compiled_for(("float64", "sm_90"))
-@pytest.mark.kernels
+@compiled_for()
 def test_scan_kernels_of_large_elements_spill_little(dtype: str, architecture: str) -> None:
     for op in (riccati(np.dtype(dtype)), CORRECTIONS, AFFINE):
         stack = LARGE[op.name.removesuffix(f" {dtype}")][DTYPES.index(dtype)]

@@ -144,12 +144,14 @@ def _sanitized(source: KernelSource, sanitizer: str) -> str:
     return said
 
 
+@pytest.mark.kernels
 def test_gpu_shim_under_thread_sanitizer_names_a_race() -> None:
     good = _kernel(_reversal("__syncthreads();"), shared_bytes=512)
     assert not _sanitized(good, "thread")
     assert "data race" in _sanitized(_kernel(_reversal(""), shared_bytes=512), "thread")
 
 
+@pytest.mark.kernels
 def test_gpu_shim_under_address_sanitizer_finds_a_short_array() -> None:
     assert not _sanitized(_kernel(_reversal("__syncthreads();"), shared_bytes=512), "address")
     assert "heap-buffer-overflow" in _sanitized(_kernel(_reversal("__syncthreads();"), shared_bytes=504), "address")

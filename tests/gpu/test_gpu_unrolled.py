@@ -251,7 +251,7 @@ def run_case(bundle: Bundle, case: Case, rows: int, order: str = "forward", bloc
 
 
 @pytest.mark.parametrize("dtype,group", [(dtype, group) for dtype in DTYPES for group in groups(dtype)])
-@pytest.mark.some(of=7, rest="kernels")
+@pytest.mark.some(of=14, rest="kernels")
 def test_gpu_kernels_agree_with_the_reference(dtype, group):
     """Whole warps, one that is not full, and several tiles for some warps, in every order of threads."""
     assert cases(dtype, group)
@@ -306,6 +306,7 @@ def test_gpu_kernels_of_long_results_have_windows(dtype):
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
 @pytest.mark.parametrize("query, output, lines", [("forward_kinematics", "T", False), ("mass_matrix", "H", True)])
+@pytest.mark.kernels
 def test_gpu_windows_are_written_and_read_in_turn(query, output, lines, sanitizer):
     """Of rows whose length is a multiple of a sector, and of those that are written line by line."""
     if missing(sanitizer):
@@ -326,6 +327,7 @@ def test_gpu_windows_are_written_and_read_in_turn(query, output, lines, sanitize
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bodies", [9, 10, 11, 12])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_lines_of_rows_of_any_length(bodies, dtype):
     """Rows begin in turn at every place of a line where their length is odd; results behind a line are complete."""
     model = rd.auto_tree(bodies, branching=3.0, skew=0.3)
@@ -343,6 +345,7 @@ def test_gpu_lines_of_rows_of_any_length(bodies, dtype):
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
+@pytest.mark.kernels
 def test_gpu_kernels_share_memory_in_turn(sanitizer):
     """No two threads of a warp use a tile's place without a barrier between, and none a place outside."""
     if missing(sanitizer):

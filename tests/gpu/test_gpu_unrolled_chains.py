@@ -201,7 +201,7 @@ BUDGETS = {
 
 @compiles
 @pytest.mark.parametrize(("name", "dtype"), BUDGETS)
-@pytest.mark.some(of=6, rest="kernels")
+@pytest.mark.some(of=3, when="kernels")
 def test_budgets(name: str, dtype: str) -> None:
     """Solves spill nothing, nor do those of single precision that are looked at."""
     sources = split(model_of(name), GRADIENT, np.dtype(dtype))

@@ -71,6 +71,7 @@ FORMATS = (
 
 @pytest.mark.parametrize("options", FORMATS, ids=str)
 @pytest.mark.parametrize("formulation", FORMULATIONS)
+@pytest.mark.some(of=12, rest="matrix")
 def test_the_model_is_integer_arithmetic_to_the_bit(options, formulation):
     d = datapath(load("double_pendulum"), formulation=formulation, **options)
     s = Box(qd=3.0, qdd=20.0).samples(d.model, ASKED, 40, 5)  # beyond the box, too
@@ -174,6 +175,7 @@ def test_states_outside_the_box_are_flagged():
         assert d.outside.all(), name
 
 
+@pytest.mark.matrix
 def test_sums_that_vanish_are_left_out_and_the_program_stays_right():
     d = datapath(load("arm7"))
     assert d.vanishing > 0

@@ -48,19 +48,23 @@ def held_against_the_model(d, rows=300, box=None):
 
 
 SCHEDULES = (
-    {"width": 18},
     {"width": 18, "multipliers": 4},
-    {"width": 18, "interval": 5},
     {"width": 32, "fraction": 16, "multipliers": 10, "interval": 4},
     {"width": 12, "ranges": "intervals", "interval": 3},
-    {"width": 10, "guard": 0, "interval": 7},
     {"width": 4, "fraction": 0},
     {"width": 24, "interval": 1000},
 )
+LIKE_OTHERS = {"width": 18}, {"width": 18, "interval": 5}, {"width": 10, "guard": 0, "interval": 7}
 
 
-@pytest.mark.parametrize("options", SCHEDULES, ids=str)
-@pytest.mark.matrix
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(pytest.param(each, marks=pytest.mark.matrix) for each in SCHEDULES),
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in LIKE_OTHERS),
+    ],
+    ids=str,
+)
 def test_simulated_hardware_is_the_model_to_the_bit(options):
     tool("verilator")
     held_against_the_model(made(**options))

@@ -60,6 +60,7 @@ def test_they_agree_with_numpys(model, rows):
 
 @compiled
 @pytest.mark.parametrize("rows", [None, 1, 7])
+@pytest.mark.some(of=3, rest="matrix")
 def test_gradients_and_unit_quaternions_agree_with_numpys(model, rows):
     rng = np.random.default_rng(1)
     lead = () if rows is None else (rows,)

@@ -44,7 +44,7 @@ def differences(dyn: rd.Dynamics, arrays: dict[str, Any], name: str, along: Any,
 
 @pytest.mark.filterwarnings("ignore:rollout. .* is unstable:RuntimeWarning")
 @pytest.mark.parametrize("robot, integrator", MATCHED)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_it_is_what_differences_say(robot, integrator):
     """By everything that a step can be given, also tau and base motions of each step."""
     model, shape = ROBOTS[robot](), (2,)
@@ -65,7 +65,7 @@ def test_it_is_what_differences_say(robot, integrator):
 
 @pytest.mark.parametrize("robot", GENTLE)
 @pytest.mark.parametrize("limits", [(), ("effort", "velocity", "position")])
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 def test_programs_and_matrices_agree(robot, limits, monkeypatch):
     model = ROBOTS[robot]()
     bounds = {"tree_effort": 2.0, "tree_velocity": 1.0}
@@ -81,7 +81,7 @@ def test_programs_and_matrices_agree(robot, limits, monkeypatch):
 
 
 @pytest.mark.parametrize("robot", GENTLE)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_every_engine_and_dtype(robot, make_dynamics, tolerance):
     model = ROBOTS[robot]()
     q, qd, tau = random_states(model, (3,))
@@ -95,6 +95,7 @@ def test_every_engine_and_dtype(robot, make_dynamics, tolerance):
         assert relative(found[name], wanted[name]) < 100 * tolerance, name
 
 
+@pytest.mark.matrix
 def test_scans_are_stepped_by_recursions():
     model = ROBOTS["quadruped"]()
     q, qd, tau = random_states(model, (3,))
@@ -208,7 +209,7 @@ def test_nothing_moves():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("integrator", ["semi_implicit_euler", "euler", "midpoint"])
-@pytest.mark.some(of=2, rest="matrix")
+@pytest.mark.some(of=2, when="matrix")
 def test_at_rest_and_upright_there_are_no_kinks(integrator, dtype):
     """Norms of zero, and quaternions with zeros: weights go back as the step's matrices say."""
     model = ROBOTS["quadruped"]()

@@ -68,7 +68,7 @@ def test_a_step_is_driven_from_where_it_leads(robot, request, make_dynamics, eng
 
 
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=2, when="matrix")
 def test_targets_and_limits_are_the_same_in_every_code(integrator, awkward, mimicking):
     """One program, rolled code, arrays."""
     for model in (awkward, mimicking):

@@ -150,7 +150,7 @@ GIVEN = [
 ]
 
 
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.parametrize("given", GIVEN, ids="+".join)
 @pytest.mark.parametrize("robot", ["arm", "floating", "mimic", "loop", "feet"])
@@ -237,7 +237,7 @@ def test_arrays_that_change_with_the_steps_have_all_of_them():
 # Gradients.
 
 
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=8, rest="matrix")
 @pytest.mark.parametrize("every", [1, 5, None])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("robot", ROBOTS)

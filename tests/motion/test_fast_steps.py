@@ -71,7 +71,7 @@ def asked(dyn, name, *args, **kwargs):
     return found, METHODS[name](dyn, *args, **kwargs)
 
 
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.parametrize("robot", ROBOTS)
@@ -102,7 +102,7 @@ GIVEN = [
 ]
 
 
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=9, rest="matrix")
 @pytest.mark.parametrize("given", GIVEN, ids="+".join)
 @pytest.mark.parametrize("robot", ["arm", "floating", "mimic"])
 @pytest.mark.parametrize("name", METHODS)
@@ -209,6 +209,7 @@ def without_method(monkeypatch, dyn, name):
 
 @pytest.mark.parametrize(("name", "integrator"), [("step", "midpoint"), ("step_gradient", "euler")])
 @pytest.mark.parametrize("robot", ["arm", "floating", "mimic"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_explicit_steps_short_enough_for_damping(monkeypatch, name, robot, integrator):
     model = ROBOTS[robot]()
     model = replace(model, tree_damping=np.full(model.nv_tree, 1e-3))
@@ -241,6 +242,7 @@ def test_explicit_steps_short_enough_for_damping(monkeypatch, name, robot, integ
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_feet_stay_where_they_are(monkeypatch, dtype):
     model = rd.load_urdf(own("quadruped"), base="floating")
     feet = (rd.Point(model.link_names[-1]), rd.Weld(model.link_names[4]))

@@ -24,7 +24,7 @@ def asked(dyn, q, qd, policy, **given):
     return [fields(dyn.rollout(q, qd, policy=policy, dt=DT, steps=STEPS, **given)) for _ in range(3)]
 
 
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.parametrize("robot", EVERY_ROBOT)

@@ -92,7 +92,7 @@ def test_coefficients_may_differ_from_state_to_state(robot, request, make_dynami
 
 
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=4, when="matrix")
 def test_given_coefficients_are_those_of_a_model_that_has_them(integrator, awkward):
     """By every integrator; in one program, in rolled code, and over arrays."""
     q, qd, tau = random_states(awkward, (3,))

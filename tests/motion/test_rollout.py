@@ -42,7 +42,7 @@ def distance(model: rd.Model, a: Any, b: Any) -> float:
 
 
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
-@pytest.mark.some(of=7, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_rollouts_are_the_same_on_every_engine(integrator, awkward, make_dynamics, engine_dtype):
     q, qd, tau = random_states(awkward, (3,))
     wanted = rd.Dynamics(awkward, engine="reference").rollout(q, qd, tau, 1e-3, 20, integrator=integrator)
@@ -81,7 +81,7 @@ def test_a_semi_implicit_step_is_forward_dynamics_and_integrate(awkward):
 
 
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
-@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.some(of=16, rest="matrix")
 def test_a_step_is_a_rollout_of_one(integrator, awkward, make_dynamics, engine_dtype):
     dyn = make_dynamics(awkward)
     for shape in ((), (4,), (2, 3), (0,)):
@@ -128,7 +128,7 @@ IN_PARTS = {
 @pytest.mark.parametrize(("code", "batch"), [("unrolled", 37), ("rolled", 1)])
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
 @pytest.mark.parametrize("name", IN_PARTS)
-@pytest.mark.some(of=8, rest="matrix")
+@pytest.mark.some(of=4, when="matrix")
 def test_steps_in_parts_give_what_arrays_give(name, integrator, batch, code, monkeypatch):
     """Steps too large for one program: those of their parts, around dynamics in straight-line code or in loops."""
     monkeypatch.setenv("ROBODYN_CACHE_DIR", "off")

@@ -162,6 +162,7 @@ def test_stiff_methods_stop_what_is_light():
     assert abs(run.q[-1, 0] - 1.25e-7) < 1e-9 and len(run.t) < 200
 
 
+@pytest.mark.matrix
 def test_explicit_methods_say_that_friction_is_stiff(monkeypatch):
     monkeypatch.setattr(simulation, "_MANY", 1000)
     light = cart(2e-3, joint_forces="friction")
@@ -172,6 +173,7 @@ def test_explicit_methods_say_that_friction_is_stiff(monkeypatch):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("push", [0.0, 1.0])
+@pytest.mark.some(of=4, rest="matrix")
 def test_forces_that_jump_end_in_an_error(method, push):
     """f sign(qd) of the user's own: no method makes its way along the jump."""
 

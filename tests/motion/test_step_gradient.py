@@ -47,7 +47,7 @@ def differences(dyn: rd.Dynamics, q: Any, qd: Any, tau: Any, dt: float, **option
 @pytest.mark.parametrize("integrator", EVERY_INTEGRATOR)
 @pytest.mark.parametrize("robot", ROBOTS)
 @pytest.mark.parametrize("given", ["nothing", "everything", "limits"])
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=36, rest="matrix")
 def test_they_are_what_differences_say(given, robot, integrator):
     model, dt = ROBOTS[robot](), 3e-3
     q, qd, tau = random_states(model)
@@ -85,7 +85,7 @@ def test_a_quadrupeds_are_pinocchios():
 
 @pytest.mark.filterwarnings("ignore:rollout. .* is unstable:RuntimeWarning")
 @pytest.mark.parametrize("robot, integrator", MATCHED)
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=24, rest="matrix")
 def test_every_engine_and_dtype(robot, integrator, make_dynamics, tolerance):
     model = bounded(ROBOTS[robot]())
     q, qd, tau = random_states(model, (5,))
@@ -98,7 +98,7 @@ def test_every_engine_and_dtype(robot, integrator, make_dynamics, tolerance):
 
 
 @pytest.mark.parametrize("engine, options", [("cpu", {"code": "rolled"}), ("scan", {}), ("cpu", {"threads": 2})])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 def test_other_code_and_engines(engine, options):
     model = rd.random_tree(12, seed=2, joints=("floating", "revolute", "spherical"))
     q, qd, tau = random_states(model, (40,))

@@ -50,13 +50,15 @@ def blocks(text: str) -> list[Block]:
 
 EXTRAS = {"casadi", "dask", "jax", "matplotlib", "torch", "viser"}
 """What the tests' own dependencies do not bring."""
+SLOW = ("how_do_i.md",)
 
 
 def marked():
     """Pages; those that need an extra are read where it is installed."""
     for page in PAGES:
         needed = {name for block in blocks(page.read_text(encoding="utf-8")) for name in block.needs}
-        yield pytest.param(page, id=page.name, marks=[pytest.mark.extras] if needed & EXTRAS else [])
+        marks = [pytest.mark.extras] if needed & EXTRAS else [pytest.mark.matrix] if page.name in SLOW else []
+        yield pytest.param(page, id=page.name, marks=marks)
 
 
 @pytest.mark.parametrize("page", tuple(marked()))

@@ -17,6 +17,7 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 OPTIONAL = ("mujoco", "scipy", "pinocchio", "gymnasium")
 # Those of extras, without which an example leaves out a part, or all.
 PARTIAL = ("casadi", "jax", "torch", "distributed", "viser")
+SLOW = ("27_quadruped_jumps",)
 
 # A script takes a few seconds, the one that learns a minute; a machine that is busy or slow may take long.
 TIMEOUT = 300
@@ -48,8 +49,9 @@ def test_there_are_examples():
 def scripts():
     """All; those that leave out a part without an extra run where it is installed."""
     for script in SCRIPTS:
-        partial = set(PARTIAL) & set(imports(script))
-        yield pytest.param(script, id=script.stem, marks=[pytest.mark.extras] if partial else [])
+        partial, slow = set(PARTIAL) & set(imports(script)), script.stem in SLOW
+        marks = [pytest.mark.extras] if partial else [pytest.mark.matrix] if slow else []
+        yield pytest.param(script, id=script.stem, marks=marks)
 
 
 @pytest.mark.parametrize("script", tuple(scripts()))
@@ -63,7 +65,7 @@ def test_example_runs_and_passes_its_check(script, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ball_joint_arm", "gripper", "humanoid", "oblique", "satellite"])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 def test_load_and_ask_takes_any_robot(name, tmp_path):
     printed = run(EXAMPLES / "01_load_and_ask.py", tmp_path, own(name))
     assert name in printed
@@ -82,7 +84,7 @@ def test_the_page_of_examples_has_every_one():
 
 
 @pytest.mark.parametrize("package", OPTIONAL + PARTIAL)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 def test_example_without_its_package_says_so(package, tmp_path):
     # Python runs sitecustomize before the script; None in sys.modules makes an import fail.
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n", encoding="utf-8")
@@ -101,6 +103,7 @@ def test_an_example_draws_its_figure(name, tmp_path):
     assert "<svg" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.matrix
 def test_ilqr_without_matplotlib_solves_and_draws_nothing(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n", encoding="utf-8")
     printed = run(EXAMPLES / "14_ilqr.py", tmp_path, "figure.svg", PYTHONPATH=str(tmp_path))

@@ -92,6 +92,7 @@ def circle(graph):
     return next((found for found in map(visit, sorted(graph)) if found), [])
 
 
+@pytest.mark.matrix
 def test_no_file_imports_itself_through_others():
     graph = graph_of_package()
     assert len(graph) > 200 and sum(map(len, graph.values())) > 800
@@ -153,6 +154,7 @@ def test_all_that_the_package_provides_is_there():
             assert hasattr(importlib.import_module(f"robodyn.{home[name]}"), name), name
 
 
+@pytest.mark.matrix
 def test_public_names_are_the_modules_themselves():
     script = """
         import importlib, importlib.util, sys
@@ -200,6 +202,7 @@ def test_retired_names_warn(name):
     subprocess.run([sys.executable, "-W", "ignore", "-c", f"import robodyn.{name} as old; old.__doc__"], check=True)
 
 
+@pytest.mark.matrix
 def test_types_are_checked_alike_without_optional_packages():
     """mypy runs where extras are missing, too, and so is told of every package that is not a dependency of the core."""
     path = PACKAGE.parent / "pyproject.toml"

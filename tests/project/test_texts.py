@@ -7,6 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import robodyn
 
 PACKAGE = Path(robodyn.__file__).parent
@@ -64,10 +66,12 @@ def holders(language: re.Pattern[str]) -> set[str]:
     return {name for name, each in long_texts().items() if any(map(language.search, each))}
 
 
+@pytest.mark.matrix
 def test_llvm_is_printed():
     assert holders(LLVM) == set()
 
 
+@pytest.mark.matrix
 def test_cuda_is_printed():
     assert holders(CUDA) == CUDA_LEFT
 

@@ -88,7 +88,7 @@ def require_solved(H, gradient, by_inverse_dynamics, dtype):
         assert (left < (1e-10 if dtype == np.float64 else 1e-3)).all()
 
 
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_forward_gradient_follows_from_that_of_inverse_dynamics(model, make_dynamics):
     dyn = make_dynamics(model)
     s = states_of(model, (2, 3), dtype=dyn.dtype.name)
@@ -148,7 +148,7 @@ def with_numbers(model, **fields):
 
 
 @pytest.mark.parametrize("name", FLOATING)
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=2, when="matrix")
 def test_known_columns_are_those_of_the_general_chain(name):
     model = FLOATING[name]()
     floating_base_variant = cheapest(model, forward_gradient(PLAIN), ())
@@ -171,6 +171,7 @@ def test_known_columns_are_those_of_the_general_chain(name):
         assert len(solution.known_columns(model)) == solution.known * (model.parent < 0).sum() > 0
 
 
+@pytest.mark.matrix
 def test_what_the_general_chain_is_for():
     floating = FLOATING["quadruped"]()
     general = forward_gradient(PLAIN)
@@ -210,7 +211,7 @@ def test_elimination_knows_where_the_mass_matrix_is_zero(seed):
 
 @pytest.mark.parametrize("level", ["avx512", "avx2", "sse2"])
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 11, 12, 13, 33])
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_looped_solves_of_every_size(n, level, monkeypatch):
     from robodyn.compile.llvm import target
     from robodyn.compile.llvm.target import LEVELS, host_target
@@ -234,7 +235,7 @@ def test_looped_solves_of_every_size(n, level, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=2, when="matrix")
 def test_looped_solves_with_fill_in(seed):
     model = rd.random_tree(16, seed=seed, joints=EVERY_KIND, mimic=0.4, armature=True)
     s = states_of(model, (5,))
@@ -246,7 +247,7 @@ def test_looped_solves_with_fill_in(seed):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("n", [6, 7, 8, 9, 11])
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=3, when="matrix")
 def test_results_past_the_caches(n, dtype, monkeypatch):
     """To the bit, wherever an array begins within a line, and nothing beside it."""
     from robodyn.compile.llvm import streaming

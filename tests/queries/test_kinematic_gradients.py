@@ -296,13 +296,13 @@ def case_of(name):
 
 
 @pytest.mark.parametrize("name", [*(f"{path.stem} {base}" for path in robots.OWN for base in ("fixed", "floating"))])
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_our_robots_agree_with_pinocchio(name):
     agree_with_pinocchio(case_of(name))
 
 
 @pytest.mark.parametrize("seed", range(16))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_random_trees_agree_with_pinocchio(seed):
     agree_with_pinocchio(case_of(seed))
 

@@ -282,6 +282,7 @@ def test_what_was_the_best_on_one_gpu_is_chosen_where_nothing_was_measured() -> 
     assert str(variant) == "block" and why.startswith("measured: ")
 
 
+@pytest.mark.matrix
 def test_longer_code_than_what_was_fast_elsewhere_is_not_chosen_for_that() -> None:
     """An arm that floats has one body more than one that does not, and nearly three times as much to do."""
     for base, kernel in (("fixed", "unrolled"), ("floating", "unrolled, split")):
@@ -291,6 +292,7 @@ def test_longer_code_than_what_was_fast_elsewhere_is_not_chosen_for_that() -> No
         assert str(variant) == kernel and why.startswith("the best on ")
 
 
+@pytest.mark.matrix
 def test_processes_that_keep_at_the_same_time_lose_nothing() -> None:
     """Each reads the file and writes it anew, one after the other."""
     code = """

@@ -69,7 +69,7 @@ def test_motion_of_the_centre_and_of_momentum(seed):
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_gradients_of_links_motion(seed, frame):
     """Of a moving base, too."""
     model = tree(seed)

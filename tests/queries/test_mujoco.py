@@ -52,8 +52,14 @@ def test_what_mujoco_cannot_judge_is_refused(name: str) -> None:
         read_urdf(robots.own(name), floating=False)
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("path", robots.SHARED, ids=lambda path: path.stem)
+# Those of which `test_pinocchio` asks in the same run are others.
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.matrix if k % 3 == 1 else pytest.mark.nightly)
+        for k, path in enumerate(robots.SHARED)
+    ],
+)
 def test_matrix(path: Path) -> None:
     import matrix
 

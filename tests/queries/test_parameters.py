@@ -190,7 +190,7 @@ def arrays_of(model, shape=(), seed=7):
 
 
 @pytest.mark.parametrize("name", ON_INERTIA)
-@pytest.mark.some(of=10, rest="matrix")
+@pytest.mark.some(of=20, rest="matrix")
 def test_given_inertias_are_those_of_another_model(name, model, make_dynamics, engine_dtype, tolerance):
     """Row by row, of every query that takes them."""
     if name in LONG_TO_COMPILE and engine_dtype[0] != "reference":
@@ -275,7 +275,7 @@ def test_inertias_are_keywords_alone():
     assert {parameter.default for parameter in with_them} == {None}
 
 
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_rows_of_inertias_that_are_not_finite_spoil_nothing_else(model, make_dynamics):
     arrays, pi = arrays_of(model, (4,)), changed(model, (4,))
     dyn = make_dynamics(model)

@@ -39,6 +39,8 @@ COMPILED = [
     *((name, where, base) for name, where, base in FOLLOWING if base == "fixed"),
 ]
 SLOW = ("pr2_pr2", "pepper", "g1_29dof")
+AGAIN = ("pr2", "simple_humanoid_classical", "talos_full_v2", "talos_full_v2_box")
+"""Like pr2_pr2, of every run, and like simple_humanoid, g1_29dof and atlas."""
 BY_MACHINE_CODE = {
     "inverse dynamics, external forces",
     "bias force",
@@ -63,7 +65,7 @@ def case_of(name: str, where: str, base: str) -> Case:
 # Robot by robot, so that each is loaded once.
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
 @pytest.mark.parametrize(("name", "where", "base"), OWN + SHARED + FOLLOWING)
-@pytest.mark.some(of=12, rest="matrix")
+@pytest.mark.some(of=24, rest="matrix")
 def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     case = case_of(name, where, base)
     if quantity not in case.quantities:
@@ -76,7 +78,7 @@ def test_robot(name: str, where: str, base: str, quantity: Quantity) -> None:
     ("name", "where", "base"),
     [pytest.param(*case, marks=[pytest.mark.matrix] if case[0] in SLOW else []) for case in COMPILED],
 )
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=12, rest="matrix")
 def test_robot_by_machine_code(name: str, where: str, base: str) -> None:
     """The engine that users get."""
     case = case_of(name, where, base)
@@ -99,6 +101,7 @@ def test_a_robot_is_called_singular_where_the_mass_matrix_of_pinocchio_is(name: 
     assert bool(case.singular) == (eigenvalues[:, 0] <= REGULAR * eigenvalues[:, -1]).all()
 
 
+@pytest.mark.matrix
 def test_a_hundred_millionth_is_noticed() -> None:
     """Every quantity is beyond its tolerance when mass, mass centres, joints, links or gravity are off by that much."""
     case, off = case_of("quadruped", "own", "floating"), 1.0 + 1e-8
@@ -174,13 +177,13 @@ def test_what_pinocchio_says_on_stderr_is_heard(tmp_path: Path, value: str) -> N
 
 def every_robot() -> Iterator[Any]:
     """Robots of the shared collection, and of the wheel's folders the first that is not among them: every third one,
-    the others and other versions by night."""
+    the others and other versions by night. So are large robots that are like another one."""
     shared = {path.stem for path in robots.SHARED}
     firsts: dict[Path, Path] = {}
     for path in robots.example_robot_data():
         if path.stem not in shared:
             firsts.setdefault(path.parent, path)
-    often = [*robots.SHARED, *firsts.values()][::3]
+    often = [path for path in [*robots.SHARED, *firsts.values()][::3] if path.stem not in AGAIN]
     for path in (*robots.SHARED, *robots.example_robot_data()):
         yield pytest.param(path, id=path.stem, marks=pytest.mark.matrix if path in often else pytest.mark.nightly)
 

@@ -21,6 +21,7 @@ def answers(dyn, q, qd, x):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.some(of=3, rest="matrix")
 def test_numbers_and_arrays_have_the_same_bits(seed, dtype, monkeypatch):
     model = tree(seed)
     states = random_states(model, (3,), seed)

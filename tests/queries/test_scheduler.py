@@ -102,6 +102,7 @@ def test_calls_go_to_the_engine_that_was_fastest_nearby(fresh, monkeypatch):
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+@pytest.mark.matrix
 def test_large_batches_may_go_through_a_gpu(fresh, monkeypatch):
     host = HostDevice()
     monkeypatch.setattr(engine, "default_device", lambda: host)

@@ -86,7 +86,7 @@ def agree(got, wanted, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_central_differences_of_gradients(seed):
     model = tree(seed)
     q, qd, x, _, options = state(model, seed)
@@ -174,7 +174,7 @@ class ComplexSteps:
 
 
 @pytest.mark.parametrize("seed", range(50))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_complex_steps_through_another_algorithm(seed):
     model = tree(100 + seed)
     q, qd, x, _, options = state(model, seed)
@@ -436,7 +436,7 @@ def test_the_gpu_engine_says_when_single_precision_has_lost_the_digits(monkeypat
 
 @pytest.mark.parametrize("name", [path.stem for path in OWN])
 @pytest.mark.parametrize("base", ["fixed", "floating"])
-@pytest.mark.some(of=5, rest="matrix")
+@pytest.mark.some(of=10, rest="matrix")
 def test_single_precision_is_silent_on_ordinary_robots(name, base, monkeypatch):
     """Moving and at rest, contracted and not; what is zero by structure is no lost digit. (Warnings are errors.)"""
     monkeypatch.setattr(second_order, "_ROUNDING", ())
@@ -453,6 +453,7 @@ def test_single_precision_is_silent_on_ordinary_robots(name, base, monkeypatch):
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 @pytest.mark.parametrize("leading", [(), (3,), (2, 2), (17,)], ids=str)
+@pytest.mark.some(of=3, rest="matrix")
 def test_single_precision_is_computed_in_double(engine, leading, monkeypatch):
     """Also where it has no digits left; what comes out is rounded once, and some rows are done after the others."""
     monkeypatch.setattr(second_order, "_ROUNDED_ROWS", 5)

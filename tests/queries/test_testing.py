@@ -54,7 +54,7 @@ def test_our_robots_are_sound(path: Path, base: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=24, rest="matrix")
 def test_random_trees_are_sound(seed: int) -> None:
     print(f"tree: seed {seed}")
     assert "identities" in assert_sound(tree(seed), engine="reference", seed=seed)
@@ -62,6 +62,7 @@ def test_random_trees_are_sound(seed: int) -> None:
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
 @pytest.mark.parametrize("name", ["arm6", "gripper"])
+@pytest.mark.some(of=2, rest="matrix")
 def test_single_precision(engine: str, name: str) -> None:
     model = rd.load_urdf(own(name), base="floating")
     for check in ASSERTS.values():
@@ -71,6 +72,7 @@ def test_single_precision(engine: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "base"), [("arm6", "fixed"), ("arm6", "floating"), ("quadruped", "floating"), ("oblique", "fixed")]
 )
+@pytest.mark.some(of=2, rest="matrix")
 def test_pinocchios_own_reader(name: str, base: str) -> None:
     pin = pytest.importorskip("pinocchio")
     options = [pin.JointModelFreeFlyer()] if base == "floating" else []
@@ -186,6 +188,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
+@pytest.mark.some(of=3, rest="matrix")
 def test_odd_models_that_are_right_are_sound(name: str) -> None:
     assert "identities" in assert_sound(ODD[name]())
 
@@ -199,6 +202,7 @@ def test_every_engine_can_be_asked(engine: str) -> None:
 
 
 @pytest.mark.parametrize("link", range(8))
+@pytest.mark.some(of=3, rest="matrix")
 def test_every_link_is_looked_at(link: int) -> None:
     pin = pytest.importorskip("pinocchio")
     arm, theirs = rd.load_urdf(own("arm6")), pin.buildModelFromUrdf(str(own("arm6")))
@@ -236,6 +240,7 @@ def test_a_robot_that_cannot_move_is_sound() -> None:
     assert "identities" in assert_sound(rd.load_urdf(rock))
 
 
+@pytest.mark.matrix
 def test_the_fixture(tmp_path: Path) -> None:
     """As a user has it: a conftest.py and a test of their own."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["robodyn.testing.fixtures"]\n')

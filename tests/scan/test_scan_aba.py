@@ -288,6 +288,7 @@ def test_single_precision_on_robots(name):
     assert residual(model, judge, scan) < RESIDUAL_SINGLE
 
 
+@pytest.mark.matrix
 def test_single_precision_on_trees():
     for model in (rd.auto_tree(200, skew=0.3), tree(60, 2), tree(61, 3, "chain")):
         judge, scan = pair(model, dtype="float32")

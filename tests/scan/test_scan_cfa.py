@@ -60,6 +60,7 @@ LENGTHS = [[1], [2], [3], [7], [8], [33], [1, 5, 3, 1, 9], [4, 4, 4], [2, 33, 1]
 @pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS.keys())
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("k, columns", [(1, 1), (5, 7), (6, 2)])
+@pytest.mark.some(of=3, rest="matrix")
 def test_block_tridiagonal_systems(solve, lengths, k, columns):
     D, U, dense = system(lengths, k, 3, seed=len(lengths) + k)
     n = sum(lengths)

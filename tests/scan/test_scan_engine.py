@@ -41,7 +41,7 @@ def scans(model, options=None, **others):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: f"{o.layout}-{o.kernel}-{o.operators}")
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_inverse_dynamics_every_way(options):
     for seed, n in enumerate((1, 2, 7, 30)):
         model = rd.random_tree(n, seed=seed, joints=ALL_KINDS, mimic=0.2 if seed == 2 else 0.0)

@@ -185,7 +185,7 @@ def folded(fold: Fold, model: rd.Model, batch: int, dtype: Any, device: Any) -> 
 @pytest.mark.parametrize("name", ALONG)
 @pytest.mark.parametrize("which", ["bush", "kinds"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.some(of=5, rest="kernels")
+@pytest.mark.some(of=12, rest="kernels")
 def test_kernels_of_folds_are_numpys_loops(name: str, which: str, dtype: str) -> None:
     fold, model = ALONG[name], models()[which]
     for batch in (1, 3):
@@ -212,6 +212,7 @@ def star(n: int) -> rd.Model:
 @on_host
 @pytest.mark.parametrize("most", [orders.MOST_HANGING, 2])
 @pytest.mark.parametrize("shape", ["star", "caterpillar", "binary"])
+@pytest.mark.some(of=3, rest="matrix")
 def test_kernels_look_for_what_hangs_on_bodies(shape: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for levels where too much hangs on one: that is added up before."""
     monkeypatch.setattr(orders, "MOST_HANGING", most)

@@ -87,7 +87,7 @@ def outside(model: rd.Model, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
-@pytest.mark.some(of=5, rest="kernels")
+@pytest.mark.some(of=10, rest="kernels")
 def test_scans_on_a_gpu_give_inverse_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert name != "forest" or np.count_nonzero(model.parent < 0) > 1

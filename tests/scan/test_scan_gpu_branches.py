@@ -154,7 +154,7 @@ def matrix(model: rd.Model, batch: int, seed: int = 0) -> tuple[Branches, np.nda
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.some(of=2, rest="kernels")
+@pytest.mark.some(of=2, when="kernels")
 def test_solutions_along_the_branches(dtype: str, device: Any) -> None:
     for model in (*bushes().values(), rd.auto_tree(1), rd.auto_tree(40), rd.random_tree(33, seed=1)):
         branches, rows, H, b = matrix(model, 3)

@@ -169,7 +169,7 @@ def alone(name: str) -> tuple[KernelSource, dict[str, Any], dict[str, Any], int,
 @on_host
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=2, when="kernels")
 def test_elimination_kernels_under_sanitizers(name: str, sanitizer: str) -> None:
     if reason := missing(sanitizer):
         pytest.skip(reason)

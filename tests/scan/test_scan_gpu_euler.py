@@ -31,7 +31,7 @@ LONG = 700
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
-@pytest.mark.some(of=4, rest="kernels")
+@pytest.mark.some(of=8, rest="kernels")
 def test_vector_trees_on_a_gpu_are_numpys(op: Semigroup, device: Any) -> None:
     for model in (rd.auto_tree(1), rd.auto_tree(33), rd.random_tree(60, seed=2), rd.auto_tree(LONG, branching=1.5)):
         place = ScanDevice(device)
@@ -54,7 +54,7 @@ def test_vector_trees_on_a_gpu_are_numpys(op: Semigroup, device: Any) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("method", methods_of("inverse_dynamics"))
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_vector_trees_on_a_gpu_give_inverse_dynamics(method: str, name: str, device: Any) -> None:
     model = models()[name]
     scan, reference = rd.Dynamics(model, engine="scan", scan=EULER), rd.Dynamics(model, engine="reference")

@@ -81,7 +81,7 @@ def residual(device: Any, model: rd.Model, method: str, shape: tuple[int, ...] =
 
 @pytest.mark.parametrize("name", ["arm", "chain", "bush", "kinds", "forest"])
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.some(of=7, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_forward_dynamics_on_a_gpu_is_right(method: str, name: str, device: Any) -> None:
     model = models()[name]
     assert residual(device, model, method) < RESIDUAL
@@ -111,7 +111,7 @@ def test_forward_dynamics_on_a_gpu_as_operations_of_the_array_library(method: st
 
 @pytest.mark.parametrize("scale", [1e-9, 0.0])
 @pytest.mark.parametrize("run", [1, 2, 3])
-@pytest.mark.some(of=3, rest="kernels")
+@pytest.mark.some(of=6, rest="kernels")
 def test_light_and_massless_bodies_on_a_gpu(run: int, scale: float, device: Any, monkeypatch: Any) -> None:
     """Stretches that would end in one are lengthened."""
     monkeypatch.setattr(orders, "DEVICE_STRETCH", 16)
@@ -131,6 +131,7 @@ def test_joints_spelled_out_on_a_gpu(device: Any) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=6, rest="kernels")
 def test_rows_stay_apart_in_forward_dynamics_on_a_gpu(method: str, device: Any) -> None:
     """To the last bit, also where stretches are lengthened."""
     model = lightened(1e-9, 1, 70)
@@ -142,6 +143,7 @@ def test_rows_stay_apart_in_forward_dynamics_on_a_gpu(method: str, device: Any) 
     np.testing.assert_array_equal(found[[0, 2]], right[[0, 2]])
 
 
+@pytest.mark.kernels
 def test_stretches_on_a_gpu(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are longer where a batch keeps the device busy, and there is one kernel for all lengths."""
     monkeypatch.setattr(orders, "DEVICE_STRETCH", 4)
@@ -175,6 +177,7 @@ def test_looks_of_aba_scan_are_few(device: Any) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=6, rest="kernels")
 def test_later_calls_place_nothing_for_good(method: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which waits, as indices of lengthened stretches must not; nor is anything compiled."""
     model = lightened(0.0, 2, 70)
@@ -222,6 +225,7 @@ def test_the_recursion_runs_while_scans_are_launched(method: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.some(of=6, rest="kernels")
 def test_recorded_calls_do_not_look(method: str, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("robodyn.engines.gpu.engine.default_device", lambda: device)
     model = rd.auto_tree(70)

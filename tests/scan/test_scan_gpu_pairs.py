@@ -82,7 +82,7 @@ def filled(tree: str, terms: int, batch: int, dtype: str, order: str | None, mov
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("tree", TREES)
-@pytest.mark.some(of=4, rest="kernels")
+@pytest.mark.some(of=8, rest="kernels")
 def test_kernels_make_the_matrices_that_numpy_makes(tree: str, batch: int, moved: bool, dtype: str) -> None:
     """What is no place of a pair stays as it was, or is zero in whole matrices."""
     for terms in (1, 3):
@@ -117,6 +117,7 @@ def alone(name: str, how: list[int]) -> tuple[Any, dict[str, Any], dict[str, Any
 @on_host
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
 @pytest.mark.parametrize(("name", "how"), [("pair_matrix", [1, 1, 1]), ("pair_list", [LISTED]), ("pair_list", [3])])
+@pytest.mark.some(of=2, when="kernels")
 def test_kernels_of_pairs_under_sanitizers(name: str, how: list[int], sanitizer: str) -> None:
     assert UPPER + LOWER == 3
     if reason := missing(sanitizer):
@@ -128,6 +129,7 @@ def test_kernels_of_pairs_under_sanitizers(name: str, how: list[int], sanitizer:
 @compiles
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.some(of=2, when="kernels")
 def test_kernels_of_pairs_keep_their_budgets(dtype: str, architecture: str) -> None:
     for name in ("pair_matrix", "pair_list"):
         for terms in (1, 3):

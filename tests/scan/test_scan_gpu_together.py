@@ -89,7 +89,7 @@ def answers(model: rd.Model, batch: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", models())
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.some(of=6, rest="kernels")
+@pytest.mark.some(of=6, when="kernels")
 def test_nothing_depends_on_what_shares_a_launch(name: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models()[name]
     host = host_device(monkeypatch)
@@ -109,6 +109,7 @@ def test_nothing_depends_on_what_shares_a_launch(name: str, batch: int, monkeypa
     assert relative(together[0], rd.Dynamics(model, engine="reference").mass_matrix(states[0])) < 1e-11
 
 
+@pytest.mark.kernels
 def test_a_stage_of_every_fold_has_room_on_every_gpu() -> None:
     codes = tuple(code for code, kind in enumerate(KINDS) if kind.nv)
     for name, fold in ALONG.items():
@@ -120,6 +121,7 @@ def test_a_stage_of_every_fold_has_room_on_every_gpu() -> None:
                 assert source.shared_bytes <= limit and source.block_threads == kernels.TOGETHER_THREADS, name
 
 
+@pytest.mark.kernels
 def test_levels_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     model = models()["bush"]
     host_device(monkeypatch)

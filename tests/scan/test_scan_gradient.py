@@ -25,7 +25,7 @@ def agree(got, wanted, tolerance):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_random_trees(seed, options):
     """Of every joint kind, with moving bases, external forces and inertias of their own, and without."""
     model = tree(seed)

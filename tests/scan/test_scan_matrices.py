@@ -61,7 +61,7 @@ def scan(model: rd.Model, options: str = "heavy", **more) -> rd.Dynamics:
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.some(of=3, rest="matrix")
+@pytest.mark.some(of=6, rest="matrix")
 def test_random_trees(seed, options):
     model = tree(seed)
     judge, dyn, s = rd.Dynamics(model, engine="reference"), scan(model, options), states_of(model, (3,), seed)
@@ -114,6 +114,7 @@ def test_robots(path, base):
 # Relative to the largest entry; tours subtract sums over everything before a subtree. Ten times what was measured.
 @pytest.mark.parametrize(("n", "heavy", "euler"), [(100, 1e-13, 1e-12), (1000, 1e-12, 5e-12)])
 @pytest.mark.parametrize("shape", ["chain", "1.5", "2", "star", "caterpillar"])
+@pytest.mark.some(of=6, rest="matrix")
 def test_large_trees(shape, n, heavy, euler):
     model = large(shape, n)
     q = states_of(model).q

@@ -22,6 +22,7 @@ def both(ik, target, q0, **options):
 @pytest.mark.parametrize("posture", [False, True])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("robot", "base"), [("arm7", "fixed"), ("quadruped", "floating"), ("hand", "fixed")])
+@pytest.mark.some(of=3, rest="matrix")
 def test_it_is_a_batch_of_one(robot, base, dtype, posture):
     model = rd.load_urdf(own(robot), base=base)
     dyn, rng, link = rd.Dynamics(model), np.random.default_rng(0), model.link_names[-1]

@@ -249,7 +249,7 @@ def _own() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("path", "base"), tuple(_own()))
-@pytest.mark.some(of=11, rest="matrix")
+@pytest.mark.some(of=22, rest="matrix")
 def test_every_algorithm_on_every_model(path, base):
     model = rd.load_urdf(path, base=base)
     singular = rd.Dynamics(model, engine="reference").singularity() is not None

@@ -91,7 +91,7 @@ def _one_by_one(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.some(of=4, when="matrix")
 def test_programs_compute_what_sweeps_one_by_one_do(monkeypatch, seed):
     rng = np.random.default_rng(seed)
     mimic = (0.0, 0.3)[seed % 2]

@@ -156,6 +156,7 @@ def collada(picture="", nodes='<node><instance_geometry url="#g"/></node>', libr
 <scene><instance_visual_scene url="#s"/></scene></COLLADA>"""
 
 
+@pytest.mark.matrix
 def test_a_mesh_that_takes_for_ever(tmp_path, monkeypatch):
     """As many materials as faces, which trimesh takes for meshes of their own, in a time that grows with the square."""
     assert read_mesh(gltf(tmp_path)).geometry, "the process has begun"
@@ -228,6 +229,7 @@ def test_many_pictures_are_too_large_together(tmp_path):
 
 
 @pytest.mark.parametrize("count", [10**9, 10**12, 10**19])
+@pytest.mark.some(of=3, rest="matrix")
 def test_numbers_that_are_not_there(tmp_path, count):
     """A glTF may have accessors without data, which are zero."""
     accessors = [{"componentType": 5126, "count": count, "type": "VEC3"}]
@@ -302,6 +304,7 @@ def test_pictures_that_are_programs(tmp_path):
 
 
 @posix
+@pytest.mark.matrix
 def test_the_process_is_started_again(tmp_path):
     path = gltf(tmp_path)
     assert read_mesh(path).geometry
@@ -352,6 +355,7 @@ def test_a_fork_while_another_thread_reads(tmp_path):
     thread.join()
 
 
+@pytest.mark.matrix
 def test_a_program_whose_python_is_not_known(tmp_path, monkeypatch):
     meshes._PROGRAM.close()
     monkeypatch.setattr(sys, "exec_prefix", str(tmp_path))
