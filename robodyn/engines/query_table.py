@@ -18,6 +18,7 @@ from robodyn.algorithms import energy, kinematic_gradients, kinematics, momentum
 from robodyn.algorithms.aba import INVERSE_MASS_MATRIX, aba
 from robodyn.algorithms.constraints.tasks import constraint_task
 from robodyn.algorithms.contacts.points import contact_points_task
+from robodyn.algorithms.contacts.tasks import contact_answer
 from robodyn.algorithms.coriolis import CORIOLIS_MATRIX
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.distances.tasks import distance_task
@@ -991,6 +992,18 @@ _CONTACTS = (
         {"T": Result(("n_slots", 4, 4), "1, m")},
         lambda asked: contact_points_task("contact_frames", asked.model),
         "Normals, tangents and places of the slots of the model's contacts, in world coordinates.",
+        of_contacts=True,
+    ),
+    QuerySpec(
+        "contact_forward_dynamics",
+        ("q", "qd", "tau"),
+        {"qdd": Result(("nv",), "qdd"), "f": Result(("n_slots", 3), "N")},
+        lambda asked: contact_answer(asked.model, asked.inputs),
+        "Accelerations qdd and forces f of the slots of the model's contacts under generalised forces tau.",
+        optional=("f_ext", "inertia", "dV0"),
+        needs=("inverse",),
+        joint_forces={"tau": "force"},
+        engines=("reference", "cpu"),
         of_contacts=True,
     ),
 )

@@ -43,19 +43,21 @@ STANCES = {
         TREE: "difference difference_gradient distance integrate integrate_gradient interpolate neutral "
         "random_configuration",
         OTHER: "armature attach collision_geometries collision_pairs configurations constraints "
-        "coordinate_names coupling damping digest drawn_from effort_limit euler_tour extensions "
+        "contacts coordinate_names coupling damping digest drawn_from effort_limit euler_tour extensions "
         "file_tree free_joints friction geometries graph has_mimic joint_index link_index link_inertia "
         "link_joints link_parent load lock lower n_bodies n_constraints n_pairs n_rows normalize "
         "normalized nq nq_tree nv nv_tree of_checked pairs plot_tree proximal quaternion_starts report "
         "reroot save shapes source subtree to_mjcf to_urdf total_mass tree tree_coordinates "
-        "unit_coordinates upper velocity_limit velocity_names with_frames with_inertia with_shapes",
+        "unit_coordinates upper velocity_limit velocity_names with_contacts with_frames with_inertia "
+        "with_shapes",
     },
     "InverseKinematics": {OBEYS: "solve", OTHER: "n_targets"},
-    "Rollout": {OTHER: "load model plot save save_html"},
+    "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
         OBEYS: "InverseKinematics simulate",
         TREE: "show",  # sliders move joints of the tree, one by one
-        OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Coupling Cylinder DirectionTask "
+        OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning Coupling "
+        "Cylinder DirectionTask "
         "Dynamics HeightField IKReport JointForcesWarning JointOrder LoadError Lock Model "
         "NumericalError Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere Tree "

@@ -243,7 +243,7 @@ def test_wrong_values_are_refused_by_name():
         lambda: dyn.step(q, zero, zero, limits="velocity"),
         lambda: dyn.step(q, zero, zero, V0=np.zeros(6)),
         lambda: dyn.step_gradient(q, zero, zero),
-        lambda: rd.simulate(model, (q, zero), 0.1),
+        lambda: rd.simulate(model, q, zero, 0.1),
         lambda: rd.Dynamics(model, engine="scan").contact_forward_dynamics(q, zero, zero),
     ):
         with pytest.raises(rd.UnavailableError, match="contacts"):
@@ -263,6 +263,10 @@ def test_models_keep_their_contacts(tmp_path):
     assert rd.Dynamics(locked).contact_forward_dynamics(locked.neutral(), np.zeros(locked.nv), np.zeros(locked.nv))[
         1
     ].shape == (4, 3)
+    (_, here), (_, there) = ((foot, rd.Sphere(foot, radius=0.02)) for foot in FEET[:2])
+    crossing = model.with_contacts([rd.Contact(here, there)]).lock(dict.fromkeys(model.joint_names[1:7]))
+    assert crossing.contacts is not None and crossing.contacts.pairs == ()
+    assert [each.code for each in crossing.report][-1] == "contact-dropped"
     for edit in (lambda: model.subtree("trunk"), lambda: model.attach(model, "trunk", prefix="b_")):
         with pytest.raises(rd.UnavailableError, match="contacts"):
             edit()

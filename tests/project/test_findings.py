@@ -117,8 +117,9 @@ OF_BASES = {"floating-world"}
 """Of `base="floating"`; tests/builders/test_urdf.py reaches it."""
 OF_WRITERS = {"written-otherwise", "written-for-few", "not-written", "refused-by-mujoco"}
 """Codes of `to_urdf` and `to_mjcf`; tests/editing/test_writers.py reaches them."""
-OF_EDITS = {"constraint-changed", "constraint-dropped", "configuration-changed", "extension-dropped"}
-"""Codes of edits; tests/constraints/test_carried.py and tests/editing/test_geometries.py reach them."""
+OF_EDITS = {"constraint-changed", "constraint-dropped", "contact-dropped", "configuration-changed", "extension-dropped"}
+"""Codes of edits; tests/constraints/test_carried.py, tests/editing/test_geometries.py and
+tests/contacts/test_contact_dynamics.py reach them."""
 OF_SHAPES = {
     "shape-not-read",
     *("collision-not-used", "collision-mesh-replaced", "cylinder-as-capsule"),

@@ -95,7 +95,9 @@ def test_every_query_has_a_row_and_every_row_a_query():
     no_queries = {"step", "step_gradient", "mass_matrix_operator", "is_free"}
     assert asked - no_queries == {*QUERIES, *CONSTRAINED, *OF_SHAPES, *OF_CONTACTS, *MADE_OF_OTHERS}
     spheres = [rd.Sphere(link, radius=0.05) for link in rd.load_urdf(own("arm6")).link_names]
-    model = dataclasses.replace(rd.load_urdf(own("arm6")).with_shapes(spheres), constraints=[rd.Point("tool0")])
+    model = dataclasses.replace(
+        rd.load_urdf(own("arm6")).with_shapes(spheres), constraints=[rd.Point("tool0", to_at=(0.3, 0.1, 0.4))]
+    )
     model = model.with_contacts([rd.Contact(spheres[-1], rd.Plane())])
     short = list(short_names())
     every = QUERIES | CONSTRAINED | OF_SHAPES | OF_CONTACTS

@@ -19,6 +19,7 @@ from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.integrators import mujoco
 from robodyn.core.model import Model
+from robodyn.internals.errors import UnavailableError
 
 BASE = ("V0", "dV0")
 BLOCK = 3
@@ -49,6 +50,16 @@ def contact_task(
     without contacts.
     """
     return _task(_slots(model), _bounding(model, dt), iterations, tuple(name for name in _SIZES if name in inputs))
+
+
+def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> ScalarTask:
+    """Accelerations and forces alone, after as many iterations as are allowed, as one program."""
+    contacts = model.contacts
+    assert contacts is not None
+    if contacts.crowded:
+        raise UnavailableError("contact_forward_dynamics: with max_contacts it is no single program")
+    most, names = most_iterations(contacts), tuple(name for name in _SIZES if name in inputs)
+    return _answer(contacts.n_slots, _bounding(model, dt), most, names)
 
 
 def contact_step(
@@ -155,6 +166,18 @@ def _task(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> 
 
     least = _least if "points" in inputs else None
     return ScalarTask(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
+
+
+@lru_cache(maxsize=256)
+def _answer(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
+    whole = _task(n_slots, dt, iterations, inputs)
+
+    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        results = whole.text(model, given, at)
+        return {name: results[name] for name in ("qdd", "f")}
+
+    outputs = {name: whole.outputs[name] for name in ("qdd", "f")}
+    return ScalarTask(f"{whole.name}_alone", whole.given, outputs, text, one_program=True)
 
 
 @lru_cache(maxsize=256)
