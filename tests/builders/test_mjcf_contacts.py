@@ -145,6 +145,7 @@ def test_rollouts_are_mujocos(name):
 
 
 @pytest.mark.parametrize("name", SCENES)
+@pytest.mark.some(of=4, rest="matrix")
 def test_accelerations_are_mujocos(name):
     m = mujoco.MjModel.from_xml_string(SCENES[name])
     exact(m)
@@ -245,7 +246,7 @@ def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
         assert any(each.startswith("ant.xml") for each in same)
 
 
-@pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])
+@pytest.mark.parametrize("cone", [pytest.param("pyramidal", marks=pytest.mark.matrix), "elliptic"])
 def test_mjcf_that_is_written_has_the_contacts(cone):
     """Of a URDF with contacts: MuJoCo's accelerations on the text are ours of the model."""
     model = rd.load_urdf(own("quadruped"), base="floating")
