@@ -110,7 +110,7 @@ def on_feet(**options):
     return model.with_contacts(contacts, **options), q
 
 
-@pytest.mark.some(of=6, rest="matrix")
+@pytest.mark.some(of=16, rest="matrix")
 @pytest.mark.parametrize(("cone", "impratio"), CONES)
 @pytest.mark.parametrize("scene", ["floating plain", "fixed held", "floating held", "balls"])
 def test_accelerations_are_those_of_mujoco(scene, cone, impratio, make_dynamics):
