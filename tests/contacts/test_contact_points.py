@@ -102,3 +102,20 @@ def test_models_without_contacts_are_refused():
     for each in (model, model.with_contacts([])):
         with pytest.raises(rd.ArgumentError, match=r"contact_distances: .* has no contacts"):
             rd.Dynamics(each).contact_distances(np.zeros(6))
+
+
+@pytest.mark.extras
+def test_derivatives_are_those_of_differences():
+    jax = pytest.importorskip("jax")
+    import robodyn.jax as bridge
+
+    jax.config.update("jax_enable_x64", True)
+    model = contacting("fixed")
+    dyn, q = rd.Dynamics(model), np.random.default_rng(0).uniform(-1.0, 1.0, 6)
+    functions = bridge.wrap(dyn)
+    found, step = np.asarray(jax.jacrev(functions.contact_distances)(q)), 1e-6
+    ends = dyn.contact_distances(q + step * np.concatenate((np.eye(6), -np.eye(6))))
+    differences = ((ends[:6] - ends[6:]) / (2.0 * step)).T
+    there = dyn.contact_distances(q) < 1e9
+    assert there.sum() > 10 and np.abs(found - differences)[there].max() < 1e-8
+    assert np.isfinite(np.asarray(jax.jacrev(functions.contact_frames)(q))).all()

@@ -28,13 +28,13 @@ from robodyn.algorithms.distances.formulas import (
     along,
     clamp,
     divisor,
+    length_of,
     nearest_of,
     perpendicular,
     pick,
     point_box,
     segment_pairs,
     sign,
-    unit,
 )
 from robodyn.algorithms.distances.scene import exact, solid
 from robodyn.core.contacts.kinds import ContactPair
@@ -145,8 +145,9 @@ def _direction(v: Vec3, otherwise: Vec3) -> Vec3:
 def _balls(x1: Vec3, r1: Scalar, x2: Vec3, r2: Scalar, otherwise: Vec3, least: float = TINY) -> Slot:
     """Spheres about x1 and x2; `otherwise`: the normal where their squared distance is at most `least`."""
     v = sub(x2, x1)
-    length, n = unit(v, dot(v, v), otherwise, least)
-    d = length - r1 - r2
+    vv = dot(v, v)
+    n = pick(vv - least, scale(1.0 / np.sqrt(divisor(vv)), v), otherwise)
+    d = length_of(vv) - r1 - r2
     return Slot(d, along(x1, r1 + 0.5 * d, n), n, *tangents(n))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robodyn.algorithms.distances.formulas import TINY, clamp, divisor, pick
+from robodyn.algorithms.distances.formulas import TINY, clamp, divisor, length_of, pick
 from robodyn.core.contacts.kinds import heights_around
 from robodyn.core.spatial import Mat3, Scalar, Vec3, dot, rotate, rotate_back, scale, select, sub
 
@@ -87,7 +87,7 @@ def point_to_field(field: Field, x: Vec3, r: float) -> tuple[Scalar, Vec3]:
     flat = (-above[1], -above[2], 1.0)
     flat = scale(1.0 / np.sqrt(dot(flat, flat)), flat)
     n = pick(vv - TINY, scale(sign / np.sqrt(divisor(vv)), v), flat)
-    return sign * np.sqrt(vv), rotate_back(field.E, n)
+    return sign * length_of(vv), rotate_back(field.E, n)
 
 
 def segment_to_field(field: Field, c: Vec3, h: Vec3, half: float, r: float) -> tuple[Scalar, Scalar, Vec3]:

@@ -114,6 +114,11 @@ def unit(v: Vec3, vv: Scalar, otherwise: Vec3, least: float = TINY) -> tuple[Sca
     return length, pick(vv - least, scale(1.0 / length, v), otherwise)
 
 
+def length_of(vv: Scalar) -> Scalar:
+    """The root of a squared length, 0 up to `TINY`, with a derivative that is finite everywhere."""
+    return select(vv - TINY, np.sqrt(divisor(vv)), 0.0)
+
+
 def perpendicular(h: Vec3) -> Vec3:
     """A unit vector perpendicular to h; some unit vector where h is zero."""
     x, y, z = map(abs, h)
@@ -189,12 +194,12 @@ def point_box(p: Vec3, b: Vec3) -> tuple[Scalar, Vec3]:
     q = [abs(x) - edge for x, edge in zip(p, b, strict=True)]
     out = [np.maximum(x, 0.0) for x in q]
     oo = out[0] * out[0] + out[1] * out[1] + out[2] * out[2]
-    length = np.sqrt(oo)
+    length = length_of(oo)
     deepest = np.maximum(np.maximum(q[0], q[1]), q[2])
     first = np.maximum(q[1], q[2]) - q[0]  # above 0 where another face is nearer
     second = q[2] - q[1]
     face = pick(first, pick(second, (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)), (1.0, 0.0, 0.0))
-    n = pick(oo - TINY, scale(1.0 / length, out), face)
+    n = pick(oo - TINY, scale(1.0 / np.sqrt(divisor(oo)), out), face)
     turned: Vec3 = (signs[0] * n[0], signs[1] * n[1], signs[2] * n[2])
     return length + np.minimum(deepest, 0.0), turned
 

@@ -34,7 +34,7 @@ def with_links_for_bodies(model: Model) -> Model:
         "link_names": Numbered("body", n),
     }
     links |= dict.fromkeys(OPTIONAL)
-    return replace(model, constraints=(), **links)
+    return replace(model, constraints=(), contacts=None, **links)
 
 
 class BodyPoses(Smooth):

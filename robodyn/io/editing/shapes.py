@@ -50,9 +50,10 @@ def with_shapes(model: Model, shapes: Any, pairs: Any, srdf: str | bytes | os.Pa
         raise ArgumentError(f"shapes: got {brief(shapes)}; wanted a list of shapes, {_WANTED.removeprefix('wanted ')}")
     for k, shape in enumerate(given):
         if type(shape) is HeightField:
+            where = quoted(shape.link or "the world")
             raise UnavailableError(
-                f"shapes[{k}]: got a HeightField on {brief(shape.link)}; there is no formula for distances to height "
-                "fields; cover it with Boxes or Spheres"
+                f"shapes[{k}]: got a HeightField on {where}; there is no formula for distances to height fields; cover "
+                "it with Boxes or Spheres"
             )
         if type(shape) not in KINDS:
             raise ArgumentError(f"shapes[{k}]: got {brief(shape)}; {_WANTED}")
